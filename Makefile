@@ -1,0 +1,50 @@
+# Needs Python 3.11 or newer and make. Everything else is installed into .venv at the first use.
+#
+#   make train   train the example; Ctrl-C stops it well, run again it goes on. ARGS="--steps 500"
+#   make board   look at it: TensorBoard on RUNS (default: runs)
+#   make test    the tests; ARGS="tests/hooks -x"
+#   make lint    formatting, rules, types
+#   make bench   what a step costs, beside TensorFlow and CLU, in a .venv-bench of its own
+#   make soak    the tests that take many minutes
+#   make clean   remove what was installed and cached; runs/ stays
+
+PYTHON ?= python3
+RUNS ?= runs
+ARGS ?=
+VENV := .venv/.installed
+BENCH_VENV := .venv-bench/.installed
+
+.PHONY: train board test lint bench soak clean
+
+train: $(VENV)
+	@.venv/bin/python examples/digits_jax.py $(ARGS)
+
+board: $(VENV)
+	@.venv/bin/tensorboard --logdir $(RUNS) --host 127.0.0.1
+
+test: $(VENV)
+	@.venv/bin/pytest $(ARGS)
+
+soak: $(VENV)
+	@.venv/bin/pytest -m soak $(ARGS)
+
+lint: $(VENV)
+	@.venv/bin/ruff format --check
+	@.venv/bin/ruff check
+	@.venv/bin/mypy
+
+bench: $(BENCH_VENV)
+	@TF_CPP_MIN_LOG_LEVEL=3 .venv-bench/bin/python -m bench $(ARGS)
+
+clean:
+	rm -rf .venv .venv-bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+$(VENV): EXTRA = test
+$(BENCH_VENV): EXTRA = bench
+%/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo 'runhooks needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	@echo 'installing into $*'
+	@$(PYTHON) -m venv $*
+	@$*/bin/python -m pip install --quiet --editable '.[$(EXTRA)]'
+	@touch $@
