@@ -1,0 +1,66 @@
+"""``SessionRunHook``: what rides along with a session's runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from runhooks.contract.run import SessionRunArgs, SessionRunContext, SessionRunValues
+from runhooks.contract.session import RawSession, StopSignal
+from runhooks.trigger import Due
+
+
+class SessionRunHook:
+    """Extend it and override what you need; every method here does nothing.
+
+    The first five methods are those of ``tf.compat.v1.train.SessionRunHook`` and keep its
+    contract; ``runhooks.contract.life_cycle`` says when each is called. The rest is ours and
+    optional: a hook written for TensorFlow needs none of it.
+    """
+
+    #: Whether this hook is called after all others in every phase, as one that saves checkpoints
+    #: must be, so that a checkpoint holds what the other hooks made of the step.
+    last: ClassVar[bool] = False
+
+    def begin(self) -> None:
+        """Called once, before the session exists.
+
+        The graph to be launched is the default graph and may be added to here, for the last time.
+        A second call on the same graph must add nothing.
+        """
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        """Called when a session has been created: at the start and after every recovery."""
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        """Called before each run; return what to fetch and feed in that same run, or None."""
+        return None
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Called after each run that succeeded; ``run_values.results`` is what was asked for."""
+
+    def end(self, session: RawSession) -> None:
+        """Called once when the loop ended well, with a session that can still run."""
+
+    def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
+        """Called where ``end`` is not: the loop ended by ``exception``.
+
+        ``session`` is None if it could not be created or is lost.
+        """
+
+    def next_due(self) -> Due | None:
+        """When this hook next has something to do; None, the default, means at every run.
+
+        Asked after each of its calls. Until then neither ``before_run`` nor ``after_run`` is
+        called. If a run goes further than expected, ``after_run`` alone is called, with
+        ``results`` None. A subclass that overrides ``before_run`` or ``after_run`` and not this
+        method is called at every run.
+        """
+        return None
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """What a checkpoint keeps of this hook: names and JSON values. Empty: nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what ``state_dict`` returned; called before ``after_create_session``."""

@@ -1,0 +1,73 @@
+"""The errors of a run, of an input, of a checkpoint and of an event file.
+
+Wrong arguments are plain ``ValueError``, ``TypeError`` and ``RuntimeError``. What can go wrong in
+spite of right arguments has a class here, named as in ``tf.errors``:
+
+    Exception
+    └── OpError                     what a run, a file or a peer answered
+        ├── OutOfRangeError         an input has no more elements: the loop ends well
+        ├── AbortedError            the session is lost: it is replaced and the run repeated
+        ├── UnavailableError        likewise: what the session talks to went away
+        ├── CancelledError          somebody cancelled the run
+        ├── DeadlineExceededError   waited longer than allowed
+        ├── FailedPreconditionError the session is not in a state to do this
+        ├── NotFoundError           no such checkpoint, no such file
+        └── DataLossError           a file is damaged
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class OpError(Exception):
+    """An error out of a run.
+
+    Made as ``OpError(message)`` or, as TensorFlow makes them, ``OpError(node_def, op, message)``.
+    Fields: ``message``; ``op``, the operation it arose in, or None; ``path``, the file or folder
+    it is about, or None.
+    """
+
+    def __init__(self, *args: Any, path: str | None = None) -> None:
+        if len(args) not in (1, 3):
+            raise TypeError(
+                f"{type(self).__name__} takes (message) or (node_def, op, message), "
+                f"got {len(args)} arguments"
+            )
+        self.node_def = args[0] if len(args) == 3 else None
+        self.op = args[1] if len(args) == 3 else None
+        self.message = str(args[-1])
+        self.path = path
+        super().__init__(self.message)
+
+
+class OutOfRangeError(OpError):
+    """An input has no more elements. A monitored session takes it as a good end of the loop."""
+
+
+class AbortedError(OpError):
+    """The session is lost. A monitored session replaces it and repeats the run."""
+
+
+class UnavailableError(OpError):
+    """What the session talks to went away. A monitored session replaces it, as for AbortedError."""
+
+
+class CancelledError(OpError):
+    """Somebody cancelled the run."""
+
+
+class DeadlineExceededError(OpError):
+    """Something was waited for longer than allowed."""
+
+
+class FailedPreconditionError(OpError):
+    """The session is not in a state to do what was asked."""
+
+
+class NotFoundError(OpError):
+    """There is no such checkpoint or file; ``path`` says where it was looked for."""
+
+
+class DataLossError(OpError):
+    """A file is damaged; ``path`` says which."""

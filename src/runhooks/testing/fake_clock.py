@@ -1,0 +1,45 @@
+"""A clock that a test moves by hand."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from runhooks import clock
+
+
+class FakeClock:
+    """Stands still until ``advance`` is called; inside ``with`` it is runhooks' clock.
+
+    ``monotonic()`` starts at ``start``, ``wall()`` at ``wall_start``; both in seconds.
+    """
+
+    def __init__(self, start: float = 0.0, wall_start: float = 1_700_000_000.0) -> None:
+        self._now = start
+        self._wall_offset = wall_start - start
+
+    def monotonic(self) -> float:
+        """Seconds, as ``time.monotonic``."""
+        return self._now
+
+    def wall(self) -> float:
+        """Seconds since the epoch, as ``time.time``."""
+        return self._now + self._wall_offset
+
+    def advance(self, secs: float) -> None:
+        """Let ``secs`` seconds pass."""
+        if secs < 0:
+            raise ValueError(f"secs must not be negative, got {secs}")
+        self._now += secs
+
+    def __enter__(self) -> FakeClock:
+        self._installed = clock.use(self)
+        self._installed.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._installed.__exit__(exc_type, exc, traceback)
