@@ -1,0 +1,68 @@
+"""Records: how an event file, or any TFRecord file, frames its payloads.
+
+    length of payload   uint64, little-endian
+    check of length     uint32, masked CRC-32C
+    payload
+    check of payload    uint32, masked CRC-32C
+
+A check is masked so that a payload which itself holds CRCs does not meet its own. Format:
+tensorflow.org/tutorials/load_data/tfrecord.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import google_crc32c
+
+from runhooks.errors import DataLossError
+
+_HEADER = struct.Struct("<QI")
+_CHECK = struct.Struct("<I")
+_LENGTH = struct.Struct("<Q")
+_MASK = 0xA282EAD8
+
+
+def _check(content: bytes) -> int:
+    crc: int = google_crc32c.value(content)
+    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
+
+
+def frame(payload: bytes) -> bytes:
+    """Return ``payload`` as one record."""
+    length = _LENGTH.pack(len(payload))
+    return b"".join((length, _CHECK.pack(_check(length)), payload, _CHECK.pack(_check(payload))))
+
+
+def read_records(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """Yield the payloads of ``file``, up to the end or to a last record that is not all there.
+
+    A record that is cut off is one that is still being written, or was when its writer died.
+
+    Raises DataLossError, naming ``path`` and the offset of the record, where a check fails.
+    """
+    size = os.fstat(file.fileno()).st_size
+    offset = 0
+    while True:
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            return
+        length, length_check = _HEADER.unpack(header)
+        if _check(header[: _LENGTH.size]) != length_check:
+            raise _damaged(path, offset, "length")
+        if offset + _HEADER.size + length + _CHECK.size > size:
+            return
+        payload = file.read(length)
+        if _check(payload) != _CHECK.unpack(file.read(_CHECK.size))[0]:
+            raise _damaged(path, offset, "payload")
+        yield payload
+        offset += _HEADER.size + length + _CHECK.size
+
+
+def _damaged(path: str, offset: int, part: str) -> DataLossError:
+    return DataLossError(
+        f"{path} is damaged: the {part} of the record at byte {offset} fails its check", path=path
+    )

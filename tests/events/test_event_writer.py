@@ -1,0 +1,274 @@
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runhooks.events import Event, EventWriter, read_events
+
+
+class Lazy:
+    """A message that notes that it is encoded, and in which thread; it may fail there."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+        self.encoded = threading.Event()
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers' name)
+        self.thread = threading.current_thread()
+        self.encoded.set()
+        if self.error is not None:
+            raise self.error
+        return b""
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[EventWriter]:
+    writer = EventWriter(tmp_path)
+    yield writer
+    writer.close()
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("events.out.tfevents.*"))
+
+
+def steps(path: Path) -> list[int]:
+    first, *rest = read_events(path)
+    assert first.file_version == "brain.Event:2"
+    return [event.step for event in rest]
+
+
+def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_flush_is_a_barrier(tmp_path: Path, writer: EventWriter) -> None:
+    (path,) = files(tmp_path)
+    for step in range(1, 2000):
+        writer.add(Event(0.0, step))
+        if step % 333 == 0:
+            writer.flush()
+            assert steps(path) == list(range(1, step + 1))
+
+
+def test_flush_is_a_barrier_for_each_of_many_threads(tmp_path: Path, writer: EventWriter) -> None:
+    (path,) = files(tmp_path)
+    missing: list[int] = []
+
+    def add_and_look(first: int) -> None:
+        for step in range(first, first + 40):
+            writer.add(Event(0.0, step))
+            writer.flush()
+            if step not in steps(path):
+                missing.append(step)
+
+    threads = [threading.Thread(target=add_and_look, args=(first,)) for first in (1, 101, 201)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert missing == []
+    assert len(steps(path)) == 120
+
+
+def test_events_are_written_without_a_flush(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path, flush_secs=0.001)
+    message = Lazy()
+    writer.add(Event(0.0, 1, summary=message))
+    assert message.encoded.wait(timeout=30)
+    writer.close()
+    assert steps(files(tmp_path)[0]) == [1]
+
+
+def test_messages_are_encoded_in_the_one_background_thread(tmp_path: Path) -> None:
+    messages = [Lazy() for _ in range(6)]
+    writers = [EventWriter(tmp_path / str(index)) for index in range(3)]
+    for index, message in enumerate(messages):
+        writers[index % 3].add(Event(0.0, 1, summary=message))
+    for writer in writers:
+        writer.close()
+    (thread,) = {message.thread for message in messages}
+    assert thread is not None
+    assert thread.name == "runhooks-events"
+    assert thread.daemon
+
+
+def test_an_add_waits_when_the_queue_is_full(tmp_path: Path) -> None:
+    messages = [Lazy() for _ in range(100)]
+    writer = EventWriter(tmp_path, max_queue=3)
+    for step, message in enumerate(messages):
+        writer.add(Event(0.0, step, summary=message))
+        encoded = sum(message.encoded.is_set() for message in messages)
+        assert step + 1 - encoded <= 3 + 1  # one may be on its way
+    writer.close()
+    assert steps(files(tmp_path)[0]) == list(range(100))
+
+
+@pytest.mark.parametrize("call", ["add", "flush", "close"])
+def test_a_failed_encoding_reaches_the_next_call(tmp_path: Path, call: str) -> None:
+    writer = EventWriter(tmp_path, flush_secs=0.001)
+    error, after = SystemExit("poisoned"), Lazy()
+    writer.add(Event(0.0, 1))
+    with pytest.raises(SystemExit, match="poisoned") as raised:
+        writer.add(Event(0.0, 2, summary=Lazy(error)))
+        writer.add(Event(0.0, 3, summary=after))
+        assert after.encoded.wait(timeout=30)
+        writer.add(Event(0.0, 4)) if call == "add" else getattr(writer, call)()
+    assert raised.value is error
+    assert raised.value.__notes__ == [
+        f"while encoding an event of step 2 for the event file in {str(tmp_path)!r}; "
+        "the event is lost"
+    ]
+    writer.close()  # once is enough
+    assert steps(files(tmp_path)[0]) in ([1, 3], [1])
+
+
+def test_the_first_of_several_errors_tells_of_the_rest(writer: EventWriter) -> None:
+    for reason in ("first", "second", "third"):
+        writer.add(Event(0.0, summary=Lazy(ValueError(reason))))
+    with pytest.raises(ValueError, match="first") as raised:
+        writer.flush()
+    assert raised.value.__notes__[-1] == ("2 more errors followed; the last is ValueError('third')")
+
+
+def test_a_writer_goes_on_after_an_error(tmp_path: Path, writer: EventWriter) -> None:
+    writer.add(Event(0.0, 1, summary=Lazy(ValueError("poisoned"))))
+    with pytest.raises(ValueError, match="poisoned"):
+        writer.flush()
+    writer.add(Event(0.0, 2))
+    writer.flush()
+    assert steps(files(tmp_path)[0]) == [2]
+
+
+def test_a_closed_writer_refuses_and_can_be_reopened(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path)
+    writer.reopen()
+    writer.add(Event(0.0, 1))
+    writer.close()
+    writer.close()
+    writer.flush()
+    assert writer.closed
+    with pytest.raises(RuntimeError, match=r"is closed: reopen\(\) it before adding"):
+        writer.add(Event(0.0, 2))
+    writer.reopen()
+    assert not writer.closed
+    writer.add(Event(0.0, 3))
+    writer.close()
+    assert [steps(path) for path in files(tmp_path)] == [[1], [3]]
+
+
+@pytest.mark.parametrize("arguments", [{"max_queue": 0}, {"flush_secs": -1}])
+def test_arguments_out_of_range_are_named(tmp_path: Path, arguments: dict[str, int]) -> None:
+    ((name, value),) = arguments.items()
+    with pytest.raises(ValueError, match=f"{name} must be above 0, got {value}"):
+        EventWriter(tmp_path, **arguments)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits on the size of files there")
+def test_a_full_disk_is_one_error_and_leaves_whole_records(tmp_path: Path) -> None:
+    # A limit on the size of files is met as a full disk is: in the middle of a write.
+    script = """
+import resource, signal, sys
+from runhooks.events import Event, EventWriter
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+writer = EventWriter(sys.argv[1])
+writer.add(Event(0.0, 1, summary=b"x" * 900))
+writer.flush()
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+writer.add(Event(0.0, 2, summary=b"x" * 5000))
+try:
+    writer.flush()
+except OSError as error:
+    print(error, *error.__notes__)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+writer.add(Event(0.0, 3))
+writer.close()
+"""
+    result = run(script, tmp_path)
+    (path,) = files(tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == (
+        f"[Errno 27] File too large: {str(path)!r} 1 events for {str(tmp_path)!r} are lost\n"
+    )
+    assert steps(path) == [1, 3]
+
+
+def test_what_is_pending_at_exit_is_written(tmp_path: Path) -> None:
+    script = """
+import atexit, sys
+from runhooks.events import Event, EventWriter
+late = EventWriter(sys.argv[1] + "/late")
+atexit.register(lambda: late.add(Event(0.0, 2)))
+late.add(Event(0.0, 1))
+class Keeper:  # writes when the interpreter is all but gone
+    writer = EventWriter(sys.argv[1] + "/last")
+    def __del__(self):
+        self.writer.reopen()
+        self.writer.add(Event(0.0, 3))
+        self.writer.close()
+keeper = Keeper()
+"""
+    result = run(script, tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [steps(path) for path in files(tmp_path / "late")] == [[1, 2]]
+    assert [steps(path) for path in files(tmp_path / "last")] == [[], [3]]
+
+
+def test_what_fails_at_exit_is_logged(tmp_path: Path) -> None:
+    script = """
+import sys
+from runhooks.events import Event, EventWriter
+class Poisoned:
+    def SerializeToString(self):
+        raise ValueError("poisoned")
+EventWriter(sys.argv[1]).add(Event(0.0, 1, summary=Poisoned()))
+"""
+    result = run(script, tmp_path)
+    assert result.returncode == 0
+    assert "events were lost as the process ended" in result.stderr
+    assert "ValueError: poisoned" in result.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")
+def test_a_forked_child_writes_a_file_of_its_own(tmp_path: Path) -> None:
+    script = """
+import os, sys
+from runhooks.events import Event, EventWriter
+writer, idle = EventWriter(sys.argv[1]), EventWriter(sys.argv[1] + "/idle")
+writer.add(Event(0.0, 1))
+child = os.fork()
+writer.add(Event(0.0, 3 if child else 2))
+writer.close()
+if not child:
+    idle.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    result = run(script, tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert sorted(steps(path) for path in files(tmp_path)) == [[1, 3], [2]]
+    assert len(files(tmp_path / "idle")) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc to count files in")
+def test_a_thousand_writers_leave_nothing_behind(tmp_path: Path) -> None:
+    EventWriter(tmp_path).close()
+    threads, open_files = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+    for index in range(1000):
+        writer = EventWriter(tmp_path / str(index % 10))
+        writer.add(Event(0.0, index))
+        writer.close()
+    assert threading.active_count() == threads
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_files
+    assert len(files(tmp_path / "0")) == 100
