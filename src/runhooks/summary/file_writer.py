@@ -1,0 +1,133 @@
+"""``FileWriter``: summaries into an event file."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any
+
+from runhooks import arguments, clock
+from runhooks.events import Event, EventWriter, Message, SessionStatus
+from runhooks.summary.graph_def import GraphLike, encode_graph
+
+
+class FileWriter:
+    """Writes summaries to a new event file in ``logdir``, in the background.
+
+    Arguments are those of ``tf.compat.v1.summary.FileWriter``. ``graph``: a graph to write first,
+    as ``add_graph`` does. ``max_queue``: events that may wait to be written; at that number an
+    ``add_...`` waits for room. (TensorFlow's default is 10, at which a loop that adds a dozen
+    scalars a step waits for the disk in every step.) ``flush_secs``: seconds of events that a
+    crash may lose, at most. ``graph_def``: a graph as bytes or message, in place of ``graph``.
+    ``filename_suffix``: what the name of the file ends in. ``session``: must be None; there is no
+    file here to be shared through a session.
+
+    All methods that add return before the event is written and raise, once, what went wrong in
+    the background before; see ``EventWriter``. After ``close`` they raise RuntimeError, where
+    TensorFlow warns and drops the event: a value that is lost deserves more than a warning.
+
+    Raises OSError, naming the directory, if no file can be made there; ValueError for an argument
+    out of range.
+    """
+
+    def __init__(
+        self,
+        logdir: str | os.PathLike[str],
+        graph: GraphLike | None = None,
+        max_queue: int = 1000,
+        flush_secs: float = 120,
+        graph_def: bytes | Message | None = None,
+        filename_suffix: str | None = None,
+        session: None = None,
+    ) -> None:
+        if session is not None:
+            raise ValueError(
+                f"session must be None, got {session!r}: event files are not shared through a "
+                "session; use FileWriterCache.get(logdir) to share a writer"
+            )
+        self._events = EventWriter(logdir, max_queue, flush_secs, filename_suffix or "")
+        self._start_step: int | None = None  # of the event added last, if it is a START
+        if graph is not None or graph_def is not None:
+            self.add_graph(graph, graph_def=graph_def)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._events.closed
+
+    def get_logdir(self) -> str:
+        """Return the directory of the event file."""
+        return self._events.get_logdir()
+
+    def add_summary(self, summary: bytes | Message, global_step: int | None = None) -> None:
+        """Add ``summary``: a ``Summary``, or one of Protocol Buffers, or the bytes of one.
+
+        It is encoded in the background; arrays in it are waited for and read there.
+
+        Raises TypeError if it is none of these.
+        """
+        if not isinstance(summary, bytes) and not hasattr(summary, "SerializeToString"):
+            raise TypeError(
+                f"summary must be a Summary, a message or bytes, got {summary!r}; "
+                "Summary([scalar_value(tag, number)]) makes one"
+            )
+        self._start_step = None
+        self._events.add(Event(clock.wall(), int(global_step or 0), summary))
+
+    def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
+        """Add ``session_log``: a ``SessionLog``, of ours or of Protocol Buffers.
+
+        A START that repeats the START added just before, at the same step, is left out.
+        """
+        step = int(global_step or 0)
+        if session_log.status == SessionStatus.START:
+            if self._start_step == step:
+                return
+            self._start_step = step
+        else:
+            self._start_step = None
+        self._events.add(Event(clock.wall(), step, session_log=session_log))
+
+    def add_graph(
+        self,
+        graph: GraphLike | None = None,
+        global_step: int | None = None,
+        graph_def: bytes | Message | None = None,
+    ) -> None:
+        """Add a graph, as TensorBoard's graph tab shows it.
+
+        Raises ValueError unless exactly one of ``graph`` and ``graph_def`` is given.
+        """
+        arguments.exactly_one(graph=graph, graph_def=graph_def)
+        encoded = encode_graph(graph) if graph is not None else graph_def
+        self._start_step = None
+        self._events.add(Event(clock.wall(), int(global_step or 0), graph_def=encoded))
+
+    def add_event(self, event: Message) -> None:
+        """Add ``event``: an ``Event``, of ours or of Protocol Buffers, with its own time."""
+        self._start_step = None
+        self._events.add(event)
+
+    def flush(self) -> None:
+        """Return when all that was added before is in the file, handed to the operating system."""
+        self._events.flush()
+
+    def close(self) -> None:
+        """Flush, and close the file; again: nothing happens."""
+        self._events.close()
+
+    def reopen(self) -> None:
+        """After ``close``: go on in a new file of the directory. On an open writer: nothing."""
+        self._events.reopen()
+        self._start_step = None
+
+    def __enter__(self) -> FileWriter:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,60 @@
+"""A graph as TensorBoard's graph tab reads it.
+
+Field numbers are those of TensorFlow's ``graph.proto`` and ``node_def.proto``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from runhooks.events import wire
+
+_PRODUCER = 22  # the oldest graph version that all readers in use take
+
+
+class GraphTensor(Protocol):
+    """A tensor: ``name`` is that of its operation, a colon and the number of the output."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class GraphOperation(Protocol):
+    """An operation and where its inputs come from."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def inputs(self) -> Iterable[GraphTensor]: ...
+
+    @property
+    def control_inputs(self) -> Iterable[GraphOperation]: ...
+
+
+class GraphLike(Protocol):
+    """A graph: anything that lists its operations."""
+
+    def get_operations(self) -> Iterable[GraphOperation]: ...
+
+
+def encode_graph(graph: GraphLike) -> bytes:
+    """Return ``graph`` as a ``GraphDef``: names, types, inputs and control inputs."""
+    nodes = [wire.bytes_field(1, _node(operation)) for operation in graph.get_operations()]
+    return b"".join((*nodes, wire.bytes_field(4, wire.varint_field(1, _PRODUCER))))
+
+
+def _node(operation: GraphOperation) -> bytes:
+    inputs = [tensor.name.removesuffix(":0") for tensor in operation.inputs]
+    controls = [f"^{control.name}" for control in operation.control_inputs]
+    return b"".join(
+        (
+            wire.bytes_field(1, operation.name.encode()),
+            wire.bytes_field(2, operation.type.encode()),
+            *(wire.bytes_field(3, name.encode()) for name in inputs + controls),
+        )
+    )

@@ -1,0 +1,67 @@
+import math
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorboard.compat.proto import summary_pb2
+
+from runhooks.summary import Summary, scalar_value
+
+
+def written(value: object) -> float:
+    message = Summary([scalar_value("loss", value)]).SerializeToString()
+    return summary_pb2.Summary.FromString(message).value[0].simple_value
+
+
+@given(st.floats(width=32, allow_nan=False))
+def test_a_float32_is_written_exactly(value: float) -> None:
+    assert written(value) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1.5,
+        np.float16(1.5),
+        np.array([[1.5]]),
+        [1.5],
+        ml_dtypes.bfloat16(1.5),
+        jnp.bfloat16(1.5),
+        jnp.array([1.5]),
+    ],
+)
+def test_anything_of_size_one_will_do(value: object) -> None:
+    assert written(value) == 1.5
+
+
+def test_whole_numbers_and_truths_will_do() -> None:
+    assert [written(value) for value in (3, True, np.uint8(200))] == [3.0, 1.0, 200.0]
+
+
+def test_nan_and_infinities_are_written_as_they_are() -> None:
+    assert math.isnan(written(math.nan))
+    assert [written(-math.inf), written(np.float32(math.inf)), written(1e300)] == [
+        -math.inf,
+        math.inf,
+        math.inf,
+    ]
+
+
+@pytest.mark.parametrize("value", [[], [1.0, 2.0], np.zeros((2, 3))])
+def test_any_other_size_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r"scalar summary 'loss' must be a single number, got an"):
+        written(value)
+
+
+@pytest.mark.parametrize("value", ["1.5", None, 1j, {}])
+def test_what_is_no_real_number_is_refused(value: object) -> None:
+    with pytest.raises(TypeError, match=f"'loss' must be real numbers, got {type(value).__name__}"):
+        written(value)
+
+
+def test_tensorboard_reads_it(accumulate) -> None:
+    (point,) = accumulate(scalar_value("loss", np.float32(0.1))).Scalars("loss")
+    assert (point.step, point.value) == (7, np.float32(0.1))
