@@ -1,0 +1,96 @@
+"""``Engine``: all that runhooks knows of a framework, and how one is found by its name.
+
+A framework is imported when a graph of its engine is made, never before.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from runhooks.graph.plan import Body
+    from runhooks.graph.variable import Variable
+
+#: From the session's variables and the values of ``body.given`` to the new values of
+#: ``body.assigned``, and after these the values of ``body.fetches``, in one flat sequence.
+Compiled = Callable[[Mapping["Variable", Any], Sequence[Any]], Sequence[Any]]
+
+
+class Engine(Protocol):
+    """What computes the graphs of one framework.
+
+    A *value* is what a variable holds: a pytree of arrays. ``name`` arguments are for messages.
+    """
+
+    name: str
+
+    def compile(self, body: Body) -> Compiled:
+        """Make a function that computes ``body``; it leaves the variables alone when it raises."""
+        ...
+
+    def is_lost(self, error: BaseException) -> bool:
+        """Whether ``error`` means that the session is lost and may be replaced."""
+        ...
+
+    def initial(self, name: str, value: Any) -> Any:
+        """A copy of ``value`` as a variable holds it. Raises TypeError for what is no array."""
+        ...
+
+    def conform(self, name: str, old: Any, new: Any) -> Any:
+        """``new`` as a variable holds it; ValueError if it is not of the form of ``old``."""
+        ...
+
+    def add(self, old: Any, delta: Any) -> Any:
+        """``old + delta``, leaf by leaf if ``delta`` is a pytree too."""
+        ...
+
+    def integer(self, value: int) -> Any:
+        """An integer kept on the host, such as the global step, as the engine computes with it.
+
+        Raises OverflowError if it is too large for that.
+        """
+        ...
+
+    def leaves(self, value: Any) -> dict[str, Any]:
+        """The leaves by path, such as ``"layers/0/kernel"``; a bare array has the path ``""``."""
+        ...
+
+    def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
+        """``value`` with its leaves, in the order of ``leaves()``, replaced."""
+        ...
+
+    def to_host(self, leaves: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        """The leaves as NumPy arrays of their dtypes, in one batch; waits for the device."""
+        ...
+
+    def host_form(self, leaf: Any) -> tuple[tuple[int, ...], Any]:
+        """The shape and dtype that ``to_host`` gives ``leaf``; does not wait for the device."""
+        ...
+
+    def from_host(self, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
+        """``array``, of the host form of ``leaf``, as a leaf in its place."""
+        ...
+
+    def histogram(self, values: Any) -> Any:
+        """What ``histogram_value`` is to be given of ``values``, made where they are."""
+        ...
+
+
+_ENGINES = {"python": "numpy", "jax": "jax"}
+
+
+def load_engine(name: str) -> Engine:
+    """The engine of that name; ValueError if there is none, ImportError without its extra."""
+    if name not in _ENGINES:
+        raise ValueError(f"engine must be one of {sorted(_ENGINES)}, got {name!r}")
+    try:
+        importlib.import_module(_ENGINES[name])
+    except ImportError as error:
+        raise ImportError(
+            f"the {name} engine needs {_ENGINES[name]}: pip install 'runhooks[{name}]'"
+        ) from error
+    return cast(Engine, importlib.import_module(f"runhooks.engines.{name}").ENGINE)

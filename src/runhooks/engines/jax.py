@@ -1,0 +1,204 @@
+"""The jax engine: what a run asks of the graph is one executable with donated variable buffers.
+
+Values fetched stay on the device until somebody reads them, and survive later runs: whatever would
+share its buffer with a variable is copied inside the executable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from runhooks.engines.conform import check_leaf, check_structure, describe
+from runhooks.engines.engine import Compiled
+from runhooks.errors import AbortedError, UnavailableError
+from runhooks.graph import nest
+from runhooks.graph.evaluate import evaluate
+from runhooks.graph.plan import Body
+from runhooks.graph.tensor import Operation, Tensor
+from runhooks.graph.variable import Variable
+from runhooks.summary.histogram import BUCKETS, histogram_counts
+
+_LOST = ("ABORTED", "UNAVAILABLE")
+
+
+class JaxEngine:
+    """Compiles a body with ``jax.jit``; pytrees are JAX's, registered classes included."""
+
+    name = "jax"
+
+    def compile(self, body: Body) -> Compiled:
+        reads = (*body.assigned, *body.kept)
+        reads_end, assigned_end = len(reads), len(body.assigned)
+        given_end = reads_end + len(body.given)
+        # Arrays among a call's arguments are arguments of the executable too. Inside it they would
+        # be constants: compiled with it, slowly, and no tracers to the function that takes them.
+        constants = {id(leaf): leaf for op in body.operations for leaf in _array_constants(op)}
+        placed = [jnp.array(constant) for constant in constants.values()]
+
+        def step(*args: Any) -> list[Any]:
+            variables = dict(zip(reads, args[:reads_end], strict=True))
+            values: dict[Tensor, Any] = dict(zip(reads, args[:reads_end], strict=True))
+            values.update(zip(body.given, args[reads_end:given_end], strict=True))
+            traced = dict(zip(constants, args[given_end:], strict=True))
+
+            def read_args(op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
+                args = nest.map_leaves(lambda leaf: traced.get(id(leaf), leaf), op.args)
+                return nest.args_reader(args)(values) if traced else op.read_args(values)
+
+            new = evaluate(body.operations, values, variables, self.conform, read_args)
+            return _apart(
+                inputs=args,
+                old=args[:assigned_end],
+                new=[new[v] for v in body.assigned],
+                fetched=[values[t] for t in body.fetches],
+            )
+
+        jitted = jax.jit(step, donate_argnums=tuple(range(assigned_end)) if body.donate else ())
+
+        def run(variables: Mapping[Variable, Any], given: Sequence[Any]) -> Any:
+            try:
+                return jitted(*[variables[v] for v in reads], *given, *placed)
+            except Exception as error:
+                if _any_deleted(variables[v] for v in body.assigned):
+                    error.add_note(
+                        "the device failed after it had taken over the variables' buffers: "
+                        "their values are gone, restore them from a checkpoint"
+                    )
+                raise
+
+        return run
+
+    def is_lost(self, error: BaseException) -> bool:
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            return str(error).startswith(_LOST)
+        return isinstance(error, AbortedError | UnavailableError)
+
+    def initial(self, name: str, value: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(
+            lambda path, leaf: _initial_leaf(name, _text(path), leaf), value
+        )
+
+    def conform(self, name: str, old: Any, new: Any) -> Any:
+        structure, new_structure = _structure(old), _structure(new)
+        if structure != new_structure:
+            check_structure(name, self.leaves(old), self.leaves(new))
+            raise ValueError(
+                f"variable {name!r} keeps the structure it was created with, {structure}: "
+                f"the new value has {new_structure}"
+            )
+        return jax.tree_util.tree_map_with_path(
+            lambda path, before, after: _conform_leaf(name, _text(path), before, after), old, new
+        )
+
+    def add(self, old: Any, delta: Any) -> Any:
+        if _structure(old) == _structure(delta):
+            return jax.tree.map(jnp.add, old, delta)
+        return jax.tree.map(lambda leaf: leaf + delta, old)
+
+    def integer(self, value: int) -> Any:
+        return np.int64(value) if cast(Any, jax.config).jax_enable_x64 else np.int32(value)
+
+    def leaves(self, value: Any) -> dict[str, Any]:
+        return {_text(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(value)}
+
+    def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
+        return jax.tree.unflatten(_structure(value), leaves)
+
+    def to_host(self, leaves: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        plain = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
+        return cast(list[np.ndarray[Any, Any]], jax.device_get(plain))
+
+    def host_form(self, leaf: Any) -> tuple[tuple[int, ...], Any]:
+        plain = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+        return plain.shape, plain.dtype
+
+    def from_host(self, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
+        if _is_key(leaf):
+            return jax.random.wrap_key_data(jnp.array(array), impl=jax.random.key_impl(leaf))
+        # Put on a device by name, an array would no longer go where the others of a run are.
+        return jax.device_put(array, leaf.sharding) if leaf.committed else jnp.array(array)
+
+    def histogram(self, values: Any) -> Any:
+        # An array with fewer numbers than there are counts is the smaller thing to hand over.
+        if values.size <= BUCKETS:
+            return values
+        return histogram_counts(values, jnp, partial(jnp.bincount, length=BUCKETS))
+
+
+def _apart(
+    *, inputs: Sequence[Any], old: Sequence[Any], new: list[Any], fetched: list[Any]
+) -> list[Any]:
+    """Give every new and every fetched array a buffer of its own.
+
+    A new value's buffer is donated by the next run. So it must be neither what the caller fed, nor
+    a value fetched, nor another variable's; only to its own old value may it be equal.
+    """
+    taken = {id(leaf) for leaf in jax.tree.leaves(inputs)}
+
+    def own(leaf: Any, before: Any = None) -> Any:
+        if leaf is not before and (id(leaf) in taken or not isinstance(leaf, jax.core.Tracer)):
+            leaf = jnp.copy(leaf)
+        taken.add(id(leaf))
+        return leaf
+
+    owned = [jax.tree.map(own, value, before) for value, before in zip(new, old, strict=True)]
+    apart = jax.tree.map(lambda leaf: jnp.copy(leaf) if id(leaf) in taken else leaf, fetched)
+    return [*owned, *apart]
+
+
+def _array_constants(op: Operation) -> list[Any]:
+    return [leaf for leaf in nest.leaves(op.args) if isinstance(leaf, np.ndarray | jax.Array)]
+
+
+def _any_deleted(values: Iterable[Any]) -> bool:
+    return any(leaf.is_deleted() for leaf in jax.tree.leaves(list(values)))
+
+
+def _initial_leaf(name: str, path: str, leaf: Any) -> jax.Array:
+    if isinstance(leaf, jax.Array):
+        return jnp.copy(leaf)
+    array = np.asarray(leaf)
+    if array.dtype.kind in "OSUMm":
+        raise TypeError(
+            f"variable {describe(name, path)} must hold arrays or numbers, "
+            f"got {type(leaf).__name__}"
+        )
+    return jnp.array(array)
+
+
+def _conform_leaf(name: str, path: str, old: Any, new: Any) -> Any:
+    if _is_key(old):
+        check_leaf(name, path, old, new)
+        return new
+    array = jnp.asarray(new)
+    if not (array.weak_type and array.shape == old.shape and _takes(old, array)):
+        check_leaf(name, path, old, array)
+    # A weak dtype would be another signature at the next run, and compile it a second time.
+    return jax.lax.convert_element_type(array, old.dtype) if array is not old else old
+
+
+def _takes(old: Any, number: Any) -> bool:
+    return bool(jnp.promote_types(old.dtype, number.dtype) == old.dtype) or bool(
+        jnp.issubdtype(number.dtype, jnp.integer)
+    )
+
+
+def _structure(value: Any) -> Any:
+    return jax.tree.structure(value)
+
+
+def _is_key(leaf: Any) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def _text(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+ENGINE = JaxEngine()

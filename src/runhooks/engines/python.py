@@ -1,0 +1,140 @@
+"""The python engine: the user's functions are called one by one, over NumPy or anything else.
+
+Arrays that a variable holds are its own and read-only: a change of one in place would break what
+a run promises, that variables change all together or not at all. A function makes a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from runhooks.engines.conform import check_leaf, check_structure, describe
+from runhooks.engines.engine import Compiled
+from runhooks.errors import AbortedError, UnavailableError
+from runhooks.graph.evaluate import evaluate
+from runhooks.graph.plan import Body
+from runhooks.graph.tensor import Tensor
+from runhooks.graph.variable import Variable
+from runhooks.summary.histogram import histogram_counts
+
+
+class PythonEngine:
+    """Evaluates a graph operation by operation; pytrees are lists, tuples and dicts."""
+
+    name = "python"
+
+    def compile(self, body: Body) -> Compiled:
+        reads = (*body.assigned, *body.kept)
+
+        def run(variables: Mapping[Variable, Any], given: Sequence[Any]) -> list[Any]:
+            values: dict[Tensor, Any] = {variable: variables[variable] for variable in reads}
+            values.update(zip(body.given, given, strict=True))
+            assigned = evaluate(body.operations, values, variables, self.conform)
+            return [assigned[v] for v in body.assigned] + [values[t] for t in body.fetches]
+
+        return run
+
+    def is_lost(self, error: BaseException) -> bool:
+        return isinstance(error, AbortedError | UnavailableError)
+
+    def initial(self, name: str, value: Any) -> Any:
+        copies = []
+        for path, leaf in self.leaves(value).items():
+            array = np.array(leaf)
+            if array.dtype.hasobject:
+                raise TypeError(
+                    f"variable {describe(name, path)} must hold arrays or numbers, "
+                    f"got {type(leaf).__name__}"
+                )
+            copies.append(_frozen(array))
+        return self.with_leaves(value, copies)
+
+    def conform(self, name: str, old: Any, new: Any) -> Any:
+        old_leaves, new_leaves = self.leaves(old), self.leaves(new)
+        check_structure(name, old_leaves, new_leaves)
+        kept = []
+        for path, leaf in old_leaves.items():
+            array = np.asarray(new_leaves[path])
+            if not (isinstance(new_leaves[path], int | float) and _takes(leaf, array)):
+                check_leaf(name, path, leaf, array)
+            kept.append(_frozen(array.astype(leaf.dtype)))
+        return self.with_leaves(old, kept)
+
+    def add(self, old: Any, delta: Any) -> Any:
+        if not isinstance(old, list | tuple | Mapping):
+            return _sum(old, delta)
+        leaves, deltas = self.leaves(old), self.leaves(delta)
+        if "" in deltas:
+            deltas = dict.fromkeys(leaves, delta)
+        check_structure("assign_add", leaves, deltas)
+        return self.with_leaves(old, [_sum(leaf, deltas[p]) for p, leaf in leaves.items()])
+
+    def integer(self, value: int) -> Any:
+        return np.int64(value)
+
+    def leaves(self, value: Any) -> dict[str, Any]:
+        return dict(_walk("", value))
+
+    def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
+        return _rebuilt(value, iter(leaves))
+
+    def to_host(self, leaves: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+        return [np.asarray(leaf) for leaf in leaves]
+
+    def host_form(self, leaf: Any) -> tuple[tuple[int, ...], Any]:
+        return leaf.shape, leaf.dtype
+
+    def from_host(self, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
+        return _frozen(array.copy())
+
+    def histogram(self, values: Any) -> Any:
+        return histogram_counts(values)
+
+
+def _frozen(array: np.ndarray[Any, Any]) -> Any:
+    array.flags.writeable = False
+    return array[()] if array.ndim == 0 else array
+
+
+def _sum(leaf: Any, delta: Any) -> Any:
+    # NumPy would make float32 of a half and a Python number.
+    half = leaf.dtype.itemsize <= 2 and leaf.dtype.kind in "fV"
+    return leaf + (leaf.dtype.type(delta) if half and isinstance(delta, int | float) else delta)
+
+
+def _takes(leaf: Any, number: np.ndarray[Any, Any]) -> bool:
+    # A Python number has no dtype of its own: a whole one goes anywhere, a float into floats.
+    return bool(leaf.shape == () and np.can_cast(number.dtype, leaf.dtype, "same_kind"))
+
+
+def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        parts: Any = ((key, value[key]) for key in sorted(value))
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        parts = zip(value._fields, value, strict=True)
+    elif isinstance(value, list | tuple):
+        parts = enumerate(value)
+    elif value is None:
+        return
+    else:
+        yield path, value
+        return
+    for key, part in parts:
+        yield from _walk(f"{path}/{key}" if path else str(key), part)
+
+
+def _rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
+    if isinstance(value, Mapping):
+        parts = {key: _rebuilt(value[key], leaves) for key in sorted(value)}
+        return {key: parts[key] for key in value}
+    if isinstance(value, tuple) and hasattr(value, "_make"):
+        return value._make([_rebuilt(part, leaves) for part in value])
+    if isinstance(value, list | tuple):
+        return type(value)(_rebuilt(part, leaves) for part in value)
+    return None if value is None else next(leaves)
+
+
+ENGINE = PythonEngine()

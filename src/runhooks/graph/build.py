@@ -1,0 +1,106 @@
+"""What users build graphs with: placeholders, calls of their functions, inputs and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from runhooks.graph import names, nest
+from runhooks.graph.graph import Graph, get_default_graph
+from runhooks.graph.tensor import Operation, Placement, Tensor
+
+Source = Iterable[Any] | Callable[[int], Iterator[Any]]
+
+
+def placeholder(
+    name: str | None = None,
+    dtype: npt.DTypeLike | None = None,
+    shape: Sequence[int | None] | None = None,
+) -> Tensor:
+    """A tensor without a value: every run that needs it must feed it.
+
+    ``dtype`` and ``shape``, if given, are held against each value fed; None in ``shape`` stands
+    for any size. Given neither, any pytree of arrays can be fed.
+    """
+    expected = (None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape))
+    op = get_default_graph().add(
+        "Placeholder", None, expected, name=name or "Placeholder", placement=Placement.HOST
+    )
+    return op.outputs[0]
+
+
+def call(fn: Callable[..., Any], *args: Any, num_outputs: int = 1, name: str | None = None) -> Any:
+    """Call ``fn`` with the values of ``args`` in every run that needs its result.
+
+    ``args``: tensors, variables and constants, and lists, tuples and dicts of them. Returns a
+    tensor; with ``num_outputs`` above 1 a tuple of that many, for as many values that ``fn``
+    returns; with 0 an operation. On the jax engine ``fn`` is traced and compiled, and must be pure.
+
+    Raises TypeError if ``fn`` cannot be called, ValueError for a negative ``num_outputs``.
+    """
+    if not callable(fn):
+        raise TypeError(f"fn must be a callable, got {fn!r}")
+    if num_outputs < 0:
+        raise ValueError(f"num_outputs must not be negative, got {num_outputs}")
+    if name is None:
+        name = names.cleaned(getattr(fn, "__name__", type(fn).__name__), "call")
+    op = _graph_of(args).add("Call", fn, args, name=name, num_outputs=num_outputs)
+    return _outputs(op)
+
+
+def inputs(source: Source, num_outputs: int = 1, name: str | None = None) -> Any:
+    """Draw one element of ``source`` in every run that needs it.
+
+    ``source``: an iterable, iterated anew by each session, or a function that is called with the
+    global step at which the session starts (0 without one) and returns an iterator; with such a
+    function a resumed session goes on with the data where it stopped. With ``num_outputs`` above 1
+    each element is a sequence of that many values, and a tuple of tensors is returned.
+
+    At its end a run raises ``OutOfRangeError``, which ends a monitored loop well.
+    """
+    if not callable(source) and not isinstance(source, Iterable):
+        raise TypeError(f"source must be an iterable or a function of the step, got {source!r}")
+    if num_outputs < 1:
+        raise ValueError(f"num_outputs must be at least 1, got {num_outputs}")
+    op = get_default_graph().add(
+        "Inputs",
+        source if callable(source) else lambda step: iter(source),
+        name=name or "inputs",
+        num_outputs=num_outputs,
+        placement=Placement.HOST,
+    )
+    return _outputs(op)
+
+
+def group(*operations: Tensor | Operation, name: str | None = None) -> Operation:
+    """An operation that runs all of ``operations``; as a fetch it gives None.
+
+    Raises TypeError for anything that is neither a tensor nor an operation.
+    """
+    for part in operations:
+        if not isinstance(part, Tensor | Operation):
+            raise TypeError(f"group takes tensors and operations, got {part!r}")
+    controls = [part.op if isinstance(part, Tensor) else part for part in operations]
+    graph = controls[0].graph if controls else get_default_graph()
+    return graph.add(
+        "NoOp",
+        None,
+        name=name or "group",
+        num_outputs=0,
+        placement=Placement.HOST,
+        control_inputs=controls,
+    )
+
+
+def _graph_of(args: Any) -> Graph:
+    found = nest.tensors(args)
+    return found[0].graph if found else get_default_graph()
+
+
+def _outputs(op: Operation) -> Any:
+    if not op.outputs:
+        return op
+    return op.outputs[0] if len(op.outputs) == 1 else op.outputs

@@ -1,0 +1,21 @@
+"""Names of a graph's collections, as ``tf.compat.v1.GraphKeys`` has them."""
+
+from __future__ import annotations
+
+
+class GraphKeys:
+    """The collections that sessions, scaffolds and hooks look into."""
+
+    GLOBAL_VARIABLES = "variables"
+    LOCAL_VARIABLES = "local_variables"
+    TRAINABLE_VARIABLES = "trainable_variables"
+    GLOBAL_STEP = "global_step"
+    SUMMARIES = "summaries"
+    SUMMARY_OP = "summary_op"
+    TRAIN_OP = "train_op"
+    LOSSES = "losses"
+    SAVERS = "savers"
+    INIT_OP = "init_op"
+    READY_OP = "ready_op"
+    READY_FOR_LOCAL_INIT_OP = "ready_for_local_init_op"
+    LOCAL_INIT_OP = "local_init_op"

@@ -1,0 +1,58 @@
+"""Names of operations: which are valid, how they become unique, what a wrong one may mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+_VALID = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_.\\/>-]")
+
+
+def check(name: str) -> str:
+    """Return ``name`` if it may name an operation or a scope; raise ValueError or TypeError."""
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a str, got {name!r}")
+    if not _VALID.fullmatch(name):
+        raise ValueError(
+            f"name must start with a letter, digit or '.', followed by these and '_', '-', '/', "
+            f"got {name!r}"
+        )
+    return name
+
+
+def cleaned(name: str, otherwise: str) -> str:
+    """``name`` with what may not stand in a name replaced; ``otherwise`` if nothing is left."""
+    return _INVALID_CHARACTER.sub("_", name).lstrip("_-/>\\") or otherwise
+
+
+class UniqueNames:
+    """Hands out names, adding ``_1``, ``_2`` to those that were handed out before."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
+
+    def unique(self, name: str) -> str:
+        # Names differ by more than case, as TensorFlow's do: tags become file and folder names.
+        key = name.lower()
+        number = self._next.get(key, 0)
+        self._next[key] = number + 1
+        if number == 0:
+            return name
+        candidate = f"{name}_{number}"
+        return candidate if self._claim(candidate) else self.unique(name)
+
+    def _claim(self, name: str) -> bool:
+        key = name.lower()
+        if key in self._next:
+            return False
+        self._next[key] = 1
+        return True
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """A half sentence that names what ``name`` may have been meant to be; "" if nothing is near."""
+    import difflib  # only a mistake needs it, and it is slow to import
+
+    near = difflib.get_close_matches(name, known, n=3)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -1,0 +1,87 @@
+"""Nested structures of tensors: lists, tuples, named tuples and dicts, as fetches are given."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from runhooks.graph.tensor import Operation, Tensor
+
+Values = Mapping[Tensor, Any]
+
+_LEAVES = (Tensor, Operation, str)
+
+
+def structure_key(structure: Any) -> Any:
+    """What is equal for two structures if, and only if, one plan serves both."""
+    kind = type(structure)
+    if kind is list or kind is tuple:
+        return kind, *[structure_key(part) for part in structure]
+    if issubclass(kind, _LEAVES):
+        return structure
+    if issubclass(kind, tuple | list):
+        return kind, *[structure_key(part) for part in structure]
+    if isinstance(structure, Mapping):
+        parts = (item for name, part in structure.items() for item in (name, structure_key(part)))
+        return kind, *parts
+    return structure
+
+
+def map_leaves(fn: Callable[[Any], Any], structure: Any) -> Any:
+    """The same structure with ``fn`` of each leaf in its place."""
+    if isinstance(structure, Mapping):
+        items = [(name, map_leaves(fn, part)) for name, part in structure.items()]
+        return OrderedDict(items) if isinstance(structure, OrderedDict) else dict(items)
+    if isinstance(structure, list):
+        return [map_leaves(fn, part) for part in structure]
+    if isinstance(structure, tuple):
+        return _like(structure, (map_leaves(fn, part) for part in structure))
+    return fn(structure)
+
+
+def leaves(structure: Any) -> Iterator[Any]:
+    """The leaves, in order."""
+    if isinstance(structure, Mapping):
+        structure = structure.values()
+    elif not isinstance(structure, list | tuple):
+        yield structure
+        return
+    for part in structure:
+        yield from leaves(part)
+
+
+def tensors(structure: Any) -> tuple[Tensor, ...]:
+    """The tensors among the leaves, each once, in order."""
+    return tuple(dict.fromkeys(leaf for leaf in leaves(structure) if isinstance(leaf, Tensor)))
+
+
+def reader(structure: Any) -> Callable[[Values], Any]:
+    """A function from values by tensor to the structure with each tensor's value in its place."""
+    if isinstance(structure, Tensor):
+        return lambda values: values[structure]
+    if type(structure) is list:
+        readers = [reader(part) for part in structure]
+        return lambda values: [read(values) for read in readers]
+    if not isinstance(structure, list | tuple | Mapping):
+        return partial(_constant, structure)
+    return lambda values: map_leaves(
+        lambda leaf: values[leaf] if isinstance(leaf, Tensor) else leaf, structure
+    )
+
+
+def args_reader(args: tuple[Any, ...]) -> Callable[[Values], tuple[Any, ...]]:
+    """As ``reader``; an argument without tensors is passed on as it is, whatever it is."""
+    readers = [reader(arg) if tensors(arg) else partial(_constant, arg) for arg in args]
+    return lambda values: tuple([read(values) for read in readers])
+
+
+def _constant(value: Any, values: Values) -> Any:
+    return value
+
+
+def _like(original: tuple[Any, ...], parts: Iterator[Any]) -> tuple[Any, ...]:
+    if hasattr(original, "_make"):
+        return original._make(parts)  # type: ignore[no-any-return]
+    return tuple(parts)
