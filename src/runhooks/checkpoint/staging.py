@@ -1,0 +1,132 @@
+"""Files and folders that are on the disk whole, or not at all."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from runhooks import clock
+from runhooks.checkpoint.manifest import FileDigest
+
+_log = logging.getLogger("runhooks")
+
+_DAY_SECS = 86_400
+# A process is known by more than its number, which a container gives to each of its lives anew.
+_TOKEN = os.urandom(4).hex()
+_TEMPORARY = re.compile(r"\.tmp-(?P<host>.+)-(?P<pid>\d+)-(?P<token>[0-9a-f]{8})-\d+-")
+_numbers = itertools.count()
+
+
+def write_file(path: Path, pieces: Iterable[bytes | NDArray[np.uint8]]) -> FileDigest:
+    """Write ``pieces`` to the new file ``path`` and wait until it is on the disk.
+
+    Raises OSError, with the path, if that fails.
+    """
+    size = crc = 0
+    try:
+        with path.open("xb") as file:
+            for piece in pieces:
+                file.write(piece)  # type: ignore[arg-type] # arrays are buffers, from 3.12 in types
+                size += len(piece)
+                crc = google_crc32c.extend(crc, piece)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        # A full disk does not say which file it was full for.
+        error.filename = error.filename or str(path)
+        raise
+    return FileDigest(size, crc)
+
+
+@contextmanager
+def publish(path: Path) -> Iterator[Path]:
+    """Make a temporary folder to write into; it becomes ``path`` when the block ends well.
+
+    What was at ``path`` before gives way then. A process killed between the two moves leaves the
+    old one beside it as ``<path>.replaced``. If the block raises, the folder is removed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = _temporary(path)
+    folder.mkdir()
+    try:
+        yield folder
+        _sync(folder)
+        _move(folder, path)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def discard(path: Path) -> None:
+    """Remove the folder ``path``, out of sight at once: half a folder is never seen under its name.
+
+    Raises OSError if it cannot be moved. What cannot be removed after that is left to ``sweep``.
+    """
+    doomed = _temporary(path)
+    path.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove temporary folders that processes left in ``folder`` when they were killed."""
+    for path in folder.glob(".tmp-*"):
+        match = _TEMPORARY.match(path.name)
+        if match and _is_stale(path, **match.groupdict()):
+            _log.info("removing %s: the process that was writing it is gone", path)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _move(folder: Path, path: Path) -> None:
+    replaced = path.with_name(f"{path.name}.replaced")
+    if path.is_dir():
+        if replaced.is_dir():
+            discard(replaced)
+        path.rename(replaced)
+    folder.rename(path)
+    _sync(path.parent)
+    if replaced.is_dir():
+        discard(replaced)
+
+
+def _temporary(path: Path) -> Path:
+    owner = f"{platform.node()}-{os.getpid()}-{_TOKEN}"
+    return path.with_name(f".tmp-{owner}-{next(_numbers)}-{path.name}")
+
+
+def _is_stale(path: Path, host: str, pid: str, token: str) -> bool:
+    if host == platform.node():
+        return token != _TOKEN if int(pid) == os.getpid() else not _is_alive(int(pid))
+    # Another host's processes cannot be asked; no checkpoint takes a day to write.
+    try:
+        return clock.wall() - path.stat().st_mtime > _DAY_SECS
+    except FileNotFoundError:
+        return False
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,83 @@
+"""A process that is killed while it saves leaves sound checkpoints, and nothing that misleads."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from runhooks.checkpoint import Saver, checkpoints, is_sound, restore_latest
+
+# Saves every step twice, the second time over the first, says when a step is durable, and is
+# killed by a thread of its own after a while, given in seconds.
+SAVING = """
+import os, signal, sys, threading
+from types import SimpleNamespace
+import numpy as np
+from runhooks.checkpoint import Saver, Snapshot
+
+folder, step, life = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+saver = Saver(max_to_keep=2)
+while True:
+    step += 1
+    arrays = {"global_step": np.int64(step), "weights": np.full(300_000, step, np.float32)}
+    arrays = {name: np.asarray(array) for name, array in arrays.items()}
+    sess = SimpleNamespace(global_step=step, snapshot=lambda: Snapshot(arrays, {}))
+    for _ in range(2):
+        saver.save(sess, folder + "/model.ckpt", global_step=step)
+        print(step, flush=True)
+    if life:
+        threading.Timer(life, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        life = 0
+"""
+
+
+def save_until_killed(folder: Path, step: int, life_secs: float) -> int:
+    """Let a process go on from ``step`` until it is killed; the last step it called durable."""
+    arguments = [sys.executable, "-c", SAVING, str(folder), str(step), str(life_secs)]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return int(done.stdout.split()[-1])
+
+
+def test_only_sound_checkpoints_are_left(tmp_path: Path, make_session: Callable[..., Any]) -> None:
+    step = 0
+    for _ in range(6):
+        step = save_until_killed(tmp_path, step, life_secs=random.uniform(0.001, 0.03))
+        assert all(is_sound(Path(path)) for path in checkpoints(tmp_path))
+        sess = make_session(global_step=np.int64(0), weights=np.zeros(1, np.float32))
+        assert restore_latest(Saver(), sess, tmp_path) is not None
+        # The process may have been killed between a save and the line that tells of it.
+        assert sess.global_step in (step, step + 1)
+        assert set(sess.arrays["weights"]) == {sess.global_step}
+        step = sess.global_step
+    Saver(max_to_keep=2).save(sess, tmp_path / "model.ckpt", global_step=step)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".tmp-")]
+
+
+def test_a_process_killed_between_the_two_moves_loses_nothing(
+    tmp_path: Path, at_step: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Saver().save(at_step(7), tmp_path / "model.ckpt", global_step=7)
+    rename = Path.rename
+
+    def die_at_the_second(self: Path, target: Path) -> Path:
+        if self.name.startswith(".tmp-"):
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "rename", die_at_the_second)
+        Saver().save(at_step(7), tmp_path / "model.ckpt", global_step=7)
+    sess = at_step(0)
+    assert restore_latest(Saver(), sess, tmp_path) == str(tmp_path / "model.ckpt-7.replaced")
+    assert sess.global_step == 7
+    Saver().save(sess, tmp_path / "model.ckpt", global_step=7)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.ckpt-7"]

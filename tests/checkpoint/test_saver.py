@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from runhooks.checkpoint import Saver, checkpoints, latest_checkpoint
+from runhooks.testing import FakeClock
+
+AtStep = Callable[[int], Any]
+
+
+def steps(folder: Path) -> list[int]:
+    return [int(path.rpartition("-")[2]) for path in checkpoints(folder)]
+
+
+def test_saves_and_restores(tmp_path: Path, at_step: AtStep) -> None:
+    sess = at_step(12)
+    sess.states = {"hook": {"best": 1.5}}
+    path = Saver().save(sess, tmp_path / "new" / "model.ckpt", global_step=12)
+    assert path == str(tmp_path / "new" / "model.ckpt-12")
+    fresh = at_step(0)
+    Saver().restore(fresh, path)
+    assert fresh.global_step == 12
+    np.testing.assert_array_equal(fresh.arrays["weights"], sess.arrays["weights"])
+    assert fresh.states == {"hook": {"best": 1.5}}
+
+
+@pytest.mark.parametrize("step", [12, np.int64(12), np.array(12), "global_step"])
+def test_the_step_may_be_a_number_or_a_tensor(tmp_path: Path, at_step: AtStep, step: Any) -> None:
+    path = Saver().save(at_step(12), str(tmp_path / "model.ckpt"), global_step=step)
+    assert path == str(tmp_path / "model.ckpt-12")
+
+
+def test_without_a_step_the_path_is_as_given(tmp_path: Path, at_step: AtStep) -> None:
+    assert Saver().save(at_step(3), tmp_path / "weights") == str(tmp_path / "weights")
+    assert latest_checkpoint(tmp_path) == str(tmp_path / "weights")
+
+
+def test_a_list_of_variables_is_all_that_is_saved(
+    tmp_path: Path, make_session: Callable[..., Any]
+) -> None:
+    arrays = {"model/w": np.ones(2), "model/b": np.ones(1), "model_ema/w": np.zeros(2)}
+    saver = Saver(["model"])
+    path = saver.save(make_session(**arrays), tmp_path / "model.ckpt")
+    fresh = make_session(**{name: np.full_like(array, 9) for name, array in arrays.items()})
+    saver.restore(fresh, path)
+    assert fresh.loaded_only == ["model"]
+    assert {name: array[0] for name, array in fresh.arrays.items()} == {
+        "model/w": 1,
+        "model/b": 1,
+        "model_ema/w": 9,
+    }
+
+
+def test_an_unknown_variable_is_named(tmp_path: Path, at_step: AtStep) -> None:
+    with pytest.raises(ValueError, match="no variable of the session is named 'wieghts'"):
+        Saver(["weights", "wieghts"]).save(at_step(1), tmp_path / "model.ckpt")
+
+
+def test_a_checkpoint_of_another_model_is_named(
+    tmp_path: Path, at_step: AtStep, make_session: Callable[..., Any]
+) -> None:
+    path = Saver().save(at_step(1), tmp_path / "model.ckpt", global_step=1)
+    other = make_session(global_step=np.int64(0), kernel=np.zeros(2))
+    with pytest.raises(ValueError, match="missing or unexpected: kernel, weights") as error:
+        Saver().restore(other, path)
+    assert error.value.__notes__ == [f"while restoring checkpoint {path}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"max_to_keep": -1}, ValueError, "max_to_keep must not be negative, got -1"),
+        ({"keep_checkpoint_every_n_hours": 0}, ValueError, "must be above 0, got 0"),
+        ({"var_list": "weights"}, TypeError, "must be a list of variables or names, got 'wei"),
+        ({"var_list": {"old": "new"}}, TypeError, "must be a list of variables or names"),
+    ],
+)
+def test_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Saver(**arguments)
+
+
+def test_keeps_the_newest_and_says_what_it_deletes(
+    tmp_path: Path, at_step: AtStep, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="runhooks")
+    saver = Saver(max_to_keep=2)
+    for step in (10, 20, 30, 40):
+        saver.save(at_step(step), tmp_path / "model.ckpt", global_step=step)
+    assert steps(tmp_path) == [30, 40]
+    assert saver.last_checkpoints == checkpoints(tmp_path)
+    assert [record.message for record in caplog.records] == [
+        f"deleted checkpoint {tmp_path}/model.ckpt-{step}: newer ones are kept" for step in (10, 20)
+    ]
+    assert {path.name for path in tmp_path.iterdir()} == {"model.ckpt-30", "model.ckpt-40"}
+
+
+@pytest.mark.parametrize("max_to_keep", [None, 0])
+def test_keeps_all_if_asked(tmp_path: Path, at_step: AtStep, max_to_keep: int | None) -> None:
+    saver = Saver(max_to_keep=max_to_keep)
+    for step in range(8):
+        saver.save(at_step(step), tmp_path / "model.ckpt", global_step=step)
+    assert steps(tmp_path) == list(range(8))
+
+
+def test_a_restarted_run_keeps_no_more(tmp_path: Path, at_step: AtStep) -> None:
+    for step in range(6):
+        Saver(max_to_keep=3).save(at_step(step), tmp_path / "model.ckpt", global_step=step)
+    assert steps(tmp_path) == [3, 4, 5]
+
+
+def test_a_run_that_went_back_deletes_the_oldest_saved(tmp_path: Path, at_step: AtStep) -> None:
+    saver = Saver(max_to_keep=2)
+    for step in (10, 20, 5):
+        saver.save(at_step(step), tmp_path / "model.ckpt", global_step=step)
+    assert steps(tmp_path) == [5, 20]
+
+
+def test_other_names_in_the_directory_are_not_counted(tmp_path: Path, at_step: AtStep) -> None:
+    for step in range(3):
+        Saver().save(at_step(step), tmp_path / "model.ckpt-best", global_step=step)
+        Saver(max_to_keep=1).save(at_step(step), tmp_path / "model.ckpt", global_step=step)
+    assert {Path(path).name for path in checkpoints(tmp_path)} == {
+        "model.ckpt-best-0",
+        "model.ckpt-best-1",
+        "model.ckpt-best-2",
+        "model.ckpt-2",
+    }
+
+
+def test_keeps_one_every_so_many_hours_over_restarts(
+    tmp_path: Path, at_step: AtStep, fake_clock: FakeClock
+) -> None:
+    for hour in range(12):
+        saver = Saver(max_to_keep=2, keep_checkpoint_every_n_hours=3)
+        saver.save(at_step(hour), tmp_path / "model.ckpt", global_step=hour)
+        fake_clock.advance(3600)
+    assert steps(tmp_path) == [3, 6, 9, 10, 11]
+
+
+def test_saving_a_step_again_replaces_it(tmp_path: Path, at_step: AtStep) -> None:
+    saver, sess = Saver(max_to_keep=2), at_step(1)
+    saver.save(sess, tmp_path / "model.ckpt", global_step=1)
+    sess.arrays["weights"] = np.full(8, 7, np.float32)
+    path = saver.save(sess, tmp_path / "model.ckpt", global_step=1)
+    assert saver.last_checkpoints == [path]
+    fresh = at_step(0)
+    saver.restore(fresh, path)
+    assert fresh.arrays["weights"][0] == 7
+
+
+def test_deletes_nothing_before_the_new_one_is_on_the_disk(
+    tmp_path: Path, at_step: AtStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saver = Saver(max_to_keep=1)
+    saver.save(at_step(1), tmp_path / "model.ckpt", global_step=1)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left") as error:
+        patch.setattr(os, "fsync", fail)
+        saver.save(at_step(2), tmp_path / "model.ckpt", global_step=2)
+    assert "those saved before are untouched" in error.value.__notes__[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["model.ckpt-1"]
+    saver.save(at_step(3), tmp_path / "model.ckpt", global_step=3)
+    assert steps(tmp_path) == [3]
+
+
+def test_a_file_that_cannot_grow_is_an_error_and_leaves_nothing(
+    tmp_path: Path, at_step: AtStep
+) -> None:
+    saver, sess = Saver(), at_step(1)
+    saver.save(sess, tmp_path / "model.ckpt", global_step=1)
+    sess.arrays["weights"] = np.zeros(1_000_000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(OSError, match=r"File too large: .*variables\.safetensors"):
+            saver.save(sess, tmp_path / "model.ckpt", global_step=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["model.ckpt-1"]
+
+
+def test_one_that_was_removed_by_hand_does_no_harm(tmp_path: Path, at_step: AtStep) -> None:
+    saver = Saver(max_to_keep=1)
+    gone = saver.save(at_step(1), tmp_path / "model.ckpt", global_step=1)
+    Path(gone).rename(tmp_path / "kept_elsewhere")
+    saver.save(at_step(2), tmp_path / "model.ckpt", global_step=2)
+    assert saver.last_checkpoints == [str(tmp_path / "model.ckpt-2")]
