@@ -1,0 +1,25 @@
+"""``CheckpointSaverListener``: what is done before and after each checkpoint."""
+
+from __future__ import annotations
+
+from runhooks.contract import RawSession
+
+
+class CheckpointSaverListener:
+    """Extend it and give it to a ``CheckpointSaverHook``; every method here does nothing.
+
+    As in ``tf.compat.v1.train``.
+    """
+
+    def begin(self) -> None:
+        """Called when the hook begins; the default graph may be added to."""
+
+    def before_save(self, session: RawSession, global_step_value: int) -> None:
+        """Called before a checkpoint of that step is saved."""
+
+    def after_save(self, session: RawSession, global_step_value: int) -> bool | None:
+        """Called when it is on the disk; return True to ask the loop to stop."""
+        return None
+
+    def end(self, session: RawSession, global_step_value: int) -> None:
+        """Called at the end, after the last checkpoint."""

@@ -1,0 +1,28 @@
+"""The global step, as hooks ask for it."""
+
+from __future__ import annotations
+
+from runhooks.contract import RawSession, SessionRunHook
+from runhooks.graph.global_step import get_global_step
+from runhooks.graph.variable import Variable
+
+
+def required_global_step(hook: SessionRunHook) -> Variable:
+    """The global step of the default graph, for the ``begin`` of a hook that needs one.
+
+    Raises RuntimeError, naming the hook, if the graph has none.
+    """
+    global_step = get_global_step()
+    if global_step is None:
+        raise RuntimeError(
+            f"Global step should be created to use {type(hook).__name__}: call "
+            "train.get_or_create_global_step() before the session is made"
+        )
+    return global_step
+
+
+def step_of(session: RawSession) -> int:
+    """The global step of a session whose graph has one; no run, no wait."""
+    step = session.global_step
+    assert step is not None, "begin() made sure that the graph has a global step"
+    return step

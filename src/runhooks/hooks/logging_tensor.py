@@ -1,0 +1,113 @@
+"""``LoggingTensorHook``: logs the values of tensors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from runhooks import arguments
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    StopSignal,
+)
+from runhooks.hooks.named_tensors import NamedTensors
+from runhooks.hooks.run_timer import RunTimer
+from runhooks.trigger import Due
+
+_log = logging.getLogger("runhooks")
+
+
+class LoggingTensorHook(SessionRunHook):
+    """Logs tensors, at level INFO, in the first run and then every so often.
+
+    ``tensors``: tensors or their names, as a dict by label or as a list. ``every_n_iter``: once in
+    that many runs of this session; or ``every_n_secs``: once in that many seconds. ``at_end``:
+    fetch and log them at the end too, or only then. ``formatter``: makes the line of a dict of
+    values by label (by element, for a list). As in ``tf.compat.v1.train``.
+
+    Raises ValueError unless exactly one of ``every_n_iter`` and ``every_n_secs`` is given, or
+    neither and ``at_end``.
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[str, Any] | Iterable[Any],
+        every_n_iter: int | None = None,
+        every_n_secs: float | None = None,
+        at_end: bool = False,
+        formatter: Callable[[dict[Any, Any]], str] | None = None,
+    ) -> None:
+        only_at_end = at_end and every_n_iter is None and every_n_secs is None
+        if not only_at_end:
+            arguments.exactly_one(every_n_iter=every_n_iter, every_n_secs=every_n_secs)
+            arguments.positive(every_n_iter=every_n_iter, every_n_secs=every_n_secs)
+        self._tensors = NamedTensors(tensors)
+        self._fetches: dict[Any, Any] = {}
+        self._at_end = at_end
+        self._formatter = formatter
+        self._by_runs = every_n_iter is not None
+        self._timer = None if only_at_end else RunTimer(every_n_iter, every_n_secs)
+        self._asked = False
+        self._logged_step: int | None = None  # the global step when it was logged last
+
+    def begin(self) -> None:
+        self._fetches = self._tensors.fetches()
+        self._start_anew()
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        if self._timer is None or self._logged_step is None or session.global_step is None:
+            return
+        # Nobody counted the runs slept through before the checkpoint: a run is taken for a step.
+        runs_since = session.global_step - self._logged_step
+        if runs_since < 0:
+            self._start_anew()
+        elif self._by_runs:
+            self._timer.resume(runs_since)
+
+    def next_due(self) -> Due | None:
+        return Due() if self._timer is None else self._timer.due()
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        self._asked = self._timer is not None and self._timer.should_trigger()
+        return SessionRunArgs(self._fetches) if self._asked else None
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if self._timer is None:
+            return
+        if self._asked:
+            self._log(run_values.results, self._timer.trigger())
+            self._logged_step = run_context.session.global_step
+        self._timer.end_run()
+
+    def end(self, session: RawSession) -> None:
+        if self._at_end:
+            secs = None if self._timer is None else self._timer.trigger()
+            self._log(session.run(self._fetches), secs)
+
+    def state_dict(self) -> Mapping[str, Any]:
+        return {} if self._logged_step is None else {"logged_step": self._logged_step}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._logged_step = state["logged_step"]
+
+    def _start_anew(self) -> None:
+        self._logged_step = None
+        if self._timer is not None:
+            self._timer.reset()
+
+    def _log(self, values: dict[Any, Any], secs: float | None) -> None:
+        with np.printoptions(suppress=True):
+            if self._formatter is not None:
+                _log.info("%s", self._formatter(values))
+                return
+            line = ", ".join(
+                f"{label} = {value}" for label, value in self._tensors.labelled(values)
+            )
+        _log.info("%s", line if secs is None else f"{line} ({secs:.3f} sec)")

@@ -1,0 +1,149 @@
+"""What a progress hook shows, and how: a bar on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any, Protocol, TextIO
+
+import numpy as np
+
+from runhooks import clock
+
+_BAR_WIDTH = 24
+_MARKS = 50
+
+
+class Display(Protocol):
+    """Shows lines of text; ``interval_secs``: the least time from one to the next."""
+
+    interval_secs: float
+    bar_width: int
+
+    def show(self, line: str) -> None:
+        """Show ``line``."""
+        ...
+
+    def finish(self) -> None:
+        """Leave what was shown last standing; other output may follow."""
+        ...
+
+
+class TerminalDisplay:
+    """Writes each line over the one before."""
+
+    interval_secs = 0.1
+    bar_width = _BAR_WIDTH
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._open = False
+        self._eraser = _BeforeLogs(self._erase)
+
+    def show(self, line: str) -> None:
+        self._eraser.attach()
+        # A line that wraps could not be written over; the last column makes some terminals wrap.
+        width = shutil.get_terminal_size().columns - 1
+        self._stream.write(f"\r{line[:width]}\x1b[K")
+        self._stream.flush()
+        self._open = True
+
+    def finish(self) -> None:
+        self._eraser.detach()
+        if self._open:
+            self._stream.write("\n")
+            self._stream.flush()
+        self._open = False
+
+    def _erase(self) -> None:
+        if self._open:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+        self._open = False
+
+
+class _BeforeLogs(logging.Handler):
+    """Calls ``act`` before the root logger's handlers write a record, so that it has a line."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        super().__init__()
+        self._act = act
+
+    def attach(self) -> None:
+        handlers = logging.getLogger().handlers
+        # Alone on the root it would keep logging from its last resort, which shows warnings.
+        if handlers and self not in handlers:
+            handlers.insert(0, self)
+
+    def detach(self) -> None:
+        logging.getLogger().removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._act()
+
+
+class LineDisplay:
+    """Writes lines, one after the other, for a file or a pipe."""
+
+    interval_secs = 5.0
+    bar_width = 0
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def show(self, line: str) -> None:
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+    def finish(self) -> None:
+        pass
+
+
+def display_for(stream: TextIO) -> Display:
+    """The display that suits ``stream``."""
+    return TerminalDisplay(stream) if stream.isatty() else LineDisplay(stream)
+
+
+class Rate:
+    """Steps per second over the last marks."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int]] = deque(maxlen=_MARKS)
+
+    def mark(self, step: int) -> float | None:
+        """Note that ``step`` is reached now; steps per second, None if it cannot be told yet."""
+        self._marks.append((clock.monotonic(), step))
+        (start_time, start_step), (time, _) = self._marks[0], self._marks[-1]
+        return (step - start_step) / (time - start_time) if time > start_time else None
+
+
+def progress_line(
+    step: int,
+    last_step: int | None,
+    steps_per_sec: float | None,
+    values: Iterable[tuple[str, Any]],
+    bar_width: int,
+) -> str:
+    """The line for ``step`` of ``last_step`` (None: not known) and the ``values`` by label."""
+    parts = [f"step {step}"]
+    if last_step is not None:
+        done = min(max(step / last_step, 0.0), 1.0)
+        full = round(done * bar_width)
+        bar = f" [{'#' * full}{'-' * (bar_width - full)}]" if bar_width else ""
+        parts = [f"{done:4.0%}{bar} step {step}/{last_step}"]
+    if steps_per_sec:
+        parts.append(f"{steps_per_sec:.4g} steps/s")
+        if last_step is not None and step < last_step:
+            parts.append(f"{timedelta(seconds=round((last_step - step) / steps_per_sec))} left")
+    parts += [f"{label} {_short(value)}" for label, value in values]
+    return "  ".join(parts)
+
+
+def _short(value: Any) -> str:
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind in "biuSU":
+        return " ".join(str(array).split())
+    return f"{float(array.reshape(())):.4g}"

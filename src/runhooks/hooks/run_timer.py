@@ -1,0 +1,54 @@
+"""``RunTimer``: triggers by runs of a session, or by seconds, for a hook that may sleep."""
+
+from __future__ import annotations
+
+import math
+
+from runhooks.trigger import Due, SecondOrStepTimer
+
+
+class RunTimer:
+    """Triggers in the first run, then once every n runs or every n seconds.
+
+    It is asked in every run, or only in those that ``due`` announces: the runs in between are
+    counted as they are slept through. Raises ValueError unless exactly one of ``every_runs`` and
+    ``every_secs`` (seconds) is given, above zero.
+    """
+
+    def __init__(self, every_runs: int | None = None, every_secs: float | None = None) -> None:
+        self._timer = SecondOrStepTimer(every_secs=every_secs, every_steps=every_runs)
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew: the next run triggers."""
+        self._timer.reset()
+        self._run = 0  # the number of the next run
+        self._announced: int | None = None
+
+    def resume(self, runs_since: int) -> None:
+        """Go on as if it had triggered, and then ``runs_since`` runs had been made."""
+        self._timer.update_last_triggered_step(0)
+        self._run = 1 + runs_since
+        self._announced = None
+
+    def due(self) -> Due:
+        """When it triggers next. Who asks leaves out the runs before that one."""
+        due = self._timer.due()
+        if due.step == math.inf:
+            return due
+        self._announced = int(max(due.step, self._run))
+        return Due(runs=self._announced - self._run + 1)
+
+    def should_trigger(self) -> bool:
+        """Whether it triggers in the run that begins."""
+        if self._announced is not None:
+            self._run, self._announced = self._announced, None
+        return self._timer.should_trigger_for_step(self._run)
+
+    def trigger(self) -> float | None:
+        """Note that it has triggered; return the seconds since the time before."""
+        return self._timer.update_last_triggered_step(self._run)[0]
+
+    def end_run(self) -> None:
+        """Note that a run has ended well."""
+        self._run += 1

@@ -1,0 +1,71 @@
+"""Where the summaries of a hook go: a writer that was given, the one of a directory, or nowhere."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Protocol
+
+from runhooks.contract import RawSession
+from runhooks.hooks.global_step import step_of
+from runhooks.summary import FileWriterCache, SessionLog, SessionStatus
+
+
+class SummaryWriter(Protocol):
+    """What hooks ask of a writer of summaries; ``summary.FileWriter`` is one."""
+
+    def add_summary(self, summary: Any, global_step: int | None = None) -> None:
+        """Add ``summary`` at ``global_step``."""
+        ...
+
+    def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
+        """Add what happened to the session at ``global_step``."""
+        ...
+
+    def flush(self) -> None:
+        """Return when all that was added is in the file."""
+        ...
+
+
+def add_start(writer: SummaryWriter, session: RawSession) -> None:
+    """Write that a session starts, or goes on, at the step after its global step.
+
+    TensorBoard then drops what an earlier session wrote of the steps that come again. What it
+    wrote of the restored step itself stays: that step is not made again.
+    """
+    writer.add_session_log(SessionLog(SessionStatus.START), step_of(session) + 1)
+
+
+class SummaryOutput:
+    """Writes for one hook.
+
+    ``output_dir``: a directory whose writer all hooks of the process share; not used if a
+    ``summary_writer`` is given. With neither, what is added goes nowhere.
+    """
+
+    def __init__(
+        self,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+    ) -> None:
+        self._output_dir = output_dir
+        self._writer = summary_writer
+
+    def open(self) -> None:
+        """Get the writer; for a hook's ``begin``."""
+        if self._writer is None and self._output_dir is not None:
+            self._writer = FileWriterCache.get(self._output_dir)
+
+    def start(self, session: RawSession) -> None:
+        """Mark where a session starts; for a hook's ``after_create_session``."""
+        if self._writer is not None:
+            add_start(self._writer, session)
+
+    def add_summary(self, summary: Any, step: int) -> None:
+        """Add ``summary`` at ``step``."""
+        if self._writer is not None:
+            self._writer.add_summary(summary, step)
+
+    def flush(self) -> None:
+        """Return when all that was added is in the file."""
+        if self._writer is not None:
+            self._writer.flush()
