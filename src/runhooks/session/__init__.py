@@ -1,0 +1,30 @@
+"""Sessions: what happens around a run, a layer a file.
+
+``monitored`` is what users open; a run of it goes through ``recoverable``, ``coordinated`` and
+``hooked`` to ``session``, which computes it with an ``executable``.
+"""
+
+from runhooks.session.coordinator import Coordinator, LooperThread
+from runhooks.session.creators import ChiefSessionCreator, SessionCreator, WorkerSessionCreator
+from runhooks.session.monitored import MonitoredSession
+from runhooks.session.recoverable import RecoveryPolicy
+from runhooks.session.scaffold import Scaffold
+from runhooks.session.session import Session
+from runhooks.session.singular import SingularMonitoredSession
+from runhooks.session.step_context import StepContext
+from runhooks.session.training_session import MonitoredTrainingSession
+
+__all__ = [
+    "ChiefSessionCreator",
+    "Coordinator",
+    "LooperThread",
+    "MonitoredSession",
+    "MonitoredTrainingSession",
+    "RecoveryPolicy",
+    "Scaffold",
+    "Session",
+    "SessionCreator",
+    "SingularMonitoredSession",
+    "StepContext",
+    "WorkerSessionCreator",
+]

@@ -1,0 +1,223 @@
+"""``Coordinator``: stops a set of threads together, and tells who failed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from runhooks import clock
+from runhooks.errors import OutOfRangeError
+
+_log = logging.getLogger("runhooks")
+
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+class Coordinator:
+    """Asks threads to stop, waits for them, and raises what the first of them failed of.
+
+    As ``tf.compat.v1.train.Coordinator``. Each thread tests ``should_stop()``, or waits in
+    ``wait_for_stop``, and reports its error with ``request_stop(error)``; ``stop_on_exception``
+    does that for a block. ``clean_stop_exception_types``: errors that only ask to stop; if None,
+    ``OutOfRangeError``, the end of an input.
+    """
+
+    def __init__(
+        self, clean_stop_exception_types: Iterable[type[BaseException]] | None = None
+    ) -> None:
+        if clean_stop_exception_types is None:
+            clean_stop_exception_types = (OutOfRangeError,)
+        self._clean_stop_types = tuple(clean_stop_exception_types)
+        self._changed = threading.Condition()
+        self._stop_requested = False
+        self._joined = False
+        self._error: BaseException | None = None
+        self._registered: set[threading.Thread] = set()
+
+    @property
+    def joined(self) -> bool:
+        """Whether ``join`` has ended."""
+        return self._joined
+
+    def should_stop(self) -> bool:
+        """Whether somebody has asked to stop."""
+        return self._stop_requested
+
+    def request_stop(self, ex: BaseException | ExcInfo | None = None) -> None:
+        """Ask all threads to stop; ``ex``, an error or what ``sys.exc_info()`` gives, says why.
+
+        The error of the first request is raised by ``join``. After ``join`` nobody would hear of
+        an error any more: it is raised at once. Raises TypeError if ``ex`` is no exception.
+        """
+        error = self._reportable(ex)
+        with self._changed:
+            if self._joined and error is not None:
+                raise error
+            if self._stop_requested:
+                return
+            if error is not None:
+                _log.info("a thread failed, all are asked to stop: %r", error)
+            self._error = error
+            self._stop_requested = True
+            self._changed.notify_all()
+
+    def clear_stop(self) -> None:
+        """Forget that anybody asked to stop, and why."""
+        with self._changed:
+            self._stop_requested = self._joined = False
+            self._error = None
+
+    @contextmanager
+    def stop_on_exception(self) -> Iterator[None]:
+        """Hand any exception out of the ``with`` block to ``request_stop``, and end there."""
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001 - join raises it in the main thread
+            self.request_stop(error)
+
+    def wait_for_stop(self, timeout: float | None = None) -> bool:
+        """Wait until somebody asks to stop, ``timeout`` seconds at most; whether somebody did."""
+        with self._changed:
+            return self._changed.wait_for(self.should_stop, timeout)
+
+    def register_thread(self, thread: threading.Thread) -> None:
+        """Make ``join`` wait for ``thread`` as well."""
+        with self._changed:
+            self._registered.add(thread)
+
+    def join(
+        self,
+        threads: Iterable[threading.Thread] | None = None,
+        stop_grace_period_secs: float = 120,
+        ignore_live_threads: bool = False,
+    ) -> None:
+        """Wait until ``threads`` and the registered ones have ended.
+
+        From the moment somebody asks to stop, they have ``stop_grace_period_secs`` seconds.
+
+        Raises the error that was given to ``request_stop``; else RuntimeError naming the threads
+        that still run, unless ``ignore_live_threads``.
+        """
+        with self._changed:
+            waited_for = [t for t in self._registered.union(threads or ()) if t.is_alive()]
+        self._wait_for_end_or_stop(waited_for)
+        deadline = clock.monotonic() + stop_grace_period_secs
+        for thread in waited_for:
+            thread.join(max(0.0, deadline - clock.monotonic()))
+        with self._changed:
+            self._joined = True
+            self._registered.clear()
+        self.raise_requested_exception()
+        if live := sorted(t.name for t in waited_for if t.is_alive()):
+            message = (
+                f"threads still running {stop_grace_period_secs} seconds after they were asked "
+                f"to stop: {', '.join(live)}; let them test should_stop() or wait in "
+                "wait_for_stop()"
+            )
+            if not ignore_live_threads:
+                raise RuntimeError(message)
+            _log.info(message)
+
+    def raise_requested_exception(self) -> None:
+        """Raise the error that was given to ``request_stop``, if any."""
+        if self._error is not None:
+            raise self._error
+
+    def _reportable(self, ex: BaseException | ExcInfo | None) -> BaseException | None:
+        error = ex[1] if isinstance(ex, tuple) and len(ex) == 3 else ex
+        if not isinstance(error, BaseException | None):
+            raise TypeError(
+                f"ex must be an exception or what sys.exc_info() gives in an except block, "
+                f"got {ex!r}"
+            )
+        return None if isinstance(error, self._clean_stop_types) else error
+
+    def _wait_for_end_or_stop(self, threads: Sequence[threading.Thread]) -> None:
+        ended = False
+
+        def watch() -> None:
+            nonlocal ended
+            for thread in threads:
+                thread.join()
+            with self._changed:
+                ended = True
+                self._changed.notify_all()
+
+        if threads and not self._stop_requested:
+            # The end of a thread wakes nobody but who joins it: one thread waits for them all.
+            threading.Thread(target=watch, name="coordinator-join", daemon=True).start()
+            with self._changed:
+                self._changed.wait_for(lambda: ended or self._stop_requested)
+
+
+class LooperThread(threading.Thread):
+    """A daemon thread that calls ``target(*args, **kwargs)`` until its coordinator says stop.
+
+    ``timer_interval_secs``: seconds from one call to the next, None: without a pause. What a call
+    raises goes to ``coord.request_stop``. A subclass may override ``run_loop`` in place of giving
+    a ``target``, and ``start_loop`` and ``stop_loop``, which are called once in the thread.
+
+    Raises TypeError if ``coord`` is no Coordinator, ValueError for ``args`` or ``kwargs`` without
+    a ``target``.
+    """
+
+    def __init__(
+        self,
+        coord: Coordinator,
+        timer_interval_secs: float | None,
+        target: Callable[..., object] | None = None,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(coord, Coordinator):
+            raise TypeError(f"coord must be a Coordinator, got {coord!r}")
+        if target is None and (args or kwargs):
+            raise ValueError(f"args={args!r} and kwargs={kwargs!r} need a target to be given to")
+        super().__init__(daemon=True)
+        self._coord = coord
+        self._interval_secs = timer_interval_secs
+        self._call = (target, tuple(args or ()), dict(kwargs or {}))
+        coord.register_thread(self)
+
+    @staticmethod
+    def loop(
+        coord: Coordinator,
+        timer_interval_secs: float | None,
+        target: Callable[..., object],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> LooperThread:
+        """Make one, start it, and return it."""
+        looper = LooperThread(coord, timer_interval_secs, target, args, kwargs)
+        looper.start()
+        return looper
+
+    def run(self) -> None:
+        with self._coord.stop_on_exception():
+            self.start_loop()
+            next_time = clock.monotonic()
+            while not self._stopped_before(next_time):
+                next_time += self._interval_secs or 0.0
+                self.run_loop()
+            self.stop_loop()
+
+    def start_loop(self) -> None:
+        """Called when the thread starts."""
+
+    def run_loop(self) -> None:
+        """Called again and again."""
+        target, args, kwargs = self._call
+        if target is not None:
+            target(*args, **kwargs)
+
+    def stop_loop(self) -> None:
+        """Called when the thread stops because it was asked to."""
+
+    def _stopped_before(self, moment: float) -> bool:
+        if self._interval_secs is None:
+            return self._coord.should_stop()
+        return self._coord.wait_for_stop(max(0.0, moment - clock.monotonic()))

@@ -1,0 +1,130 @@
+"""``Executable``: a plan made ready, and the way of one run from the feeds to the result.
+
+feeds, inputs, steps -> head (host) -> body (engine) -> tail (host) -> all variables at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from runhooks.errors import OutOfRangeError
+from runhooks.graph.evaluate import evaluate, parts
+from runhooks.graph.graph import Graph
+from runhooks.graph.plan import Plan, make_plan
+from runhooks.graph.tensor import Operation, Tensor
+from runhooks.graph.variable import Variable
+from runhooks.session.feeds import converter
+
+Variables = dict[Variable, Any]
+Iterators = Mapping[Operation, Iterator[Any]]
+Run = Callable[[Variables, Iterators, Any], Any]
+
+
+class Executable:
+    """What one set of fetches and feeds compiled to. It holds nothing of any session.
+
+    ``feed_keys`` are the keys of the feed_dict as the caller writes them, in their order.
+    Raises as ``make_plan``.
+    """
+
+    def __init__(self, graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
+        self._plan = plan = make_plan(graph, fetches, feed_keys)
+        self._integer = graph.engine.integer
+        self._body = None if plan.body.is_empty else graph.engine.compile(plan.body)
+        self._feeds = [(k, converter(t)) for k, t in zip(feed_keys, plan.feeds, strict=True)]
+        self._sources = (*plan.feeds, *(t for op in plan.inputs for t in op.outputs), *plan.steps)
+        #: The variables and inputs that a session must have before it runs this.
+        self.variables = (*plan.body.assigned, *plan.body.kept, *plan.steps, *_assigned(plan))
+        self.inputs = plan.inputs
+        #: ``run(variables, iterators, feed_dict)`` computes the fetches, and puts the new values
+        #: into ``variables`` once all has succeeded.
+        self.run: Run = self._body_run() if self._is_only_body() else self._run_all
+
+    def _is_only_body(self) -> bool:
+        plan = self._plan
+        counted = {t for op in plan.head for t in op.outputs}
+        return (
+            all(op.type == "AssignAdd" and type(op.args[0]) is int for op in plan.head)
+            and plan.fetches <= set(plan.body.fetches)
+            and counted.isdisjoint(plan.body.given)
+            and not plan.tail
+        )
+
+    def _body_run(self) -> Run:
+        # The way of a training step: the host has nothing to do but to count the global step. Off
+        # steps are as fast as this function is.
+        plan, body, read, feeds = self._plan, self._body, self._plan.read, self._feeds
+        assigned, fetches = plan.body.assigned, plan.body.fetches
+        first_fetch = len(assigned)
+        places = [self._sources.index(tensor) for tensor in plan.body.given]
+        in_place = places == list(range(len(self._sources)))
+        on_host = bool(plan.inputs or plan.steps)
+        increments = [(op.assigns, op.args[0]) for op in plan.head if op.assigns is not None]
+
+        def run(variables: Variables, iterators: Iterators, feed_dict: Any) -> Any:
+            given = [convert(feed_dict[key]) for key, convert in feeds]
+            if on_host:
+                given += self._host_values(variables, iterators)
+            if body is not None:
+                results = body(variables, given if in_place else [given[i] for i in places])
+                for variable, value in zip(assigned, results):  # noqa: B905 - then come fetches
+                    variables[variable] = value
+            for step, delta in increments:
+                variables[step] += delta
+            if not fetches:
+                return read({})
+            return read(dict(zip(fetches, results[first_fetch:], strict=True)))
+
+        return run
+
+    def _run_all(self, variables: Variables, iterators: Iterators, feed_dict: Any) -> Any:
+        plan = self._plan
+        given = [convert(feed_dict[key]) for key, convert in self._feeds]
+        given += self._host_values(variables, iterators)
+        steps: dict[Tensor, Any] = {step: np.int64(variables[step]) for step in plan.steps}
+        values: dict[Tensor, Any] = dict(zip(self._sources, given, strict=True))
+        values.update(zip(plan.feeds, given))  # noqa: B905 - a part of an input may be fed
+        on_host: dict[Tensor, Any] = {**values, **steps}
+        new = evaluate(plan.head, on_host, variables, _integer)
+        values = {**on_host, **values}
+        if self._body is not None:
+            results = self._body(variables, [values[tensor] for tensor in plan.body.given])
+            values.update(zip(plan.body.fetches, results[len(plan.body.assigned) :], strict=True))
+            new.update(zip(plan.body.assigned, results))  # noqa: B905 - then come the fetches
+        values.update(steps)
+        new.update(evaluate(plan.tail, values, {**variables, **new}, _integer))
+        variables.update((v, int(value) if v.on_host else value) for v, value in new.items())
+        return plan.read(values)
+
+    def _host_values(self, variables: Variables, iterators: Iterators) -> list[Any]:
+        values = [value for op in self.inputs for value in _drawn(op, iterators[op])]
+        return values + [self._integer(variables[step]) for step in self._plan.steps]
+
+
+def _assigned(plan: Plan) -> Iterable[Variable]:
+    return (op.assigns for op in (*plan.head, *plan.tail) if op.assigns is not None)
+
+
+def _drawn(op: Operation, iterator: Iterator[Any]) -> tuple[Any, ...]:
+    try:
+        return parts(op, next(iterator))
+    except StopIteration:
+        raise OutOfRangeError(None, op, f"the input {op.name!r} has no more elements") from None
+    except Exception as error:
+        error.add_note(f"in the input {op.name!r} of the graph")
+        raise
+
+
+def _integer(name: str, old: Any, new: Any) -> np.int64:
+    if type(new) is int:  # the rule: a step more
+        return np.int64(new)
+    array = np.asarray(new)
+    if array.shape != () or array.dtype.kind not in "iu":
+        raise ValueError(
+            f"variable {name!r} is an integer on the host: the new value is "
+            f"{array.dtype}{list(array.shape)}"
+        )
+    return np.int64(array)

@@ -1,0 +1,146 @@
+"""``HookedSession``: lets hooks ride along with the runs of a raw session."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from runhooks import clock
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
+from runhooks.session.merge import merged_args, note_bad_fetches
+from runhooks.session.rider import Rider
+
+
+class HookedSession:
+    """Asks the hooks that are due, makes one run of all that is asked, hands out the results."""
+
+    def __init__(self, raw: RawSession) -> None:
+        self._raw = raw
+        self._runs = 0
+        self._stop_reason: str | None = None
+        self._riders: dict[int, Rider] = {}
+        self._riding: list[Rider] = []
+        self._due_step = self._due_time = self._due_run = math.inf
+        self._timed = False
+
+    def add(self, name: str, hook: SessionRunHook, *, always: bool) -> None:
+        """Let ``hook`` ride along: in every run if ``always``, else where ``run`` is given it."""
+        rider = Rider(hook, name)
+        if not rider.rides:
+            return
+        self._riders[id(hook)] = rider
+        if always:
+            self._riding.append(rider)
+        self._ask([rider] if rider.sleeps else [])
+
+    @property
+    def stop_reason(self) -> str | None:
+        """The name of the hook that has asked to stop, or None."""
+        return self._stop_reason
+
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None = None,
+        options: Any = None,
+        run_metadata: Any = None,
+        hooks: Iterable[SessionRunHook] | None = None,
+    ) -> Any:
+        """One run of the raw session, with what the hooks ask for in it.
+
+        ``hooks``: only these of the session's hooks ride along. Raises RuntimeError if a hook has
+        asked to stop before, or if a tensor is to be fed twice; and what a hook or the run raises.
+        """
+        if self._stop_reason is not None:
+            raise RuntimeError(
+                f"run was called after {self._stop_reason} had asked to stop: "
+                "test should_stop() before each run"
+            )
+        raw = self._raw
+        if hooks is not None:
+            return self._run_with(self._chosen(hooks), fetches, feed_dict, options, run_metadata)
+        if (
+            (raw.global_step or 0) + 1 >= self._due_step
+            or self._runs + 1 >= self._due_run
+            or (self._timed and clock.monotonic() >= self._due_time)
+        ):
+            return self._run_with(self._riding, fetches, feed_dict, options, run_metadata)
+        # An off-step: nothing is made for hooks, and none is called.
+        result = raw.run(fetches, feed_dict, options, run_metadata)
+        self._runs += 1
+        if (raw.global_step or 0) >= self._due_step:
+            context = SessionRunContext(SessionRunArgs(fetches, feed_dict, options), raw)
+            self._deliver(self._riding, {}, context, SessionRunValues(None, options, run_metadata))
+        return result
+
+    def _run_with(
+        self,
+        riding: list[Rider],
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None,
+        options: Any,
+        run_metadata: Any,
+    ) -> Any:
+        caller = SessionRunArgs(fetches, feed_dict, options)
+        context = SessionRunContext(caller, self._raw)
+        run, step, now = self._runs + 1, (self._raw.global_step or 0) + 1, clock.monotonic()
+        answers: dict[Rider, Any] = {}
+        requests: dict[Rider, SessionRunArgs] = {}
+        for rider in riding:
+            if step >= rider.step or run >= rider.run or now >= rider.time:
+                answers[rider] = None
+                request = rider.before(context)
+                if request is not None:
+                    requests[rider] = request
+        if requests:
+            caller = merged_args(self._raw.graph, caller, requests)
+        try:
+            result = self._raw.run(*caller, run_metadata)
+        except (TypeError, ValueError) as error:
+            note_bad_fetches(error, self._raw.graph, requests)
+            raise
+        if riding is self._riding:
+            self._runs = run
+        if requests:
+            result, *results = result
+            answers.update(zip(requests, results, strict=True))
+        values = SessionRunValues(None, caller.options, run_metadata)
+        self._deliver(riding, answers, context, values)
+        return result
+
+    def _deliver(
+        self,
+        riding: list[Rider],
+        answers: Mapping[Rider, Any],
+        context: SessionRunContext,
+        values: SessionRunValues,
+    ) -> None:
+        # A run may take the step further than foreseen: whoever that wakes still gets after_run.
+        step = self._raw.global_step or 0
+        called = [rider for rider in riding if rider in answers or step >= rider.step]
+        for rider in called:
+            rider.after(context, SessionRunValues(answers.get(rider), *values[1:]))
+            if context.stop_requested:
+                self._stop_reason = self._stop_reason or rider.name
+        sleepers = [rider for rider in called if rider.sleeps]
+        if sleepers:
+            self._ask(sleepers)
+
+    def _ask(self, riders: Iterable[Rider]) -> None:
+        for rider in riders:
+            rider.ask(self._runs)
+        self._due_step = min([rider.step for rider in self._riding], default=math.inf)
+        self._due_time = min([rider.time for rider in self._riding], default=math.inf)
+        self._timed = self._due_time < math.inf
+        self._due_run = min([rider.run for rider in self._riding], default=math.inf)
+
+    def _chosen(self, hooks: Iterable[SessionRunHook]) -> list[Rider]:
+        chosen = {id(hook) for hook in hooks}
+        return [rider for key, rider in self._riders.items() if key in chosen]

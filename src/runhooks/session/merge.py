@@ -1,0 +1,72 @@
+"""What the caller and all hooks ask of a run, made one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from runhooks.contract import SessionRunArgs
+from runhooks.graph import nest
+from runhooks.session.rider import Rider
+
+_CALLER = "the caller of run"
+
+
+def merged_args(
+    graph: Any, caller: SessionRunArgs, requests: Mapping[Rider, SessionRunArgs]
+) -> SessionRunArgs:
+    """The arguments of one run for the caller and for the hooks that ask for something.
+
+    Its fetches are a list, the caller's first and then each hook's. Raises RuntimeError if two
+    parties feed one tensor or give options.
+    """
+    fetches = [caller.fetches, *[_fetches(request) for request in requests.values()]]
+    feed_dict, options = caller.feed_dict, caller.options
+    for request in requests.values():
+        if request.feed_dict or request.options is not None:
+            parties = {_CALLER: caller, **{r.name: args for r, args in requests.items()}}
+            feed_dict, options = _feeds(graph, parties), _options(parties)
+            break
+    return SessionRunArgs(fetches, feed_dict, options)
+
+
+def note_bad_fetches(
+    error: Exception, graph: Any, requests: Mapping[Rider, SessionRunArgs]
+) -> None:
+    """Note on ``error`` which hook, if any, asks for what is not in the graph."""
+    for rider, request in requests.items():
+        try:
+            for leaf in nest.leaves(_fetches(request)):
+                graph.as_graph_element(leaf)
+        except (TypeError, ValueError):
+            error.add_note(f"in before_run of the hook {rider.name}, which asks for it")
+
+
+def _fetches(request: SessionRunArgs) -> Any:
+    return [] if request.fetches is None else request.fetches
+
+
+def _feeds(graph: Any, parties: Mapping[str, SessionRunArgs]) -> dict[Any, Any] | None:
+    feeding = {name: args.feed_dict for name, args in parties.items() if args.feed_dict}
+    if len(feeding) < 2:
+        return next((dict(feed_dict) for feed_dict in feeding.values()), None)
+    merged: dict[Any, Any] = {}
+    fed_by: dict[Any, str] = {}
+    for party, feed_dict in feeding.items():
+        for key, value in feed_dict.items():
+            tensor = graph.as_graph_element(key)
+            if tensor in fed_by:
+                raise RuntimeError(
+                    f"the tensor {tensor.name!r} is fed by {fed_by[tensor]} and by {party}: "
+                    "one of them must leave it to the other"
+                )
+            fed_by[tensor] = party
+            merged[key] = value
+    return merged
+
+
+def _options(parties: Mapping[str, SessionRunArgs]) -> Any:
+    given = {name: args.options for name, args in parties.items() if args.options is not None}
+    if len(given) > 1:
+        raise RuntimeError(f"run options are given by {' and '.join(given)}: only one may")
+    return next(iter(given.values()), None)

@@ -1,0 +1,91 @@
+"""Variables as a checkpoint names them: one array for each leaf of each variable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from runhooks.engines.engine import Engine
+from runhooks.graph.variable import Variable
+
+
+def saved_leaves(engine: Engine, variable: Variable, value: Any) -> dict[str, Any]:
+    """The leaves of ``value`` by the name a checkpoint has for them, such as ``state/params/w``."""
+    name = variable.op.name
+    if variable.on_host:
+        return {name: np.int64(value)}
+    leaves = engine.leaves(value).items()
+    return {f"{name}/{path}" if path else name: leaf for path, leaf in leaves}
+
+
+def arrays_of(engine: Engine, values: Mapping[Variable, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """All leaves of ``values`` as arrays on the host. Waits for the device.
+
+    Raises ValueError if two leaves go by one name.
+    """
+    leaves: dict[str, Any] = {}
+    for variable, value in values.items():
+        for key, leaf in saved_leaves(engine, variable, value).items():
+            if key in leaves:
+                raise ValueError(f"two variables have a leaf that is saved as {key!r}: rename one")
+            leaves[key] = leaf
+    return dict(zip(leaves, engine.to_host(list(leaves.values())), strict=True))
+
+
+def values_from(
+    engine: Engine,
+    values: Mapping[Variable, Any],
+    arrays: Mapping[str, np.ndarray[Any, Any]],
+    *,
+    all_arrays: bool,
+) -> dict[Variable, Any]:
+    """New values in the place of ``values``, from ``arrays``.
+
+    Raises ValueError naming all that is missing, of another shape or dtype, or, with
+    ``all_arrays``, in ``arrays`` and in no variable.
+    """
+    problems: list[str] = []
+    known: set[str] = set()
+    new: dict[Variable, Any] = {}
+    for variable, value in values.items():
+        leaves = saved_leaves(engine, variable, value)
+        known.update(leaves)
+        if missing := sorted(leaves.keys() - arrays.keys()):
+            problems.append(f"missing {missing}")
+            continue
+        try:
+            loaded = [
+                _leaf(engine, variable, key, leaf, arrays[key]) for key, leaf in leaves.items()
+            ]
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        new[variable] = loaded[0] if variable.on_host else engine.with_leaves(value, loaded)
+    if all_arrays and (unknown := sorted(arrays.keys() - known)):
+        problems.append(f"no variable for {unknown}")
+    if problems:
+        raise ValueError(f"the values are of another model: {_first(problems)}")
+    return new
+
+
+def _leaf(
+    engine: Engine, variable: Variable, key: str, leaf: Any, array: np.ndarray[Any, Any]
+) -> Any:
+    if variable.on_host:
+        if array.shape != () or array.dtype.kind not in "iu":
+            raise ValueError(f"{key!r} must be one integer, got {array.dtype}{list(array.shape)}")
+        return int(array)
+    shape, dtype = engine.host_form(leaf)
+    if (array.shape, array.dtype) != (shape, dtype):
+        raise ValueError(
+            f"{key!r} must be {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}"
+        )
+    return engine.from_host(leaf, array)
+
+
+def _first(problems: Iterable[str], most: int = 5) -> str:
+    listed = list(problems)
+    more = f"; and {len(listed) - most} more" if len(listed) > most else ""
+    return "; ".join(listed[:most]) + more

@@ -1,0 +1,123 @@
+"""``Scaffold``: what a session needs before training can begin, gathered in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from runhooks.checkpoint import Saver
+from runhooks.errors import FailedPreconditionError
+from runhooks.graph import Graph, GraphKeys, get_default_graph
+from runhooks.session.session import Session
+from runhooks.summary import merge_all
+
+#: Arguments that are looked for in the collection of the same name.
+_COLLECTED = (
+    GraphKeys.INIT_OP,
+    GraphKeys.READY_OP,
+    GraphKeys.READY_FOR_LOCAL_INIT_OP,
+    GraphKeys.LOCAL_INIT_OP,
+    GraphKeys.SUMMARY_OP,
+)
+
+
+class Scaffold:
+    """The parts of a session's start, as in ``tf.compat.v1.train.Scaffold``.
+
+    What is not given is looked for in the graph's collection of the same name when the scaffold
+    is finalized. ``init_op`` is run, fed ``init_feed_dict``, and ``init_fn(scaffold, session)``
+    called, where there is no checkpoint to restore; ``local_init_op``, fed
+    ``local_init_feed_dict``, is run in either case. ``ready_for_local_init_op`` and ``ready_op``
+    are run before and after that, and must give an empty array: what they give is the reason why
+    the session is not ready. ``summary_op`` is ``merge_all()`` and ``saver`` a new ``Saver``
+    unless given. ``copy_from_scaffold`` fills in what is not given from another scaffold.
+
+    Variables need no ``init_op``: a session begins with their initial values.
+    """
+
+    def __init__(
+        self,
+        init_op: Any = None,
+        init_feed_dict: Mapping[Any, Any] | None = None,
+        init_fn: Callable[[Scaffold, Session], Any] | None = None,
+        ready_op: Any = None,
+        ready_for_local_init_op: Any = None,
+        local_init_op: Any = None,
+        summary_op: Any = None,
+        saver: Saver | None = None,
+        copy_from_scaffold: Scaffold | None = None,
+        local_init_feed_dict: Mapping[Any, Any] | None = None,
+    ) -> None:
+        if copy_from_scaffold is not None and not isinstance(copy_from_scaffold, Scaffold):
+            raise TypeError(f"copy_from_scaffold must be a Scaffold, got {copy_from_scaffold!r}")
+        if init_fn is not None and not callable(init_fn):
+            raise TypeError(f"init_fn must be a callable, got {init_fn!r}")
+        base = copy_from_scaffold
+        self.init_op: Any = _given(init_op, base, "init_op")
+        self.init_feed_dict: Any = _given(init_feed_dict, base, "init_feed_dict")
+        self.init_fn: Any = _given(init_fn, base, "init_fn")
+        self.ready_op: Any = _given(ready_op, base, "ready_op")
+        self.ready_for_local_init_op: Any = _given(
+            ready_for_local_init_op, base, "ready_for_local_init_op"
+        )
+        self.local_init_op: Any = _given(local_init_op, base, "local_init_op")
+        self.local_init_feed_dict: Any = _given(local_init_feed_dict, base, "local_init_feed_dict")
+        self.summary_op: Any = _given(summary_op, base, "summary_op")
+        self.saver: Any = _given(saver, base, "saver")
+
+    def finalize(self) -> Scaffold:
+        """Fill in what was not given, in the default graph, and make that graph final."""
+        graph = get_default_graph()
+        for name in _COLLECTED:
+            if getattr(self, name) is None:
+                setattr(self, name, _collected(graph, name))
+        if self.summary_op is None and graph.finalized:
+            # What cannot be merged any more can still be saved one by one.
+            self.summary_op = graph.get_collection(GraphKeys.SUMMARIES) or None
+        elif self.summary_op is None and (merged := merge_all()) is not None:
+            self.summary_op = merged
+            graph.add_to_collection(GraphKeys.SUMMARY_OP, merged)
+        if self.saver is None:
+            self.saver = _collected(graph, GraphKeys.SAVERS) or Saver()
+        graph.finalize()
+        return self
+
+    def initialise(self, session: Session) -> None:
+        """Give a session that restored nothing what it begins with."""
+        if self.init_op is not None:
+            session.run(self.init_op, self.init_feed_dict)
+        if self.init_fn is not None:
+            self.init_fn(self, session)
+
+    def make_ready(self, session: Session) -> None:
+        """Run the local init op. Raises FailedPreconditionError if the session is not ready."""
+        _check_ready(session, "ready_for_local_init_op", self.ready_for_local_init_op)
+        if self.local_init_op is not None:
+            session.run(self.local_init_op, self.local_init_feed_dict)
+        _check_ready(session, "ready_op", self.ready_op)
+
+
+def _given(value: Any, base: Scaffold | None, name: str) -> Any:
+    return value if value is not None or base is None else getattr(base, name)
+
+
+def _collected(graph: Graph, key: str) -> Any:
+    found = graph.get_collection(key)
+    if len(found) > 1:
+        raise RuntimeError(
+            f"the collection {key!r} holds {len(found)} items: give the scaffold the one to use, "
+            f"as {key.removesuffix('s')}=..."
+        )
+    return found[0] if found else None
+
+
+def _check_ready(session: Session, name: str, op: Any) -> None:
+    if op is None:
+        return
+    lacking = np.asarray(session.run(op))
+    if lacking.size:
+        raise FailedPreconditionError(
+            f"the session is not ready: the scaffold's {name} gives {lacking.tolist()}"
+        )

@@ -1,0 +1,42 @@
+"""``SingularMonitoredSession``: a monitored session that is not recovered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from runhooks.contract import SessionRunHook
+from runhooks.session.creators import ChiefSessionCreator
+from runhooks.session.monitored import MonitoredSession
+from runhooks.session.recoverable import RecoveryPolicy
+from runhooks.session.scaffold import Scaffold
+from runhooks.session.session import Session
+
+
+class SingularMonitoredSession(MonitoredSession):
+    """A monitored session that is not recovered: a lost session raises what it was lost by.
+
+    As ``tf.compat.v1.train.SingularMonitoredSession``. ``scaffold``, ``checkpoint_dir`` and
+    ``checkpoint_filename_with_path`` as for ``ChiefSessionCreator``; the rest as for
+    ``MonitoredSession``.
+    """
+
+    def __init__(
+        self,
+        hooks: Iterable[SessionRunHook] | None = None,
+        scaffold: Scaffold | None = None,
+        master: str = "",
+        config: Any = None,
+        checkpoint_dir: str | None = None,
+        stop_grace_period_secs: float = 120,
+        checkpoint_filename_with_path: str | None = None,
+    ) -> None:
+        creator = ChiefSessionCreator(
+            scaffold, master, config, checkpoint_dir, checkpoint_filename_with_path
+        )
+        policy = RecoveryPolicy(failures=0)
+        super().__init__(creator, hooks, stop_grace_period_secs, recovery=policy)
+
+    def raw_session(self) -> Session | None:
+        """The session without hooks; None after ``close``."""
+        return self._raw()

@@ -1,0 +1,104 @@
+"""``MonitoredTrainingSession``: a monitored session with the hooks that training usually has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from runhooks.contract import SessionRunHook
+from runhooks.hooks import CheckpointSaverHook, StepCounterHook, SummarySaverHook
+from runhooks.session.creators import (
+    ChiefSessionCreator,
+    WorkerSessionCreator,
+    refuse_master,
+)
+from runhooks.session.hook_names import in_order
+from runhooks.session.monitored import MonitoredSession
+from runhooks.session.scaffold import Scaffold
+
+#: Stands for the default of an argument for which None means "not at all".
+USE_DEFAULT: Any = object()
+
+
+def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
+    master: str = "",
+    is_chief: bool = True,
+    checkpoint_dir: str | None = None,
+    scaffold: Scaffold | None = None,
+    hooks: Iterable[SessionRunHook] | None = None,
+    chief_only_hooks: Iterable[SessionRunHook] | None = None,
+    save_checkpoint_secs: float | None = USE_DEFAULT,
+    save_summaries_steps: int | None = USE_DEFAULT,
+    save_summaries_secs: float | None = USE_DEFAULT,
+    config: Any = None,
+    stop_grace_period_secs: float = 120,
+    log_step_count_steps: int | None = 100,
+    max_wait_secs: float = 7200,
+    save_checkpoint_steps: int | None = USE_DEFAULT,
+    summary_dir: str | None = None,
+    save_graph_def: bool = True,
+) -> MonitoredSession:
+    """A ``MonitoredSession`` that counts steps, saves summaries and checkpoints, and resumes.
+
+    As ``tf.compat.v1.train.MonitoredTrainingSession``. With a ``checkpoint_dir`` it goes on from
+    the newest sound checkpoint there, and a chief saves one there every ``save_checkpoint_secs``
+    seconds or ``save_checkpoint_steps`` steps (600 seconds if neither is given, not at all if both
+    are None), and at the end. In ``summary_dir`` (``checkpoint_dir`` if None) a chief writes
+    summaries every ``save_summaries_steps`` steps or ``save_summaries_secs`` seconds (100 steps if
+    neither is given), and steps per second every ``log_step_count_steps`` steps; None: not at all.
+
+    A worker (``is_chief=False``) does none of that, has no ``chief_only_hooks``, and waits up to
+    ``max_wait_secs`` for the chief's first checkpoint in ``checkpoint_dir``. ``chief_only_hooks``
+    come first, then those made here, then ``hooks``, and the one that saves checkpoints after all.
+    ``save_graph_def``: write the graph for TensorBoard.
+
+    Raises ValueError for ``master`` and ``config``, which are for TensorFlow's own sessions, and
+    if a cadence is given both in steps and in seconds.
+    """
+    refuse_master(master, config)
+    scaffold = scaffold or Scaffold()
+    if not is_chief:
+        worker = WorkerSessionCreator(
+            scaffold, max_wait_secs=max_wait_secs, checkpoint_dir=checkpoint_dir
+        )
+        return MonitoredSession(worker, hooks, stop_grace_period_secs)
+    all_hooks = in_order(chief_only_hooks)
+    summary_dir = summary_dir or checkpoint_dir
+    if summary_dir:
+        summaries = _cadence(save_summaries_steps, save_summaries_secs, (100, None))
+        all_hooks += _summary_hooks(summary_dir, scaffold, log_step_count_steps, summaries)
+    steps, secs = _cadence(save_checkpoint_steps, save_checkpoint_secs, (None, 600))
+    if checkpoint_dir and (steps or secs):
+        all_hooks.append(
+            CheckpointSaverHook(
+                checkpoint_dir, secs, steps, scaffold=scaffold, save_graph_def=save_graph_def
+            )
+        )
+    all_hooks += in_order(hooks)
+    creator = ChiefSessionCreator(scaffold, checkpoint_dir=checkpoint_dir)
+    return MonitoredSession(creator, all_hooks, stop_grace_period_secs)
+
+
+def _summary_hooks(
+    summary_dir: str,
+    scaffold: Scaffold,
+    count_steps: int | None,
+    summaries: tuple[int | None, float | None],
+) -> Iterator[SessionRunHook]:
+    if _above_zero(count_steps):
+        yield StepCounterHook(count_steps, output_dir=summary_dir)
+    if summaries != (None, None):
+        yield SummarySaverHook(*summaries, output_dir=summary_dir, scaffold=scaffold)
+
+
+def _cadence(
+    steps: Any, secs: Any, default: tuple[int | None, float | None]
+) -> tuple[int | None, float | None]:
+    if steps is USE_DEFAULT and secs is USE_DEFAULT:
+        return default
+    return _above_zero(steps), _above_zero(secs)
+
+
+def _above_zero(value: Any) -> Any:
+    # As in TensorFlow, 0 turns a cadence off just as None does.
+    return value if value is not USE_DEFAULT and value is not None and value > 0 else None
