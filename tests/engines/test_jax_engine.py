@@ -1,0 +1,346 @@
+"""The jax engine: one executable a plan, donated buffers, and values that outlive them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+
+@pytest.fixture
+def engine():
+    return "jax"
+
+
+@pytest.fixture
+def compiled():
+    """The compilations that XLA has made since, one element each."""
+    events = []
+
+    def listen(event, duration, **kwargs):
+        if event.endswith("backend_compile_duration"):
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield events
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def ones(*shape):
+    return np.ones(shape, np.float32)
+
+
+# values outlive the buffers
+
+
+def doubled(tree):
+    return {"w": tree["w"] * 2, "frozen": tree["frozen"]}
+
+
+def trained(tree):
+    return {"w": tree["w"] + 1, "frozen": tree["frozen"]}
+
+
+FETCHES = {
+    "variable": (lambda v, new: v["w"], [1, 2, 3]),
+    "whole variable": (lambda v, new: rh.call(lambda t: t, v)["w"], [1, 2, 3]),
+    "assigned value": (lambda v, new: new["w"], [2, 3, 4]),
+    "leaf that is never changed": (lambda v, new: v["frozen"], [1, 1, 1]),
+    "leaf passed through": (lambda v, new: rh.call(doubled, v)["frozen"], [1, 1, 1]),
+    "computed value": (lambda v, new: rh.call(doubled, v)["w"], [2, 4, 6]),
+}
+
+
+@pytest.mark.parametrize("what", FETCHES)
+def test_value_read_after_later_runs_donated_its_buffer_is_still_there(what, graph):
+    build, expected = FETCHES[what]
+    v = rh.Variable({"w": ones(1000), "frozen": ones(1000)}, name="v")
+    new = v.assign(rh.call(trained, v))
+    tensor = build(v, new)
+    with rh.Session(graph) as sess:
+        fetched = [sess.run([tensor, new])[0] for _ in expected]
+        sess.run(new)
+    np.testing.assert_array_equal(np.stack(fetched), np.outer(expected, ones(1000)))
+
+
+def test_whole_trees_fetched_outlive_training(graph):
+    v = rh.Variable({"w": ones(1000), "frozen": ones(1000)}, name="v")
+    new = v.assign(rh.call(trained, v))
+    with rh.Session(graph) as sess:
+        fetched = [sess.run([v, new, rh.call(doubled, v)]) for _ in range(3)]
+        sess.run(new)
+    for i, (old, assigned, twice) in enumerate(fetched, start=1):
+        assert [old["w"][0], assigned["w"][0], twice["w"][0]] == [i, i + 1, 2 * i]
+        for tree in (old, assigned, twice):
+            np.testing.assert_array_equal(tree["frozen"], ones(1000))
+
+
+def test_variable_fetched_alone_outlives_the_training_that_follows(graph):
+    v = rh.Variable(ones(1000), name="v")
+    train = v.assign_add(ones(1000))
+    with rh.Session(graph) as sess:
+        before = sess.run(v)
+        for _ in range(3):
+            sess.run(train)
+        np.testing.assert_array_equal(before, ones(1000))
+        np.testing.assert_array_equal(sess.run(v), 4 * ones(1000))
+
+
+def test_leaf_that_a_nested_jit_returns_as_it_got_it_outlives_training(graph):
+    @jax.jit
+    def train_head(params):
+        return {"frozen": params["frozen"], "head": params["head"] + 1}
+
+    v = rh.Variable({"frozen": ones(1000), "head": ones(1000)}, name="v")
+    new = rh.call(train_head, v)
+    train = v.assign(new)
+    with rh.Session(graph) as sess:
+        fetched = [sess.run([new, train, v]) for _ in range(3)]
+    for i, (new_value, _, old_value) in enumerate(fetched):
+        np.testing.assert_array_equal(new_value["frozen"], ones(1000))
+        np.testing.assert_array_equal(new_value["head"], (i + 2) * ones(1000))
+        np.testing.assert_array_equal(old_value["head"], (i + 1) * ones(1000))
+
+
+def test_two_variables_may_hold_what_was_one_array(graph):
+    shared = jnp.ones(1000)
+    a, b = rh.Variable(shared, name="a"), rh.Variable(shared, name="b")
+    step = rh.group(a.assign_add(ones(1000)), b.assign(a))
+    with rh.Session(graph) as sess:
+        for _ in range(3):
+            sess.run(step)
+        np.testing.assert_array_equal(sess.run(a), 4 * ones(1000))
+        np.testing.assert_array_equal(sess.run(b), 3 * ones(1000))
+    np.testing.assert_array_equal(shared, ones(1000))
+
+
+def test_one_value_assigned_to_two_variables(graph):
+    a, b = rh.Variable(ones(1000), name="a"), rh.Variable(ones(1000), name="b")
+    both = rh.call(lambda x, y: x + y, a, b)
+    step = rh.group(a.assign(both), b.assign(both))
+    with rh.Session(graph) as sess:
+        for _ in range(3):
+            sess.run(step)
+        np.testing.assert_array_equal(sess.run(b), 8 * ones(1000))
+
+
+def test_fed_device_array_stays_the_callers(graph):
+    x = rh.placeholder("x")
+    v = rh.Variable(ones(1000), name="v")
+    keep = v.assign(x)
+    fed = jnp.full(1000, 5.0)
+    with rh.Session(graph) as sess:
+        sess.run(keep, {x: fed})
+        for _ in range(2):
+            sess.run(v.assign_add(ones(1000)))
+    np.testing.assert_array_equal(fed, 5 * ones(1000))
+
+
+def test_snapshot_outlives_training(graph):
+    v = rh.Variable(ones(1000), name="v")
+    add = v.assign_add(ones(1000))
+    with rh.Session(graph) as sess:
+        snapshot = sess.snapshot()
+        for _ in range(3):
+            sess.run(add)
+    np.testing.assert_array_equal(snapshot.arrays["v"], ones(1000))
+
+
+def test_run_that_raises_leaves_usable_variables(graph):
+    faulty = iter([0, 1])
+
+    def source(step):
+        yield next(faulty)
+        raise ValueError("a bad batch")
+
+    v = rh.Variable(ones(1000), name="v")
+    train = rh.group(rh.inputs(source), v.assign_add(ones(1000)))
+    with rh.Session(graph) as sess:
+        sess.run(train)
+        with pytest.raises(ValueError, match="a bad batch"):
+            sess.run(train)
+        np.testing.assert_array_equal(sess.run(v), 2 * ones(1000))
+
+
+# what stays on the device
+
+
+def test_fetched_values_are_device_arrays(graph):
+    v = rh.Variable({"w": ones(3)}, name="v")
+    loss = rh.call(lambda t: t["w"].sum(), v)
+    with rh.Session(graph) as sess:
+        fetched = sess.run([v, loss, v.assign_add({"w": ones(3)})])
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(fetched))
+
+
+def test_steady_loop_moves_nothing_from_host_to_device_but_the_feeds(graph):
+    v = rh.Variable(ones(3), name="v")
+    x = rh.placeholder("x")
+    loss = rh.call(lambda v, x: (v * x).sum(), v, x)
+    train = rh.group(v.assign_add(x), rh.train.create_global_step().assign_add(1))
+    fed = jnp.ones(3)
+    with rh.Session(graph) as sess:
+        sess.run([loss, train], {x: fed})
+        with jax.transfer_guard("disallow"):
+            for _ in range(3):
+                sess.run([loss, train], {x: fed})
+
+
+def test_host_values_that_no_device_code_takes_never_meet_the_device(graph):
+    label = rh.inputs([{"name": "cat", "id": 2**40}])
+    with rh.Session(graph) as sess:
+        assert sess.run(label) == {"name": "cat", "id": 2**40}
+
+
+# executables
+
+
+def test_plan_is_one_executable_however_many_nodes_it_has(graph, compiled):
+    v = rh.Variable(ones(3), name="v")
+    y = v
+    for i in range(20):
+        y = rh.call(lambda t, i=i: jnp.sin(t) + i, y)
+    train = rh.group(v.assign(y))
+    with rh.Session(graph) as sess:
+        sess.run(v)
+        compiled.clear()
+        sess.run([train, y * 2])
+    assert len(compiled) == 1
+
+
+def test_steady_loop_compiles_nothing(graph, compiled):
+    v = rh.Variable(ones(3), name="v")
+    step = rh.train.create_global_step()
+    x = rh.placeholder("x")
+    rate = rh.call(lambda s: 0.5 / (s + 1), step)
+    train = rh.group(v.assign_add(x * rate), step.assign_add(1))
+    with rh.Session(graph) as sess:
+        for _ in range(2):
+            sess.run([train, rate], {x: ones(3)})
+        compiled.clear()
+        for _ in range(10):
+            sess.run([train, rate], {x: ones(3)})
+    assert compiled == []
+
+
+def test_function_is_traced_once(graph):
+    traced = []
+
+    def train_step(v):
+        traced.append(type(v))
+        return v + 1
+
+    v = rh.Variable(ones(3), name="v")
+    train = v.assign(rh.call(train_step, v))
+    with rh.Session(graph) as sess:
+        for _ in range(5):
+            sess.run(train)
+    assert len(traced) == 1
+
+
+def test_going_back_to_an_earlier_fetch_set_compiles_nothing(graph, compiled):
+    v = rh.Variable(ones(3), name="v")
+    train, extra = rh.group(v.assign_add(ones(3))), rh.call(jnp.sum, v)
+    with rh.Session(graph) as sess:
+        for _ in range(2):
+            sess.run(train)
+            sess.run([train, extra])
+        compiled.clear()
+        for _ in range(3):
+            sess.run(train)
+            sess.run([train, extra])
+    assert compiled == []
+
+
+def test_second_session_of_a_graph_uses_the_executables_of_the_first(graph, compiled):
+    v = rh.Variable(ones(3), name="v")
+    train = v.assign(rh.call(lambda t: jnp.sin(t) + 1, v))
+    with rh.Session(graph) as sess:
+        sess.run(train)
+        sess.run(train)
+    compiled.clear()
+    with rh.Session(graph) as sess:
+        sess.run(train)
+    assert compiled == []
+
+
+# pytrees and keys
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class TrainState:
+    params: dict
+    count: jax.Array
+
+
+def test_registered_dataclass_is_a_variable(graph):
+    initial = TrainState(params={"w": ones(2)}, count=jnp.int32(0))
+    v = rh.Variable(initial, name="state")
+    train = v.assign(rh.call(lambda s: dataclasses.replace(s, count=s.count + 1), v))
+    with rh.Session(graph) as sess:
+        sess.run(train)
+        state = sess.run(v)
+        assert isinstance(state, TrainState)
+        assert state.count == 1
+        assert set(sess.snapshot().arrays) == {"state/params/w", "state/count"}
+
+
+@pytest.mark.parametrize("make_key", [jax.random.key, jax.random.PRNGKey], ids=["typed", "raw"])
+def test_random_key_is_split_saved_and_restored(make_key, graph):
+    key = rh.Variable(make_key(0), name="key")
+    parts = rh.call(jax.random.split, key)
+    draw = rh.call(lambda k: jax.random.normal(k, (3,)), parts[1])
+    step = [draw, key.assign(parts[0])]
+    with rh.Session(graph) as sess:
+        sess.run(step)
+        snapshot = sess.snapshot()
+        expected = [np.asarray(sess.run(step)[0]) for _ in range(3)]
+    with rh.Session(graph) as resumed:
+        resumed.load(snapshot)
+        actual = [np.asarray(resumed.run(step)[0]) for _ in range(3)]
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_weak_types_do_not_cause_a_second_compilation(graph, compiled):
+    v = rh.Variable(0.0, name="v")
+    train = v.assign(rh.call(lambda t: t + 1, v))
+    with rh.Session(graph) as sess:
+        sess.run(train)
+        compiled.clear()
+        sess.run(train)
+    assert compiled == []
+
+
+# beside another engine
+
+
+def test_two_engines_live_in_one_process():
+    sessions = []
+    for engine in ("python", "jax"):
+        with rh.Graph(engine=engine).as_default() as graph:
+            v = rh.Variable(ones(2), name="v")
+            kind = rh.call(lambda t: t + 1, v, name="kind")
+            sessions.append((rh.Session(graph), kind, v.assign(kind)))
+    for _ in range(2):
+        values = [sess.run([kind, assign])[0] for sess, kind, assign in sessions]
+    assert isinstance(values[0], np.ndarray)
+    assert isinstance(values[1], jax.Array)
+    np.testing.assert_array_equal(values[0], values[1])
+
+
+def test_monitored_sessions_of_two_engines_take_turns(build_model):
+    sessions = []
+    for engine in ("python", "jax"):
+        with rh.Graph(engine=engine).as_default():
+            model = build_model()
+            sessions.append((rh.MonitoredSession(), model))
+    for _ in range(3):
+        for sess, model in sessions:
+            sess.run(model.train_op)
+    for sess, model in sessions:
+        assert sess.run(model.loss) == 6.0
+        sess.close()

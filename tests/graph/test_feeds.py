@@ -1,0 +1,179 @@
+"""Feeds: any tensor can be fed; a wrong feed is answered before anything runs."""
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+
+@pytest.fixture
+def sess(graph):
+    with rh.Session(graph) as sess:
+        yield sess
+
+
+def test_placeholder_gets_its_value(sess):
+    x = rh.placeholder("x")
+    assert sess.run(x * 2, {x: 3}) == 6
+
+
+def test_feed_by_name(sess):
+    x = rh.placeholder("x")
+    assert sess.run(x * 2, {"x:0": 3}) == 6
+
+
+def test_placeholder_may_hold_a_pytree(sess):
+    batch = rh.placeholder("batch")
+    total = rh.call(lambda b: b["x"] + b["y"][0], batch)
+    assert sess.run(total, {batch: {"x": 1, "y": (2,)}}) == 3
+
+
+def test_fed_tensor_is_not_computed(sess):
+    computed = []
+    x = rh.call(lambda: computed.append(1) or 1.0)
+    assert sess.run(x + 1, {x: 10.0}) == 11
+    assert computed == []
+
+
+def test_fed_variable_is_read_as_fed_and_keeps_its_value(sess):
+    v = rh.Variable(1.0, name="v")
+    assert sess.run(v * 2, {v: 10.0}) == 20
+    assert sess.run(v) == 1
+
+
+def test_fed_global_step_is_used_in_that_run_alone(sess):
+    step = rh.train.create_global_step()
+    assert sess.run(step + 0, {step: 7}) == 7
+    assert sess.global_step == 0
+
+
+def test_fed_input_draws_nothing(sess):
+    number = rh.inputs([1, 2])
+    assert sess.run(number, {number: 100}) == 100
+    assert sess.run(number) == 1
+
+
+def test_one_output_of_several_can_be_fed(sess):
+    a, b = rh.call(lambda: (1, 2), num_outputs=2)
+    assert sess.run([a, b], {a: 10}) == [10, 2]
+
+
+def test_fetched_placeholder_gives_the_fed_value(sess):
+    x = rh.placeholder("x")
+    assert sess.run(x, {x: 3}) == 3
+
+
+def test_feed_of_a_run_is_gone_in_the_next(sess):
+    x = rh.placeholder("x")
+    sess.run(x, {x: 3})
+    with pytest.raises(ValueError, match="x:0"):
+        sess.run(x)
+
+
+def test_feed_with_a_fixed_shape_and_dtype_is_taken_when_it_fits(sess):
+    x = rh.placeholder("x", dtype=np.float32, shape=(None, 2))
+    for rows in (1, 3):
+        fed = np.ones((rows, 2), np.float32)
+        np.testing.assert_array_equal(sess.run(x, {x: fed}), fed)
+
+
+def test_python_numbers_and_lists_fit_a_dtype(sess):
+    x = rh.placeholder("x", dtype=np.float32, shape=(2,))
+    assert sess.run(x, {x: [1, 2.5]}).dtype == np.float32
+
+
+def test_fed_array_may_be_changed_by_the_caller_afterwards(sess):
+    x = rh.placeholder("x")
+    v = rh.Variable(np.zeros(2, np.float32), name="v")
+    fed = np.ones(2, np.float32)
+    sess.run(v.assign(x), {x: fed})
+    fed[:] = 9
+    np.testing.assert_array_equal(sess.run(v), [1, 1])
+
+
+# wrong feeds: one error each, before anything runs
+
+
+@pytest.fixture
+def fixed(sess):
+    return rh.placeholder("images", dtype=np.float32, shape=(None, 2))
+
+
+def test_unfed_placeholder_is_named(sess, fixed):
+    with pytest.raises(ValueError, match=r"'images:0'.*feed_dict"):
+        sess.run(fixed * 2)
+
+
+def test_placeholder_that_is_not_needed_need_not_be_fed(sess, fixed):
+    assert sess.run(rh.call(lambda: 1.0)) == 1
+
+
+@pytest.mark.parametrize("shape", [(2,), (3, 3), (1, 2, 1)], ids=str)
+def test_wrong_shape_is_shown_beside_the_right_one(shape, sess, fixed):
+    with pytest.raises(ValueError, match="images:0") as caught:
+        sess.run(fixed, {fixed: np.ones(shape, np.float32)})
+    assert str(list(shape)) in str(caught.value)
+    assert "[any, 2]" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value", [np.ones((1, 2), np.complex64), np.array([["a", "b"]]), [["a", "b"]]], ids=repr
+)
+def test_wrong_dtype_is_shown_beside_the_right_one(value, sess, fixed):
+    with pytest.raises((TypeError, ValueError), match="images:0") as caught:
+        sess.run(fixed, {fixed: value})
+    assert "float32" in str(caught.value)
+    assert str(np.asarray(value).dtype) in str(caught.value)
+
+
+def test_float_is_not_cut_to_fit_an_integer_placeholder(sess):
+    labels = rh.placeholder("labels", dtype=np.int32)
+    with pytest.raises((TypeError, ValueError), match="labels:0"):
+        sess.run(labels, {labels: np.array([1.5])})
+
+
+def test_tensor_of_another_graph_is_refused_as_feed_and_as_fetch(sess, engine):
+    mine = rh.placeholder("mine")
+    with rh.Graph(engine=engine).as_default():
+        foreign = rh.placeholder("foreign")
+    with pytest.raises(ValueError, match=r"feed_dict.*'foreign:0'"):
+        sess.run(mine, {mine: 1, foreign: 1})
+    with pytest.raises(ValueError, match=r"fetches.*'foreign:0'"):
+        sess.run([mine, foreign], {mine: 1})
+
+
+@pytest.mark.parametrize(
+    ("fetches", "feeds", "argument"),
+    [("imges:0", {}, "fetches"), ("images:0", {"imges:0": 1}, "feed_dict")],
+    ids=["fetch", "feed"],
+)
+def test_unknown_name_is_answered_with_the_argument_and_a_near_name(
+    fetches, feeds, argument, sess, fixed
+):
+    with pytest.raises(ValueError, match="'imges:0'") as caught:
+        sess.run(fetches, feeds)
+    assert argument in str(caught.value)
+    assert "'images:0'" in str(caught.value)
+
+
+@pytest.mark.parametrize("key", [3, None, ("images:0",)], ids=repr)
+def test_feed_key_that_names_no_tensor_is_a_type_error(key, sess, fixed):
+    with pytest.raises(TypeError, match="feed_dict"):
+        sess.run("images:0", {key: 1})
+
+
+def test_operation_cannot_be_fed(sess, fixed):
+    with pytest.raises(TypeError, match="'images'"):
+        sess.run(fixed, {fixed.op: 1})
+
+
+def test_tensor_fed_twice_is_refused(sess, fixed):
+    with pytest.raises(ValueError, match=r"'images:0'.*twice"):
+        sess.run(fixed, {fixed: [[1, 2]], "images:0": [[1, 2]]})
+
+
+def test_wrong_feed_is_found_before_an_input_is_drawn(sess, fixed):
+    number = rh.inputs([1, 2])
+    with pytest.raises(ValueError, match="images:0"):
+        sess.run([number, fixed], {fixed: np.ones(5, np.float32)})
+    assert sess.run(number) == 1

@@ -1,0 +1,117 @@
+"""The global step: one int64 variable, known on the host without a run."""
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+
+def test_graph_has_none_until_it_is_created(graph):
+    assert rh.train.get_global_step() is None
+    step = rh.train.create_global_step()
+    assert rh.train.get_global_step() is step
+    assert rh.train.get_or_create_global_step() is step
+    assert rh.train.get_global_step(graph) is step
+
+
+def test_get_or_create_creates_it_once(graph):
+    step = rh.train.get_or_create_global_step()
+    assert rh.train.get_or_create_global_step() is step
+    assert step.name == "global_step:0"
+
+
+def test_second_one_is_refused(graph):
+    rh.train.create_global_step()
+    with pytest.raises(ValueError, match="global_step"):
+        rh.train.create_global_step()
+
+
+def test_it_is_made_in_the_graph_given(engine):
+    graph, default = rh.Graph(engine=engine), rh.Graph(engine=engine)
+    with default.as_default():
+        rh.train.create_global_step(graph)
+        assert rh.train.get_global_step() is None
+    assert rh.train.get_global_step(graph).graph is graph
+
+
+def test_it_is_checkpointed_but_not_trained(graph):
+    step = rh.train.create_global_step()
+    assert step in graph.get_collection(rh.GraphKeys.GLOBAL_VARIABLES)
+    assert step not in graph.get_collection(rh.GraphKeys.TRAINABLE_VARIABLES)
+
+
+def test_session_knows_it_without_a_run(graph):
+    step = rh.train.create_global_step()
+    add = step.assign_add(1)
+    with rh.Session(graph) as sess:
+        assert sess.global_step == 0
+        sess.run(add)
+        assert sess.global_step == 1
+        assert type(sess.global_step) is int
+        assert rh.train.global_step(sess) == rh.train.global_step(sess, step) == 1
+
+
+def test_session_of_a_graph_without_one_has_none(graph):
+    with rh.Session(graph) as sess:
+        assert sess.global_step is None
+        with pytest.raises(RuntimeError, match="create_global_step"):
+            rh.train.global_step(sess)
+
+
+def test_fetched_it_is_an_int64(graph):
+    step = rh.train.create_global_step()
+    with rh.Session(graph) as sess:
+        fetched = sess.run(step)
+    assert np.asarray(fetched).dtype == np.int64
+    assert np.shape(fetched) == ()
+
+
+def test_it_counts_beyond_32_bits(graph):
+    step = rh.train.create_global_step()
+    jump = step.assign(2**40)
+    add = step.assign_add(1)
+    with rh.Session(graph) as sess:
+        sess.run(jump)
+        assert sess.run(add) == 2**40 + 1
+        assert sess.global_step == 2**40 + 1
+
+
+def test_run_reads_the_step_at_which_it_began(graph):
+    step = rh.train.create_global_step()
+    with rh.Session(graph) as sess:
+        assert sess.run([step, step.assign_add(1)]) == [0, 1]
+        assert sess.run(step) == 1
+
+
+def test_device_code_can_use_it(graph):
+    step = rh.train.create_global_step()
+    rate = rh.call(lambda s, base: base * 0.5**s, step, np.float32(1), name="rate")
+    train_op = rh.group(step.assign_add(1))
+    with rh.Session(graph) as sess:
+        rates = [float(sess.run([rate, train_op])[0]) for _ in range(3)]
+    assert rates == [1.0, 0.5, 0.25]
+
+
+def test_arithmetic_on_it_needs_no_framework(graph):
+    step = rh.train.create_global_step()
+    due = (step + 1) % 2 == 0
+    assert due is False
+    epoch = (step + 7) // 3
+    with rh.Session(graph) as sess:
+        assert sess.run(epoch) == 2
+
+
+def test_several_steps_in_one_run_are_counted(graph):
+    step = rh.train.create_global_step()
+    with rh.Session(graph) as sess:
+        sess.run([step.assign_add(2), step.assign_add(3)])
+        assert sess.global_step == 5
+
+
+@pytest.mark.parametrize("value", [1.5, "one", [1, 2]], ids=repr)
+def test_what_is_no_integer_is_refused(value, graph):
+    step = rh.train.create_global_step()
+    with rh.Session(graph) as sess:
+        with pytest.raises((TypeError, ValueError), match="global_step"):
+            sess.run(step.assign(value))
+        assert sess.global_step == 0

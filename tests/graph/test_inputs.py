@@ -1,0 +1,99 @@
+"""``inputs``: each run that needs it draws one element; its end is an OutOfRangeError."""
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+
+def test_iterable_gives_one_element_a_run(graph):
+    number = rh.inputs([1, 2, 3])
+    with rh.Session(graph) as sess:
+        assert [sess.run(number) for _ in range(3)] == [1, 2, 3]
+
+
+def test_end_is_an_out_of_range_error_naming_the_input_again_and_again(graph):
+    number = rh.inputs([1], name="numbers")
+    with rh.Session(graph) as sess:
+        sess.run(number)
+        for _ in range(2):
+            with pytest.raises(rh.errors.OutOfRangeError, match="numbers"):
+                sess.run(number)
+
+
+def test_element_is_drawn_once_a_run_however_many_need_it(graph):
+    number = rh.inputs(iter(range(10)))
+    with rh.Session(graph) as sess:
+        assert sess.run([number, number + 0, number * 2]) == [0, 0, 0]
+        assert sess.run([number, number * 2]) == [1, 2]
+
+
+def test_run_that_does_not_need_it_draws_nothing(graph):
+    number, other = rh.inputs(iter([1, 2])), rh.Variable(0.0)
+    with rh.Session(graph) as sess:
+        sess.run(other)
+        assert sess.run(number) == 1
+
+
+def test_several_outputs_take_an_element_apart(graph):
+    images, labels = rh.inputs([("i0", "l0"), ("i1", "l1")], num_outputs=2)
+    with rh.Session(graph) as sess:
+        assert sess.run([labels, images]) == ["l0", "i0"]
+        assert sess.run({"image": images}) == {"image": "i1"}
+
+
+def test_element_with_other_parts_than_said_is_an_error(graph):
+    parts = rh.inputs([(1, 2, 3)], num_outputs=2, name="pairs")
+    with rh.Session(graph) as sess, pytest.raises(ValueError, match=r"pairs.*2.*3"):
+        sess.run(parts[0])
+
+
+def test_elements_reach_device_code(graph):
+    batch = rh.inputs(iter([np.ones(3, np.float32), np.zeros(3, np.float32)]))
+    total = rh.call(lambda x: x.sum(), batch)
+    with rh.Session(graph) as sess:
+        assert [sess.run(total) for _ in range(2)] == [3, 0]
+
+
+def test_list_starts_anew_in_each_session(graph):
+    number = rh.inputs([1, 2])
+    for _ in range(2):
+        with rh.Session(graph) as sess:
+            assert sess.run(number) == 1
+
+
+def test_callable_is_told_the_global_step_at_which_the_session_starts(graph):
+    def batches(step):
+        while True:
+            yield step
+            step += 1
+
+    global_step = rh.train.create_global_step()
+    batch = rh.inputs(batches)
+    train_op = rh.group(batch, global_step.assign_add(1))
+    with rh.Session(graph) as sess:
+        for _ in range(3):
+            sess.run(train_op)
+        snapshot = sess.snapshot()
+    with rh.Session(graph) as resumed:
+        resumed.load(snapshot)
+        assert resumed.run([batch, train_op]) == [3, None]
+
+
+def test_error_of_the_source_comes_through_with_the_name_of_the_input(graph):
+    def broken():
+        yield 1
+        raise OSError("the disk is gone")
+
+    number = rh.inputs(broken(), name="numbers")
+    with rh.Session(graph) as sess:
+        sess.run(number)
+        with pytest.raises(OSError, match="the disk is gone") as caught:
+            sess.run(number)
+    assert any("numbers" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("source", [5, None, object()], ids=repr)
+def test_source_that_is_neither_iterable_nor_callable_is_refused(source, graph):
+    with pytest.raises(TypeError, match="source"):
+        rh.inputs(source)

@@ -1,0 +1,153 @@
+import logging
+import re
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+
+@pytest.fixture
+def lines(caplog):
+    """The lines logged so far, without their times."""
+    caplog.set_level(logging.INFO, logger="runhooks")
+
+    def lines():
+        return [
+            re.sub(r" \([\d.]+ sec\)$", "", record.getMessage())
+            for record in caplog.records
+            if " = " in record.getMessage()
+        ]
+
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "exactly one of every_n_iter and every_n_secs"),
+        ({"every_n_iter": 1, "every_n_secs": 1}, "got every_n_iter=1 and every_n_secs=1"),
+        ({"every_n_iter": 1, "every_n_secs": 1, "at_end": True}, "got every_n_iter=1 and"),
+        ({"every_n_iter": 0}, "every_n_iter must be above 0, got 0"),
+    ],
+)
+def test_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        rh.LoggingTensorHook(["loss:0"], **arguments)
+
+
+def test_a_name_is_not_a_list_of_names():
+    with pytest.raises(TypeError, match="tensors must be a dict or a list, got 'loss:0'"):
+        rh.LoggingTensorHook("loss:0", every_n_iter=1)
+
+
+def test_an_unknown_name_is_told_before_the_session_exists(model):
+    with pytest.raises(ValueError, match="loess"):
+        rh.MonitoredSession(hooks=[rh.LoggingTensorHook(["loess:0"], every_n_iter=1)])
+
+
+def test_logs_in_the_first_run_and_every_n_th_after_it(train, lines):
+    train(rh.LoggingTensorHook(["loss:0"], every_n_iter=10), steps=25)
+    assert lines() == ["loss:0 = 0.0", "loss:0 = 20.0", "loss:0 = 40.0"]
+
+
+def test_counts_runs_and_not_steps(model, lines):
+    hook = rh.LoggingTensorHook({"loss": model.loss}, every_n_iter=3)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(4):
+            sess.run(model.train_op)
+            sess.run(model.weights)
+    assert lines() == ["loss = 0.0", "loss = 4.0", "loss = 6.0"]
+
+
+def test_logs_by_seconds(model, lines, fake_clock):
+    hook = rh.LoggingTensorHook({"loss": model.loss}, every_n_secs=3)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(8):
+            sess.run(model.train_op)
+            fake_clock.advance(1)
+    assert lines() == ["loss = 0.0", "loss = 6.0", "loss = 12.0"]
+
+
+def test_tells_the_time_since_the_line_before(model, caplog, fake_clock):
+    caplog.set_level(logging.INFO, logger="runhooks")
+    with rh.MonitoredSession(hooks=[rh.LoggingTensorHook([model.loss], every_n_iter=2)]) as sess:
+        for _ in range(3):
+            sess.run(model.train_op)
+            fake_clock.advance(1.25)
+    assert caplog.messages[:2] == ["loss:0 = 0.0", "loss:0 = 4.0 (2.500 sec)"]
+
+
+def test_a_dict_is_logged_in_the_order_of_its_labels(train, model, lines):
+    train(rh.LoggingTensorHook({"w": model.weights, "a": "loss:0"}, every_n_iter=9), steps=1)
+    assert lines() == ["a = 0.0, w = [0. 0.]"]
+
+
+def test_a_list_is_logged_in_its_own_order(train, model, lines):
+    train(rh.LoggingTensorHook([model.weights, "loss:0"], every_n_iter=9), steps=1)
+    assert lines() == ["weights:0 = [0. 0.], loss:0 = 0.0"]
+
+
+def test_a_formatter_makes_the_line(train, model, lines):
+    hook = rh.LoggingTensorHook(
+        {"loss": model.loss}, every_n_iter=9, formatter=lambda values: f"L = {values['loss']:.3f} %"
+    )
+    train(hook, steps=1)
+    assert lines() == ["L = 0.000 %"]
+
+
+def test_small_numbers_are_written_out(graph, lines):
+    small = rh.call(lambda: np.array([1e-3, 1.0]), name="small")
+    with rh.MonitoredSession(hooks=[rh.LoggingTensorHook([small], every_n_iter=1)]) as sess:
+        sess.run(small)
+    assert lines() == ["small:0 = [0.001 1.   ]"]
+
+
+def test_logs_at_the_end_as_well(train, lines):
+    train(rh.LoggingTensorHook(["loss:0"], every_n_iter=10, at_end=True), steps=12)
+    assert lines() == ["loss:0 = 0.0", "loss:0 = 20.0", "loss:0 = 24.0"]
+
+
+def test_logs_at_the_end_alone(train, lines):
+    train(rh.LoggingTensorHook(["loss:0"], at_end=True), steps=12)
+    assert lines() == ["loss:0 = 24.0"]
+
+
+def test_needs_no_global_step(without_global_step, lines):
+    value = rh.call(lambda: 3.5, name="value")
+    with rh.MonitoredSession(hooks=[rh.LoggingTensorHook([value], every_n_iter=2)]) as sess:
+        for _ in range(4):
+            sess.run(value)
+    assert lines() == ["value:0 = 3.5", "value:0 = 3.5"]
+
+
+def test_a_resumed_run_logs_at_the_steps_of_an_undisturbed_one(train, lines, tmp_path):
+    def hooks():
+        return (
+            rh.LoggingTensorHook(["loss:0"], every_n_iter=10),
+            rh.CheckpointSaverHook(tmp_path, save_steps=100),
+        )
+
+    train(*hooks(), steps=14)
+    train(*hooks(), steps=10, checkpoint_dir=str(tmp_path))
+    assert lines() == ["loss:0 = 0.0", "loss:0 = 20.0", "loss:0 = 40.0"]
+
+
+def test_a_run_that_failed_does_not_count(model, lines):
+    hook = rh.LoggingTensorHook({"loss": model.loss}, every_n_iter=3)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for fails in (False, False, False, True, False, False):
+            if not fails:
+                sess.run(model.train_op)
+                continue
+            model.faults.fail(ValueError("a bad batch"))
+            with pytest.raises(ValueError, match="a bad batch"):
+                sess.run(model.train_op)
+    assert lines() == ["loss = 0.0", "loss = 6.0"]
+
+
+def test_it_may_be_called_in_every_run(every_run, model, lines):
+    sess = every_run(rh.LoggingTensorHook({"loss": model.loss}, every_n_iter=3))
+    for _ in range(8):
+        sess.run(model.train_op)
+    assert lines() == ["loss = 0.0", "loss = 6.0", "loss = 12.0"]

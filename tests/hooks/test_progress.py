@@ -1,0 +1,162 @@
+import io
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+from runhooks.hooks.progress_display import progress_line
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+    def screens(self):
+        """What was to be seen, one after the other."""
+        return [
+            text.removesuffix("\x1b[K") for text in self.getvalue().rstrip("\n").split("\r")[1:]
+        ]
+
+
+@pytest.fixture
+def timed_train(model, fake_clock):
+    """Makes ``steps`` steps of ``secs`` seconds each under a hook."""
+
+    def train(hook, steps, secs):
+        with rh.MonitoredSession(hooks=[hook]) as sess:
+            for _ in range(steps):
+                fake_clock.advance(secs)
+                sess.run(model.train_op)
+
+    return train
+
+
+@pytest.mark.parametrize("argument", ["last_step", "every_n_steps"])
+def test_arguments(argument):
+    with pytest.raises(ValueError, match=f"{argument} must be above 0, got 0"):
+        rh.ProgressHook(**{argument: 0})
+
+
+def test_a_line_tells_all_that_is_known():
+    values = [("loss", np.float32(0.123456)), ("epoch", 3), ("lr", np.array([1e-4]))]
+    assert progress_line(500, 2000, 250.0, values, bar_width=8) == (
+        " 25% [##------] step 500/2000  250 steps/s  0:00:06 left  loss 0.1235  epoch 3  lr 0.0001"
+    )
+
+
+def test_a_line_tells_no_more_than_is_known():
+    assert progress_line(500, None, None, [], bar_width=8) == "step 500"
+    assert progress_line(500, 2000, None, [], bar_width=0) == " 25% step 500/2000"
+    assert progress_line(2100, 2000, 9.0, [], bar_width=2) == "100% [##] step 2100/2000  9 steps/s"
+    assert progress_line(1, None, 2.5, [("v", np.eye(2))], bar_width=0) == (
+        "step 1  2.5 steps/s  v [[1. 0.] [0. 1.]]"
+    )
+
+
+def test_elsewhere_a_line_every_few_seconds_and_at_the_end(timed_train):
+    stream = io.StringIO()
+    timed_train(rh.ProgressHook(20, stream=stream), steps=20, secs=0.5)
+    assert stream.getvalue().splitlines() == [
+        "  5% step 1/20",
+        " 55% step 11/20  2 steps/s  0:00:04 left",
+        "100% step 20/20  2 steps/s",
+    ]
+
+
+def test_on_a_terminal_a_bar_that_is_written_over(timed_train):
+    stream = Terminal()
+    timed_train(rh.ProgressHook(4, stream=stream), steps=4, secs=0.5)
+    assert stream.screens() == [
+        " 25% [######------------------] step 1/4",
+        " 50% [############------------] step 2/4  2 steps/s  0:00:01 left",
+        " 75% [##################------] step 3/4  2 steps/s  0:00:00 left",
+        "100% [########################] step 4/4  2 steps/s",
+        "100% [########################] step 4/4  2 steps/s",
+    ]
+    assert stream.getvalue().endswith("\n")
+
+
+def test_a_terminal_is_not_written_to_more_than_ten_times_a_second(timed_train):
+    stream = Terminal()
+    timed_train(rh.ProgressHook(stream=stream), steps=1000, secs=0.001)
+    assert 9 <= len(stream.screens()) <= 12
+
+
+def test_no_line_is_longer_than_the_terminal(timed_train, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    stream = Terminal()
+    timed_train(rh.ProgressHook(4, stream=stream), steps=2, secs=1)
+    assert {len(screen) for screen in stream.screens()} == {19}
+
+
+def test_writes_to_stderr_unless_told(train, capsys):
+    train(rh.ProgressHook(2), steps=2)
+    assert capsys.readouterr().err.splitlines()[0] == " 50% step 1/2"
+
+
+def test_shows_the_latest_tensors(timed_train, model):
+    stream = io.StringIO()
+    hook = rh.ProgressHook(tensors={"loss": model.loss}, every_n_steps=4, stream=stream)
+    timed_train(hook, steps=12, secs=1)
+    assert [line.rpartition("  ")[2] for line in stream.getvalue().splitlines()] == [
+        "loss 0",
+        "loss 8",
+        "loss 16",
+        "loss 16",
+    ]
+
+
+def test_tensors_are_fetched_by_steps_and_never_by_time(tmp_path, fake_clock):
+    computed = []
+    with rh.Graph().as_default():
+        step = rh.train.get_or_create_global_step()
+        value = rh.call(lambda s: computed.append(int(s)) or 1.0, step, name="value")
+        add = step.assign_add(1)
+
+        def train(steps, secs):
+            hooks = [
+                rh.ProgressHook(tensors=[value], every_n_steps=10, stream=io.StringIO()),
+                rh.CheckpointSaverHook(tmp_path, save_steps=1000),
+            ]
+            with rh.SingularMonitoredSession(hooks=hooks, checkpoint_dir=str(tmp_path)) as sess:
+                for _ in range(steps):
+                    fake_clock.advance(secs)
+                    sess.run(add)
+
+        train(14, secs=100)
+        train(10, secs=0.001)
+    assert computed == [0, 10, 20]
+
+
+def test_a_session_lost_without_a_checkpoint_begins_again(model, fake_clock):
+    stream = io.StringIO()
+    hook = rh.ProgressHook(tensors={"loss": model.loss}, every_n_steps=100, stream=stream)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+        for lost in (True, False):
+            fake_clock.advance(10)
+            if lost:
+                model.faults.fail(rh.errors.AbortedError("lost"))
+            sess.run(model.train_op)
+    assert stream.getvalue().splitlines()[1].startswith("step 1 ")
+    assert "loss 0" in stream.getvalue().splitlines()[1]
+
+
+def test_a_failure_leaves_the_bar_and_begins_a_line_of_its_own(model):
+    stream = Terminal()
+    with pytest.raises(ValueError, match="oops"):
+        with rh.MonitoredSession(hooks=[rh.ProgressHook(4, stream=stream)]) as sess:
+            sess.run(model.train_op)
+            raise ValueError("oops")
+    assert stream.getvalue().endswith("step 1/4\x1b[K\n")
+
+
+def test_it_may_be_called_in_every_run(every_run, model, fake_clock):
+    stream = io.StringIO()
+    hook = rh.ProgressHook(tensors=[model.loss], stream=stream)
+    sess = every_run(hook)
+    for _ in range(12):
+        fake_clock.advance(1)
+        sess.run(model.train_op)
+    hook.end(sess.raw)
+    assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["1", "6", "11", "12"]

@@ -1,0 +1,121 @@
+import logging
+
+import pytest
+
+import runhooks as rh
+from runhooks.testing import read_events
+
+
+@pytest.fixture
+def timed_train(model, fake_clock):
+    """Makes ``steps`` steps of ``secs`` seconds each under a hook."""
+
+    def train(hook, steps, secs=0.5, run=None):
+        with rh.MonitoredSession(hooks=[hook]) as sess:
+            for _ in range(steps):
+                fake_clock.advance(secs)
+                sess.run(model.train_op if run is None else run)
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"every_n_secs": 1}, "got every_n_steps=100 and every_n_secs=1"),
+        ({"every_n_steps": None}, "exactly one of every_n_steps and every_n_secs"),
+        ({"every_n_steps": 0}, "every_n_steps must be above 0, got 0"),
+        ({"every_n_steps": None, "every_n_secs": -1}, "every_n_secs must be above 0, got -1"),
+    ],
+)
+def test_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        rh.StepCounterHook(**arguments)
+
+
+def test_writes_steps_per_second(timed_train, tmp_path):
+    timed_train(rh.StepCounterHook(every_n_steps=10, output_dir=tmp_path), steps=35)
+    assert [(s.step, s.tag, s.value) for s in read_events(tmp_path)] == [
+        (step, "global_step/sec", 2.0) for step in (11, 21, 31)
+    ]
+
+
+def test_writes_by_seconds(timed_train, tmp_path):
+    hook = rh.StepCounterHook(every_n_steps=None, every_n_secs=3, output_dir=tmp_path)
+    timed_train(hook, steps=20)
+    assert [(s.step, s.value) for s in read_events(tmp_path)] == [(7, 2.0), (13, 2.0), (19, 2.0)]
+
+
+def test_the_tag_is_the_name_of_the_global_step(graph, fake_clock, tmp_path):
+    with rh.name_scope("model"):
+        step = rh.train.create_global_step()
+    add = step.assign_add(1)
+    with rh.MonitoredSession(hooks=[rh.StepCounterHook(1, output_dir=tmp_path)]) as sess:
+        for _ in range(2):
+            fake_clock.advance(1)
+            sess.run(add)
+    assert [s.tag for s in read_events(tmp_path)] == [f"{step.op.name}/sec"]
+
+
+def test_several_steps_a_run_are_all_counted(timed_train, model, tmp_path):
+    jump = model.global_step.assign_add(4)
+    timed_train(rh.StepCounterHook(10, output_dir=tmp_path), steps=8, run=jump)
+    assert [(s.step, s.value) for s in read_events(tmp_path)] == [(16, 8.0), (28, 8.0)]
+
+
+def test_logs(timed_train, caplog):
+    caplog.set_level(logging.INFO, logger="runhooks")
+    timed_train(rh.StepCounterHook(every_n_steps=10), steps=11)
+    assert "global_step/sec: 2" in caplog.messages
+
+
+def test_writes_to_the_writer_it_is_given(timed_train, tmp_path):
+    with rh.summary.FileWriter(tmp_path / "mine") as writer:
+        hook = rh.StepCounterHook(10, output_dir=tmp_path / "other", summary_writer=writer)
+        timed_train(hook, steps=11)
+    assert len(read_events(tmp_path / "mine")) == 1
+    assert not (tmp_path / "other").exists()
+
+
+def test_marks_the_start_after_the_restored_step(timed_train, tmp_path, session_logs):
+    timed_train(rh.StepCounterHook(10, output_dir=tmp_path), steps=1)
+    ((step, log),) = session_logs()
+    assert step == 1
+    assert log.status == rh.summary.SessionStatus.START
+
+
+def test_a_step_that_is_never_increased_is_told_once(timed_train, model, caplog):
+    timed_train(rh.StepCounterHook(every_n_steps=5), steps=30, run=model.loss)
+    (warning,) = caplog.records
+    assert "the global step has stayed at 0" in warning.message
+    assert "global_step.assign_add(1)" in warning.message
+
+
+def test_runs_without_a_step_in_between_are_no_reason_to_warn(model, fake_clock, caplog):
+    with rh.MonitoredSession(hooks=[rh.StepCounterHook(every_n_steps=5)]) as sess:
+        for _ in range(20):
+            sess.run(model.train_op)
+            sess.run(model.loss)
+    assert caplog.records == []
+
+
+def test_time_lost_in_a_recovery_is_not_counted(model, fake_clock, tmp_path):
+    hook = rh.StepCounterHook(every_n_steps=2, output_dir=tmp_path)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+        fake_clock.advance(1000)
+        model.faults.fail(rh.errors.AbortedError("lost"))
+        for _ in range(3):
+            sess.run(model.train_op)
+            fake_clock.advance(1)
+    assert [(s.step, s.value) for s in read_events(tmp_path)] == [(3, 1.0)]
+
+
+def test_it_may_be_called_in_every_run(every_run, model, fake_clock, tmp_path):
+    hook = rh.StepCounterHook(every_n_steps=10, output_dir=tmp_path)
+    sess = every_run(hook)
+    for _ in range(21):
+        fake_clock.advance(0.25)
+        sess.run(model.train_op)
+    hook.end(sess.raw)
+    assert [(s.step, s.value) for s in read_events(tmp_path)] == [(11, 4.0), (21, 4.0)]

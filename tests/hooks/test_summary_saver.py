@@ -1,0 +1,135 @@
+import pytest
+
+import runhooks as rh
+from runhooks.testing import read_events
+
+
+@pytest.fixture
+def summary(model):
+    return rh.summary.scalar("loss", model.loss)
+
+
+def points(path):
+    return [(scalar.step, scalar.value) for scalar in read_events(path)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"summary_op": 1}, "exactly one of save_steps and save_secs"),
+        ({"save_steps": 1, "save_secs": 1, "summary_op": 1}, "got save_steps=1 and save_secs=1"),
+        ({"save_steps": 0, "summary_op": 1}, "save_steps must be above 0, got 0"),
+        ({"save_steps": 1}, "exactly one of scaffold and summary_op"),
+        ({"save_steps": 1, "scaffold": 1, "summary_op": 1}, "exactly one of scaffold and summ"),
+    ],
+)
+def test_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        rh.SummarySaverHook(**arguments)
+
+
+def test_saves_at_the_first_step_and_every_so_often(train, summary, tmp_path):
+    train(rh.SummarySaverHook(10, output_dir=tmp_path, summary_op=summary), steps=25)
+    # The loss of step n is that of the weights before it: 2 (n - 1).
+    assert points(tmp_path) == [(1, 0.0), (11, 20.0), (21, 40.0)]
+
+
+def test_saves_by_seconds(model, summary, fake_clock, tmp_path):
+    hook = rh.SummarySaverHook(save_secs=3, output_dir=tmp_path, summary_op=summary)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(8):
+            sess.run(model.train_op)
+            fake_clock.advance(1)
+    assert [step for step, _ in points(tmp_path)] == [1, 4, 7]
+
+
+def test_a_list_of_summaries(train, model, summary, tmp_path):
+    twice = rh.summary.scalar("twice", model.loss * 2)
+    train(rh.SummarySaverHook(2, output_dir=tmp_path, summary_op=[summary, twice]), steps=3)
+    assert [(s.step, s.tag, s.value) for s in read_events(tmp_path)] == [
+        (1, "loss", 0.0),
+        (1, "twice", 0.0),
+        (3, "loss", 4.0),
+        (3, "twice", 8.0),
+    ]
+
+
+def test_the_summaries_of_a_scaffold(model, summary, tmp_path):
+    scaffold = rh.Scaffold()
+    hook = rh.SummarySaverHook(10, output_dir=tmp_path, scaffold=scaffold)
+    with rh.SingularMonitoredSession(hooks=[hook], scaffold=scaffold) as sess:
+        sess.run(model.train_op)
+    assert points(tmp_path) == [(1, 0.0)]
+
+
+def test_a_scaffold_without_summaries_saves_nothing(model, tmp_path):
+    scaffold = rh.Scaffold()
+    hook = rh.SummarySaverHook(10, output_dir=tmp_path, scaffold=scaffold)
+    with rh.SingularMonitoredSession(hooks=[hook], scaffold=scaffold) as sess:
+        sess.run(model.train_op)
+    assert points(tmp_path) == []
+
+
+def test_without_a_writer_nothing_is_written(train, summary):
+    assert train(rh.SummarySaverHook(2, summary_op=summary), steps=3) == 3
+
+
+def test_the_summary_is_computed_on_due_steps_alone(tmp_path):
+    computed = []
+    with rh.Graph().as_default():
+        step = rh.train.get_or_create_global_step()
+        value = rh.call(lambda s: computed.append(int(s)) or 1.0, step)
+        hook = rh.SummarySaverHook(
+            5, output_dir=tmp_path, summary_op=rh.summary.scalar("value", value)
+        )
+        add = step.assign_add(1)
+        with rh.MonitoredSession(hooks=[hook]) as sess:
+            for _ in range(12):
+                sess.run(add)
+    assert computed == [0, 5, 10]
+
+
+def test_a_step_that_jumps_over_a_due_one_is_made_up_for(graph, tmp_path):
+    step = rh.train.get_or_create_global_step()
+    value = rh.summary.scalar("step", step * 1.0)
+    add, jump = step.assign_add(1), step.assign_add(7)
+    hook = rh.SummarySaverHook(5, output_dir=tmp_path, summary_op=value)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for op in (add, jump, add, add):
+            sess.run(op)
+    assert points(tmp_path) == [(1, 0.0), (9, 8.0)]
+
+
+def test_a_resumed_run_saves_at_the_steps_of_an_undisturbed_one(
+    train, summary, tmp_path, session_logs
+):
+    def hooks():
+        return (
+            rh.SummarySaverHook(10, output_dir=tmp_path, summary_op=summary),
+            rh.CheckpointSaverHook(tmp_path, save_steps=100),
+        )
+
+    train(*hooks(), steps=14)
+    train(*hooks(), steps=10, checkpoint_dir=str(tmp_path))
+    assert points(tmp_path) == [(1, 0.0), (11, 20.0), (21, 40.0)]
+    start = rh.summary.SessionStatus.START
+    assert [step for step, log in session_logs() if log.status == start] == [1, 15]
+
+
+def test_a_session_lost_without_a_checkpoint_begins_again(model, summary, tmp_path):
+    hook = rh.SummarySaverHook(10, output_dir=tmp_path, summary_op=summary)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(12):
+            sess.run(model.train_op)
+        model.faults.fail(rh.errors.AbortedError("lost"))
+        sess.run(model.train_op)
+    assert points(tmp_path) == [(1, 0.0), (11, 20.0), (1, 0.0)]
+
+
+def test_it_may_be_called_in_every_run(every_run, model, summary, tmp_path):
+    hook = rh.SummarySaverHook(10, output_dir=tmp_path, summary_op=summary)
+    sess = every_run(hook)
+    for _ in range(12):
+        sess.run(model.train_op)
+    hook.end(sess.raw)
+    assert points(tmp_path) == [(1, 0.0), (11, 20.0)]

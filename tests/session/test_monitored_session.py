@@ -1,0 +1,298 @@
+"""MonitoredSession and SingularMonitoredSession, as their users see them."""
+
+import logging
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+from runhooks.testing import RecordingHook
+
+
+def test_run_answers_like_a_raw_session(model):
+    with rh.MonitoredSession() as sess:
+        assert sess.run({"loss": [model.loss], "op": "train_op"}) == {"loss": [0.0], "op": None}
+
+
+def test_it_knows_its_graph_and_global_step(graph, model):
+    with rh.MonitoredSession() as sess:
+        assert sess.graph is graph
+        assert sess.global_step == 0
+        sess.run(model.train_op)
+        assert sess.global_step == 1
+
+
+def test_loop_runs_until_a_hook_stops_it(model):
+    runs = 0
+    with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=7)]) as sess:
+        while not sess.should_stop():
+            sess.run(model.train_op)
+            runs += 1
+    assert runs == 7
+
+
+def test_loop_over_a_finite_input_needs_no_condition(graph):
+    total = rh.Variable(0, name="total")
+    add = total.assign_add(rh.inputs([1, 2, 3]))
+    seen = []
+    with rh.MonitoredSession() as sess:
+        while True:
+            seen.append(int(sess.run(add)))
+    assert seen == [1, 3, 6]
+
+
+# stopping and closing
+
+
+def test_request_stop_ends_the_loop_and_keeps_the_reason(model):
+    with rh.MonitoredSession() as sess:
+        assert sess.stop_reason is None
+        sess.request_stop("the loss is low enough")
+        assert sess.should_stop()
+        assert sess.stop_reason == "the loss is low enough"
+
+
+def test_stop_reason_names_the_hook_that_asked(model):
+    with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=1)]) as sess:
+        sess.run(model.train_op)
+        assert "StopAtStepHook" in sess.stop_reason
+
+
+def test_stop_reason_after_the_end_of_the_input_names_it(graph):
+    number = rh.inputs([1], name="numbers")
+    with rh.MonitoredSession() as sess:
+        while True:
+            sess.run(number)
+    assert "numbers" in sess.stop_reason
+
+
+def test_run_after_stop_is_an_error_that_gives_the_reason(model):
+    with rh.MonitoredSession() as sess:
+        sess.request_stop("enough")
+        with pytest.raises(RuntimeError, match=r"should_stop.*enough|enough.*should_stop"):
+            sess.run(model.train_op)
+        assert sess.global_step == 0
+
+
+def test_run_after_close_is_an_error(model):
+    sess = rh.MonitoredSession()
+    sess.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        sess.run(model.train_op)
+    assert sess.should_stop()
+
+
+def test_close_inside_the_block_calls_end_once(model):
+    hook = RecordingHook()
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.close()
+    assert hook.methods.count("end") == 1
+
+
+def test_raw_session_is_closed_with_it(model):
+    sess = rh.SingularMonitoredSession()
+    raw = sess.raw_session()
+    sess.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        raw.run(model.loss)
+
+
+def test_second_session_on_the_same_graph_starts_anew(model):
+    for _ in range(2):
+        with rh.MonitoredSession() as sess:
+            assert sess.global_step == 0
+            sess.run(model.train_op)
+
+
+def test_graph_can_be_added_to_again_after_the_session(model):
+    with rh.MonitoredSession():
+        pass
+    assert rh.placeholder("later").name == "later:0"
+
+
+def test_graph_that_was_finalized_by_its_user_stays_so(model, graph):
+    graph.finalize()
+    with rh.MonitoredSession() as sess:
+        sess.run(model.train_op)
+    assert graph.finalized
+
+
+# run_step_fn
+
+
+def test_step_fn_runs_raw_or_with_hooks_as_it_likes(model):
+    hook = RecordingHook(fetches=model.global_step)
+
+    def step_fn(step_context):
+        loss = step_context.session.run(model.loss)
+        step_context.run_with_hooks(model.train_op)
+        return loss
+
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        assert [sess.run_step_fn(step_fn) for _ in range(2)] == [0.0, 2.0]
+    assert hook.results == [0, 1]
+
+
+def test_step_fn_may_be_a_method(model):
+    class Trainer:
+        def step(self, step_context):
+            return step_context.run_with_hooks(model.loss)
+
+    with rh.MonitoredSession() as sess:
+        assert sess.run_step_fn(Trainer().step) == 0.0
+
+
+def test_request_stop_of_the_step_context_leaves_the_block_well(model):
+    hook = RecordingHook()
+
+    def step_fn(step_context):
+        step_context.request_stop()
+        pytest.fail("request_stop came back")
+
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run_step_fn(step_fn)
+        pytest.fail("run_step_fn came back")
+    assert hook.methods[-1] == "end"
+
+
+def test_hook_that_stops_inside_a_step_fn_stops_the_session(model):
+    def step_fn(step_context):
+        step_context.run_with_hooks(model.train_op)
+
+    with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=1)]) as sess:
+        sess.run_step_fn(step_fn)
+        assert sess.should_stop()
+
+
+def test_lost_session_repeats_the_whole_step_fn_on_the_new_one(model):
+    sessions = []
+
+    def step_fn(step_context):
+        sessions.append(step_context.session)
+        step_context.run_with_hooks(model.train_op)
+        return step_context.session.global_step
+
+    with rh.MonitoredSession() as sess:
+        model.faults.fail(rh.errors.AbortedError("lost"))
+        assert sess.run_step_fn(step_fn) == 1
+    assert len(sessions) == 2
+    assert sessions[0] is not sessions[1]
+
+
+@pytest.mark.parametrize(
+    "step_fn",
+    [lambda: None, lambda step_context, more: None, "step"],
+    ids=["no argument", "one too many", "no function"],
+)
+def test_step_fn_that_does_not_take_one_step_context_is_refused(step_fn, model):
+    with rh.MonitoredSession() as sess:
+        with pytest.raises((TypeError, ValueError), match=r"step_fn .* step context"):
+            sess.run_step_fn(step_fn)
+
+
+# recovery
+
+
+def test_recovery_gives_up_when_no_step_is_made_any_more(graph):
+    tries = []
+
+    def source(step):
+        tries.append(step)
+        raise rh.errors.UnavailableError("the data server is away")
+
+    batch = rh.inputs(source, name="batch")
+    policy = rh.RecoveryPolicy(failures=3, first_wait_secs=0)
+    with pytest.raises(rh.errors.UnavailableError, match="away") as caught:
+        with rh.MonitoredSession(recovery=policy) as sess:
+            sess.run(batch)
+    assert len(tries) == 4
+    assert any("giving up" in note for note in caught.value.__notes__)
+
+
+def test_waits_between_recoveries_grow_to_a_limit():
+    policy = rh.RecoveryPolicy(first_wait_secs=1, longest_wait_secs=5)
+    assert [policy.wait_secs(failure) for failure in range(1, 7)] == [0, 1, 2, 4, 5, 5]
+
+
+def test_recoveries_are_still_known_after_the_session(model):
+    with rh.MonitoredSession() as sess:
+        model.faults.fail(rh.errors.AbortedError("lost"))
+        sess.run(model.train_op)
+    assert sess.recoveries == 1
+
+
+def test_each_recovery_of_a_run_that_gets_on_is_counted(model):
+    with rh.MonitoredSession() as sess:
+        for i in range(3):
+            model.faults.fail(rh.errors.AbortedError("lost"))
+            sess.run(model.train_op)
+            assert sess.recoveries == i + 1
+
+
+# the session creator
+
+
+def test_session_creator_of_the_user_is_asked_for_every_session(model):
+    created = []
+
+    class Creator(rh.SessionCreator):
+        def create_session(self):
+            created.append(rh.ChiefSessionCreator().create_session())
+            return created[-1]
+
+    with rh.MonitoredSession(Creator()) as sess:
+        model.faults.fail(rh.errors.AbortedError("lost"))
+        sess.run(model.train_op)
+    assert len(created) == 2
+
+
+def test_session_creator_without_create_session_is_an_error_naming_it(model):
+    class Incomplete(rh.SessionCreator):
+        pass
+
+    with pytest.raises((TypeError, NotImplementedError), match=r"Incomplete.*create_session"):
+        rh.MonitoredSession(Incomplete())
+
+
+# SingularMonitoredSession
+
+
+def test_singular_session_gives_its_raw_session(model):
+    hook = RecordingHook()
+    with rh.SingularMonitoredSession(hooks=[hook]) as sess:
+        hook.calls.clear()
+        assert sess.raw_session().run(model.loss) == 0.0
+        assert hook.calls == []
+
+
+def test_singular_session_resumes_from_a_directory(model, tmp_path):
+    saver = rh.Saver()
+    with rh.SingularMonitoredSession(checkpoint_dir=tmp_path) as sess:
+        sess.run(model.train_op)
+        saver.save(sess.raw_session(), tmp_path / "model.ckpt", global_step=sess.global_step)
+    with rh.SingularMonitoredSession(checkpoint_dir=tmp_path) as sess:
+        assert sess.global_step == 1
+        np.testing.assert_array_equal(sess.run(model.weights), [1, 1])
+
+
+def test_singular_session_restores_the_checkpoint_named(model, tmp_path):
+    saver, paths = rh.Saver(), []
+    with rh.SingularMonitoredSession() as sess:
+        for _ in range(2):
+            sess.run(model.train_op)
+            paths.append(saver.save(sess.raw_session(), tmp_path / "m", sess.global_step))
+    with rh.SingularMonitoredSession(checkpoint_filename_with_path=paths[0]) as sess:
+        assert sess.global_step == 1
+
+
+def test_checkpoint_that_is_not_there_is_an_error_naming_it(model, tmp_path):
+    missing = str(tmp_path / "model.ckpt-3")
+    with pytest.raises(rh.errors.NotFoundError, match=r"model\.ckpt-3"):
+        rh.SingularMonitoredSession(checkpoint_filename_with_path=missing)
+
+
+def test_session_in_an_empty_directory_starts_at_the_beginning(model, tmp_path, caplog):
+    with caplog.at_level(logging.INFO, "runhooks"):
+        with rh.SingularMonitoredSession(checkpoint_dir=tmp_path / "new") as sess:
+            assert sess.global_step == 0
+    assert "resumed" not in caplog.text

@@ -1,0 +1,340 @@
+"""MonitoredTrainingSession: TensorFlow's arguments, and a run directory that is taken up again."""
+
+import inspect
+import logging
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+from runhooks.checkpoint import checkpoint_step, checkpoints
+from runhooks.testing import FakeClock, RecordingHook, read_events
+
+
+@pytest.fixture
+def clock():
+    """Time stands still, so that what is due by seconds is due when the test says so."""
+    with FakeClock(start=1000.0) as clock:
+        yield clock
+
+
+@pytest.fixture
+def train(model):
+    """Runs ``steps`` steps in a session with the arguments given."""
+
+    def run(steps, each=lambda: None, **kwargs):
+        with rh.MonitoredTrainingSession(**kwargs) as sess:
+            for _ in range(steps):
+                sess.run(model.train_op)
+                each()
+            return sess.run(model.weights, hooks=False)
+
+    return run
+
+
+def saved_steps(directory):
+    return [checkpoint_step(path) for path in checkpoints(directory)]
+
+
+def steps_of(tag, directory):
+    return [event.step for event in read_events(directory) if event.tag == tag]
+
+
+def test_arguments_and_defaults_are_those_of_tensorflow():
+    parameters = inspect.signature(rh.MonitoredTrainingSession).parameters
+    assert list(parameters) == [
+        "master",
+        "is_chief",
+        "checkpoint_dir",
+        "scaffold",
+        "hooks",
+        "chief_only_hooks",
+        "save_checkpoint_secs",
+        "save_summaries_steps",
+        "save_summaries_secs",
+        "config",
+        "stop_grace_period_secs",
+        "log_step_count_steps",
+        "max_wait_secs",
+        "save_checkpoint_steps",
+        "summary_dir",
+        "save_graph_def",
+    ]
+    assert parameters["is_chief"].default is True
+    assert parameters["stop_grace_period_secs"].default == 120
+    assert parameters["log_step_count_steps"].default == 100
+    assert parameters["max_wait_secs"].default == 7200
+
+
+@pytest.mark.parametrize("argument", [{"master": "grpc://host:1"}, {"config": object()}], ids=list)
+def test_arguments_that_make_no_sense_here_are_refused_with_the_reason(argument, model):
+    (name,) = argument
+    with pytest.raises(ValueError, match=name) as caught:
+        rh.MonitoredTrainingSession(**argument)
+    assert "engine" in str(caught.value) or "process" in str(caught.value)
+
+
+def test_without_a_directory_nothing_is_written(train, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.testing.assert_array_equal(train(3), [3, 3])
+    assert list(tmp_path.iterdir()) == []
+
+
+# resuming
+
+
+def test_second_session_goes_on_where_the_first_stopped(train, tmp_path):
+    train(3, checkpoint_dir=tmp_path)
+    np.testing.assert_array_equal(train(2, checkpoint_dir=tmp_path), [5, 5])
+    assert saved_steps(tmp_path)[-1] == 5
+
+
+def test_resuming_says_from_which_step(train, tmp_path, caplog):
+    with caplog.at_level(logging.INFO, "runhooks"):
+        train(3, checkpoint_dir=tmp_path)
+        assert "resumed" not in caplog.text
+        train(1, checkpoint_dir=tmp_path)
+    assert "resumed from step 3" in caplog.text
+
+
+def test_directory_may_be_a_string_or_a_path(train, tmp_path):
+    train(2, checkpoint_dir=str(tmp_path))
+    np.testing.assert_array_equal(train(1, checkpoint_dir=tmp_path), [3, 3])
+
+
+def test_hook_state_comes_back_with_the_checkpoint(model, train, tmp_path):
+    class Patience(rh.SessionRunHook):
+        count = 0
+
+        def after_run(self, run_context, run_values):
+            self.count += 1
+
+        def state_dict(self):
+            return {"count": self.count}
+
+        def load_state_dict(self, state):
+            self.count = state["count"]
+
+    train(3, checkpoint_dir=tmp_path, hooks=[Patience()])
+    resumed = Patience()
+    train(2, checkpoint_dir=tmp_path, hooks=[resumed])
+    assert resumed.count == 5
+
+
+def test_hook_has_its_state_before_after_create_session(train, tmp_path):
+    class Remembers(rh.SessionRunHook):
+        value = None
+
+        def after_create_session(self, session, coord):
+            self.seen = self.value
+
+        def state_dict(self):
+            return {"value": 7}
+
+        def load_state_dict(self, state):
+            self.value = state["value"]
+
+    train(1, checkpoint_dir=tmp_path, hooks=[Remembers()])
+    resumed = Remembers()
+    train(1, checkpoint_dir=tmp_path, hooks=[resumed])
+    assert resumed.seen == 7
+
+
+def test_checkpoint_of_a_step_holds_what_every_other_hook_made_of_it(train, tmp_path):
+    class Counts(rh.SessionRunHook):
+        count = 0
+
+        def after_run(self, run_context, run_values):
+            self.count += 1
+
+        def state_dict(self):
+            return {"count": self.count}
+
+        def load_state_dict(self, state):
+            self.count = state["count"]
+
+    with pytest.raises(KeyboardInterrupt):
+        train(5, raise_at(3), checkpoint_dir=tmp_path, save_checkpoint_steps=1, hooks=[Counts()])
+    resumed = Counts()
+    train(0, checkpoint_dir=tmp_path, hooks=[resumed])
+    assert resumed.count == 3
+
+
+def raise_at(step):
+    """A function that raises KeyboardInterrupt at its call number ``step``."""
+    left = iter(range(step - 1))
+
+    def call():
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    return call
+
+
+def test_resumed_run_equals_an_undisturbed_one(train, tmp_path):
+    undisturbed = train(6, checkpoint_dir=tmp_path / "a", save_checkpoint_steps=2)
+    with pytest.raises(KeyboardInterrupt):
+        train(6, raise_at(5), checkpoint_dir=tmp_path / "b", save_checkpoint_steps=2)
+    resumed = train(2, checkpoint_dir=tmp_path / "b", save_checkpoint_steps=2)
+    np.testing.assert_array_equal(resumed, undisturbed)
+
+
+# checkpoints
+
+
+def test_checkpoints_are_saved_every_n_steps_and_at_the_end(train, tmp_path):
+    train(7, checkpoint_dir=tmp_path, save_checkpoint_steps=3)
+    assert saved_steps(tmp_path) == [0, 3, 6, 7]
+
+
+def test_checkpoints_are_saved_every_n_seconds(train, tmp_path, clock):
+    train(8, lambda: clock.advance(1), checkpoint_dir=tmp_path, save_checkpoint_secs=3)
+    assert saved_steps(tmp_path) == [0, 4, 7, 8]
+
+
+def test_by_default_a_checkpoint_is_saved_every_600_seconds(train, tmp_path, clock):
+    train(4, lambda: clock.advance(300), checkpoint_dir=tmp_path)
+    assert saved_steps(tmp_path) == [0, 3, 4]
+
+
+@pytest.mark.parametrize("never", [None, 0])
+def test_no_checkpoints_if_both_are_none_or_zero(never, train, tmp_path):
+    train(2, checkpoint_dir=tmp_path, save_checkpoint_secs=never, save_checkpoint_steps=never)
+    assert saved_steps(tmp_path) == []
+
+
+def test_only_the_newest_five_are_kept(train, tmp_path):
+    train(8, checkpoint_dir=tmp_path, save_checkpoint_steps=1)
+    assert saved_steps(tmp_path) == [4, 5, 6, 7, 8]
+
+
+def test_saver_of_the_scaffold_is_used(train, tmp_path):
+    scaffold = rh.Scaffold(saver=rh.Saver(max_to_keep=1))
+    train(3, checkpoint_dir=tmp_path, save_checkpoint_steps=1, scaffold=scaffold)
+    assert saved_steps(tmp_path) == [3]
+
+
+# summaries
+
+
+@pytest.fixture
+def loss_summary(model):
+    rh.summary.scalar("loss", model.loss)
+
+
+def test_summaries_are_saved_every_n_steps(train, tmp_path, loss_summary):
+    train(7, checkpoint_dir=tmp_path, save_summaries_steps=3)
+    assert steps_of("loss", tmp_path) == [1, 4, 7]
+
+
+def test_summaries_are_saved_every_n_seconds(train, tmp_path, loss_summary, clock):
+    train(
+        7,
+        lambda: clock.advance(1),
+        checkpoint_dir=tmp_path,
+        save_summaries_secs=3,
+    )
+    assert steps_of("loss", tmp_path) == [1, 4, 7]
+
+
+@pytest.mark.parametrize("never", [None, 0])
+def test_no_summaries_if_both_are_none_or_zero(never, train, tmp_path, loss_summary):
+    train(3, checkpoint_dir=tmp_path, save_summaries_steps=never, save_summaries_secs=never)
+    assert steps_of("loss", tmp_path) == []
+
+
+def test_summaries_go_to_summary_dir_if_given(train, tmp_path, loss_summary):
+    train(1, checkpoint_dir=tmp_path / "model", summary_dir=tmp_path / "board")
+    assert steps_of("loss", tmp_path / "board") == [1]
+    assert steps_of("loss", tmp_path / "model") == []
+
+
+def test_summary_dir_alone_writes_no_checkpoints(train, tmp_path, loss_summary):
+    train(1, summary_dir=tmp_path)
+    assert steps_of("loss", tmp_path) == [1]
+    assert saved_steps(tmp_path) == []
+
+
+def test_steps_per_second_are_written_every_n_steps(train, tmp_path, clock):
+    train(9, lambda: clock.advance(0.5), checkpoint_dir=tmp_path, log_step_count_steps=4)
+    events = [event for event in read_events(tmp_path) if event.tag == "global_step/sec"]
+    assert [(event.step, event.value) for event in events] == [(5, 2.0), (9, 2.0)]
+
+
+@pytest.mark.parametrize("never", [None, 0])
+def test_steps_per_second_can_be_left_out(never, train, tmp_path):
+    train(3, checkpoint_dir=tmp_path, log_step_count_steps=never)
+    assert steps_of("global_step/sec", tmp_path) == []
+
+
+def test_resumed_run_writes_each_step_once(train, tmp_path, loss_summary):
+    for _ in range(2):
+        train(3, checkpoint_dir=tmp_path, save_summaries_steps=1)
+    assert steps_of("loss", tmp_path) == [1, 2, 3, 4, 5, 6]
+
+
+# chief and workers
+
+
+def test_chief_has_its_own_hooks_before_those_of_all(train, model):
+    calls = []
+    chief, common = RecordingHook("chief", calls), RecordingHook("common", calls)
+    train(1, hooks=[common], chief_only_hooks=[chief])
+    assert [name for name, method in calls if method == "before_run"] == ["chief", "common"]
+
+
+def test_worker_begins_with_what_the_chief_has_saved_and_writes_nothing(
+    train, tmp_path, loss_summary
+):
+    train(3, checkpoint_dir=tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    chief, common = RecordingHook(), RecordingHook()
+    weights = train(
+        2,
+        is_chief=False,
+        checkpoint_dir=tmp_path,
+        save_checkpoint_steps=1,
+        hooks=[common],
+        chief_only_hooks=[chief],
+    )
+    np.testing.assert_array_equal(weights, [5, 5])
+    assert chief.calls == []
+    assert common.methods.count("after_run") == 2
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_worker_without_a_directory_begins_by_itself(train):
+    np.testing.assert_array_equal(train(2, is_chief=False), [2, 2])
+
+
+def test_worker_waits_for_the_chief_no_longer_than_it_may(model, tmp_path):
+    with pytest.raises(rh.errors.DeadlineExceededError, match="max_wait_secs") as caught:
+        rh.MonitoredTrainingSession(is_chief=False, checkpoint_dir=tmp_path, max_wait_secs=0)
+    assert str(tmp_path) in str(caught.value)
+
+
+# arguments that make no sense
+
+
+@pytest.mark.parametrize("what", ["checkpoint", "summaries"])
+def test_cadence_in_steps_and_in_seconds_at_once_is_refused(what, model, tmp_path):
+    both = {f"save_{what}_steps": 5, f"save_{what}_secs": 60}
+    with pytest.raises(ValueError, match=r"5.*60|60.*5"):
+        rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, **both)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("scaffold", "scaffold"),
+        ("hooks", 5),
+        ("chief_only_hooks", [5]),
+    ],
+)
+def test_wrong_argument_is_named_with_what_was_given(argument, value, model, tmp_path):
+    arguments = {"checkpoint_dir": tmp_path, argument: value}
+    with pytest.raises(
+        (TypeError, ValueError), match=argument.removeprefix("chief_only_")
+    ) as caught:
+        rh.MonitoredTrainingSession(**arguments)
+    assert repr(value).strip("[]") in str(caught.value)
