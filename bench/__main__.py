@@ -1,0 +1,27 @@
+"""``make bench``: a step, then a summary, of runhooks and its peers; ratios within one run."""
+
+from __future__ import annotations
+
+import argparse
+
+from bench import ours, peers, writers
+from bench.measure import Contender, measure, table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=51, help="rounds of each (%(default)s)")
+    turns = parser.parse_args().turns
+    show("one trivial step", [*ours.contenders(), *peers.contenders()], turns, 300)
+    show("a scalar, as the caller's thread sees it", writers.scalars(), turns, 300)
+    show("a histogram of a million float32, to the file", writers.histograms(), 5, 2)
+    show("an image 256x256x3, to the file", writers.images(), 5, 5)
+
+
+def show(title: str, contenders: list[Contender], turns: int, times: int) -> None:
+    print(f"\n{title}: medians of {turns} rounds of {times}")
+    print(table(contenders, measure(contenders, turns, times)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

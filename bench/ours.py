@@ -1,0 +1,97 @@
+"""A trivial jitted step: called bare, in a raw session, in a monitored one, with five hooks."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import runhooks as rh
+from bench.measure import Contender, Loop
+
+NEVER = 10**9
+State = dict[str, jax.Array]
+
+
+def initial() -> State:
+    return {"weights": jnp.zeros(8), "moments": jnp.zeros(8)}
+
+
+def step(state: State) -> State:
+    return {"weights": state["weights"] + 1, "moments": state["moments"] * 0.9}
+
+
+def compiled() -> Callable[[State], State]:
+    return jax.jit(step, donate_argnums=0)
+
+
+def bare() -> Loop:
+    call, state = compiled(), initial()
+
+    def loop(times: int) -> None:
+        nonlocal state
+        for _ in range(times):
+            state = call(state)
+
+    return loop
+
+
+def build() -> rh.Operation:
+    state = rh.Variable(initial, name="state")
+    new_state = rh.call(step, state)
+    rh.summary.scalar("first", new_state["weights"][0])
+    count = rh.train.get_or_create_global_step().assign_add(1)
+    return rh.group(state.assign(new_state), count)
+
+
+def five_hooks(run_dir: str) -> list[rh.SessionRunHook]:
+    """The five of most programs, none of them due for the whole measurement."""
+    return [
+        rh.StepCounterHook(every_n_steps=NEVER, output_dir=run_dir),
+        rh.SummarySaverHook(
+            save_steps=NEVER, output_dir=run_dir, summary_op=rh.summary.merge_all()
+        ),
+        rh.CheckpointSaverHook(run_dir, save_steps=NEVER),
+        rh.StopAtStepHook(last_step=NEVER),
+        rh.LoggingTensorHook(["state:0"], every_n_iter=NEVER),
+    ]
+
+
+def running(session: Any, train_op: rh.Operation) -> Loop:
+    def loop(times: int) -> None:
+        run = session.run
+        for _ in range(times):
+            run(train_op)
+
+    return loop
+
+
+def raw_session() -> Loop:
+    with rh.Graph(engine="jax").as_default() as graph:
+        train_op = build()
+    return running(rh.Session(graph), train_op)
+
+
+def monitored_session(with_hooks: bool) -> Loop:
+    with rh.Graph(engine="jax").as_default():
+        train_op = build()
+        hooks = five_hooks(tempfile.mkdtemp()) if with_hooks else []
+        return running(rh.MonitoredSession(hooks=hooks), train_op)
+
+
+def contenders() -> list[Contender]:
+    """The bare jitted call first: the others are multiples of it."""
+    return [
+        Contender("jitted call, bare", bare()),
+        Contender("raw session", raw_session(), "jitted call, bare", 3.0),
+        Contender("monitored session, no hooks", monitored_session(False), "raw session", 1.5),
+        Contender(
+            "monitored session, five hooks, none due",
+            monitored_session(True),
+            "monitored session, no hooks",
+            1.5,
+        ),
+    ]
