@@ -344,3 +344,27 @@ def test_monitored_sessions_of_two_engines_take_turns(build_model):
     for sess, model in sessions:
         assert sess.run(model.loss) == 6.0
         sess.close()
+
+
+# constants
+
+
+def test_array_given_to_a_call_is_traced_as_an_argument_of_jit_is(graph):
+    table = np.arange(12.0, dtype=np.float32).reshape(4, 3)
+    row = rh.placeholder("row")
+    picked = rh.call(lambda parts, i: parts["table"][i], {"table": table}, row)
+    with rh.Session(graph) as sess:
+        np.testing.assert_array_equal(sess.run(picked, {row: 2}), table[2])
+
+
+def test_array_given_to_a_call_is_not_lost_to_a_variable_that_gets_it(graph):
+    given = jnp.arange(3.0)
+    v = rh.Variable(np.zeros(3, np.float32), name="v")
+    same = v.assign(rh.call(lambda x: x, given))
+    more = v.assign_add(1.0)
+    with rh.Session(graph) as sess:
+        for _ in range(3):  # each run donates what the variable held
+            sess.run(same)
+            sess.run(more)
+        np.testing.assert_array_equal(sess.run(v), [1, 2, 3])
+    np.testing.assert_array_equal(given, [0, 1, 2])

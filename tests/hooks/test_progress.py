@@ -1,4 +1,5 @@
 import io
+import logging
 
 import numpy as np
 import pytest
@@ -74,6 +75,25 @@ def test_on_a_terminal_a_bar_that_is_written_over(timed_train):
         "100% [########################] step 4/4  2 steps/s",
     ]
     assert stream.getvalue().endswith("\n")
+
+
+def test_a_log_record_gets_a_line_of_its_own_on_a_terminal(timed_train):
+    stream = Terminal()
+    handler = logging.StreamHandler(stream)
+    logging.getLogger().addHandler(handler)
+    try:
+        timed_train(LoggingProgressHook(4, stream=stream), steps=4, secs=0.5)
+    finally:
+        logging.getLogger().removeHandler(handler)
+    # A terminal shows of each line what follows the last erasure.
+    lines = [line.rpartition("\x1b[K")[2] for line in stream.getvalue().split("\n")]
+    assert lines.count("a record") == 4
+
+
+class LoggingProgressHook(rh.ProgressHook):
+    def after_run(self, run_context, run_values):
+        super().after_run(run_context, run_values)
+        logging.getLogger("elsewhere").warning("a record")
 
 
 def test_a_terminal_is_not_written_to_more_than_ten_times_a_second(timed_train):

@@ -14,7 +14,7 @@ import numpy as np
 from runhooks import clock
 
 _BAR_WIDTH = 24
-_MARKS = 50
+_MARKS = 20
 
 
 class Display(Protocol):
