@@ -85,8 +85,10 @@ def test_a_log_record_gets_a_line_of_its_own_on_a_terminal(timed_train):
         timed_train(LoggingProgressHook(4, stream=stream), steps=4, secs=0.5)
     finally:
         logging.getLogger().removeHandler(handler)
-    # A terminal shows of each line what follows the last erasure.
-    lines = [line.rpartition("\x1b[K")[2] for line in stream.getvalue().split("\n")]
+    # A terminal shows of each line what follows the last return to its start.
+    lines = [
+        line.rpartition("\r")[2].replace("\x1b[K", "") for line in stream.getvalue().split("\n")
+    ]
     assert lines.count("a record") == 4
 
 
