@@ -7,11 +7,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from runhooks.engines.engine import Engine, load_engine
+from runhooks.engines.engine import Compiled, Engine, load_engine
 from runhooks.graph import names, nest
 from runhooks.graph.tensor import Operation, Placement, Tensor
 
 if TYPE_CHECKING:
+    from runhooks.graph.plan import Body
     from runhooks.graph.variable import Variable
 
 
@@ -27,6 +28,7 @@ class Graph:
         self.engine: Engine = load_engine(engine)
         #: What fetches and feeds compiled to, kept for every session of this graph.
         self.executables: dict[Hashable, Any] = {}
+        self._compiled: dict[Body, Compiled] = {}
         self._operations: dict[str, Operation] = {}
         self._collections: dict[str, list[Any]] = {}
         self._names = names.UniqueNames()
@@ -44,7 +46,7 @@ class Graph:
         try:
             yield self
         finally:
-            _defaults.stack.remove(self)
+            _defaults.stack.pop()
 
     def add(
         self,
@@ -92,6 +94,12 @@ class Graph:
         self._operations[op.name] = op
         return op
 
+    def compiled(self, body: Body) -> Compiled:
+        """What the engine made of ``body``, once for all sessions of this graph."""
+        if body not in self._compiled:
+            self._compiled[body] = self.engine.compile(body)
+        return self._compiled[body]
+
     def finalize(self) -> None:
         """Make it read-only: adding to it raises RuntimeError from now on."""
         self._finalized = True
@@ -138,7 +146,7 @@ class Graph:
         """The tensor of that name, such as ``"loss:0"``; KeyError if there is none."""
         operation, _, index = name.rpartition(":")
         op = self._operations.get(operation)
-        if op is None or not index.isdigit() or int(index) >= len(op.outputs):
+        if op is None or not index.isdecimal() or int(index) >= len(op.outputs):
             raise KeyError(self._unknown("tensor", name))
         return op.outputs[int(index)]
 

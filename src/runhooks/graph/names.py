@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 _VALID = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
-_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_.\\/>-]")
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_.\\/-]")
 
 
 def check(name: str) -> str:

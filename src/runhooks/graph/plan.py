@@ -10,20 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph
-from runhooks.graph.tensor import Operation, Placement, Tensor
+from runhooks.graph.placement import Parts, place
+from runhooks.graph.tensor import Operation, Tensor
 from runhooks.graph.variable import Variable
+
+AnyTensor = TypeVar("AnyTensor", bound=Tensor)
 
 
 @dataclass(frozen=True)
 class Body:
     """What an engine compiles: ``operations``, from ``given`` and variables to ``fetches``.
 
-    ``assigned`` get new values, ``kept`` are only read. ``donate`` is false if something that can
-    still fail comes after the body, so that the old values must outlive it.
+    ``assigned`` get new values, ``kept`` are only read; all in the order of the graph. ``donate``
+    is false if assignments come after the body, so that the old values must outlive it.
     """
 
     operations: tuple[Operation, ...]
@@ -43,13 +46,14 @@ class Body:
 class Plan:
     """The parts of a run in the order in which they are computed, and the shape of its result.
 
-    ``feeds`` are the tensors fed, in the order of the feed_dict; ``steps`` the variables kept on
-    the host whose values are read. ``read`` makes the result from the values of ``fetches``.
+    ``feeds`` are the tensors fed, in the order of the feed_dict; ``counters`` the variables kept on
+    the host, as the global step is, whose values are read. ``read`` makes the result from the
+    values of ``fetches``.
     """
 
     feeds: tuple[Tensor, ...]
     inputs: tuple[Operation, ...]
-    steps: tuple[Variable, ...]
+    counters: tuple[Variable, ...]
     head: tuple[Operation, ...]
     body: Body
     tail: tuple[Operation, ...]
@@ -64,20 +68,19 @@ def make_plan(graph: Graph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
     placeholder that is not fed; TypeError for what cannot be fetched or fed.
     """
     feeds = _fed_tensors(graph, feed_keys)
+    fed = set(feeds)
     wanted = nest.map_leaves(lambda leaf: _element(graph, "fetches", leaf), fetches)
     elements = list(nest.leaves(wanted))
-    needed = _needed(elements, set(feeds))
-    computed = [op for op in needed if op.fn is not None and op.type != "Inputs"]
-    head, body, tail = _place(computed, feeds)
     fetched = frozenset(element for element in elements if isinstance(element, Tensor))
-    reads = fetched.union(*(op.inputs for op in tail))
+    needed = _needed(elements, fed)
+    parts = place([op for op in needed if op.fn is not None and op.type != "Inputs"], fed)
     return Plan(
         feeds=feeds,
         inputs=tuple(op for op in needed if op.type == "Inputs"),
-        steps=tuple(v for v in _read(needed) if v.on_host),
-        head=head,
-        body=_body(body, needed, feeds, reads, tail),
-        tail=tail,
+        counters=tuple(v for v in _variables(needed) if v.on_host and v not in fed),
+        head=parts.head,
+        body=_body(parts, needed, fed, fetched),
+        tail=parts.tail,
         fetches=fetched,
         read=nest.reader(nest.map_leaves(_none_if_operation, wanted)),
     )
@@ -126,63 +129,31 @@ def _needed(elements: Iterable[Tensor | Operation], fed: set[Tensor]) -> list[Op
     return sorted(found, key=lambda op: op.number)
 
 
-def _place(
-    operations: list[Operation], feeds: tuple[Tensor, ...]
-) -> tuple[tuple[Operation, ...], tuple[Operation, ...], tuple[Operation, ...]]:
-    fed = set(feeds)
-    unknown = {tensor for op in operations for tensor in op.outputs}.union(
-        tensor
-        for op in operations
-        for tensor in op.inputs
-        if isinstance(tensor, Variable) and not tensor.on_host
-    )
-    unknown -= fed
-    early: dict[Operation, None] = {}
-    for op in operations:
-        if op.placement is not Placement.ENGINE and unknown.isdisjoint(op.inputs):
-            early[op] = None
-            unknown.difference_update(op.outputs)
-    hosted = {op for op in operations if op.placement is Placement.HOST}
-    for_host = {tensor for op in hosted for tensor in op.inputs}
-    for op in reversed(early):
-        if not for_host.isdisjoint(op.outputs):
-            hosted.add(op)
-            for_host.update(op.inputs)
-    head = tuple(op for op in early if op in hosted)
-    body = tuple(op for op in operations if op not in hosted)
-    tail = tuple(op for op in operations if op in hosted and op not in head)
-    late = {tensor for op in tail for tensor in op.outputs} - fed
-    for op in body:
-        if late.intersection(op.inputs):
-            raise ValueError(
-                f"{op.name!r} takes {sorted(t.name for t in late.intersection(op.inputs))}, which "
-                "the host makes after the engine has run: fetch it and use it in a next run"
-            )
-    return head, body, tail
-
-
-def _read(operations: Iterable[Operation]) -> list[Variable]:
+def _variables(operations: Iterable[Operation]) -> list[Variable]:
     return [v for op in operations for v in op.outputs if isinstance(v, Variable)]
 
 
+def _inputs(operations: Iterable[Operation]) -> set[Tensor]:
+    return {tensor for op in operations for tensor in op.inputs}
+
+
+def _ordered(tensors: Iterable[AnyTensor]) -> tuple[AnyTensor, ...]:
+    # In one order whatever was asked first: equal bodies are then compiled once.
+    return tuple(sorted(tensors, key=lambda t: (t.op.number, t.index)))
+
+
 def _body(
-    operations: tuple[Operation, ...],
-    needed: list[Operation],
-    feeds: tuple[Tensor, ...],
-    reads: frozenset[Tensor],
-    tail: tuple[Operation, ...],
+    parts: Parts, needed: Iterable[Operation], fed: set[Tensor], fetched: frozenset[Tensor]
 ) -> Body:
-    made = {tensor for op in operations for tensor in op.outputs}
-    assigned = tuple(dict.fromkeys(op.assigns for op in operations if op.assigns is not None))
-    variables = dict.fromkeys([*assigned, *(v for v in _read(needed) if not v.on_host)])
-    taken = dict.fromkeys(tensor for op in operations for tensor in op.inputs)
-    own = made.union(variables).difference(feeds)
-    fetches = tuple(t for t in reads if t in own)
+    made = {tensor for op in parts.body for tensor in op.outputs}
+    read = [v for v in _variables(needed) if not v.on_host]
+    assigned = {op.assigns for op in parts.body if op.assigns is not None}
+    own = made.union(read).difference(fed)
     return Body(
-        operations=operations,
-        given=tuple(tensor for tensor in taken if tensor not in own),
-        fetches=tuple(sorted(fetches, key=lambda t: (t.op.number, t.index))),
-        assigned=assigned,
-        kept=tuple(v for v in variables if v not in assigned),
-        donate=not any(op.assigns is not None for op in tail),
+        operations=parts.body,
+        given=_ordered(_inputs(parts.body) - own),
+        fetches=_ordered(own & (fetched | _inputs(parts.tail))),
+        assigned=_ordered(assigned),
+        kept=_ordered(set(read) - assigned),
+        donate=not any(op.assigns is not None for op in parts.tail),
     )

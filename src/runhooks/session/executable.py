@@ -1,6 +1,6 @@
 """``Executable``: a plan made ready, and the way of one run from the feeds to the result.
 
-feeds, inputs, steps -> head (host) -> body (engine) -> tail (host) -> all variables at once
+feeds, inputs, counters -> head (host) -> body (engine) -> tail (host) -> all variables at once
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ class Executable:
     def __init__(self, graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
         self._plan = plan = make_plan(graph, fetches, feed_keys)
         self._integer = graph.engine.integer
-        self._body = None if plan.body.is_empty else graph.engine.compile(plan.body)
+        self._body = None if plan.body.is_empty else graph.compiled(plan.body)
         self._feeds = [(k, converter(t)) for k, t in zip(feed_keys, plan.feeds, strict=True)]
-        self._sources = (*plan.feeds, *(t for op in plan.inputs for t in op.outputs), *plan.steps)
         #: The variables and inputs that a session must have before it runs this.
-        self.variables = (*plan.body.assigned, *plan.body.kept, *plan.steps, *_assigned(plan))
+        self.variables = {*plan.body.assigned, *plan.body.kept, *plan.counters, *_counted(plan)}
         self.inputs = plan.inputs
         #: ``run(variables, iterators, feed_dict)`` computes the fetches, and puts the new values
         #: into ``variables`` once all has succeeded.
@@ -59,21 +58,23 @@ class Executable:
         plan, body, read, feeds = self._plan, self._body, self._plan.read, self._feeds
         assigned, fetches = plan.body.assigned, plan.body.fetches
         first_fetch = len(assigned)
-        places = [self._sources.index(tensor) for tensor in plan.body.given]
-        in_place = places == list(range(len(self._sources)))
-        on_host = bool(plan.inputs or plan.steps)
+        sources = [*plan.feeds, *(t for op in plan.inputs for t in op.outputs), *plan.counters]
+        places = [sources.index(tensor) for tensor in plan.body.given]
+        in_place = places == list(range(len(sources)))
+        from_host = bool(plan.inputs or plan.counters)
         increments = [(op.assigns, op.args[0]) for op in plan.head if op.assigns is not None]
 
         def run(variables: Variables, iterators: Iterators, feed_dict: Any) -> Any:
             given = [convert(feed_dict[key]) for key, convert in feeds]
-            if on_host:
-                given += self._host_values(variables, iterators)
+            if from_host:
+                given += [value for op in plan.inputs for value in _drawn(op, iterators[op])]
+                given += [self._integer(variables[counter]) for counter in plan.counters]
             if body is not None:
                 results = body(variables, given if in_place else [given[i] for i in places])
                 for variable, value in zip(assigned, results):  # noqa: B905 - then come fetches
                     variables[variable] = value
-            for step, delta in increments:
-                variables[step] += delta
+            for counter, delta in increments:
+                variables[counter] += delta
             if not fetches:
                 return read({})
             return read(dict(zip(fetches, results[first_fetch:], strict=True)))
@@ -81,30 +82,36 @@ class Executable:
         return run
 
     def _run_all(self, variables: Variables, iterators: Iterators, feed_dict: Any) -> Any:
-        plan = self._plan
-        given = [convert(feed_dict[key]) for key, convert in self._feeds]
-        given += self._host_values(variables, iterators)
-        steps: dict[Tensor, Any] = {step: np.int64(variables[step]) for step in plan.steps}
-        values: dict[Tensor, Any] = dict(zip(self._sources, given, strict=True))
-        values.update(zip(plan.feeds, given))  # noqa: B905 - a part of an input may be fed
-        on_host: dict[Tensor, Any] = {**values, **steps}
-        new = evaluate(plan.head, on_host, variables, _integer)
-        values = {**on_host, **values}
+        plan, body = self._plan, self._plan.body
+        values: dict[Tensor, Any] = {
+            tensor: convert(feed_dict[key])
+            for tensor, (key, convert) in zip(plan.feeds, self._feeds, strict=True)
+        }
+        for op in plan.inputs:
+            for tensor, value in zip(op.outputs, _drawn(op, iterators[op]), strict=True):
+                values.setdefault(tensor, value)
+        values.update((counter, np.int64(variables[counter])) for counter in plan.counters)
+        counted = evaluate(plan.head, values, variables, _conform)
+        new: Variables = {}
         if self._body is not None:
-            results = self._body(variables, [values[tensor] for tensor in plan.body.given])
-            values.update(zip(plan.body.fetches, results[len(plan.body.assigned) :], strict=True))
-            new.update(zip(plan.body.assigned, results))  # noqa: B905 - then come the fetches
-        values.update(steps)
-        new.update(evaluate(plan.tail, values, {**variables, **new}, _integer))
-        variables.update((v, int(value) if v.on_host else value) for v, value in new.items())
+            results = self._body(variables, [self._for_engine(values[t]) for t in body.given])
+            new.update(zip(body.assigned, results))  # noqa: B905 - then come the fetches
+            values.update(zip(body.fetches, results[len(new) :], strict=True))
+        try:
+            counted |= evaluate(plan.tail, values, {**variables, **counted}, _conform)
+        except BaseException:
+            if body.donate:  # the old values are gone
+                variables.update(new)
+            raise
+        variables.update(new)
+        variables.update((counter, int(value)) for counter, value in counted.items())
         return plan.read(values)
 
-    def _host_values(self, variables: Variables, iterators: Iterators) -> list[Any]:
-        values = [value for op in self.inputs for value in _drawn(op, iterators[op])]
-        return values + [self._integer(variables[step]) for step in self._plan.steps]
+    def _for_engine(self, value: Any) -> Any:
+        return self._integer(int(value)) if type(value) is np.int64 else value
 
 
-def _assigned(plan: Plan) -> Iterable[Variable]:
+def _counted(plan: Plan) -> Iterable[Variable]:
     return (op.assigns for op in (*plan.head, *plan.tail) if op.assigns is not None)
 
 
@@ -118,7 +125,7 @@ def _drawn(op: Operation, iterator: Iterator[Any]) -> tuple[Any, ...]:
         raise
 
 
-def _integer(name: str, old: Any, new: Any) -> np.int64:
+def _conform(name: str, old: Any, new: Any) -> np.int64:
     if type(new) is int:  # the rule: a step more
         return np.int64(new)
     array = np.asarray(new)

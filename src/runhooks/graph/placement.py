@@ -1,0 +1,78 @@
+"""Where each operation of a run is computed: on the host before the engine, by it, or after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from runhooks.graph.tensor import Operation, Placement, Tensor
+from runhooks.graph.variable import Variable
+
+
+class _Phase(IntEnum):
+    HEAD = 0
+    BODY = 1
+    TAIL = 2
+
+
+class Parts(NamedTuple):
+    """The operations of a run in order: the host's, the engine's, and the host's again."""
+
+    head: tuple[Operation, ...]
+    body: tuple[Operation, ...]
+    tail: tuple[Operation, ...]
+
+
+def place(operations: Sequence[Operation], fed: Iterable[Tensor]) -> Parts:
+    """Divide ``operations``, in the order of their numbers, among the phases of a run.
+
+    What must be on the host is computed as early as what it needs is known. Arithmetic is the
+    engine's, unless something on the host needs it, or it needs what the host makes last.
+
+    Raises ValueError if the engine would need what the host makes after it.
+    """
+    phases = _earliest(operations, set(fed))
+    for_host = {tensor for op in operations if _on_host(op, phases) for tensor in op.inputs}
+    for op in reversed(operations):
+        if op.placement is Placement.EITHER and phases[op] is _Phase.HEAD:
+            if for_host.isdisjoint(op.outputs):
+                phases[op] = _Phase.BODY
+            else:
+                for_host.update(op.inputs)
+    return Parts(*(tuple(op for op in operations if phases[op] is phase) for phase in _Phase))
+
+
+def _earliest(operations: Sequence[Operation], fed: set[Tensor]) -> dict[Operation, _Phase]:
+    phases: dict[Operation, _Phase] = {}
+    last_assigned: dict[Variable, _Phase] = {}
+    for op in operations:
+        needs = max((_known(t, phases, fed) for t in op.inputs), default=_Phase.HEAD)
+        if op.placement is Placement.ENGINE:
+            if needs is _Phase.TAIL:
+                raise ValueError(
+                    f"{op.name!r} is for the engine, and takes what the host makes after the "
+                    "engine has run: fetch that, and feed it to a next run"
+                )
+            phases[op] = _Phase.BODY
+        elif op.placement is Placement.HOST and needs is not _Phase.HEAD:
+            phases[op] = _Phase.TAIL
+        else:
+            phases[op] = needs
+        if op.assigns is not None:
+            # Assignments to one variable keep their order.
+            phases[op] = max(phases[op], last_assigned.get(op.assigns, _Phase.HEAD))
+            last_assigned[op.assigns] = phases[op]
+    return phases
+
+
+def _known(tensor: Tensor, phases: dict[Operation, _Phase], fed: set[Tensor]) -> _Phase:
+    if tensor in fed:
+        return _Phase.HEAD
+    if isinstance(tensor, Variable):
+        return _Phase.HEAD if tensor.on_host else _Phase.BODY
+    return phases.get(tensor.op, _Phase.HEAD)  # what is not computed is drawn from an input
+
+
+def _on_host(op: Operation, phases: dict[Operation, _Phase]) -> bool:
+    return op.placement is Placement.HOST or phases[op] is _Phase.TAIL
