@@ -368,3 +368,42 @@ def test_array_given_to_a_call_is_not_lost_to_a_variable_that_gets_it(graph):
             sess.run(more)
         np.testing.assert_array_equal(sess.run(v), [1, 2, 3])
     np.testing.assert_array_equal(given, [0, 1, 2])
+
+
+def test_equal_computations_are_compiled_once_whatever_their_shape(graph, compiled):
+    v = rh.Variable(ones(3), name="v")
+    a, b = rh.call(lambda x: x + 1, v), rh.call(lambda x: x * 2, v)
+    with rh.Session(graph) as sess:
+        sess.run([a, b])
+        compiled.clear()
+        for fetches in ((a, b), [b, a], {"x": a, "y": [b]}, ["lambda:0", b]):
+            sess.run(fetches)
+    assert not compiled
+
+
+def test_weakly_typed_initial_value_is_compiled_for_once(graph, compiled):
+    v = rh.Variable(jnp.asarray(0.0), name="v")
+    more = v.assign_add(1.0)
+    with rh.Session(graph) as sess:
+        sess.run(more)
+        compiled.clear()
+        sess.run(more)
+    assert not compiled
+
+
+def test_array_given_to_a_call_is_on_the_device_once(graph):
+    table = np.zeros((100, 100), np.float32)
+    picked = rh.call(lambda t, i: t[i], table, 0)
+    before = sum(array.shape == table.shape for array in jax.live_arrays())
+    with rh.Session(graph) as sess:
+        for fetches in (picked, [picked, picked + 1], [picked, picked + 2]):
+            sess.run(fetches)
+        assert sum(array.shape == table.shape for array in jax.live_arrays()) == before
+
+
+def test_counter_too_large_for_the_device_is_an_error_and_does_not_wrap(graph):
+    tokens = rh.train.create_global_step()
+    seen = rh.call(lambda n: n, tokens.assign_add(2**31))
+    with rh.Session(graph) as sess, pytest.raises(OverflowError):
+        sess.run(seen)
+    assert sess.global_step is None or sess.global_step == 0

@@ -177,3 +177,37 @@ def test_wrong_feed_is_found_before_an_input_is_drawn(sess, fixed):
     with pytest.raises(ValueError, match="images:0"):
         sess.run([number, fixed], {fixed: np.ones(5, np.float32)})
     assert sess.run(number) == 1
+
+
+def test_placeholder_without_a_value_is_told_with_what_needs_it(graph):
+    x = rh.placeholder("x")
+    loss = rh.call(lambda x: x, x, name="loss")
+    with rh.Session(graph) as sess, pytest.raises(ValueError, match="'x:0', which 'loss' needs"):
+        sess.run(loss)
+
+
+def test_second_fetch_in_place_of_the_feed_dict_is_told_to_be_one(graph):
+    x = rh.placeholder("x")
+    with rh.Session(graph) as sess:
+        for wrong in (x + 1, [x], 5):
+            with pytest.raises(TypeError, match="feed_dict must map .* give them as one list"):
+                sess.run(x, wrong)
+
+
+def test_arguments_of_a_placeholder_in_another_order_are_refused(graph):
+    with pytest.raises(TypeError, match="name must be a str, got .*order of the arguments"):
+        rh.placeholder(np.float32, [None, 2])
+
+
+def test_whole_numbers_are_fed_by_their_values(graph):
+    x = rh.placeholder("x", dtype=np.uint8)
+    with rh.Session(graph) as sess:
+        np.testing.assert_array_equal(sess.run(rh.call(lambda x: x, x), {x: [1, 255]}), [1, 255])
+        with pytest.raises(ValueError, match="'x:0' is uint8, which cannot hold"):
+            sess.run(x, {x: [1, 256]})
+
+
+def test_ragged_list_is_told_with_the_tensor(graph):
+    x = rh.placeholder("x")
+    with rh.Session(graph) as sess, pytest.raises(ValueError, match="'x:0' must be fed an array"):
+        sess.run(x, {x: [[1, 2], [3]]})

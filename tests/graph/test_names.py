@@ -154,3 +154,11 @@ def test_innermost_default_graph_counts():
         with inner.as_default():
             assert rh.get_default_graph() is inner
         assert rh.get_default_graph() is outer
+
+
+def test_default_graph_of_before_is_back_after_a_nested_one():
+    outer, inner = rh.Graph(), rh.Graph()
+    with outer.as_default(), inner.as_default():
+        with outer.as_default():
+            assert rh.get_default_graph() is outer
+        assert rh.get_default_graph() is inner

@@ -147,3 +147,24 @@ def test_object_attached_after_loading_gets_its_state_at_once(trained, graph):
     other.load(sess.snapshot())
     other.attach("counter", counter)
     assert counter.count == 5
+
+
+def test_closed_session_is_neither_saved_nor_loaded(graph):
+    v = rh.Variable(1.0, name="v")
+    sess = rh.Session(graph)
+    sess.run(v.assign(2.0))
+    snapshot = sess.snapshot()
+    sess.close()
+    for act in (sess.snapshot, lambda: sess.load(snapshot), lambda: sess.run(v)):
+        with pytest.raises(RuntimeError, match="closed"):
+            act()
+
+
+def test_inputs_begin_anew_after_a_load(graph):
+    v = rh.Variable(0.0, name="v")
+    total = v.assign_add(rh.inputs([1.0, 2.0, 3.0]))
+    with rh.Session(graph) as sess:
+        snapshot = sess.snapshot()
+        assert [float(sess.run(total)) for _ in range(2)] == [1.0, 3.0]
+        sess.load(snapshot)
+        assert [float(sess.run(total)) for _ in range(3)] == [1.0, 3.0, 6.0]

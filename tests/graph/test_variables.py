@@ -1,6 +1,7 @@
 """Variables: arrays and pytrees that live from run to run in the form they were made in."""
 
 import contextlib
+import dataclasses
 from typing import NamedTuple
 
 import ml_dtypes
@@ -181,3 +182,74 @@ def test_variable_without_collections_joins_none(graph):
     assert v not in graph.get_collection(rh.GraphKeys.GLOBAL_VARIABLES)
     with rh.Session(graph) as sess:
         assert sess.run(v) == 1
+
+
+# containers and paths
+
+
+def test_function_that_changes_its_argument_changes_no_variable(graph):
+    v = rh.Variable({"w": np.zeros(2, np.float32)}, name="v")
+
+    def grow(tree):
+        tree["w"] = tree["w"] + 1
+        return tree["w"]
+
+    grown = rh.call(grow, v)
+    with rh.Session(graph) as sess:
+        for _ in range(2):
+            np.testing.assert_array_equal(sess.run(grown), [1, 1])
+        np.testing.assert_array_equal(sess.run(v)["w"], [0, 0])
+
+
+def test_caller_that_changes_a_fetched_tree_changes_no_variable(graph):
+    v = rh.Variable({"w": np.zeros(2, np.float32), "l": [1.0]}, name="v")
+    same = v.assign(rh.call(lambda tree: tree, v))
+    with rh.Session(graph) as sess:
+        for fetch in (v, same):
+            got = sess.run(fetch)
+            got["w"] = 7
+            got["l"].append(8)
+        assert set(sess.run(v)) == {"w", "l"}
+        np.testing.assert_array_equal(sess.run(v)["w"], [0, 0])
+        assert len(sess.run(v)["l"]) == 1
+
+
+def test_two_leaves_of_one_path_are_refused_before_anything_is_lost(graph):
+    v = rh.Variable({"a/b": 1.0, "a": {"b": 2.0}}, name="v")
+    with rh.Session(graph) as sess:
+        with pytest.raises(ValueError, match="path 'a/b'"):
+            sess.run(v)
+
+
+@pytest.mark.parametrize("number", [300, -1, 0.5])
+def test_number_that_does_not_fit_is_refused_and_not_wrapped(graph, number):
+    v = rh.Variable(np.zeros((), np.uint8), name="v")
+    with rh.Session(graph) as sess:
+        with pytest.raises(ValueError, match=f"'v' is uint8, and cannot hold {number}"):
+            sess.run(v.assign(number))
+        sess.run(v.assign(200))
+        assert sess.run(v) == 200
+
+
+def test_model_that_can_be_called_is_a_value(graph, engine):
+    if engine != "jax":
+        pytest.skip("only JAX registers classes as pytrees")
+    import jax
+
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass
+    class Net:
+        w: jax.Array
+
+        def __call__(self, x):
+            return self.w * x
+
+    v = rh.Variable(Net(jax.numpy.ones(2)), name="v")
+    with rh.Session(graph) as sess:
+        np.testing.assert_array_equal(sess.run(rh.call(lambda net: net(3.0), v)), [3, 3])
+
+
+def test_text_is_no_variable(graph):
+    v = rh.Variable("abc", name="v")
+    with rh.Session(graph) as sess, pytest.raises(TypeError, match="'v' must hold arrays"):
+        sess.run(v)

@@ -1,6 +1,8 @@
 """MonitoredSession and SingularMonitoredSession, as their users see them."""
 
 import logging
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -66,12 +68,29 @@ def test_stop_reason_after_the_end_of_the_input_names_it(graph):
     assert "numbers" in sess.stop_reason
 
 
-def test_run_after_stop_is_an_error_that_gives_the_reason(model):
+def test_run_that_began_before_a_stop_was_asked_for_is_not_refused(model):
+    # A signal, or another thread, may ask between should_stop() and run().
     with rh.MonitoredSession() as sess:
+        assert not sess.should_stop()
         sess.request_stop("enough")
-        with pytest.raises(RuntimeError, match=r"should_stop.*enough|enough.*should_stop"):
+        sess.run(model.train_op)
+        assert sess.should_stop()
+        assert (sess.global_step, sess.stop_reason) == (1, "enough")
+
+
+def test_run_after_a_hook_has_stopped_names_it_and_says_what_to_do(model):
+    with rh.MonitoredSession(hooks=[rh.StopAtStepHook(num_steps=1)]) as sess:
+        sess.run(model.train_op)
+        with pytest.raises(RuntimeError, match="StopAtStepHook had asked to stop: test should_st"):
             sess.run(model.train_op)
-        assert sess.global_step == 0
+        assert sess.global_step == 1
+
+
+def test_run_without_hooks_goes_on_after_a_stop_as_an_evaluation_does(model):
+    with rh.MonitoredSession(hooks=[rh.StopAtStepHook(num_steps=1)]) as sess:
+        sess.run(model.train_op)
+        sess.run(model.loss, hooks=False)
+    assert sess.stop_reason == "StopAtStepHook"
 
 
 def test_run_after_close_is_an_error(model):
@@ -296,3 +315,92 @@ def test_session_in_an_empty_directory_starts_at_the_beginning(model, tmp_path, 
         with rh.SingularMonitoredSession(checkpoint_dir=tmp_path / "new") as sess:
             assert sess.global_step == 0
     assert "resumed" not in caplog.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_between_two_runs_ends_the_loop_well(model, number, tmp_path):
+    with rh.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as sess:
+        while not sess.should_stop():
+            os.kill(os.getpid(), number)  # as while the next batch is fetched
+            sess.run(model.train_op)
+    assert sess.stop_reason == number.name
+    assert rh.latest_checkpoint(tmp_path).endswith("-1")
+
+
+def test_thread_that_fails_is_a_failure_at_close_too(model):
+    class Starter(RecordingHook):
+        def after_create_session(self, session, coord):
+            super().after_create_session(session, coord)
+            self.coord = coord
+
+    hook = Starter()
+    with pytest.raises(ValueError, match="boom") as raised:
+        with rh.MonitoredSession(hooks=[hook]) as sess:
+            sess.run(model.train_op)
+            hook.coord.request_stop(ValueError("boom"))
+    assert hook.methods[-1] == "on_exception"
+    assert not getattr(raised.value, "__notes__", [])
+
+
+def test_thread_that_finds_the_end_of_its_input_is_a_good_end(model):
+    class Starter(RecordingHook):
+        def after_create_session(self, session, coord):
+            super().after_create_session(session, coord)
+            self.coord = coord
+
+    hook = Starter()
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+        hook.coord.request_stop(rh.errors.OutOfRangeError("no more"))
+    assert hook.methods[-1] == "end"
+
+
+def test_second_interrupt_while_ending_leaves_nothing_behind(graph, model):
+    class Stuck(rh.SessionRunHook):
+        def end(self, session):
+            raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        with rh.MonitoredSession(hooks=[Stuck()]) as sess:
+            sess.run(model.train_op)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert sess.should_stop()
+    assert not graph.finalized
+    sess.close()
+
+
+def test_named_hook_that_counts_runs_counts_those_it_is_named_for(model, caplog):
+    caplog.set_level("INFO", logger="runhooks")
+    hook = rh.LoggingTensorHook({"loss": model.loss}, every_n_iter=2)
+    with rh.MonitoredSession() as sess:
+        for _ in range(6):
+            sess.run(model.train_op, hooks=[hook])
+            sess.run(model.train_op)
+    assert sum("loss" in message for message in caplog.messages) == 3
+
+
+def test_step_function_may_choose_hooks(model):
+    hook, calls = RecordingHook(), []
+
+    def step_fn(step_context):
+        step_context.run_with_hooks(model.train_op, hooks=False)
+        calls.append(list(hook.methods))
+        step_context.run_with_hooks(model.train_op)
+
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run_step_fn(step_fn)
+    assert "before_run" not in calls[0]
+    assert hook.methods.count("before_run") == 1
+
+
+def test_hooks_that_never_began_hear_of_no_failure(model):
+    class Failing(rh.SessionRunHook):
+        def begin(self):
+            raise ValueError("boom")
+
+    began, not_yet = RecordingHook(), RecordingHook()
+    with pytest.raises(ValueError, match="boom"):
+        rh.MonitoredSession(hooks=[began, Failing(), not_yet])
+    assert began.methods == ["begin", "on_exception"]
+    assert not_yet.methods == []

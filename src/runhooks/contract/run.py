@@ -36,11 +36,14 @@ class SessionRunValues(NamedTuple):
 class SessionRunContext:
     """One call of ``run``, as its hooks see it; ``before_run`` and ``after_run`` get the same."""
 
-    __slots__ = ("_original_args", "_session", "_stop_requested")
+    __slots__ = ("_next_step", "_original_args", "_session", "_stop_requested")
 
-    def __init__(self, original_args: SessionRunArgs, session: RawSession) -> None:
+    def __init__(
+        self, original_args: SessionRunArgs, session: RawSession, next_step: int | None = None
+    ) -> None:
         self._original_args = original_args
         self._session = session
+        self._next_step = next_step
         self._stop_requested = False
 
     @property
@@ -52,6 +55,14 @@ class SessionRunContext:
     def session(self) -> RawSession:
         """The raw session: a run on it calls no hook."""
         return self._session
+
+    @property
+    def next_step(self) -> int | None:
+        """The global step that this run is expected to lead to; None if nobody can tell.
+
+        Ours. It is one step more, or, where runs make several, as many as the run before made.
+        """
+        return self._next_step
 
     @property
     def stop_requested(self) -> bool:

@@ -29,11 +29,19 @@ class Engine(Protocol):
     name: str
 
     def compile(self, body: Body) -> Compiled:
-        """Make a function that computes ``body``; it leaves the variables alone when it raises."""
+        """Make a function that computes ``body``.
+
+        It leaves the variables alone when it raises; where a device fails in the middle, so that
+        buffers it had taken over are gone, the error carries a note that says so.
+        """
         ...
 
     def is_lost(self, error: BaseException) -> bool:
         """Whether ``error`` means that the session is lost and may be replaced."""
+        ...
+
+    def constant(self, value: Any) -> Any:
+        """An array among the arguments of a call, put where the engine computes."""
         ...
 
     def initial(self, name: str, value: Any) -> Any:

@@ -1,7 +1,9 @@
 """The jax engine: what a run asks of the graph is one executable with donated variable buffers.
 
 Values fetched stay on the device until somebody reads them, and survive later runs: whatever would
-share its buffer with a variable is copied inside the executable.
+share its buffer with a variable is copied inside the executable. Each combination of fetches, such
+as the hooks of a step ask for, is an executable of its own, compiled when it is first needed:
+cadences that are multiples of each other make few of them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from runhooks.engines.conform import check_leaf, check_structure, describe
+from runhooks.engines.conform import by_path, check_leaf, check_structure, describe, number_as
 from runhooks.engines.engine import Compiled
 from runhooks.errors import AbortedError, UnavailableError
 from runhooks.graph import nest
@@ -38,18 +40,24 @@ class JaxEngine:
         given_end = reads_end + len(body.given)
         # Arrays among a call's arguments are arguments of the executable too. Inside it they would
         # be constants: compiled with it, slowly, and no tracers to the function that takes them.
-        constants = {id(leaf): leaf for op in body.operations for leaf in _array_constants(op)}
-        placed = [jnp.array(constant) for constant in constants.values()]
+        constants = {id(leaf): leaf for op in body.operations for leaf in _arrays(op.args)}
 
         def step(*args: Any) -> list[Any]:
             variables = dict(zip(reads, args[:reads_end], strict=True))
-            values: dict[Tensor, Any] = dict(zip(reads, args[:reads_end], strict=True))
+            # A function may change the containers it is handed, which must not reach `variables`.
+            copies = [jax.tree.map(lambda leaf: leaf, value) for value in args[:reads_end]]
+            values: dict[Tensor, Any] = dict(zip(reads, copies, strict=True))
             values.update(zip(body.given, args[reads_end:given_end], strict=True))
             traced = dict(zip(constants, args[given_end:], strict=True))
 
             def read_args(op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
-                args = nest.map_leaves(lambda leaf: traced.get(id(leaf), leaf), op.args)
-                return nest.args_reader(args)(values) if traced else op.read_args(values)
+                args = [
+                    nest.map_leaves(lambda leaf: traced.get(id(leaf), leaf), arg)
+                    if _arrays(arg)
+                    else arg
+                    for arg in op.args
+                ]
+                return nest.args_reader(tuple(args))(values)
 
             new = evaluate(body.operations, values, variables, self.conform, read_args)
             return _apart(
@@ -63,7 +71,7 @@ class JaxEngine:
 
         def run(variables: Mapping[Variable, Any], given: Sequence[Any]) -> Any:
             try:
-                return jitted(*[variables[v] for v in reads], *given, *placed)
+                return jitted(*[variables[v] for v in reads], *given, *constants.values())
             except Exception as error:
                 if _any_deleted(variables[v] for v in body.assigned):
                     error.add_note(
@@ -79,10 +87,13 @@ class JaxEngine:
             return str(error).startswith(_LOST)
         return isinstance(error, AbortedError | UnavailableError)
 
+    def constant(self, value: Any) -> Any:
+        is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biufcV"
+        return jnp.array(value) if is_array else value
+
     def initial(self, name: str, value: Any) -> Any:
-        return jax.tree_util.tree_map_with_path(
-            lambda path, leaf: _initial_leaf(name, _text(path), leaf), value
-        )
+        copies = [_initial_leaf(name, p, leaf) for p, leaf in self.leaves(value).items()]
+        return self.with_leaves(value, copies)
 
     def conform(self, name: str, old: Any, new: Any) -> Any:
         structure, new_structure = _structure(old), _structure(new)
@@ -105,7 +116,8 @@ class JaxEngine:
         return np.int64(value) if cast(Any, jax.config).jax_enable_x64 else np.int32(value)
 
     def leaves(self, value: Any) -> dict[str, Any]:
-        return {_text(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(value)}
+        with_paths = jax.tree_util.tree_leaves_with_path(value)
+        return by_path((_text(path), leaf) for path, leaf in with_paths)
 
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
         return jax.tree.unflatten(_structure(value), leaves)
@@ -122,7 +134,7 @@ class JaxEngine:
         if _is_key(leaf):
             return jax.random.wrap_key_data(jnp.array(array), impl=jax.random.key_impl(leaf))
         # Put on a device by name, an array would no longer go where the others of a run are.
-        return jax.device_put(array, leaf.sharding) if leaf.committed else jnp.array(array)
+        return jax.device_put(array.copy(), leaf.sharding) if leaf.committed else jnp.array(array)
 
     def histogram(self, values: Any) -> Any:
         # An array with fewer numbers than there are counts is the smaller thing to hand over.
@@ -152,8 +164,8 @@ def _apart(
     return [*owned, *apart]
 
 
-def _array_constants(op: Operation) -> list[Any]:
-    return [leaf for leaf in nest.leaves(op.args) if isinstance(leaf, np.ndarray | jax.Array)]
+def _arrays(args: Any) -> list[jax.Array]:
+    return [leaf for leaf in nest.leaves(args) if isinstance(leaf, jax.Array)]
 
 
 def _any_deleted(values: Iterable[Any]) -> bool:
@@ -162,7 +174,8 @@ def _any_deleted(values: Iterable[Any]) -> bool:
 
 def _initial_leaf(name: str, path: str, leaf: Any) -> jax.Array:
     if isinstance(leaf, jax.Array):
-        return jnp.copy(leaf)
+        copy = jnp.copy(leaf)
+        return copy if _is_key(leaf) else jax.lax.convert_element_type(copy, leaf.dtype)
     array = np.asarray(leaf)
     if array.dtype.kind in "OSUMm":
         raise TypeError(
@@ -176,6 +189,8 @@ def _conform_leaf(name: str, path: str, old: Any, new: Any) -> Any:
     if _is_key(old):
         check_leaf(name, path, old, new)
         return new
+    if isinstance(new, int | float):
+        new = number_as(name, path, new, old.dtype)
     array = jnp.asarray(new)
     if not (array.weak_type and array.shape == old.shape and _takes(old, array)):
         check_leaf(name, path, old, array)

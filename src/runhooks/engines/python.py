@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from runhooks.engines.conform import check_leaf, check_structure, describe
+from runhooks.engines.conform import by_path, check_leaf, check_structure, describe, number_as
 from runhooks.engines.engine import Compiled
 from runhooks.errors import AbortedError, UnavailableError
 from runhooks.graph.evaluate import evaluate
@@ -30,26 +30,31 @@ class PythonEngine:
         reads = (*body.assigned, *body.kept)
 
         def run(variables: Mapping[Variable, Any], given: Sequence[Any]) -> list[Any]:
-            values: dict[Tensor, Any] = {variable: variables[variable] for variable in reads}
+            # A function may change the containers it is handed, and a caller those it gets back.
+            values: dict[Tensor, Any] = {v: _copied(variables[v]) for v in reads}
             values.update(zip(body.given, given, strict=True))
             assigned = evaluate(body.operations, values, variables, self.conform)
-            return [assigned[v] for v in body.assigned] + [values[t] for t in body.fetches]
+            fetched = [values[t] for t in body.fetches]
+            return [_copied(assigned[v]) for v in body.assigned] + fetched
 
         return run
 
     def is_lost(self, error: BaseException) -> bool:
         return isinstance(error, AbortedError | UnavailableError)
 
+    def constant(self, value: Any) -> Any:
+        return value
+
     def initial(self, name: str, value: Any) -> Any:
         copies = []
         for path, leaf in self.leaves(value).items():
             array = np.array(leaf)
-            if array.dtype.hasobject:
+            if array.dtype.hasobject or array.dtype.kind in "SUMm":
                 raise TypeError(
                     f"variable {describe(name, path)} must hold arrays or numbers, "
                     f"got {type(leaf).__name__}"
                 )
-            copies.append(_frozen(array))
+            copies.append(_frozen(array.astype(array.dtype.newbyteorder("="))))
         return self.with_leaves(value, copies)
 
     def conform(self, name: str, old: Any, new: Any) -> Any:
@@ -57,9 +62,11 @@ class PythonEngine:
         check_structure(name, old_leaves, new_leaves)
         kept = []
         for path, leaf in old_leaves.items():
-            array = np.asarray(new_leaves[path])
-            if not (isinstance(new_leaves[path], int | float) and _takes(leaf, array)):
-                check_leaf(name, path, leaf, array)
+            new_leaf = new_leaves[path]
+            if isinstance(new_leaf, int | float) and not isinstance(new_leaf, np.generic):
+                new_leaf = number_as(name, path, new_leaf, leaf.dtype)
+            array = np.asarray(new_leaf)
+            check_leaf(name, path, leaf, array)
             kept.append(_frozen(array.astype(leaf.dtype)))
         return self.with_leaves(old, kept)
 
@@ -76,7 +83,7 @@ class PythonEngine:
         return np.int64(value)
 
     def leaves(self, value: Any) -> dict[str, Any]:
-        return dict(_walk("", value))
+        return by_path(_walk("", value))
 
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
         return _rebuilt(value, iter(leaves))
@@ -105,14 +112,13 @@ def _sum(leaf: Any, delta: Any) -> Any:
     return leaf + (leaf.dtype.type(delta) if half and isinstance(delta, int | float) else delta)
 
 
-def _takes(leaf: Any, number: np.ndarray[Any, Any]) -> bool:
-    # A Python number has no dtype of its own: a whole one goes anywhere, a float into floats.
-    return bool(leaf.shape == () and np.can_cast(number.dtype, leaf.dtype, "same_kind"))
+def _copied(value: Any) -> Any:
+    return _rebuilt(value, (leaf for _, leaf in _walk("", value)))
 
 
 def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        parts: Any = ((key, value[key]) for key in sorted(value))
+        parts: Any = value.items()
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
         parts = zip(value._fields, value, strict=True)
     elif isinstance(value, list | tuple):
@@ -128,8 +134,7 @@ def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
     if isinstance(value, Mapping):
-        parts = {key: _rebuilt(value[key], leaves) for key in sorted(value)}
-        return {key: parts[key] for key in value}
+        return {key: _rebuilt(part, leaves) for key, part in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_make"):
         return value._make([_rebuilt(part, leaves) for part in value])
     if isinstance(value, list | tuple):

@@ -25,6 +25,8 @@ def placeholder(
     ``dtype`` and ``shape``, if given, are held against each value fed; None in ``shape`` stands
     for any size. Given neither, any pytree of arrays can be fed.
     """
+    if name is not None:
+        names.check(name)
     expected = (None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape))
     op = get_default_graph().add(
         "Placeholder", None, expected, name=name or "Placeholder", placement=Placement.HOST
@@ -35,9 +37,10 @@ def placeholder(
 def call(fn: Callable[..., Any], *args: Any, num_outputs: int = 1, name: str | None = None) -> Any:
     """Call ``fn`` with the values of ``args`` in every run that needs its result.
 
-    ``args``: tensors, variables and constants, and lists, tuples and dicts of them. Returns a
-    tensor; with ``num_outputs`` above 1 a tuple of that many, for as many values that ``fn``
-    returns; with 0 an operation. On the jax engine ``fn`` is traced and compiled, and must be pure.
+    ``args``: tensors, variables and constants, and lists, tuples and dicts of them; arrays among
+    them must not be changed afterwards. Returns a tensor; with ``num_outputs`` above 1 a tuple of
+    that many, for as many values that ``fn`` returns; with 0 an operation. On the jax engine ``fn``
+    is traced and compiled, and must be pure.
 
     Raises TypeError if ``fn`` cannot be called, ValueError for a negative ``num_outputs``.
     """
@@ -46,8 +49,10 @@ def call(fn: Callable[..., Any], *args: Any, num_outputs: int = 1, name: str | N
     if num_outputs < 0:
         raise ValueError(f"num_outputs must not be negative, got {num_outputs}")
     if name is None:
-        name = names.cleaned(getattr(fn, "__name__", type(fn).__name__), "call")
-    op = _graph_of(args).add("Call", fn, args, name=name, num_outputs=num_outputs)
+        name = names.cleaned(getattr(fn, "__name__", type(fn).__name__).strip("<>"), "call")
+    graph = _graph_of(args)
+    args = tuple(_with_constants(graph, arg) for arg in args)
+    op = graph.add("Call", fn, args, name=name, num_outputs=num_outputs)
     return _outputs(op)
 
 
@@ -67,7 +72,7 @@ def inputs(source: Source, num_outputs: int = 1, name: str | None = None) -> Any
         raise ValueError(f"num_outputs must be at least 1, got {num_outputs}")
     op = get_default_graph().add(
         "Inputs",
-        source if callable(source) else lambda step: iter(source),
+        source if callable(source) else lambda step: source,
         name=name or "inputs",
         num_outputs=num_outputs,
         placement=Placement.HOST,
@@ -93,6 +98,12 @@ def group(*operations: Tensor | Operation, name: str | None = None) -> Operation
         placement=Placement.HOST,
         control_inputs=controls,
     )
+
+
+def _with_constants(graph: Graph, arg: Any) -> Any:
+    if not any(isinstance(leaf, np.ndarray) for leaf in nest.leaves(arg)):
+        return arg
+    return nest.map_leaves(graph.engine.constant, arg)
 
 
 def _graph_of(args: Any) -> Graph:

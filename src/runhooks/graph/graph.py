@@ -187,7 +187,7 @@ class Graph:
         if part.graph is not self:
             raise ValueError(
                 f"{part.name!r} belongs to another graph: a run, and an operation, can use the "
-                "parts of one graph only"
+                "parts of one graph only; build and run inside one `with graph.as_default():`"
             )
 
     def _unknown(self, kind: str, name: str) -> str:

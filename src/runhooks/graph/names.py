@@ -12,7 +12,7 @@ _INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_.\\/-]")
 def check(name: str) -> str:
     """Return ``name`` if it may name an operation or a scope; raise ValueError or TypeError."""
     if not isinstance(name, str):
-        raise TypeError(f"name must be a str, got {name!r}")
+        raise TypeError(f"name must be a str, got {name!r}: look at the order of the arguments")
     if not _VALID.fullmatch(name):
         raise ValueError(
             f"name must start with a letter, digit or '.', followed by these and '_', '-', '/', "

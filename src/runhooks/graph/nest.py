@@ -11,15 +11,16 @@ from runhooks.graph.tensor import Operation, Tensor
 
 Values = Mapping[Tensor, Any]
 
-_LEAVES = (Tensor, Operation, str)
+#: What a nest of fetches is made of.
+LEAVES = (Tensor, Operation, str)
 
 
 def structure_key(structure: Any) -> Any:
-    """What is equal for two structures if, and only if, one plan serves both."""
+    """What is equal for two structures if one plan serves both."""
     kind = type(structure)
     if kind is list or kind is tuple:
         return kind, *[structure_key(part) for part in structure]
-    if issubclass(kind, _LEAVES):
+    if issubclass(kind, LEAVES):
         return structure
     if issubclass(kind, tuple | list):
         return kind, *[structure_key(part) for part in structure]

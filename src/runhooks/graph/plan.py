@@ -111,9 +111,9 @@ def _none_if_operation(element: Tensor | Operation) -> Tensor | None:
 
 def _needed(elements: Iterable[Tensor | Operation], fed: set[Tensor]) -> list[Operation]:
     found: dict[Operation, None] = {}
-    waiting = list(elements)
+    waiting: list[tuple[Tensor | Operation, str]] = [(part, "run") for part in elements]
     while waiting:
-        part = waiting.pop()
+        part, needed_by = waiting.pop()
         if isinstance(part, Tensor):
             if part in fed:
                 continue
@@ -122,10 +122,12 @@ def _needed(elements: Iterable[Tensor | Operation], fed: set[Tensor]) -> list[Op
             continue
         if part.type == "Placeholder":
             raise ValueError(
-                f"placeholder {part.outputs[0].name!r} has no value: give it one in feed_dict"
+                f"placeholder {part.outputs[0].name!r}, which {needed_by} needs, has no value: "
+                "give it one in feed_dict"
             )
         found[part] = None
-        waiting += [*part.inputs, *part.control_inputs]
+        waiting += [(tensor, repr(part.name)) for tensor in part.inputs]
+        waiting += [(control, repr(part.name)) for control in part.control_inputs]
     return sorted(found, key=lambda op: op.number)
 
 

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 class Tensor:
-    """One output of an operation, named ``"<operation>:<index>"``."""
+    """One output of an operation, named ``"<operation>:<index>"``.
+
+    ``==`` asks whether two tensors are the same one, as in TensorFlow's graphs; to compare their
+    values, call a function of them.
+    """
 
     __slots__ = ("__weakref__", "index", "op")
 
@@ -53,7 +57,12 @@ class Tensor:
         )
 
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
-        raise TypeError(f"{self.name!r} is no array before a run computes it: fetch it with run()")
+        raise TypeError(
+            f"{self.name!r} is no array before a run computes it: fetch it with run(), or let a "
+            "function compute with it, rh.call(fn, tensor)"
+        )
+
+    __jax_array__ = __float__ = __int__ = __index__ = __len__ = __array__
 
     def _apply(self, kind: str, fn: Callable[..., Any], *args: Any) -> Tensor:
         op = self.graph.add(kind, fn, args, name=kind.lower(), placement=Placement.EITHER)

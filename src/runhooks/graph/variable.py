@@ -35,7 +35,9 @@ class Variable(Tensor):
     ) -> None:
         graph = get_default_graph()
         placement = Placement.HOST if on_host else Placement.ENGINE
-        op = graph.add("Variable", None, name=name or "Variable", placement=placement)
+        op = graph.add(
+            "Variable", None, name="Variable" if name is None else name, placement=placement
+        )
         super().__init__(op, 0)
         op.outputs = (self,)
         self.initial_value = initial_value

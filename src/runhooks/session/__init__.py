@@ -4,8 +4,9 @@
 ``hooked`` to ``session``, which computes it with an ``executable``.
 """
 
-from runhooks.session.coordinator import Coordinator, LooperThread
+from runhooks.session.coordinator import Coordinator
 from runhooks.session.creators import ChiefSessionCreator, SessionCreator, WorkerSessionCreator
+from runhooks.session.looper_thread import LooperThread
 from runhooks.session.monitored import MonitoredSession
 from runhooks.session.recoverable import RecoveryPolicy
 from runhooks.session.scaffold import Scaffold

@@ -24,13 +24,15 @@ class CoordinatedSession:
 
     @property
     def stop_reason(self) -> str | None:
-        """The name of the hook that has asked to stop, or None."""
+        """The name of the hook that has asked to stop, or that the coordinator was; or None."""
+        if self.hooked.stop_reason is None and self.coord.should_stop():
+            return "the coordinator was asked to stop"
         return self.hooked.stop_reason
 
     def should_stop(self) -> bool:
         """Whether a hook or a thread has asked to stop; raises what a thread failed with."""
         self.coord.raise_requested_exception()
-        return self.coord.should_stop() or self.stop_reason is not None
+        return self.stop_reason is not None
 
     def run(
         self,

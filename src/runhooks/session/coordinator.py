@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
 
 from runhooks import clock
 from runhooks.errors import OutOfRangeError
@@ -97,7 +96,8 @@ class Coordinator:
     ) -> None:
         """Wait until ``threads`` and the registered ones have ended.
 
-        From the moment somebody asks to stop, they have ``stop_grace_period_secs`` seconds.
+        From the moment somebody asks to stop, they have ``stop_grace_period_secs`` seconds. The
+        calling thread, if it is one of them, counts as one that still runs.
 
         Raises the error that was given to ``request_stop``; else RuntimeError naming the threads
         that still run, unless ``ignore_live_threads``.
@@ -107,7 +107,8 @@ class Coordinator:
         self._wait_for_end_or_stop(waited_for)
         deadline = clock.monotonic() + stop_grace_period_secs
         for thread in waited_for:
-            thread.join(max(0.0, deadline - clock.monotonic()))
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - clock.monotonic()))
         with self._changed:
             self._joined = True
             self._registered.clear()
@@ -152,72 +153,3 @@ class Coordinator:
             threading.Thread(target=watch, name="coordinator-join", daemon=True).start()
             with self._changed:
                 self._changed.wait_for(lambda: ended or self._stop_requested)
-
-
-class LooperThread(threading.Thread):
-    """A daemon thread that calls ``target(*args, **kwargs)`` until its coordinator says stop.
-
-    ``timer_interval_secs``: seconds from one call to the next, None: without a pause. What a call
-    raises goes to ``coord.request_stop``. A subclass may override ``run_loop`` in place of giving
-    a ``target``, and ``start_loop`` and ``stop_loop``, which are called once in the thread.
-
-    Raises TypeError if ``coord`` is no Coordinator, ValueError for ``args`` or ``kwargs`` without
-    a ``target``.
-    """
-
-    def __init__(
-        self,
-        coord: Coordinator,
-        timer_interval_secs: float | None,
-        target: Callable[..., object] | None = None,
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> None:
-        if not isinstance(coord, Coordinator):
-            raise TypeError(f"coord must be a Coordinator, got {coord!r}")
-        if target is None and (args or kwargs):
-            raise ValueError(f"args={args!r} and kwargs={kwargs!r} need a target to be given to")
-        super().__init__(daemon=True)
-        self._coord = coord
-        self._interval_secs = timer_interval_secs
-        self._call = (target, tuple(args or ()), dict(kwargs or {}))
-        coord.register_thread(self)
-
-    @staticmethod
-    def loop(
-        coord: Coordinator,
-        timer_interval_secs: float | None,
-        target: Callable[..., object],
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> LooperThread:
-        """Make one, start it, and return it."""
-        looper = LooperThread(coord, timer_interval_secs, target, args, kwargs)
-        looper.start()
-        return looper
-
-    def run(self) -> None:
-        with self._coord.stop_on_exception():
-            self.start_loop()
-            next_time = clock.monotonic()
-            while not self._stopped_before(next_time):
-                next_time += self._interval_secs or 0.0
-                self.run_loop()
-            self.stop_loop()
-
-    def start_loop(self) -> None:
-        """Called when the thread starts."""
-
-    def run_loop(self) -> None:
-        """Called again and again."""
-        target, args, kwargs = self._call
-        if target is not None:
-            target(*args, **kwargs)
-
-    def stop_loop(self) -> None:
-        """Called when the thread stops because it was asked to."""
-
-    def _stopped_before(self, moment: float) -> bool:
-        if self._interval_secs is None:
-            return self._coord.should_stop()
-        return self._coord.wait_for_stop(max(0.0, moment - clock.monotonic()))

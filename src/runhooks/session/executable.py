@@ -115,6 +115,19 @@ def _counted(plan: Plan) -> Iterable[Variable]:
     return (op.assigns for op in (*plan.head, *plan.tail) if op.assigns is not None)
 
 
+def open_input(op: Operation, step: int) -> Iterator[Any]:
+    """The elements of an input from ``step`` on. Raises TypeError if its source gives none."""
+    assert op.fn is not None, "an input has a source"
+    try:
+        return iter(op.fn(step))
+    except Exception as error:
+        error.add_note(
+            f"in the input {op.name!r} of the graph, whose source is called with the step ({step}) "
+            "and must give an iterable"
+        )
+        raise
+
+
 def _drawn(op: Operation, iterator: Iterator[Any]) -> tuple[Any, ...]:
     try:
         return parts(op, next(iterator))

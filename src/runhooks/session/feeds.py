@@ -32,45 +32,47 @@ def converter(tensor: Tensor) -> Converter:
 
 def _any_value(tensor: Tensor, value: Any) -> Any:
     if value.__class__ is list:
-        array = np.asarray(value)
-        return value if array.dtype.hasobject else array
+        return _from_list(tensor, value)
     if value is None or isinstance(value, _PARTS):
         raise TypeError(f"feed_dict: {tensor.name!r} must be fed a value, got {value!r}")
     return value
+
+
+def _from_list(tensor: Tensor, value: list[Any]) -> Any:
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"feed_dict: {tensor.name!r} must be fed an array: {error}") from None
+    return value if array.dtype.hasobject else array
 
 
 def _array(
     tensor: Tensor, value: Any, dtype: np.dtype[Any] | None, shape: tuple[int | None, ...] | None
 ) -> Any:
     value = _any_value(tensor, value)
-    array = (
-        value if hasattr(value, "dtype") and hasattr(value, "shape") else _as_array(tensor, value)
-    )
+    array = value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
+    if getattr(array.dtype, "hasobject", False):
+        raise TypeError(
+            f"feed_dict: {tensor.name!r} must be fed an array, got {type(value).__name__}"
+        )
     if shape is not None and not _matches(array.shape, shape):
         raise ValueError(
             f"feed_dict: {tensor.name!r} must have the shape {_text(shape)}, "
             f"got {_text(array.shape)}"
         )
-    if dtype is None or array.dtype == dtype:
-        return array
+    return array if dtype is None or array.dtype == dtype else _cast(tensor, array, dtype)
+
+
+def _cast(tensor: Tensor, array: Any, dtype: np.dtype[Any]) -> Any:
     if not _may_cast(array.dtype, dtype):
         raise TypeError(
             f"feed_dict: {tensor.name!r} must have the dtype {dtype}, got {array.dtype}: "
             "convert it before feeding it"
         )
-    return array.astype(dtype)
-
-
-def _as_array(tensor: Tensor, value: Any) -> np.ndarray[Any, Any]:
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise ValueError(f"feed_dict: {tensor.name!r} must be fed an array: {error}") from None
-    if array.dtype.hasobject:
-        raise TypeError(
-            f"feed_dict: {tensor.name!r} must be fed an array, got {type(value).__name__}"
-        )
-    return array
+    cast = array.astype(dtype)
+    if dtype.kind in "iu" and isinstance(array, np.ndarray) and not np.array_equal(cast, array):
+        raise ValueError(f"feed_dict: {tensor.name!r} is {dtype}, which cannot hold all of {array}")
+    return cast
 
 
 def _matches(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
@@ -82,6 +84,8 @@ def _matches(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
 def _may_cast(dtype: Any, into: np.dtype[Any]) -> bool:
     if into.kind == "V":  # bfloat16 and its like, which NumPy casts but has no kind for
         return dtype.kind in "fV"
+    if into.kind in "iu" and dtype.kind in "iu":  # the values decide
+        return True
     try:
         return bool(np.can_cast(dtype, into, "same_kind"))
     except TypeError:

@@ -24,6 +24,7 @@ class HookedSession:
     def __init__(self, raw: RawSession) -> None:
         self._raw = raw
         self._runs = 0
+        self._stride = 1  # steps that the last run made, and so the next is expected to
         self._stop_reason: str | None = None
         self._riders: dict[int, Rider] = {}
         self._riding: list[Rider] = []
@@ -38,7 +39,14 @@ class HookedSession:
         self._riders[id(hook)] = rider
         if always:
             self._riding.append(rider)
+        else:
+            rider.sleeps = False  # it is called where it is named
         self._ask([rider] if rider.sleeps else [])
+
+    @property
+    def runs(self) -> int:
+        """How many runs it has made, those left out that named their hooks."""
+        return self._runs
 
     @property
     def stop_reason(self) -> str | None:
@@ -56,18 +64,23 @@ class HookedSession:
         """One run of the raw session, with what the hooks ask for in it.
 
         ``hooks``: only these of the session's hooks ride along. Raises RuntimeError if a hook has
-        asked to stop before, or if a tensor is to be fed twice; and what a hook or the run raises.
+        asked to stop before and ``hooks`` is not given, or if a tensor is to be fed twice; and what
+        a hook or the run raises.
         """
-        if self._stop_reason is not None:
-            raise RuntimeError(
-                f"run was called after {self._stop_reason} had asked to stop: "
-                "test should_stop() before each run"
-            )
         raw = self._raw
         if hooks is not None:
-            return self._run_with(self._chosen(hooks), fetches, feed_dict, options, run_metadata)
+            chosen = self._chosen(hooks)
+            if not chosen:
+                return raw.run(fetches, feed_dict, options, run_metadata)
+            return self._run_with(chosen, fetches, feed_dict, options, run_metadata)
+        if self._stop_reason is not None:
+            raise RuntimeError(
+                f"run was called after {self._stop_reason} had asked to stop: test should_stop() "
+                "before each run, or leave the hooks out with hooks=False"
+            )
+        step = raw.global_step or 0
         if (
-            (raw.global_step or 0) + 1 >= self._due_step
+            step + self._stride >= self._due_step
             or self._runs + 1 >= self._due_run
             or (self._timed and clock.monotonic() >= self._due_time)
         ):
@@ -75,8 +88,12 @@ class HookedSession:
         # An off-step: nothing is made for hooks, and none is called.
         result = raw.run(fetches, feed_dict, options, run_metadata)
         self._runs += 1
-        if (raw.global_step or 0) >= self._due_step:
-            context = SessionRunContext(SessionRunArgs(fetches, feed_dict, options), raw)
+        made = (raw.global_step or 0) - step
+        if made != self._stride and made > 0:
+            self._stride = made
+        if step + made >= self._due_step:
+            caller = SessionRunArgs(fetches, feed_dict, options)
+            context = SessionRunContext(caller, raw, step + made)
             self._deliver(self._riding, {}, context, SessionRunValues(None, options, run_metadata))
         return result
 
@@ -89,14 +106,17 @@ class HookedSession:
         run_metadata: Any,
     ) -> Any:
         caller = SessionRunArgs(fetches, feed_dict, options)
-        context = SessionRunContext(caller, self._raw)
-        run, step, now = self._runs + 1, (self._raw.global_step or 0) + 1, clock.monotonic()
+        step = self._raw.global_step
+        next_step = (step or 0) + self._stride
+        context = SessionRunContext(caller, self._raw, None if step is None else next_step)
+        run, now = self._runs + 1, clock.monotonic()
         answers: dict[Rider, Any] = {}
         requests: dict[Rider, SessionRunArgs] = {}
         for rider in riding:
-            if step >= rider.step or run >= rider.run or now >= rider.time:
+            if next_step >= rider.step or run >= rider.run or now >= rider.time:
                 answers[rider] = None
                 request = rider.before(context)
+                self._note_stop(context, rider)
                 if request is not None:
                     requests[rider] = request
         if requests:
@@ -106,11 +126,17 @@ class HookedSession:
         except (TypeError, ValueError) as error:
             note_bad_fetches(error, self._raw.graph, requests)
             raise
+        made = (self._raw.global_step or 0) - (step or 0)
+        self._stride = made if made > 0 else self._stride
         if riding is self._riding:
             self._runs = run
+        else:  # only those that took part have come nearer to their run
+            for rider in riding:
+                rider.run -= 1
         if requests:
             result, *results = result
-            answers.update(zip(requests, results, strict=True))
+            for rider, got in zip(requests, results, strict=True):
+                answers[rider] = None if requests[rider].fetches is None else got
         values = SessionRunValues(None, caller.options, run_metadata)
         self._deliver(riding, answers, context, values)
         return result
@@ -127,20 +153,25 @@ class HookedSession:
         called = [rider for rider in riding if rider in answers or step >= rider.step]
         for rider in called:
             rider.after(context, SessionRunValues(answers.get(rider), *values[1:]))
-            if context.stop_requested:
-                self._stop_reason = self._stop_reason or rider.name
+            self._note_stop(context, rider)
         sleepers = [rider for rider in called if rider.sleeps]
-        if sleepers:
+        if sleepers or riding is not self._riding:
             self._ask(sleepers)
 
     def _ask(self, riders: Iterable[Rider]) -> None:
         for rider in riders:
             rider.ask(self._runs)
+        self._find_next_due()
+
+    def _note_stop(self, context: SessionRunContext, rider: Rider) -> None:
+        if context.stop_requested and self._stop_reason is None:
+            self._stop_reason = rider.name
+
+    def _find_next_due(self) -> None:
         self._due_step = min([rider.step for rider in self._riding], default=math.inf)
         self._due_time = min([rider.time for rider in self._riding], default=math.inf)
         self._timed = self._due_time < math.inf
         self._due_run = min([rider.run for rider in self._riding], default=math.inf)
 
     def _chosen(self, hooks: Iterable[SessionRunHook]) -> list[Rider]:
-        chosen = {id(hook) for hook in hooks}
-        return [rider for key, rider in self._riders.items() if key in chosen]
+        return [self._riders[id(hook)] for hook in hooks if id(hook) in self._riders]

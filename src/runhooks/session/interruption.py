@@ -17,21 +17,24 @@ class Interruption:
     The second SIGINT raises KeyboardInterrupt at once. A handler of the user is called as well,
     after the callback; a signal that the process ignores stays ignored.
 
-    Python handles signals in the main thread alone: in any other this does nothing.
+    Python handles signals in the main thread alone: entered in any other, this does nothing.
+    Several may be left in any order, and in any thread: one whose handler somebody still holds
+    then does what the handler of before would have done.
     """
 
     def __init__(self, on_interrupt: Callable[[int], object]) -> None:
-        self._on_interrupt = on_interrupt
+        self._on_interrupt: Callable[[int], object] | None = on_interrupt  # None: it is over
         self._interrupted = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                previous = signal.getsignal(number)
+                previous = _present(number, signal.getsignal(number))
                 # None: a handler that was not set from Python, and cannot be put back from here.
                 if previous is not signal.SIG_IGN and previous is not None:
-                    self._previous[number] = signal.signal(number, self._handle)
+                    self._previous[number] = previous
+                    signal.signal(number, self._handle)
         return self
 
     def __exit__(
@@ -40,17 +43,43 @@ class Interruption:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        while self._previous:
-            number, previous = self._previous.popitem()
-            if signal.getsignal(number) == self._handle:  # else somebody has taken it over
-                signal.signal(number, previous)
+        self._on_interrupt = None
+        if threading.current_thread() is threading.main_thread():
+            for number in self._previous:
+                if signal.getsignal(number) == self._handle:  # else somebody has taken it over
+                    signal.signal(number, _present(number, self._handle))
+
+    def beneath(self, number: int) -> Any:
+        """Return the handler of ``number`` that this one stands in for, if it is over; or None."""
+        return self._previous[number] if self._on_interrupt is None else None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._on_interrupt is None:
+            _hand_on(number, frame, _present(number, self._handle))
+            return
         if number == signal.SIGINT:
             if self._interrupted:
                 raise KeyboardInterrupt
             self._interrupted = True
         self._on_interrupt(number)
-        previous = self._previous.get(number)
+        previous = _present(number, self._previous[number])
         if callable(previous) and previous is not signal.default_int_handler:
             previous(number, frame)
+
+
+def _present(number: int, handler: Any) -> Any:
+    """Return ``handler``, or the one beneath it if it is that of an interruption that is over."""
+    while isinstance(owner := getattr(handler, "__self__", None), Interruption):
+        beneath = owner.beneath(number)
+        if beneath is None:
+            break
+        handler = beneath
+    return handler
+
+
+def _hand_on(number: int, frame: FrameType | None, handler: Any) -> None:
+    if callable(handler):
+        handler(number, frame)
+    else:  # the system's own, which cannot be called from here
+        signal.signal(number, handler)
+        signal.raise_signal(number)

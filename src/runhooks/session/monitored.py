@@ -5,8 +5,10 @@ run -> RecoverableSession -> CoordinatedSession -> HookedSession -> Session
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -54,22 +56,23 @@ class MonitoredSession:
         self._creator = session_creator or ChiefSessionCreator()
         self._grace_secs = stop_grace_period_secs
         self._hooks = named(in_order(hooks))
-        self._guests: dict[str, SessionRunHook] = {}
+        self._begun: dict[str, SessionRunHook] = {}
         self._stop_reason: str | None = None
-        self._session: RecoverableSession | None = None
-        self._interruption = Interruption(self._interrupt)
         self._recoveries = 0
-        self._was_finalized = self._graph.finalized
+        self._session: RecoverableSession | None = None
         is_lost = self._graph.engine.is_lost
-        try:
-            for name, hook in self._hooks.items():
-                self._begin(name, hook)
-            self._session = RecoverableSession(self._create, is_lost, recovery or RecoveryPolicy())
-        except BaseException as error:
-            self._tell_failure(None, error)
-            self._restore_graph()
-            raise
-        self._interruption.__enter__()
+        with ExitStack() as at_end:
+            at_end.callback(_reopen, self._graph, self._graph.finalized)
+            try:
+                for name, hook in self._hooks.items():
+                    self._begin(name, hook)
+                policy = recovery or RecoveryPolicy()
+                self._session = RecoverableSession(self._create, is_lost, policy)
+            except BaseException as error:
+                self._tell_failure(None, error)
+                raise
+            at_end.enter_context(Interruption(self._interrupt))
+            self._at_end = at_end.pop_all()
 
     @property
     def graph(self) -> Graph:
@@ -105,18 +108,16 @@ class MonitoredSession:
         """Compute ``fetches``, as ``Session.run``, with what the hooks ask for in the same run.
 
         ``hooks=False``: no hook rides along; a list: only these, and one that is new to the
-        session joins it for runs that name it. Raises RuntimeError after ``close`` and after a
-        stop was asked for, and what the run, a hook or a thread raises.
+        session joins it for runs that name it. Raises RuntimeError after ``close``, and, unless
+        ``hooks`` is given, after a hook has asked to stop; and what the run, a hook or a thread
+        raises.
         """
         session = self._session
-        if session is None or self._stop_reason is not None:
-            raise RuntimeError(self._why_not())
+        if session is None:
+            raise RuntimeError("run was called on a closed session: create a new one")
         if hooks is None or hooks is True:
             return session.run(fetches, feed_dict, options, run_metadata)
-        chosen = [] if hooks is False else in_order(hooks)
-        for hook in chosen:
-            self._join(hook)
-        return session.run(fetches, feed_dict, options, run_metadata, chosen)
+        return session.run(fetches, feed_dict, options, run_metadata, self._chosen(hooks))
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Call ``step_fn(step_context)`` and return what it returns.
@@ -126,8 +127,23 @@ class MonitoredSession:
         """
         check_step_fn(step_fn)
         if self._session is None:
-            raise RuntimeError(self._why_not())
-        return self._session.call(lambda inner: step_fn(StepContext(inner.raw, inner.run)))
+            raise RuntimeError("run_step_fn was called on a closed session: create a new one")
+
+        def step(inner: CoordinatedSession) -> Any:
+            def run_with_hooks(
+                fetches: Any,
+                feed_dict: Any = None,
+                options: Any = None,
+                run_metadata: Any = None,
+                *,
+                hooks: Iterable[SessionRunHook] | bool | None = None,
+            ) -> Any:
+                chosen = self._chosen(hooks)
+                return inner.run(fetches, feed_dict, options, run_metadata, chosen)
+
+            return step_fn(StepContext(inner.raw, run_with_hooks))
+
+        return self._session.call(step)
 
     def should_stop(self) -> bool:
         """Whether the loop is to end. Raises what a thread under the coordinator failed with."""
@@ -162,14 +178,6 @@ class MonitoredSession:
         self._close(exc)
         return exc is None
 
-    def _why_not(self) -> str:
-        if self._session is None:
-            return "run was called on a closed session: create a new one"
-        return (
-            f"run was called after a stop was asked for ({self._stop_reason}): "
-            "test should_stop() before each run"
-        )
-
     def _raw(self) -> Session | None:
         inner = None if self._session is None else self._session.session
         return None if inner is None else inner.raw
@@ -182,7 +190,7 @@ class MonitoredSession:
         hooked = HookedSession(raw)
         session = CoordinatedSession(raw, hooked, coord, self._grace_secs)
         try:
-            for name, hook in {**self._hooks, **self._guests}.items():
+            for name, hook in self._begun.items():
                 _start(name, hook, session, always=name in self._hooks)
         except BaseException:
             session.close()
@@ -192,57 +200,85 @@ class MonitoredSession:
     def _begin(self, name: str, hook: SessionRunHook) -> None:
         with self._graph.as_default(), naming(name, "begin"):
             hook.begin()
+        self._begun[name] = hook
+
+    def _chosen(self, hooks: Iterable[SessionRunHook] | bool | None) -> list[SessionRunHook] | None:
+        if hooks is None or hooks is True:
+            return None
+        chosen = [] if hooks is False else in_order(hooks)
+        for hook in chosen:
+            if not any(hook is known for known in self._begun.values()):
+                self._join(hook)
+        return chosen
 
     def _join(self, hook: SessionRunHook) -> None:
-        known = [*self._hooks.values(), *self._guests.values()]
-        if any(hook is other for other in known):
-            return
-        name = list(named([*known, hook]))[-1]
+        name = list(named([*self._begun.values(), hook]))[-1]
         self._begin(name, hook)
         inner = None if self._session is None else self._session.session
-        if inner is not None:
-            _start(name, hook, inner, always=False)
-        self._guests[name] = hook
+        try:
+            if inner is not None:
+                _start(name, hook, inner, always=False)
+        except BaseException:
+            del self._begun[name]
+            raise
 
     def _interrupt(self, number: int) -> None:
         self.request_stop(signal.Signals(number).name)
+        if number == signal.SIGINT:
+            # Not print: a handler may interrupt one.
+            os.write(2, b"\nending after this step; Ctrl-C once more interrupts it\n")
 
     def _close(self, error: BaseException | None) -> None:
-        if self._session is None:
+        session, self._session = self._session, None
+        if session is None:
             return
-        self._stop_reason = self.stop_reason or (
-            "close was called" if error is None else repr(error)
-        )
-        raw, failures = self._raw(), []
-        try:
-            if error is not None:
-                self._tell_failure(raw, error)
-            elif raw is not None:
-                for name, hook in {**self._hooks, **self._guests}.items():
-                    failures += _failure(partial(_end, name, hook, raw))
-        finally:
-            failures += _failure(self._session.close)
-            self._recoveries = self._session.recoveries
-            self._session = None
-            self._interruption.__exit__(None, None, None)
-            self._restore_graph()
-        if error is not None:
-            failures.insert(0, error)
-        for failure in failures[1:]:
-            failures[0].add_note(f"closing the session then raised {failure!r}")
-        if failures and error is None:
-            raise failures[0]
+        with self._at_end:
+            try:
+                self._end(session, error)
+            finally:
+                self._recoveries = session.recoveries
 
-    def _restore_graph(self) -> None:
-        # As in TensorFlow, so that another session of this graph can begin its hooks.
-        if not self._was_finalized:
-            self._graph.unfinalize()
+    def _end(self, session: RecoverableSession, error: BaseException | None) -> None:
+        inner, outcome = session.session, error
+        raw = None if inner is None else inner.raw
+        if outcome is None:
+            outcome = _thread_failure(inner)
+        reason = "close was called" if outcome is None else repr(outcome)
+        self._stop_reason = self._stop_reason or (inner and inner.stop_reason) or reason
+        failures = [] if outcome is None or outcome is error else [outcome]
+        try:
+            if outcome is None and raw is not None:
+                for name, hook in self._begun.items():
+                    failures += _failure(partial(_end, name, hook, raw))
+            else:
+                self._tell_failure(raw, outcome or RuntimeError("the session was lost"))
+        finally:
+            failures += _failure(session.close)
+        others = [f for f in failures if f is not outcome and not isinstance(f, _GOOD_ENDS)]
+        first = outcome or (others.pop(0) if others else None)
+        for failure in others:
+            assert first is not None
+            first.add_note(f"closing the session then raised {failure!r}")
+        if first is not None and first is not error:
+            raise first
 
     def _tell_failure(self, raw: Session | None, error: BaseException) -> None:
-        for name, hook in {**self._hooks, **self._guests}.items():
+        for name, hook in self._begun.items():
             on_exception = getattr(hook, "on_exception", None)
             for failure in _failure(partial(on_exception, raw, error)) if on_exception else ():
                 error.add_note(f"on_exception of the hook {name} then raised {failure!r}")
+
+
+def _reopen(graph: Graph, was_finalized: bool) -> None:
+    # As in TensorFlow, so that another session of this graph can begin its hooks.
+    if not was_finalized:
+        graph.unfinalize()
+
+
+def _thread_failure(inner: CoordinatedSession | None) -> BaseException | None:
+    """What a thread has failed with; None if none has, or if it found the end of an input."""
+    failures = [] if inner is None else _failure(inner.coord.raise_requested_exception)
+    return next((failure for failure in failures if not isinstance(failure, _GOOD_ENDS)), None)
 
 
 def _start(name: str, hook: SessionRunHook, session: CoordinatedSession, *, always: bool) -> None:
@@ -250,8 +286,12 @@ def _start(name: str, hook: SessionRunHook, session: CoordinatedSession, *, alwa
     if callable(state_dict) and callable(getattr(hook, "load_state_dict", None)):
         with naming(name, "load_state_dict"):
             session.raw.attach(name, hook)
-    with naming(name, "after_create_session"):
-        hook.after_create_session(session.raw, session.coord)
+    try:
+        with naming(name, "after_create_session"):
+            hook.after_create_session(session.raw, session.coord)
+    except BaseException:
+        session.raw.detach(name)
+        raise
     session.hooked.add(name, hook, always=always)
 
 

@@ -18,7 +18,8 @@ _log = logging.getLogger("runhooks")
 class RecoveryPolicy:
     """How often, and how fast, a lost session is replaced.
 
-    ``failures``: how many in a row, without one step more in between, are put up with.
+    ``failures``: how many in a row are put up with, without a step more in between than ever
+    before; in a graph without a global step, without a run in between.
     ``first_wait_secs``: the wait before the second attempt in a row, doubled for each further one
     up to ``longest_wait_secs``; the first attempt is made at once.
     """
@@ -31,7 +32,8 @@ class RecoveryPolicy:
         """Seconds to wait after the n-th failure in a row, from 1."""
         if failure == 1:
             return 0.0
-        return min(self.longest_wait_secs, self.first_wait_secs * 2.0 ** (failure - 2))
+        doublings = min(failure - 2, 64)  # more would overflow
+        return min(self.longest_wait_secs, self.first_wait_secs * 2.0**doublings)
 
 
 class RecoverableSession:
@@ -107,19 +109,26 @@ class RecoverableSession:
         if not self._is_lost(error):
             return False
         step = self._session.raw.global_step if self._session is not None else None
-        if step is not None and (self._furthest is None or step > self._furthest):
+        if self._has_got_on(step):
             self._furthest, self._failures = step, 0
         self._failures += 1
         if self._failures > self._policy.failures:
             error.add_note(f"lost {self._failures} times without a further step: giving up")
             return False
-        self._lost = step, error
+        self._lost = self._lost or (step, error)
         try:
             self.close()
         except Exception as closing:  # noqa: BLE001 - what it was lost by matters more
             _log.warning("closing the lost session raised %r", closing)
         threading.Event().wait(self._policy.wait_secs(self._failures))
         return True
+
+    def _has_got_on(self, step: int | None) -> bool:
+        if self._session is None:
+            return False
+        if step is None:
+            return self._session.hooked.runs > 0
+        return self._furthest is None or step > self._furthest
 
     def _note_recovery(self, step: int | None) -> None:
         if self._lost is None:

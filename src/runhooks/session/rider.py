@@ -89,9 +89,10 @@ def _says_when_due(hook: SessionRunHook) -> bool:
     # A subclass that adds to before_run or after_run wants every run, whatever its base class says.
     if not callable(getattr(hook, "next_due", None)):
         return False
-    depth = {
-        method: next((i for i, c in enumerate(type(hook).__mro__) if method in vars(c)), -1)
-        for method in ("next_due", "before_run", "after_run")
-    }
-    changed = {"before_run", "after_run"}.intersection(getattr(hook, "__dict__", ()))
-    return not changed and depth["next_due"] <= min(depth["before_run"], depth["after_run"])
+
+    def depth(method: str) -> int:
+        if method in getattr(hook, "__dict__", ()):
+            return -1
+        return next((i for i, c in enumerate(type(hook).__mro__) if method in vars(c)), -1)
+
+    return 0 <= depth("next_due") <= min(depth("before_run"), depth("after_run"))

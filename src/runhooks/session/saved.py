@@ -20,6 +20,12 @@ def saved_leaves(engine: Engine, variable: Variable, value: Any) -> dict[str, An
     return {f"{name}/{path}" if path else name: leaf for path, leaf in leaves}
 
 
+def is_leaf(engine: Engine, value: Any) -> bool:
+    """Whether ``value`` is one thing to the engine, and not a tree of such."""
+    leaves = list(engine.leaves(value).values())
+    return len(leaves) == 1 and leaves[0] is value
+
+
 def arrays_of(engine: Engine, values: Mapping[Variable, Any]) -> dict[str, np.ndarray[Any, Any]]:
     """All leaves of ``values`` as arrays on the host. Waits for the device.
 

@@ -12,12 +12,10 @@ from runhooks.graph import nest
 from runhooks.graph.collections import GraphKeys
 from runhooks.graph.global_step import get_global_step
 from runhooks.graph.graph import Graph, get_default_graph
-from runhooks.graph.tensor import Operation, Tensor
+from runhooks.graph.tensor import Operation
 from runhooks.graph.variable import Variable
-from runhooks.session.executable import Executable
-from runhooks.session.saved import arrays_of, values_from
-
-_PARTS = (Tensor, Operation)
+from runhooks.session.executable import Executable, open_input
+from runhooks.session.saved import arrays_of, is_leaf, values_from
 
 
 class Stateful(Protocol):
@@ -41,6 +39,8 @@ class Session:
         self._ready: dict[Any, Executable] = {}
         self._variables: dict[Variable, Any] = {}
         self._iterators: dict[Operation, Iterator[Any]] = {}
+        #: The checkpoint that it was restored from, whole, or None.
+        self.restored_from: str | None = None
         self._attached: dict[str, Stateful] = {}
         self._loaded_states: Mapping[str, Any] = {}
         self._closed = False
@@ -70,8 +70,9 @@ class Session:
         ``fetches``: a tensor, variable, operation (its value is None) or name, or any nesting of
         lists, tuples, named tuples and dicts of these. ``feed_dict``: values by tensor or name;
         any tensor may be fed. What is read of variables is what they were when the run began; all
-        that it assigns lands together when it has succeeded, and nothing if it raises. Values of
-        the jax engine stay on their device until they are read.
+        that it assigns lands together when it has succeeded, and nothing if it raises (but for a
+        device that fails in the middle: the error then says so). Values of the jax engine stay on
+        their device until they are read.
 
         Raises ValueError or TypeError for what cannot be fetched or fed, OutOfRangeError at the
         end of an input, RuntimeError if the session is closed, and what the graph's functions
@@ -82,15 +83,20 @@ class Session:
                 f"the {self._graph.engine.name} engine has neither run options nor run metadata: "
                 "options and run_metadata must be None"
             )
-        structure = fetches if isinstance(fetches, _PARTS) else nest.structure_key(fetches)
+        if feed_dict is not None and not isinstance(feed_dict, dict | Mapping):
+            raise TypeError(
+                f"feed_dict must map tensors to values, got {feed_dict!r}; "
+                "to fetch several tensors, give them as one list"
+            )
+        structure = fetches if isinstance(fetches, nest.LEAVES) else nest.structure_key(fetches)
         key = (structure, *feed_dict) if feed_dict else structure
         try:
             executable = self._ready.get(key)
         except TypeError:  # something in fetches or feed_dict is no part of a graph
             executable = None
-        if executable is None:
-            executable = self._prepare(key, fetches, feed_dict or {})
         with self._lock:
+            if executable is None or self._closed:
+                executable = self._prepare(key, fetches, feed_dict or {})
             return executable.run(self._variables, self._iterators, feed_dict)
 
     def snapshot(self) -> Snapshot:
@@ -99,22 +105,26 @@ class Session:
         Waits for the device. Raises ValueError if two leaves go by one name.
         """
         with self._lock:
+            self._check_open()
             arrays = arrays_of(self._graph.engine, self._saved())
             states = {name: dict(part.state_dict()) for name, part in self._attached.items()}
             return Snapshot(arrays, {name: state for name, state in states.items() if state})
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
-        """Give the variables, and what is attached, the values of ``snapshot``; all or nothing.
+        """Give the variables the values of ``snapshot``, all or none, and their states to the rest.
 
-        ``only``: names of the variables to load, the others keep their values. Raises ValueError
-        naming what is missing, unknown, or of another shape or dtype.
+        ``only``: names of the variables to load, the others keep their values. Inputs begin anew.
+        Raises ValueError naming what is missing, unknown, or of another shape or dtype.
         """
         with self._lock:
+            self._check_open()
+            self._find_global_step()
             wanted = {v: x for v, x in self._saved().items() if only is None or v.op.name in only}
             engine = self._graph.engine
             new = values_from(engine, wanted, snapshot.arrays, all_arrays=only is None)
             self._variables.update(new)
             self._iterators.clear()
+            self._ready.clear()
             self._start_step = self.global_step or 0
             self._loaded_states = snapshot.states
             for name, part in self._attached.items():
@@ -130,6 +140,10 @@ class Session:
             raise ValueError(f"something is attached as {name!r} already: give it another name")
         self._attached[name] = part
         self._give_state(name, part)
+
+    def detach(self, name: str) -> None:
+        """Undo ``attach``."""
+        self._attached.pop(name, None)
 
     def close(self) -> None:
         """Let go of the variables; a run raises RuntimeError from now on. May be called again."""
@@ -151,10 +165,7 @@ class Session:
         self.close()
 
     def _prepare(self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any]) -> Executable:
-        if self._closed:
-            raise RuntimeError("run was called on a closed session: create a new one")
-        if not isinstance(feed_dict, Mapping):
-            raise TypeError(f"feed_dict must map tensors to values, got {feed_dict!r}")
+        self._check_open()
         executables = self._graph.executables
         try:
             executable = executables.get(key)
@@ -163,16 +174,18 @@ class Session:
         if executable is None:
             executable = Executable(self._graph, fetches, tuple(feed_dict))
             executables[key] = executable
-        with self._lock:
-            self._find_global_step()
-            for variable in executable.variables:
-                self._initialise(variable)
-            for op in executable.inputs:
-                if op not in self._iterators:
-                    assert op.fn is not None
-                    self._iterators[op] = iter(op.fn(self._start_step))
-            self._ready[key] = executable
+        self._find_global_step()
+        for variable in executable.variables:
+            self._initialise(variable)
+        for op in executable.inputs:
+            if op not in self._iterators:
+                self._iterators[op] = open_input(op, self._start_step)
+        self._ready[key] = executable
         return executable
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the session is closed, and cannot be used any more: create one")
 
     def _find_global_step(self) -> None:
         step = get_global_step(self._graph)
@@ -184,9 +197,11 @@ class Session:
         if variable in self._variables:
             return
         initial = variable.initial_value
-        value = initial() if callable(initial) else initial
+        engine = self._graph.engine
+        # A function is called; a pytree that can be called, as some models can, is a value.
+        value = initial() if callable(initial) and is_leaf(engine, initial) else initial
         if not variable.on_host:
-            value = self._graph.engine.initial(variable.op.name, value)
+            value = engine.initial(variable.op.name, value)
         self._variables[variable] = value
 
     def _saved(self) -> dict[Variable, Any]:

@@ -65,9 +65,13 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     all_hooks = in_order(chief_only_hooks)
     summary_dir = summary_dir or checkpoint_dir
     if summary_dir:
-        summaries = _cadence(save_summaries_steps, save_summaries_secs, (100, None))
+        summaries = _cadence(
+            "save_summaries", save_summaries_steps, save_summaries_secs, (100, None)
+        )
         all_hooks += _summary_hooks(summary_dir, scaffold, log_step_count_steps, summaries)
-    steps, secs = _cadence(save_checkpoint_steps, save_checkpoint_secs, (None, 600))
+    steps, secs = _cadence(
+        "save_checkpoint", save_checkpoint_steps, save_checkpoint_secs, (None, 600)
+    )
     if checkpoint_dir and (steps or secs):
         all_hooks.append(
             CheckpointSaverHook(
@@ -92,11 +96,16 @@ def _summary_hooks(
 
 
 def _cadence(
-    steps: Any, secs: Any, default: tuple[int | None, float | None]
+    what: str, steps: Any, secs: Any, default: tuple[int | None, float | None]
 ) -> tuple[int | None, float | None]:
     if steps is USE_DEFAULT and secs is USE_DEFAULT:
         return default
-    return _above_zero(steps), _above_zero(secs)
+    steps, secs = _above_zero(steps), _above_zero(secs)
+    if steps is not None and secs is not None:
+        raise ValueError(
+            f"{what}_steps and {what}_secs cannot both be given, got {steps!r} and {secs!r}"
+        )
+    return steps, secs
 
 
 def _above_zero(value: Any) -> Any:
