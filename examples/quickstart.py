@@ -18,7 +18,7 @@ def train_step(weights, x, y):
     return weights - 0.1 * error @ x / len(y), np.mean(error**2)
 
 
-with rh.Graph().as_default():  # Graph(engine="jax") compiles all this into one executable
+with rh.Graph().as_default():
     x, y = rh.inputs(batches, num_outputs=2)
     weights = rh.Variable(np.zeros(2), name="weights")
     new_weights, loss = rh.call(train_step, weights, x, y, num_outputs=2)

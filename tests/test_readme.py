@@ -10,22 +10,39 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 ROOT = Path(__file__).parents[1]
 QUICKSTART = ROOT / "examples" / "quickstart.py"
+HOOKS = ROOT / "examples" / "hooks.py"
 
 
-def run_quickstart(folder):
+def run(program, folder):
     return subprocess.run(
-        [sys.executable, "-W", "error", QUICKSTART], cwd=folder, check=True, capture_output=True
-    )
+        [sys.executable, "-W", "error", program],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
 
 
-def test_readme_shows_the_quickstart():
-    _, _, code = QUICKSTART.read_text().partition('"""\n\n')
-    assert code in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def test_readme_shows_what_runs():
+    _, _, quickstart = QUICKSTART.read_text().partition('"""\n\n')
+    shown = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert shown[0] == quickstart
+    assert len(shown) == 3
+    assert all(code in HOOKS.read_text() for code in shown[1:])
+
+
+def test_hooks_act_when_they_say(tmp_path):
+    lines = run(HOOKS, tmp_path).splitlines()
+    norms = [line for line in lines if "gradient norm" in line]
+    assert [line.partition(":")[0] for line in norms] == [
+        f"step {step}" for step in range(1, 300, 50)
+    ]
+    assert sum(line.startswith("loss") for line in lines) == 2
 
 
 def test_quickstart_learns_and_resumes(tmp_path):
-    run_quickstart(tmp_path)
-    run_quickstart(tmp_path)
+    run(QUICKSTART, tmp_path)
+    run(QUICKSTART, tmp_path)
     events = EventAccumulator(str(tmp_path / "runs" / "line")).Reload()
     losses = events.Scalars("loss")
     assert [event.step for event in losses] == [1, 101, 201, 301, 401]

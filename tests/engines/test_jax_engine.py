@@ -407,3 +407,17 @@ def test_counter_too_large_for_the_device_is_an_error_and_does_not_wrap(graph):
     with rh.Session(graph) as sess, pytest.raises(OverflowError):
         sess.run(seen)
     assert sess.global_step is None or sess.global_step == 0
+
+
+def test_model_that_can_be_called_is_a_value(graph):
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass
+    class Net:
+        w: jax.Array
+
+        def __call__(self, x):
+            return self.w * x
+
+    v = rh.Variable(Net(jnp.ones(2)), name="v")
+    with rh.Session(graph) as sess:
+        np.testing.assert_array_equal(sess.run(rh.call(lambda net: net(3.0), v)), [3, 3])

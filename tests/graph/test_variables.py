@@ -1,7 +1,6 @@
 """Variables: arrays and pytrees that live from run to run in the form they were made in."""
 
 import contextlib
-import dataclasses
 from typing import NamedTuple
 
 import ml_dtypes
@@ -229,24 +228,6 @@ def test_number_that_does_not_fit_is_refused_and_not_wrapped(graph, number):
             sess.run(v.assign(number))
         sess.run(v.assign(200))
         assert sess.run(v) == 200
-
-
-def test_model_that_can_be_called_is_a_value(graph, engine):
-    if engine != "jax":
-        pytest.skip("only JAX registers classes as pytrees")
-    import jax
-
-    @jax.tree_util.register_dataclass
-    @dataclasses.dataclass
-    class Net:
-        w: jax.Array
-
-        def __call__(self, x):
-            return self.w * x
-
-    v = rh.Variable(Net(jax.numpy.ones(2)), name="v")
-    with rh.Session(graph) as sess:
-        np.testing.assert_array_equal(sess.run(rh.call(lambda net: net(3.0), v)), [3, 3])
 
 
 def test_text_is_no_variable(graph):

@@ -16,6 +16,9 @@ from runhooks.session.hook_names import in_order
 from runhooks.session.monitored import MonitoredSession
 from runhooks.session.scaffold import Scaffold
 
+#: Steps or seconds from one time to the next; None and None: never.
+Cadence = tuple[int | None, float | None]
+
 #: Stands for the default of an argument for which None means "not at all".
 USE_DEFAULT: Any = object()
 
@@ -48,9 +51,8 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     neither is given), and steps per second every ``log_step_count_steps`` steps; None: not at all.
 
     A worker (``is_chief=False``) does none of that, has no ``chief_only_hooks``, and waits up to
-    ``max_wait_secs`` for the chief's first checkpoint in ``checkpoint_dir``. ``chief_only_hooks``
-    come first, then those made here, then ``hooks``, and the one that saves checkpoints after all.
-    ``save_graph_def``: write the graph for TensorBoard.
+    ``max_wait_secs`` for the chief's first checkpoint. ``chief_only_hooks`` come first, then those
+    made here, then ``hooks``; saving comes last. ``save_graph_def``: write the graph as well.
 
     Raises ValueError for ``master`` and ``config``, which are for TensorFlow's own sessions, and
     if a cadence is given both in steps and in seconds.
@@ -65,39 +67,38 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     all_hooks = in_order(chief_only_hooks)
     summary_dir = summary_dir or checkpoint_dir
     if summary_dir:
-        summaries = _cadence(
-            "save_summaries", save_summaries_steps, save_summaries_secs, (100, None)
+        cadence = _cadence("save_summaries", save_summaries_steps, save_summaries_secs, (100, None))
+        all_hooks += _summary_hooks(summary_dir, scaffold, log_step_count_steps, cadence)
+    if checkpoint_dir:
+        cadence = _cadence(
+            "save_checkpoint", save_checkpoint_steps, save_checkpoint_secs, (None, 600)
         )
-        all_hooks += _summary_hooks(summary_dir, scaffold, log_step_count_steps, summaries)
-    steps, secs = _cadence(
-        "save_checkpoint", save_checkpoint_steps, save_checkpoint_secs, (None, 600)
-    )
-    if checkpoint_dir and (steps or secs):
-        all_hooks.append(
-            CheckpointSaverHook(
-                checkpoint_dir, secs, steps, scaffold=scaffold, save_graph_def=save_graph_def
-            )
-        )
+        all_hooks += _checkpoint_hooks(checkpoint_dir, scaffold, cadence, save_graph_def)
     all_hooks += in_order(hooks)
     creator = ChiefSessionCreator(scaffold, checkpoint_dir=checkpoint_dir)
     return MonitoredSession(creator, all_hooks, stop_grace_period_secs)
 
 
 def _summary_hooks(
-    summary_dir: str,
-    scaffold: Scaffold,
-    count_steps: int | None,
-    summaries: tuple[int | None, float | None],
+    summary_dir: str, scaffold: Scaffold, count_steps: int | None, cadence: Cadence
 ) -> Iterator[SessionRunHook]:
     if _above_zero(count_steps):
         yield StepCounterHook(count_steps, output_dir=summary_dir)
-    if summaries != (None, None):
-        yield SummarySaverHook(*summaries, output_dir=summary_dir, scaffold=scaffold)
+    if cadence != (None, None):
+        yield SummarySaverHook(*cadence, output_dir=summary_dir, scaffold=scaffold)
 
 
-def _cadence(
-    what: str, steps: Any, secs: Any, default: tuple[int | None, float | None]
-) -> tuple[int | None, float | None]:
+def _checkpoint_hooks(
+    checkpoint_dir: str, scaffold: Scaffold, cadence: Cadence, save_graph_def: bool
+) -> Iterator[SessionRunHook]:
+    steps, secs = cadence
+    if cadence != (None, None):
+        yield CheckpointSaverHook(
+            checkpoint_dir, secs, steps, scaffold=scaffold, save_graph_def=save_graph_def
+        )
+
+
+def _cadence(what: str, steps: Any, secs: Any, default: Cadence) -> Cadence:
     if steps is USE_DEFAULT and secs is USE_DEFAULT:
         return default
     steps, secs = _above_zero(steps), _above_zero(secs)
