@@ -20,6 +20,7 @@ class FakeSession:
         }
         self.states: dict[str, Any] = {}
         self.loaded_only: Collection[str] | None = None
+        self.restored_from: str | None = None
 
     @property
     def global_step(self) -> int | None:

@@ -106,6 +106,13 @@ def test_refuses_other_dtypes_by_name(array: NDArray[Any]) -> None:
         encode(**{"model/odd": array})
 
 
+@pytest.mark.parametrize("name", ["__metadata__", "a/\udc80"])
+def test_refuses_names_that_could_not_be_read_back(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot hold an array named .*: rename it") as error:
+        encode(**{name: np.zeros(1)})
+    assert repr(name) in str(error.value)
+
+
 @pytest.mark.parametrize("data", [b"", b"\0" * 8, b"not a safetensors file at all"])
 def test_refuses_what_is_no_such_file(data: bytes) -> None:
     with pytest.raises(ValueError, match="deserializing"):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import socket
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runhooks.checkpoint import Snapshot, is_sound, read_checkpoint, write_checkpoint
+from runhooks.checkpoint import Snapshot, checkpoint_step, read_checkpoint, write_checkpoint
 from runhooks.checkpoint.manifest import Manifest
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.testing import FakeClock
@@ -83,6 +84,46 @@ def test_replaces_an_earlier_one(tmp_path: Path) -> None:
     assert names(tmp_path) == ["model-7"]
 
 
+def test_another_process_may_save_the_same_step_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "model-7")
+    rename, moves = Path.rename, itertools.count(1)
+
+    def other_first(self: Path, target: Path) -> Path:
+        """Before some moves of a save, another one is made from start to end."""
+        if next(moves) in (1, 2, 4):
+            with monkeypatch.context() as patch:
+                patch.setattr(Path, "rename", rename)
+                write(tmp_path / "model-7")
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", other_first)
+        write(tmp_path / "model-7", OTHER)
+    assert read_checkpoint(tmp_path / "model-7").arrays["w"].shape == (1,)
+    assert names(tmp_path) == ["model-7"]
+
+
+def test_what_another_process_has_moved_away_need_not_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "model-7")
+    write(tmp_path / "model-7.replaced")
+    rename = Path.rename
+
+    def moved_by_other(self: Path, target: Path) -> Path:
+        done = rename(self, target)
+        if not self.name.startswith(".tmp-"):
+            rename(self, target)  # which finds nothing, as one who comes too late
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", moved_by_other)
+        write(tmp_path / "model-7", OTHER)
+    assert read_checkpoint(tmp_path / "model-7").arrays["w"].shape == (1,)
+
+
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_never_replaces_what_is_not_a_checkpoint(tmp_path: Path, what: str) -> None:
     path = tmp_path / "precious"
@@ -138,12 +179,23 @@ def test_damage_is_found_and_named(
     tmp_path: Path, name: str, damage: Callable[[Path], Any]
 ) -> None:
     path = write(tmp_path / "model-7")
-    assert is_sound(path)
+    read_checkpoint(path)
     damage(path / name)
-    assert not is_sound(path)
     with pytest.raises(DataLossError, match=rf"model-7 is damaged: .*{name}") as error:
         read_checkpoint(path)
     assert error.value.path == str(path)
+
+
+@pytest.mark.parametrize("damage", [truncate, Path.unlink])
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_another_size_are_found_without_reading_them(
+    tmp_path: Path, name: str, damage: Callable[[Path], Any]
+) -> None:
+    path = write(tmp_path / "model-7")
+    assert checkpoint_step(path) == 7
+    damage(path / name)
+    with pytest.raises(DataLossError, match=rf"model-7 is damaged: .*{name}"):
+        checkpoint_step(path)
 
 
 def test_any_flipped_bit_of_the_manifest_is_found(tmp_path: Path) -> None:
@@ -158,7 +210,6 @@ def test_any_flipped_bit_of_the_manifest_is_found(tmp_path: Path) -> None:
 
 
 def test_absent_is_not_damaged(tmp_path: Path) -> None:
-    assert not is_sound(tmp_path / "model-7")
     with pytest.raises(NotFoundError, match=r"there is no checkpoint .*model-7"):
         read_checkpoint(tmp_path / "model-7")
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runhooks.checkpoint import Saver, checkpoints, is_sound, restore_latest
+from runhooks.checkpoint import Saver, checkpoints, read_checkpoint, restore_latest
 
 # Saves every step twice, the second time over the first, says when a step is durable, and is
 # killed by a thread of its own after a while, given in seconds.
@@ -51,7 +51,8 @@ def test_only_sound_checkpoints_are_left(tmp_path: Path, make_session: Callable[
     step = 0
     for _ in range(6):
         step = save_until_killed(tmp_path, step, life_secs=random.uniform(0.001, 0.03))
-        assert all(is_sound(Path(path)) for path in checkpoints(tmp_path))
+        for path in checkpoints(tmp_path):
+            read_checkpoint(Path(path))
         sess = make_session(global_step=np.int64(0), weights=np.zeros(1, np.float32))
         assert restore_latest(Saver(), sess, tmp_path) is not None
         # The process may have been killed between a save and the line that tells of it.
@@ -69,7 +70,7 @@ def test_a_process_killed_between_the_two_moves_loses_nothing(
     rename = Path.rename
 
     def die_at_the_second(self: Path, target: Path) -> Path:
-        if self.name.startswith(".tmp-"):
+        if self.name.startswith(".tmp-") and not target.exists():
             raise KeyboardInterrupt
         return rename(self, target)
 

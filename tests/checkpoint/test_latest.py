@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from runhooks.checkpoint import (
     latest_checkpoint,
     write_checkpoint,
 )
+from runhooks.checkpoint.latest import find_checkpoints
 from runhooks.errors import DataLossError, NotFoundError
 
 
@@ -26,18 +30,20 @@ def test_a_directory_without_any(tmp_path: Path) -> None:
     assert checkpoints(tmp_path) == []
 
 
-def test_the_order_is_that_of_the_steps(tmp_path: Path) -> None:
-    paths = [write(tmp_path / f"model-{step}", step) for step in (100, 9, 20)]
-    assert checkpoints(tmp_path) == [paths[1], paths[2], paths[0]]
-    assert latest_checkpoint(tmp_path) == paths[0]
-    assert latest_checkpoint(str(tmp_path)) == paths[0]
+def test_the_order_is_that_of_saving(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"model-{step}", step) for step in (9, 100, 20)]
+    assert checkpoints(tmp_path) == paths
+    assert latest_checkpoint(tmp_path) == paths[2]
+    assert latest_checkpoint(str(tmp_path)) == paths[2]
     assert checkpoint_step(paths[2]) == 20
 
 
-def test_a_checkpoint_without_a_step_comes_first(tmp_path: Path) -> None:
-    weights, model = write(tmp_path / "weights", None), write(tmp_path / "model-0", 0)
-    assert checkpoints(tmp_path) == [weights, model]
-    assert checkpoint_step(weights) is None
+@pytest.mark.usefixtures("fake_clock")
+def test_of_those_saved_at_one_moment_the_order_is_that_of_steps_and_names(tmp_path: Path) -> None:
+    saved = [("model-100", 100), ("weights", None), ("b-9", 9), ("a-9", 9)]
+    paths = [write(tmp_path / name, step) for name, step in saved]
+    assert checkpoints(tmp_path) == [paths[1], paths[3], paths[2], paths[0]]
+    assert checkpoint_step(paths[1]) is None
 
 
 def test_what_else_is_in_the_directory_is_left_alone(tmp_path: Path) -> None:
@@ -47,7 +53,11 @@ def test_what_else_is_in_the_directory_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "images-99" / "1.png").write_bytes(b"")
     (tmp_path / ".tmp-host-1-0a0a0a0a-0-model-13").mkdir()
     write(tmp_path / ".tmp-host-1-0a0a0a0a-1-model-13", 13)
-    assert checkpoints(tmp_path) == []
+    (tmp_path / "plots-1").mkdir()
+    (tmp_path / "gone-2").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "x-3").mkdir()
+    (tmp_path / "x-3" / "manifest.json").write_text("another's")
+    assert find_checkpoints(tmp_path) == []
 
 
 def test_an_unfinished_one_is_not_listed(tmp_path: Path) -> None:
@@ -61,10 +71,49 @@ def test_an_unfinished_one_is_not_listed(tmp_path: Path) -> None:
         checkpoint_step(tmp_path / "model-4")
 
 
+@pytest.mark.parametrize("name", ["variables.safetensors", "states.json", "manifest.json"])
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"")])
+def test_one_whose_files_are_cut_short_or_missing_is_not_complete(
+    tmp_path: Path, name: str, damage: Callable[[Path], object]
+) -> None:
+    sound, damaged = write(tmp_path / "model-1", 1), Path(write(tmp_path / "model-2", 2))
+    damage(damaged / name)
+    assert latest_checkpoint(tmp_path) == sound
+    assert [it.path for it in find_checkpoints(tmp_path)] == [Path(sound), damaged]
+
+
+@pytest.mark.parametrize("before", ["exists", "read_bytes", "stat"])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_one_that_is_removed_while_it_is_looked_at_gives_way_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, damaged: bool
+) -> None:
+    old, new = tmp_path / "model-5", tmp_path / "model-6"
+    write(old, 5)
+    if damaged:
+        (old / "manifest.json").write_bytes(b"")
+    method = getattr(Path, before)
+
+    def late(self: Path, *args: Any, **kwargs: Any) -> Any:
+        if old in (self, self.parent):
+            monkeypatch.undo()
+            write(new, 6)
+            shutil.rmtree(old)
+        return method(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, before, late)
+    assert latest_checkpoint(tmp_path) == str(new)
+
+
+def test_a_directory_that_is_removed_meanwhile_holds_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "is_dir", lambda self: True)
+    assert checkpoints(tmp_path / "gone") == []
+
+
 def test_one_that_was_about_to_be_replaced_is_found(tmp_path: Path) -> None:
+    before = write(tmp_path / "model-4", 4)
     replaced = write(tmp_path / "model-5.replaced", 5)
-    assert latest_checkpoint(tmp_path) == replaced
-    assert latest_checkpoint(tmp_path) != write(tmp_path / "model-4", 4)
-    assert latest_checkpoint(tmp_path) == replaced
+    assert checkpoints(tmp_path) == [before, replaced]
     assert write(tmp_path / "model-5", 5) == latest_checkpoint(tmp_path)
     assert not Path(replaced).exists()

@@ -38,11 +38,6 @@ def lose_manifest(path: Path) -> None:
     (path / "manifest.json").unlink()
 
 
-def empty(path: Path) -> None:
-    shutil.rmtree(path)
-    path.mkdir()
-
-
 def test_restores_the_newest(saved: Path, at_step: AtStep) -> None:
     sess = at_step(0)
     assert restore_latest(Saver(), sess, saved) == str(saved / "model.ckpt-30")
@@ -54,7 +49,7 @@ def test_nothing_to_restore(tmp_path: Path, at_step: AtStep) -> None:
     assert restore_latest(Saver(), at_step(0), tmp_path / "absent") is None
 
 
-@pytest.mark.parametrize("damage", [truncate, flip, lose_manifest, empty])
+@pytest.mark.parametrize("damage", [truncate, flip, lose_manifest])
 def test_a_damaged_one_is_skipped_with_one_warning(
     saved: Path,
     at_step: AtStep,
@@ -105,6 +100,38 @@ def test_one_that_was_removed_meanwhile_is_passed_over(
             super().restore(sess, save_path)
 
     assert restore_latest(LateSaver(), at_step(0), saved) == str(saved / "model.ckpt-20")
+    assert caplog.records == []
+
+
+def test_one_that_was_removed_for_a_newer_one_gives_way_to_that(
+    tmp_path: Path, at_step: AtStep
+) -> None:
+    chief = Saver(max_to_keep=1)
+    chief.save(at_step(5), tmp_path / "model.ckpt", global_step=5)
+
+    class LateSaver(Saver):
+        def restore(self, sess: Any, save_path: Any) -> None:
+            if Path(save_path).name == "model.ckpt-5":
+                chief.save(at_step(6), tmp_path / "model.ckpt", global_step=6)
+            super().restore(sess, save_path)
+
+    sess = at_step(0)
+    assert restore_latest(LateSaver(), sess, tmp_path) == str(tmp_path / "model.ckpt-6")
+    assert sess.global_step == 6
+
+
+def test_one_that_is_removed_while_it_is_read_is_not_damaged(
+    saved: Path, at_step: AtStep, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_bytes = Path.read_bytes
+
+    def late(self: Path) -> bytes:
+        if self == saved / "model.ckpt-30" / "variables.safetensors":
+            shutil.rmtree(self.parent)
+        return read_bytes(self)
+
+    monkeypatch.setattr(Path, "read_bytes", late)
+    assert restore_latest(Saver(), at_step(0), saved) == str(saved / "model.ckpt-20")
     assert caplog.records == []
 
 

@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runhooks.checkpoint.retention import Retention, Saved
+from runhooks.checkpoint.format import Checkpoint
+from runhooks.checkpoint.retention import Retention
 
 
-def saved(*times: float) -> list[Saved]:
-    return [Saved(f"model-{index}", time) for index, time in enumerate(times)]
+def saved(*times: float) -> list[Checkpoint]:
+    return [
+        Checkpoint(Path(f"model-{index}"), index, time, series_start=0)
+        for index, time in enumerate(times)
+    ]
 
 
-def kept(retention: Retention, checkpoints: list[Saved]) -> list[float]:
-    gone = retention.superseded(checkpoints, series_start=0)
+def kept(retention: Retention, checkpoints: list[Checkpoint]) -> list[float]:
+    gone = retention.superseded(checkpoints)
     return [it.wall_time for it in checkpoints if it not in gone]
 
 
@@ -33,9 +39,9 @@ def test_deciding_at_every_save_is_deciding_once(
     times: list[float], max_to_keep: int, every_secs: float
 ) -> None:
     retention = Retention(max_to_keep, every_secs)
-    step_by_step: list[Saved] = []
+    step_by_step: list[Checkpoint] = []
     for checkpoint in saved(*times):
         step_by_step.append(checkpoint)
-        for gone in retention.superseded(step_by_step, 0):
+        for gone in retention.superseded(step_by_step):
             step_by_step.remove(gone)
     assert [it.wall_time for it in step_by_step] == kept(retention, saved(*times))

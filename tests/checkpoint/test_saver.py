@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runhooks.checkpoint import Saver, checkpoints, latest_checkpoint
+from runhooks.checkpoint import Saver, checkpoints, latest_checkpoint, restore_latest
 from runhooks.testing import FakeClock
 
 AtStep = Callable[[int], Any]
@@ -122,7 +122,38 @@ def test_a_run_that_went_back_deletes_the_oldest_saved(tmp_path: Path, at_step: 
     saver = Saver(max_to_keep=2)
     for step in (10, 20, 5):
         saver.save(at_step(step), tmp_path / "model.ckpt", global_step=step)
-    assert steps(tmp_path) == [5, 20]
+    assert steps(tmp_path) == [20, 5]
+
+
+def test_a_run_that_went_back_is_resumed_where_it_went_on_from(
+    tmp_path: Path, at_step: AtStep
+) -> None:
+    for step in (20, 30, 11, 12):
+        Saver(max_to_keep=3).save(at_step(step), tmp_path / "model.ckpt", global_step=step)
+    assert steps(tmp_path) == [30, 11, 12]
+    sess = at_step(0)
+    restore_latest(Saver(), sess, tmp_path)
+    assert sess.global_step == 12
+
+
+def test_a_clock_that_is_set_back_does_not_change_the_order(
+    tmp_path: Path, at_step: AtStep, fake_clock: FakeClock
+) -> None:
+    fake_clock.advance(100)
+    Saver().save(at_step(30), tmp_path / "model.ckpt", global_step=30)
+    with FakeClock():
+        for step in (20, 10):
+            Saver().save(at_step(step), tmp_path / "model.ckpt", global_step=step)
+    assert steps(tmp_path) == [30, 20, 10]
+
+
+def test_each_directory_keeps_as_many(tmp_path: Path, at_step: AtStep) -> None:
+    saver, folders = Saver(max_to_keep=2), (tmp_path / "a", tmp_path / "b")
+    for folder in folders:
+        for step in range(4):
+            saver.save(at_step(step), folder / "model.ckpt", global_step=step)
+    assert [steps(folder) for folder in folders] == [[2, 3], [2, 3]]
+    assert saver.last_checkpoints == [path for folder in folders for path in checkpoints(folder)]
 
 
 def test_other_names_in_the_directory_are_not_counted(tmp_path: Path, at_step: AtStep) -> None:
@@ -170,7 +201,7 @@ def test_deletes_nothing_before_the_new_one_is_on_the_disk(
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left") as error:
         patch.setattr(os, "fsync", fail)
         saver.save(at_step(2), tmp_path / "model.ckpt", global_step=2)
-    assert "those saved before are untouched" in error.value.__notes__[0]
+    assert "those saved before are still there" in error.value.__notes__[0]
     assert [path.name for path in tmp_path.iterdir()] == ["model.ckpt-1"]
     saver.save(at_step(3), tmp_path / "model.ckpt", global_step=3)
     assert steps(tmp_path) == [3]

@@ -64,6 +64,18 @@ def test_some_variables_alone(step: rh.Variable, tmp_path: Path) -> None:
         assert fresh.global_step == 7
 
 
+def test_a_session_knows_what_all_of_it_was_restored_from(
+    step: rh.Variable, tmp_path: Path
+) -> None:
+    with trained(step) as sess:
+        path = rh.Saver().save(sess, tmp_path / "model.ckpt")
+        assert sess.restored_from is None
+        rh.Saver().restore(sess, Path(path))
+        assert sess.restored_from == path
+        rh.Saver([step]).restore(sess, path)
+        assert sess.restored_from is None
+
+
 def test_what_hooks_keep_comes_back(step: rh.Variable, tmp_path: Path) -> None:
     class Best:
         def __init__(self) -> None:

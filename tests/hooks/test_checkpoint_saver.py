@@ -1,6 +1,8 @@
 import logging
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import runhooks as rh
@@ -89,7 +91,46 @@ def test_a_damaged_checkpoint_of_the_step_is_saved_again(train, tmp_path):
     (tmp_path / "model.ckpt-0" / "states.json").unlink()
     (tmp_path / "model.ckpt-5" / "states.json").unlink()
     train(rh.CheckpointSaverHook(tmp_path, save_steps=100), steps=0)
-    assert rh.checkpoint.is_sound(tmp_path / "model.ckpt-0")
+    rh.checkpoint.read_checkpoint(tmp_path / "model.ckpt-0")
+
+
+def test_a_checkpoint_that_another_run_left_is_not_taken_for_ones_own(model, train, tmp_path):
+    train(rh.CheckpointSaverHook(tmp_path, save_steps=100), steps=5)
+    hook = rh.CheckpointSaverHook(tmp_path, save_steps=100)
+    with rh.Graph().as_default():
+        rh.Variable(7.0, name="another")
+        rh.train.create_global_step()
+        with rh.MonitoredSession(hooks=[hook]):
+            saved = rh.checkpoint.read_checkpoint(tmp_path / "model.ckpt-0")
+    assert saved.arrays["another"] == 7.0
+
+
+class Unreadable:
+    def __array__(self, dtype=None, copy=None):
+        raise ValueError("a value that cannot be read")
+
+
+@pytest.mark.parametrize("at", [2, 3], ids=["after_run", "end"])
+def test_summaries_that_are_lost_do_not_cost_the_checkpoint(model, tmp_path, at):
+    lost = rh.summary.Summary([rh.summary.scalar_value("lost", Unreadable())])
+    writer = rh.summary.FileWriterCache.get(tmp_path / "elsewhere")
+    hooks = [rh.CheckpointSaverHook(tmp_path, save_steps=2)]
+    with pytest.raises(ValueError, match="a value that cannot be read"):
+        with rh.MonitoredSession(hooks=hooks) as sess:
+            for step in range(1, at + 1):
+                if step == at:
+                    writer.add_summary(lost, step)
+                sess.run(model.train_op)
+    assert steps(tmp_path)[-1] == at
+
+
+def test_a_saver_may_return_a_path(train, tmp_path, session_logs):
+    class PathSaver(rh.Saver):
+        def save(self, sess, save_path, global_step=None):
+            return Path(super().save(sess, save_path, global_step))
+
+    train(rh.CheckpointSaverHook(tmp_path, save_steps=10, saver=PathSaver()), steps=0)
+    assert session_logs()[-1][1].checkpoint_path == str(tmp_path / "model.ckpt-0")
 
 
 def test_the_loop_that_fails_saves_nothing_more(model, tmp_path):
@@ -193,6 +234,25 @@ def test_event_files_are_flushed_before_a_checkpoint_is_there(model, tmp_path, w
         for _ in range(4):
             sess.run(model.train_op)
     assert seen == [[], [1, 2], [1, 2, 3, 4]]
+
+
+def test_the_event_files_of_the_users_own_writers_are_flushed_too(model, tmp_path, written):
+    class StillComputed:
+        def __array__(self, dtype=None, copy=None):
+            threading.Event().wait(0.05)  # a device that is late
+            return np.array(1.0)
+
+    class Listener(rh.CheckpointSaverListener):
+        def after_save(self, session, global_step_value):
+            seen.append([event.step for event in written() if event.summary])
+
+    seen = []
+    hook = rh.CheckpointSaverHook(tmp_path / "run", save_steps=1, listeners=[Listener()])
+    with rh.summary.FileWriter(tmp_path) as writer, rh.MonitoredSession(hooks=[hook]) as sess:
+        value = rh.summary.scalar_value("loss", StillComputed())
+        writer.add_summary(rh.summary.Summary([value]), 1)
+        sess.run(model.train_op)
+    assert seen == [[], [1]]
 
 
 def test_the_checkpoint_of_a_step_holds_what_other_hooks_made_of_it(model, tmp_path):

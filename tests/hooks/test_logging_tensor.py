@@ -83,6 +83,11 @@ def test_a_dict_is_logged_in_the_order_of_its_labels(train, model, lines):
     assert lines() == ["a = 0.0, w = [0. 0.]"]
 
 
+def test_a_label_may_be_anything(train, model, lines):
+    train(rh.LoggingTensorHook({2: model.weights, 1: "loss:0"}, every_n_iter=9), steps=1)
+    assert lines() == ["1 = 0.0, 2 = [0. 0.]"]
+
+
 def test_a_list_is_logged_in_its_own_order(train, model, lines):
     train(rh.LoggingTensorHook([model.weights, "loss:0"], every_n_iter=9), steps=1)
     assert lines() == ["weights:0 = [0. 0.], loss:0 = 0.0"]
@@ -151,3 +156,25 @@ def test_it_may_be_called_in_every_run(every_run, model, lines):
     for _ in range(8):
         sess.run(model.train_op)
     assert lines() == ["loss = 0.0", "loss = 6.0", "loss = 12.0"]
+
+
+def test_name_of_an_operation_stands_for_its_first_output(model, caplog):
+    caplog.set_level(logging.INFO, logger="runhooks")
+    hook = rh.LoggingTensorHook({"loss": model.loss.op.name}, every_n_iter=1)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+    assert caplog.messages == ["loss = 0.0"]
+
+
+def test_operation_without_a_value_is_refused_at_once(model):
+    hook = rh.LoggingTensorHook({"train": "train_op"}, every_n_iter=1)
+    with pytest.raises(ValueError, match="'train_op' has no value to show"):
+        rh.MonitoredSession(hooks=[hook])
+
+
+def test_float32_is_logged_with_its_own_digits(graph, caplog):
+    caplog.set_level(logging.INFO, logger="runhooks")
+    tenth = rh.Variable(np.float32(0.1), name="tenth")
+    with rh.MonitoredSession(hooks=[rh.LoggingTensorHook([tenth], every_n_iter=1)]) as sess:
+        sess.run(tenth)
+    assert caplog.messages == ["tenth:0 = 0.1"]

@@ -1,6 +1,8 @@
 import io
 import logging
+import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -52,6 +54,41 @@ def test_a_line_tells_no_more_than_is_known():
     assert progress_line(1, None, 2.5, [("v", np.eye(2))], bar_width=0) == (
         "step 1  2.5 steps/s  v [[1. 0.] [0. 1.]]"
     )
+
+
+def test_a_line_can_tell_of_any_time_and_value():
+    assert progress_line(1, sys.maxsize, 0.5, [], bar_width=0).endswith(":00:16 left")
+    assert progress_line(0, 360_000, 1.0, [], bar_width=0).endswith("  100:00:00 left")
+    values = [
+        ("tree", {"a": [np.float32(1), np.zeros((2, 1))]}),
+        ("half", np.array([0.123456], ml_dtypes.bfloat16)),
+        ("complex", np.complex64(1 + 2j)),
+        ("lines", "a\nb"),
+        ("large", 1234567),
+    ]
+    assert progress_line(1, None, None, values, bar_width=0) == (
+        f"step 1  tree {' '.join(str(values[0][1]).split())}  half 0.1235  complex (1+2j)"
+        "  lines a b  large 1234567"
+    )
+
+
+def test_shows_a_variable_that_is_a_pytree(graph):
+    tree = rh.Variable({"a": np.zeros(1), "b": [1.0, np.ones((2, 2))]}, name="tree")
+    step = rh.train.get_or_create_global_step().assign_add(1)
+    stream = io.StringIO()
+    with rh.MonitoredSession(hooks=[rh.ProgressHook(tensors=[tree], stream=stream)]) as sess:
+        sess.run(step)
+    assert stream.getvalue().startswith("step 1  tree:0 {'a': ")
+
+
+def test_a_session_that_never_began_is_no_reason_to_fail_again(model):
+    class Broken(rh.SessionRunHook):
+        def begin(self):
+            raise ValueError("oops")
+
+    with pytest.raises(ValueError, match="oops") as error:
+        rh.MonitoredSession(hooks=[Broken(), rh.ProgressHook(4, stream=Terminal())])
+    assert not any("ProgressHook" in note for note in error.value.__notes__)
 
 
 def test_elsewhere_a_line_every_few_seconds_and_at_the_end(timed_train):

@@ -19,7 +19,7 @@ def triggers(timer, runs):
 def announced(timer, runs):
     """The same if it is asked only in the runs that it announces."""
     found, run = [], 0
-    while (run := run + int(timer.due().runs)) <= runs:
+    while (run := run + int(timer.announce().runs)) <= runs:
         assert timer.should_trigger()
         timer.trigger()
         timer.end_run()
@@ -47,16 +47,16 @@ def test_resuming_goes_on_where_it_was(every_runs, runs_since):
 
 def test_asking_twice_when_it_is_due_is_asking_once():
     timer = RunTimer(every_runs=3)
-    assert timer.due() == timer.due()
+    assert timer.announce() == timer.announce()
     assert timer.should_trigger()
     timer.trigger()
     timer.end_run()
-    assert timer.due().runs == timer.due().runs == 3
+    assert timer.announce().runs == timer.announce().runs == 3
 
 
 def test_a_run_that_fails_stays_due():
     timer = RunTimer(every_runs=3)
-    timer.due()
+    timer.announce()
     assert timer.should_trigger()
     assert timer.should_trigger()
 
@@ -69,7 +69,7 @@ def test_triggers_by_seconds(fake_clock):
             found.append(second)
             timer.trigger()
         timer.end_run()
-        assert timer.due().time == 100 + found[-1] + 3
+        assert timer.announce().time == 100 + found[-1] + 3
         fake_clock.advance(1)
     assert found == [0, 3, 6]
 

@@ -133,3 +133,35 @@ def test_it_may_be_called_in_every_run(every_run, model, summary, tmp_path):
         sess.run(model.train_op)
     hook.end(sess.raw)
     assert points(tmp_path) == [(1, 0.0), (11, 20.0)]
+
+
+def test_a_writer_needs_no_more_than_add_summary(train, summary):
+    class Writer(list):
+        def add_summary(self, summary, global_step):
+            self.append(global_step)
+
+    writer = Writer()
+    train(rh.SummarySaverHook(2, summary_writer=writer, summary_op=summary), steps=4)
+    assert writer == [1, 3]
+
+
+def test_the_same_hook_opens_a_writer_that_was_closed_between(train, summary, tmp_path):
+    hook = rh.SummarySaverHook(1, output_dir=tmp_path, summary_op=summary)
+    for _ in range(2):
+        train(hook, steps=1)
+        rh.summary.FileWriterCache.clear()
+    assert points(tmp_path) == [(1, 0.0), (1, 0.0)]
+
+
+def test_runs_of_several_steps_are_met_in_time(graph, tmp_path):
+    # As with jax.lax.scan over ten steps in a run: the step it leads to is what counts.
+    v = rh.Variable(0.0, name="v")
+    step = rh.train.create_global_step()
+    train_op = rh.group(v.assign_add(1.0), step.assign_add(10))
+    hook = rh.SummarySaverHook(
+        save_steps=45, output_dir=tmp_path, summary_op=rh.summary.scalar("v", v)
+    )
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(20):
+            sess.run(train_op)
+    assert [event.step for event in read_events(tmp_path)] == [10, 60, 110, 160]

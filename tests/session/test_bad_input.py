@@ -161,7 +161,7 @@ def test_all_checkpoints_damaged_is_an_error_and_not_a_fresh_start(model, train,
         cut(Path(path) / "variables.safetensors")
     with pytest.raises(rh.errors.DataLossError, match=str(tmp_path)):
         restored_step(model, tmp_path)
-    assert len(checkpoints(tmp_path)) == 3
+    assert len(list(tmp_path.glob("model.ckpt-*"))) == 3  # they are left as they are
 
 
 OTHER_MODELS = {

@@ -1,6 +1,6 @@
 """Checkpoints: whole or absent, checked when read, never a pickle."""
 
-from runhooks.checkpoint.format import is_sound, read_checkpoint, write_checkpoint
+from runhooks.checkpoint.format import read_checkpoint, write_checkpoint
 from runhooks.checkpoint.latest import checkpoint_step, checkpoints, latest_checkpoint
 from runhooks.checkpoint.restore import restore_latest
 from runhooks.checkpoint.saver import Saver
@@ -12,7 +12,6 @@ __all__ = [
     "Snapshot",
     "checkpoint_step",
     "checkpoints",
-    "is_sound",
     "latest_checkpoint",
     "read_checkpoint",
     "restore_latest",

@@ -42,8 +42,10 @@ _CODES = {name: code for code, name in _DTYPES.items()}
 
 
 def check(arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Raise TypeError, naming the array, for a dtype that the format does not have."""
+    """Raise TypeError for a dtype, ValueError for a name, that the format does not have."""
     for name, array in arrays.items():
+        if name == "__metadata__" or not _is_unicode(name):
+            raise ValueError(f"a checkpoint cannot hold an array named {name!r}: rename it")
         if array.dtype.name not in _CODES:
             raise TypeError(
                 f"{name!r} has dtype {array.dtype}, which a checkpoint cannot hold: "
@@ -86,6 +88,14 @@ def decode(data: bytes) -> dict[str, NDArray[Any]]:
         name: np.frombuffer(entry["data"], _dtype(entry["dtype"])).reshape(entry["shape"])
         for name, entry in found
     }
+
+
+def _is_unicode(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _dtype(code: str) -> np.dtype[Any]:

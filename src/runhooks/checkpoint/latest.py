@@ -1,70 +1,78 @@
-"""Finding checkpoints in a directory."""
+"""Finding checkpoints in a directory.
+
+The latest is the one that was saved last, as in TensorFlow: not the one of the highest step, for a
+run may have been taken back to an earlier step and go on from there.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from pathlib import Path
-from typing import NamedTuple
 
-from runhooks.checkpoint.format import looks_like_checkpoint, read_manifest
-from runhooks.checkpoint.manifest import Manifest
+from runhooks.checkpoint.format import (
+    Checkpoint,
+    described,
+    looks_like_checkpoint,
+    read_manifest,
+)
 from runhooks.errors import DataLossError, NotFoundError
 
 _STEP_IN_NAME = re.compile(r".+-(\d+)(\.replaced)?")
 
 
-class Found(NamedTuple):
-    """A folder that is a checkpoint, or was: then ``manifest`` is None."""
+def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]:
+    """The checkpoints in a directory, damaged ones too, in the order of saving, then of steps.
 
-    path: Path
-    step: int
-    manifest: Manifest | None
-
-
-def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Found]:
-    """The checkpoints in a directory, damaged ones too, in the order of their steps.
-
-    The manifest alone is looked at. A checkpoint of a graph without a global step comes first.
-    Raises ValueError for one of a newer format.
+    Their values are not read. Raises ValueError for one of a newer format.
     """
-    directory = Path(checkpoint_dir)
-    if not directory.is_dir():
-        return []
-    found = [_look_at(path) for path in directory.iterdir() if not path.name.startswith(".tmp-")]
-    # Of two with one step, the one that was to be replaced is the older.
-    return sorted(
-        filter(None, found), key=lambda it: (it.step, not it.path.name.endswith(".replaced"))
-    )
+    while True:
+        found = {path: _look_at(path) for path in _paths(Path(checkpoint_dir))}
+        # One that another process removes meanwhile gives way to a newer one, not listed yet.
+        if all(it or os.path.lexists(path) for path, it in found.items()):
+            return sorted(
+                filter(None, found.values()), key=lambda it: (it.wall_time, it.step, it.path)
+            )
 
 
 def checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
-    """The paths of the complete checkpoints in a directory, oldest step first."""
-    return [str(it.path) for it in find_checkpoints(checkpoint_dir) if it.manifest is not None]
+    """The paths of the complete checkpoints in a directory, in the order of saving.
+
+    Complete: the manifest is sound, and each file as long as it says. What is in the files is
+    checked when they are read.
+    """
+    return [str(it.path) for it in find_checkpoints(checkpoint_dir) if it.complete]
 
 
 def latest_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> str | None:
-    """The path of the complete checkpoint with the highest step, or None if there is none."""
+    """The path of the complete checkpoint that was saved last, or None if there is none."""
     return next(reversed(checkpoints(checkpoint_dir)), None)
 
 
 def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
     """The global step of a checkpoint; None if its graph had none.
 
-    Raises NotFoundError if it is not there, DataLossError if its manifest is damaged.
+    Raises NotFoundError if it is not there, DataLossError if it is not complete.
     """
     return read_manifest(Path(path)).global_step
 
 
-def _look_at(path: Path) -> Found | None:
-    if not looks_like_checkpoint(path):
-        return None
+def _paths(directory: Path) -> list[Path]:
     try:
-        manifest = read_manifest(path)
-    except NotFoundError:  # removed just now
+        return [path for path in directory.iterdir() if not path.name.startswith(".tmp-")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _look_at(path: Path) -> Checkpoint | None:
+    try:
+        if not looks_like_checkpoint(path):
+            return None
+        try:
+            return described(path, read_manifest(path))
+        except DataLossError:
+            name = _STEP_IN_NAME.fullmatch(path.name)
+            time = path.stat().st_mtime
+            return Checkpoint(path, int(name[1]), time, time, complete=False) if name else None
+    except (NotFoundError, FileNotFoundError):  # removed just now
         return None
-    except DataLossError:
-        name = _STEP_IN_NAME.fullmatch(path.name)
-        return Found(path, int(name[1]), None) if name else None
-    step = manifest.global_step
-    return Found(path, -1 if step is None else step, manifest)

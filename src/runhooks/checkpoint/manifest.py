@@ -30,8 +30,9 @@ class ArraySpec(NamedTuple):
 class Manifest(NamedTuple):
     """The manifest of one checkpoint.
 
-    ``global_step``: None if the graph has none. ``wall_time``: when it was saved, and
-    ``series_start``: when the first of its series was, both in seconds since the epoch.
+    ``global_step``: None if the graph has none. ``wall_time``: when it was saved, always after the
+    one before it in its series, and ``series_start``: when the first of that was; in seconds since
+    the epoch.
     ``files`` by file name; ``arrays`` by name.
     """
 

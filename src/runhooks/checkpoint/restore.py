@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from runhooks.checkpoint.latest import find_checkpoints
@@ -17,22 +18,24 @@ _log = logging.getLogger("runhooks")
 def restore_latest(
     saver: Saver, sess: SavableSession, checkpoint_dir: str | os.PathLike[str]
 ) -> str | None:
-    """Restore the newest sound checkpoint in a directory; its path, or None if there is none.
+    """Restore the sound checkpoint of a directory that was saved last; its path, None if none is.
 
     A damaged one is skipped with one warning. Raises DataLossError if all are damaged, and
     ValueError if the newest sound one is of another model: older ones are not tried then.
     """
+    tried: set[Path] = set()
     damaged = []
-    for found in reversed(find_checkpoints(checkpoint_dir)):
+    while (path := _newest(checkpoint_dir, tried)) is not None:
+        tried.add(path)
         try:
-            saver.restore(sess, found.path)
-        except NotFoundError:  # another process removed it just now
+            saver.restore(sess, path)
+        except NotFoundError:  # another process removed it just now, having saved a newer one
             continue
         except DataLossError as error:
             _log.warning("%s; trying the one before it", error)
             damaged.append(error)
         else:
-            return str(found.path)
+            return str(path)
     if damaged:
         raise DataLossError(
             f"none of the {len(damaged)} checkpoints in {checkpoint_dir} is sound; the newest: "
@@ -40,3 +43,8 @@ def restore_latest(
             path=str(Path(checkpoint_dir)),
         ) from damaged[0]
     return None
+
+
+def _newest(checkpoint_dir: str | os.PathLike[str], tried: Collection[Path]) -> Path | None:
+    untried = [it.path for it in find_checkpoints(checkpoint_dir) if it.path not in tried]
+    return untried[-1] if untried else None

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-
-class Saved(NamedTuple):
-    """A checkpoint that was saved: its ``path``, and when, in seconds since the epoch."""
-
-    path: str
-    wall_time: float
+from runhooks.checkpoint.format import Checkpoint
 
 
 class Retention(NamedTuple):
@@ -22,16 +17,16 @@ class Retention(NamedTuple):
     max_to_keep: int | None
     every_secs: float
 
-    def superseded(self, saved: Sequence[Saved], series_start: float) -> list[Saved]:
-        """Those of ``saved``, oldest first, that need not be kept.
+    def superseded(self, saved: Sequence[Checkpoint]) -> list[Checkpoint]:
+        """Those of ``saved``, a series in the order of saving, that need not be kept.
 
-        The first that is kept for its age is at least ``every_secs`` from ``series_start``.
+        The first that is kept for its age is at least ``every_secs`` from the series' start.
         """
-        if self.max_to_keep is None:
+        if self.max_to_keep is None or len(saved) <= self.max_to_keep:
             return []
-        last_kept = series_start
+        last_kept = saved[-1].series_start
         unneeded = []
-        for checkpoint in saved[: max(0, len(saved) - self.max_to_keep)]:
+        for checkpoint in saved[: -self.max_to_keep]:
             if checkpoint.wall_time >= last_kept + self.every_secs:
                 last_kept = checkpoint.wall_time
             else:

@@ -12,9 +12,9 @@ from typing import Any
 
 from runhooks import arguments
 from runhooks.checkpoint import staging
-from runhooks.checkpoint.format import read_checkpoint, write_checkpoint
+from runhooks.checkpoint.format import Checkpoint, read_checkpoint, write_checkpoint
 from runhooks.checkpoint.latest import find_checkpoints
-from runhooks.checkpoint.retention import Retention, Saved
+from runhooks.checkpoint.retention import Retention
 from runhooks.checkpoint.snapshot import SavableSession
 
 _log = logging.getLogger("runhooks")
@@ -47,16 +47,15 @@ class Saver:
         arguments.positive(keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours)
         self._only = None if var_list is None else [_name(variable) for variable in var_list]
         self._retention = Retention(max_to_keep or None, keep_checkpoint_every_n_hours * _HOUR_SECS)
-        self._saved: list[Saved] = []
-        self._series_starts: dict[Path, float | None] = {}
+        self._series: dict[Path, list[Checkpoint]] = {}  # by save_path, in the order of saving
 
     @property
     def last_checkpoints(self) -> list[str]:
-        """The paths of the checkpoints that were not deleted, oldest first.
+        """The paths of the checkpoints that were not deleted, oldest first for each ``save_path``.
 
         Those of earlier processes are known from the first ``save`` on.
         """
-        return [checkpoint.path for checkpoint in self._saved]
+        return [str(it.path) for series in self._series.values() for it in series]
 
     def save(
         self,
@@ -67,10 +66,11 @@ class Saver:
         """Save the session as ``<save_path>-<global_step>`` and return that path.
 
         ``global_step``: a number or a tensor; None: the path is ``save_path`` itself. When it
-        returns, the checkpoint is on the disk, and those that it makes superfluous are deleted.
+        returns, the checkpoint is on the disk, and those that it makes superfluous are deleted;
+        of a directory that it had to make, the file system says when that is on the disk.
 
-        Raises OSError if it cannot be written, TypeError for a value that cannot be saved; the
-        checkpoints of before are untouched then.
+        Raises OSError if it cannot be written, TypeError or ValueError for a value that cannot be
+        saved; all checkpoints of before are still there then.
         """
         base = Path(save_path)
         path, step = base, sess.global_step
@@ -80,17 +80,16 @@ class Saver:
         snapshot = sess.snapshot()
         if self._only is not None:
             snapshot = snapshot.only(self._only)
-        series_start = self._adopt(base)
+        series = self._series_of(base)
         staging.sweep(base.parent)
+        previous = series[-1] if series else None
         try:
-            manifest = write_checkpoint(path, snapshot, global_step=step, series_start=series_start)
+            saved = write_checkpoint(path, snapshot, global_step=step, previous=previous)
         except OSError as error:
-            error.add_note(f"while saving checkpoint {path}; those saved before are untouched")
+            error.add_note(f"while saving checkpoint {path}; those saved before are still there")
             raise
-        self._series_starts[base] = manifest.series_start
-        self._saved = [it for it in self._saved if it.path != str(path)]
-        self._saved.append(Saved(str(path), manifest.wall_time))
-        self._delete_superseded(manifest.series_start)
+        series[:] = [*(it for it in series if it.path != path), saved]
+        self._delete_superseded(series)
         return str(path)
 
     def restore(self, sess: SavableSession, save_path: str | os.PathLike[str]) -> None:
@@ -105,24 +104,24 @@ class Saver:
         except ValueError as error:
             error.add_note(f"while restoring checkpoint {save_path}")
             raise
+        sess.restored_from = str(save_path) if self._only is None else None
 
-    def _adopt(self, base: Path) -> float | None:
-        """Take over what is saved as ``base`` already; the start of that series, if any."""
-        if base not in self._series_starts:
+    def _series_of(self, base: Path) -> list[Checkpoint]:
+        """What is saved as ``base``; taken over, the first time, from earlier processes."""
+        if base not in self._series:
             ours = re.compile(re.escape(base.name) + r"-\d+(\.replaced)?")
-            start = None
-            for path, _, manifest in find_checkpoints(base.parent):
-                if manifest is not None and ours.fullmatch(path.name):
-                    self._saved.append(Saved(str(path), manifest.wall_time))
-                    start = manifest.series_start
-            self._series_starts[base] = start
-        return self._series_starts[base]
+            self._series[base] = [
+                it
+                for it in find_checkpoints(base.parent)
+                if it.complete and ours.fullmatch(it.path.name)
+            ]
+        return self._series[base]
 
-    def _delete_superseded(self, series_start: float) -> None:
-        for checkpoint in self._retention.superseded(self._saved, series_start):
-            self._saved.remove(checkpoint)
+    def _delete_superseded(self, series: list[Checkpoint]) -> None:
+        for checkpoint in self._retention.superseded(series):
+            series.remove(checkpoint)
             try:
-                staging.discard(Path(checkpoint.path))
+                staging.discard(checkpoint.path)
             except FileNotFoundError:
                 continue
             except OSError as error:

@@ -42,7 +42,13 @@ def _belongs(key: str, variable: str) -> bool:
 
 
 class SavableSession(Protocol):
-    """What a ``Saver`` asks of a session."""
+    """What a ``Saver`` asks of a session.
+
+    ``restored_from``: the path of the checkpoint that all its values came from, else None; the
+    ``Saver`` sets it.
+    """
+
+    restored_from: str | None
 
     @property
     def global_step(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
 import os
@@ -9,7 +10,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import google_crc32c
@@ -53,8 +54,9 @@ def write_file(path: Path, pieces: Iterable[bytes | NDArray[np.uint8]]) -> FileD
 def publish(path: Path) -> Iterator[Path]:
     """Make a temporary folder to write into; it becomes ``path`` when the block ends well.
 
-    What was at ``path`` before gives way then. A process killed between the two moves leaves the
-    old one beside it as ``<path>.replaced``. If the block raises, the folder is removed.
+    What was at ``path`` before gives way then. If the second of the two moves fails, or the process
+    is killed before it, the old one is left as ``<path>.replaced``. If anything raises, the folder
+    is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = _temporary(path)
@@ -89,14 +91,26 @@ def sweep(folder: Path) -> None:
 
 def _move(folder: Path, path: Path) -> None:
     replaced = path.with_name(f"{path.name}.replaced")
-    if path.is_dir():
-        if replaced.is_dir():
+    while not _moved(folder, path):
+        # Another process may do the same here and now: what it has moved is not there any more.
+        with suppress(FileNotFoundError):
             discard(replaced)
-        path.rename(replaced)
-    folder.rename(path)
+        with suppress(FileNotFoundError):
+            _moved(path, replaced)
     _sync(path.parent)
-    if replaced.is_dir():
+    with suppress(FileNotFoundError):
         discard(replaced)
+
+
+def _moved(folder: Path, path: Path) -> bool:
+    """Move ``folder`` to ``path``, unless a folder with something in it is there."""
+    try:
+        folder.rename(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
 
 
 def _temporary(path: Path) -> Path:

@@ -1,20 +1,19 @@
-"""States of hooks as JSON: whatever would come back as something else is refused."""
+"""States of hooks as JSON; what would come back as something else is refused."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any
 
 
 def encode(states: Mapping[str, Any]) -> bytes:
-    """``states`` as JSON.
+    """``states`` as JSON; a number of an array library, as fetched values are, as a plain number.
 
-    Raises TypeError naming the key of a value that JSON cannot hold.
+    Raises TypeError naming the key of any other value that is not of a type that JSON has.
     """
-    for name, state in states.items():
-        _check(state, name)
-    return json.dumps(states).encode()
+    return json.dumps({name: _plain(state, name) for name, state in states.items()}).encode()
 
 
 def decode(data: bytes) -> dict[str, Any]:
@@ -23,17 +22,19 @@ def decode(data: bytes) -> dict[str, Any]:
     return states
 
 
-def _check(value: Any, key: str) -> None:
-    if isinstance(value, Mapping):
-        for name, part in value.items():
-            if not isinstance(name, str):
+def _plain(value: Any, key: str) -> Any:
+    if type(value) is dict:
+        for name in value:
+            if type(name) is not str:
                 raise TypeError(f"state {key!r} has the key {name!r}: keys must be str")
-            _check(part, f"{key}/{name}")
-    elif isinstance(value, list | tuple):
-        for index, part in enumerate(value):
-            _check(part, f"{key}/{index}")
-    elif not isinstance(value, str | int | float | None):
+        return {name: _plain(part, f"{key}/{name}") for name, part in value.items()}
+    if type(value) is list:
+        return [_plain(part, f"{key}/{index}") for index, part in enumerate(value)]
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    if type(value) not in (str, int, float, bool, NoneType):
         raise TypeError(
             f"state {key!r} is a {type(value).__name__}, which a checkpoint cannot hold: a state "
             "is made of dict, list, str, int, float, bool and None"
         )
+    return value

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from runhooks import arguments
-from runhooks.checkpoint import Saver, is_sound
+from runhooks.checkpoint import Saver
 from runhooks.contract import (
     RawSession,
     SessionRunContext,
@@ -17,6 +17,7 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
+from runhooks.events import flush_all
 from runhooks.graph.collections import GraphKeys
 from runhooks.hooks.checkpoint_saver_listener import CheckpointSaverListener
 from runhooks.hooks.global_step import required_global_step, step_of
@@ -36,7 +37,7 @@ class CheckpointSaverHook(SessionRunHook):
     to write the graph to the event file of that directory. As in ``tf.compat.v1.train``.
 
     All event files of the process are flushed before a checkpoint is there: what was written of
-    its steps will not be computed again.
+    its steps will not be computed again. An error of one of them is raised when it is there.
 
     Raises ValueError unless exactly one of ``save_secs`` and ``save_steps`` is given, and if both
     ``saver`` and ``scaffold`` are.
@@ -67,7 +68,6 @@ class CheckpointSaverHook(SessionRunHook):
         self._listeners = list(listeners or ())
         self._save_graph_def = save_graph_def
         self._saved_step: int | None = None
-
         self._graph_written = False
 
     def begin(self) -> None:
@@ -86,7 +86,8 @@ class CheckpointSaverHook(SessionRunHook):
             self._writer.add_graph(session.graph)
             self._graph_written = True
         # A session that was restored from the checkpoint of this step needs no other.
-        self._saved_step = step if is_sound(self._path(step)) else None
+        restored_from = getattr(session, "restored_from", None)
+        self._saved_step = step if restored_from == f"{self._save_path}-{step}" else None
         if self._save(session, step):
             coord.request_stop()
         self._timer.update_last_triggered_step(step)
@@ -114,18 +115,17 @@ class CheckpointSaverHook(SessionRunHook):
             return False
         for listener in self._listeners:
             listener.before_save(session, step)
-        FileWriterCache.flush()
-        path = self._saver.save(session, self._save_path, global_step=step)
-        self._saved_step = step
-        _log.info("saved checkpoint %s", path)
+        try:
+            flush_all()
+        finally:  # the loss of summaries is no reason to lose the checkpoint as well
+            path = str(self._saver.save(session, self._save_path, global_step=step))
+            self._saved_step = step
+            _log.info("saved checkpoint %s", path)
         self._writer.add_session_log(SessionLog(SessionStatus.CHECKPOINT, path), step)
         stopping = [it for it in self._listeners if it.after_save(session, step)]
         for listener in stopping:
             _log.info("%r asks to stop after the checkpoint of step %d", listener, step)
         return bool(stopping)
-
-    def _path(self, step: int) -> Path:
-        return self._save_path.with_name(f"{self._save_path.name}-{step}")
 
     def _find_saver(self, session: RawSession) -> Any:
         if self._scaffold is not None:

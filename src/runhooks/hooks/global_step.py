@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runhooks.contract import RawSession, SessionRunHook
+from runhooks.contract import RawSession, SessionRunContext, SessionRunHook
 from runhooks.graph.global_step import get_global_step
 from runhooks.graph.variable import Variable
 
@@ -26,3 +26,10 @@ def step_of(session: RawSession) -> int:
     step = session.global_step
     assert step is not None, "begin() made sure that the graph has a global step"
     return step
+
+
+def next_step_of(run_context: SessionRunContext) -> int:
+    """The global step that a run is expected to lead to; no run, no wait."""
+    # TensorFlow's own context does not tell.
+    expected: int | None = getattr(run_context, "next_step", None)
+    return step_of(run_context.session) + 1 if expected is None else expected

@@ -72,7 +72,7 @@ class LoggingTensorHook(SessionRunHook):
             self._timer.resume(runs_since)
 
     def next_due(self) -> Due | None:
-        return Due() if self._timer is None else self._timer.due()
+        return Due() if self._timer is None else self._timer.announce()
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         self._asked = self._timer is not None and self._timer.should_trigger()
@@ -108,6 +108,6 @@ class LoggingTensorHook(SessionRunHook):
                 _log.info("%s", self._formatter(values))
                 return
             line = ", ".join(
-                f"{label} = {value}" for label, value in self._tensors.labelled(values)
+                f"{label} = {value!s}" for label, value in self._tensors.labelled(values)
             )
         _log.info("%s", line if secs is None else f"{line} ({secs:.3f} sec)")

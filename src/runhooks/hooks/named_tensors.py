@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from runhooks.graph.graph import get_default_graph
+from runhooks.graph.tensor import Operation, Tensor
 
 
 class NamedTensors:
@@ -28,11 +29,21 @@ class NamedTensors:
     def fetches(self) -> dict[Any, Any]:
         """The tensors of the default graph by key: a label, or what was in the list.
 
-        Raises ValueError or TypeError for what is no tensor of it.
+        An operation, or its name, stands for its first output. Raises ValueError or TypeError for
+        what is no tensor of it.
         """
         graph = get_default_graph()
-        return {key: graph.as_graph_element(tensor) for key, tensor in self._by_key.items()}
+        elements = {key: graph.as_graph_element(part) for key, part in self._by_key.items()}
+        return {key: _first_output(element) for key, element in elements.items()}
 
     def labelled(self, values: Mapping[Any, Any]) -> list[tuple[str, Any]]:
         """The labels and ``values``, fetched by key, in the order in which they are shown."""
-        return [(key if isinstance(key, str) else key.name, values[key]) for key in self._by_key]
+        return [(str(getattr(key, "name", key)), values[key]) for key in self._by_key]
+
+
+def _first_output(element: Tensor | Operation) -> Tensor:
+    if isinstance(element, Tensor):
+        return element
+    if not element.outputs:
+        raise ValueError(f"tensors: the operation {element.name!r} has no value to show")
+    return element.outputs[0]

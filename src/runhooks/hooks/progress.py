@@ -16,9 +16,9 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.global_step import required_global_step, step_of
+from runhooks.hooks.global_step import next_step_of, required_global_step, step_of
 from runhooks.hooks.named_tensors import NamedTensors
-from runhooks.hooks.progress_display import Display, Rate, display_for, progress_line
+from runhooks.hooks.progress_display import Rate, display_for, progress_line
 from runhooks.hooks.timer_state import load_timer, rewind_timer, timer_state
 from runhooks.trigger import Due, SecondOrStepTimer
 
@@ -45,12 +45,11 @@ class ProgressHook(SessionRunHook):
         self._last_step = last_step
         self._tensors = NamedTensors(tensors)
         self._timer = SecondOrStepTimer(every_steps=every_n_steps)
-        self._stream = stream
+        self._display = display_for(stream or sys.stderr)
 
     def begin(self) -> None:
         required_global_step(self)
         self._fetches = self._tensors.fetches()
-        self._display: Display = display_for(self._stream or sys.stderr)
         self._timer.reset()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
@@ -64,8 +63,8 @@ class ProgressHook(SessionRunHook):
         return Due(step=fetch, time=self._next_show)
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        step = step_of(run_context.session) + 1
-        if self._fetches and self._timer.should_trigger_for_step(step):
+        due = self._timer.should_trigger_for_step(next_step_of(run_context))
+        if self._fetches and due:
             return SessionRunArgs(self._fetches)
         return None
 

@@ -6,10 +6,7 @@ import logging
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from typing import Any, Protocol, TextIO
-
-import numpy as np
 
 from runhooks import clock
 
@@ -137,13 +134,15 @@ def progress_line(
     if steps_per_sec:
         parts.append(f"{steps_per_sec:.4g} steps/s")
         if last_step is not None and step < last_step:
-            parts.append(f"{timedelta(seconds=round((last_step - step) / steps_per_sec))} left")
+            parts.append(f"{_duration(round((last_step - step) / steps_per_sec))} left")
     parts += [f"{label} {_short(value)}" for label, value in values]
     return "  ".join(parts)
 
 
+def _duration(secs: int) -> str:
+    return f"{secs // 3600}:{secs // 60 % 60:02}:{secs % 60:02}"
+
+
 def _short(value: Any) -> str:
-    array = np.asarray(value)
-    if array.size != 1 or array.dtype.kind in "biuSU":
-        return " ".join(str(array).split())
-    return f"{float(array.reshape(())):.4g}"
+    single = value.item() if getattr(value, "size", None) == 1 else value
+    return f"{single:.4g}" if isinstance(single, float) else " ".join(str(value).split())

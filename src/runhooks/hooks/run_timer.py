@@ -10,7 +10,7 @@ from runhooks.trigger import Due, SecondOrStepTimer
 class RunTimer:
     """Triggers in the first run, then once every n runs or every n seconds.
 
-    It is asked in every run, or only in those that ``due`` announces: the runs in between are
+    It is asked in every run, or only in those that ``announce`` names: the runs in between are
     counted as they are slept through. Raises ValueError unless exactly one of ``every_runs`` and
     ``every_secs`` (seconds) is given, above zero.
     """
@@ -31,8 +31,8 @@ class RunTimer:
         self._run = 1 + runs_since
         self._announced = None
 
-    def due(self) -> Due:
-        """When it triggers next. Who asks leaves out the runs before that one."""
+    def announce(self) -> Due:
+        """When it triggers next; the runs before that one are slept through, and not asked in."""
         due = self._timer.due()
         if due.step == math.inf:
             return due

@@ -11,18 +11,13 @@ from runhooks.summary import FileWriterCache, SessionLog, SessionStatus
 
 
 class SummaryWriter(Protocol):
-    """What hooks ask of a writer of summaries; ``summary.FileWriter`` is one."""
+    """What hooks ask of a writer of summaries; ``summary.FileWriter`` is one.
+
+    The ``add_session_log`` and ``flush`` of that one are called where a writer has them.
+    """
 
     def add_summary(self, summary: Any, global_step: int | None = None) -> None:
         """Add ``summary`` at ``global_step``."""
-        ...
-
-    def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
-        """Add what happened to the session at ``global_step``."""
-        ...
-
-    def flush(self) -> None:
-        """Return when all that was added is in the file."""
         ...
 
 
@@ -32,7 +27,9 @@ def add_start(writer: SummaryWriter, session: RawSession) -> None:
     TensorBoard then drops what an earlier session wrote of the steps that come again. What it
     wrote of the restored step itself stays: that step is not made again.
     """
-    writer.add_session_log(SessionLog(SessionStatus.START), step_of(session) + 1)
+    add_session_log = getattr(writer, "add_session_log", None)
+    if add_session_log is not None:
+        add_session_log(SessionLog(SessionStatus.START), step_of(session) + 1)
 
 
 class SummaryOutput:
@@ -47,12 +44,12 @@ class SummaryOutput:
         output_dir: str | os.PathLike[str] | None = None,
         summary_writer: SummaryWriter | None = None,
     ) -> None:
-        self._output_dir = output_dir
+        self._output_dir = output_dir if summary_writer is None else None
         self._writer = summary_writer
 
     def open(self) -> None:
         """Get the writer; for a hook's ``begin``."""
-        if self._writer is None and self._output_dir is not None:
+        if self._output_dir is not None:
             self._writer = FileWriterCache.get(self._output_dir)
 
     def start(self, session: RawSession) -> None:
@@ -67,5 +64,6 @@ class SummaryOutput:
 
     def flush(self) -> None:
         """Return when all that was added is in the file."""
-        if self._writer is not None:
-            self._writer.flush()
+        flush = getattr(self._writer, "flush", None)
+        if flush is not None:
+            flush()

@@ -15,7 +15,7 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.global_step import required_global_step, step_of
+from runhooks.hooks.global_step import next_step_of, required_global_step, step_of
 from runhooks.hooks.summary_output import SummaryOutput, SummaryWriter
 from runhooks.hooks.timer_state import load_timer, rewind_timer, timer_state
 from runhooks.trigger import Due, SecondOrStepTimer
@@ -67,7 +67,7 @@ class SummarySaverHook(SessionRunHook):
         return self._timer.due() if self._summaries else Due()
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        if self._timer.should_trigger_for_step(step_of(run_context.session) + 1):
+        if self._timer.should_trigger_for_step(next_step_of(run_context)):
             return SessionRunArgs(self._summaries)
         return None
 
