@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from tensorboard.compat.proto import event_pb2
 
@@ -30,6 +31,11 @@ def test_every_field_is_protobufs() -> None:
     event = Event(1.0, tagged_run_metadata=metadata)
     read = event_pb2.Event.FromString(event.SerializeToString())
     assert read.tagged_run_metadata == metadata
+
+
+@pytest.mark.parametrize("step", [np.int64(300), np.int32(-7), np.uint8(200)])
+def test_a_step_may_be_of_numpy(step: np.integer) -> None:
+    assert Event.FromString(Event(1.0, step).SerializeToString()).step == step
 
 
 @pytest.mark.parametrize(

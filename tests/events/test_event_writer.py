@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runhooks.events import Event, EventWriter, read_events
+from runhooks.events import Event, EventWriter, background, flush_all, read_events
 
 
 class Lazy:
@@ -167,6 +168,100 @@ def test_a_closed_writer_refuses_and_can_be_reopened(tmp_path: Path) -> None:
     assert [steps(path) for path in files(tmp_path)] == [[1], [3]]
 
 
+def test_what_waits_for_room_while_the_writer_is_closed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(Lazy):
+        go_on = threading.Event()
+
+        def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers' name)
+            super().SerializeToString()
+            self.go_on.wait(timeout=30)
+            return b""
+
+    def add() -> None:
+        with pytest.raises(RuntimeError, match="is closed"):
+            writer.add(Event(0.0, 3))
+        refused.set()
+
+    slow, waits, refused = Slow(), threading.Event(), threading.Event()
+    schedule = background.schedule
+    writer = EventWriter(tmp_path, max_queue=1, flush_secs=0.001)
+    writer.add(Event(0.0, 1, summary=slow))
+    assert slow.encoded.wait(timeout=30)
+    writer.add(Event(0.0, 2))  # the queue is full
+    monkeypatch.setattr(background, "schedule", lambda *args, **kw: (waits.set(), schedule(*args)))
+    threads = [threading.Thread(target=add)]
+    threads[0].start()
+    assert waits.wait(timeout=30)
+    threads.append(threading.Thread(target=writer.close))
+    threads[1].start()
+    while not writer.closed:
+        pass
+    slow.go_on.set()
+    for thread in threads:
+        thread.join()
+    assert refused.is_set()
+    assert [steps(path) for path in files(tmp_path)] == [[1, 2]]
+
+
+def test_a_writer_whose_file_was_deleted_is_reopened_with_a_new_one(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path / "run")
+    assert not writer.reopen()
+    shutil.rmtree(tmp_path / "run")
+    assert writer.reopen()
+    writer.add(Event(0.0, 1))
+    writer.close()
+    assert [steps(path) for path in files(tmp_path / "run")] == [[1]]
+
+
+def test_flush_all_flushes_every_writer_and_raises_the_first_error(tmp_path: Path) -> None:
+    writers = [EventWriter(tmp_path / str(index)) for index in range(4)]
+    for index, writer in enumerate(writers):
+        error = ValueError(f"poisoned {index}") if index % 2 else None
+        writer.add(Event(0.0, 5, summary=Lazy(error)))
+    with pytest.raises(ValueError, match="poisoned 1") as raised:
+        flush_all()
+    assert raised.value.__notes__[-1] == "and then failed: ValueError('poisoned 3')"
+    assert [steps(files(tmp_path / str(index))[0]) for index in range(4)] == [[5], [], [5], []]
+    flush_all()
+    for writer in writers:
+        writer.close()
+
+
+def test_a_signal_handler_may_flush_anywhere(tmp_path: Path) -> None:
+    # In place of signals: each line of ours that the main thread is about to execute is
+    # interrupted by a flush, as a signal handler may do it.
+    script = """
+import faulthandler, sys
+from runhooks.events import Event, EventWriter
+faulthandler.dump_traceback_later(30, exit=True)
+flushes = 0
+writer = EventWriter(sys.argv[1], max_queue=2)
+def interrupt(frame, kind, argument):
+    global flushes
+    if "runhooks" not in frame.f_code.co_filename:
+        return None
+    sys.settrace(None)
+    writer.flush()
+    sys.settrace(interrupt)
+    flushes += 1
+    return interrupt
+sys.settrace(interrupt)
+for step in range(1, 4):
+    writer.add(Event(0.0, step))
+    writer.flush()
+for step in range(4, 9):
+    writer.add(Event(0.0, step))
+writer.close()
+sys.settrace(None)
+print(flushes > 50)
+"""
+    result = run(script, tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "True\n", "")
+    assert [steps(path) for path in files(tmp_path)] == [list(range(1, 9))]
+
+
 @pytest.mark.parametrize("arguments", [{"max_queue": 0}, {"flush_secs": -1}])
 def test_arguments_out_of_range_are_named(tmp_path: Path, arguments: dict[str, int]) -> None:
     ((name, value),) = arguments.items()
@@ -222,7 +317,21 @@ keeper = Keeper()
     result = run(script, tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     assert [steps(path) for path in files(tmp_path / "late")] == [[1, 2]]
-    assert [steps(path) for path in files(tmp_path / "last")] == [[], [3]]
+    assert [steps(path) for path in files(tmp_path / "last")] == [[3]]
+
+
+def test_what_is_added_after_the_last_flush_is_written(tmp_path: Path) -> None:
+    # Handlers run in the opposite order: this one after that of runhooks.
+    script = """
+import atexit, sys
+atexit.register(lambda: writer.add(Event(0.0, 2)))
+from runhooks.events import Event, EventWriter
+writer = EventWriter(sys.argv[1])
+writer.add(Event(0.0, 1))
+"""
+    result = run(script, tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [steps(path) for path in files(tmp_path)] == [[1, 2]]
 
 
 def test_what_fails_at_exit_is_logged(tmp_path: Path) -> None:
@@ -259,6 +368,34 @@ assert os.waitpid(child, 0)[1] == 0
     assert (result.returncode, result.stderr) == (0, "")
     assert sorted(steps(path) for path in files(tmp_path)) == [[1, 3], [2]]
     assert len(files(tmp_path / "idle")) == 1
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")
+def test_children_of_multiprocessing_lose_nothing(tmp_path: Path, method: str) -> None:
+    (tmp_path / "child.py").write_text("""
+from runhooks.events import Event, EventWriter
+def add(path):
+    global writer
+    writer = EventWriter(path)
+    writer.add(Event(0.0, 2))
+""")
+    script = """
+import multiprocessing, sys
+sys.path.insert(0, sys.argv[1])
+import child
+from runhooks.events import Event, EventWriter
+writer = EventWriter(sys.argv[1])
+writer.add(Event(0.0, 1))
+writer.flush()
+process = multiprocessing.get_context(sys.argv[2]).Process(target=child.add, args=(sys.argv[1],))
+process.start()
+process.join()
+assert process.exitcode == 0
+"""
+    result = run(script, tmp_path, method)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [steps(path) for path in files(tmp_path)] == [[1], [2]]
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc to count files in")

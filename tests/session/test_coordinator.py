@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from runhooks.errors import OutOfRangeError
-from runhooks.session.coordinator import Coordinator, LooperThread
+from runhooks.session.coordinator import Coordinator
 
 TIMEOUT = 30  # seconds that a broken test waits before it fails
 
@@ -189,73 +189,28 @@ def test_a_thread_that_does_not_stop_may_be_ignored(
     assert "deaf" in caplog.text
 
 
+def test_a_thread_that_joins_itself_counts_as_running(coord: Coordinator) -> None:
+    raised: list[BaseException] = []
+
+    def join() -> None:
+        coord.request_stop()
+        try:
+            coord.join(stop_grace_period_secs=TIMEOUT)
+        except RuntimeError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=join, name="joiner", daemon=True)
+    coord.register_thread(thread)
+    thread.start()
+    thread.join()
+    assert "still running" in str(raised)
+    assert "joiner" in str(raised)
+    assert coord.joined
+
+
 def test_a_failure_counts_more_than_a_thread_that_does_not_stop(
     coord: Coordinator, blocked: threading.Thread
 ) -> None:
     coord.request_stop(ValueError("the cause"))
     with pytest.raises(ValueError, match="the cause"):
         coord.join([blocked], stop_grace_period_secs=0)
-
-
-def test_a_looper_calls_until_it_is_asked_to_stop(coord: Coordinator) -> None:
-    calls: list[tuple[int, str]] = []
-
-    def call(number: int, name: str) -> None:
-        calls.append((number, name))
-        if len(calls) == 3:
-            coord.request_stop()
-
-    looper = LooperThread.loop(coord, None, call, args=(1,), kwargs={"name": "x"})
-    assert looper.daemon
-    coord.join()
-    assert calls == [(1, "x")] * 3
-
-
-def test_a_looper_with_an_interval_calls_at_once_and_again(coord: Coordinator) -> None:
-    called = threading.Semaphore(0)
-    LooperThread.loop(coord, 0.001, called.release)
-    assert all(called.acquire(timeout=TIMEOUT) for _ in range(3))
-    coord.request_stop()
-    coord.join()
-
-
-def test_a_looper_is_woken_from_a_long_interval(coord: Coordinator) -> None:
-    called = threading.Semaphore(0)
-    looper = LooperThread.loop(coord, 10_000, called.release)
-    assert called.acquire(timeout=TIMEOUT)
-    coord.request_stop()
-    coord.join(stop_grace_period_secs=TIMEOUT)
-    assert not looper.is_alive()
-
-
-def test_what_a_looper_raises_stops_everybody(coord: Coordinator) -> None:
-    other = worker(coord)
-    LooperThread.loop(coord, None, lambda: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        coord.join([other])
-
-
-def test_a_subclass_of_looper_is_told_of_start_and_stop(coord: Coordinator) -> None:
-    calls: list[str] = []
-
-    class Recorder(LooperThread):
-        def start_loop(self) -> None:
-            calls.append("start")
-
-        def run_loop(self) -> None:
-            calls.append("run")
-            coord.request_stop()
-
-        def stop_loop(self) -> None:
-            calls.append("stop")
-
-    Recorder(coord, None).start()
-    coord.join()
-    assert calls == ["start", "run", "stop"]
-
-
-def test_arguments_of_a_looper(coord: Coordinator) -> None:
-    with pytest.raises(TypeError, match="coord must be a Coordinator, got 'coord'"):
-        LooperThread("coord", None)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"args=\(1,\) and kwargs=None need a target"):
-        LooperThread(coord, None, args=(1,))

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -133,3 +135,59 @@ def test_in_another_thread_it_does_nothing() -> None:
     thread.start()
     thread.join()
     assert seen == before
+
+
+def test_they_may_be_left_in_any_order() -> None:
+    before, told = handlers(), []
+    one, two = (Interruption(lambda number, name=name: told.append(name)) for name in "ab")
+    one.__enter__()
+    two.__enter__()
+    one.__exit__(None, None, None)
+    send(signal.SIGTERM)
+    assert told == ["b"]
+    two.__exit__(None, None, None)
+    assert handlers() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_that_is_over_hands_on(number: int) -> None:
+    calls: list[int] = []
+    signal.signal(number, lambda number, frame: calls.append(number))
+    with Interruption(lambda number: pytest.fail("told when it was over")):
+        held = signal.getsignal(number)
+        signal.signal(number, lambda number, frame: held(number, frame))
+    send(number)
+    send(number)
+    assert calls == [number] * 2
+
+
+def leave_in_another_thread(interruption: Interruption) -> None:
+    thread = threading.Thread(target=interruption.__exit__, args=(None, None, None))
+    thread.start()
+    thread.join()
+
+
+def test_left_in_another_thread_it_acts_as_the_handlers_of_before() -> None:
+    before, told = handlers(), []
+    leave_in_another_thread(Interruption(told.append).__enter__())
+    with pytest.raises(KeyboardInterrupt):
+        send(signal.SIGINT)
+    with Interruption(told.append):
+        send(signal.SIGTERM)
+    assert told == [signal.SIGTERM]
+    assert handlers() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM there")
+def test_left_in_another_thread_sigterm_ends_the_process_again() -> None:
+    script = """
+import os, signal, threading
+from runhooks.session.interruption import Interruption
+interruption = Interruption(print).__enter__()
+thread = threading.Thread(target=interruption.__exit__, args=(None, None, None))
+thread.start()
+thread.join()
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    result = subprocess.run([sys.executable, "-c", script], timeout=60, check=False)
+    assert result.returncode == -signal.SIGTERM

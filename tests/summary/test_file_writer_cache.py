@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -7,8 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from runhooks.summary import FileWriter, FileWriterCache, Summary, scalar_value
+from runhooks.summary import (
+    FileWriter,
+    FileWriterCache,
+    SessionLog,
+    SessionStatus,
+    Summary,
+    scalar_value,
+)
 from runhooks.testing.event_files import read_events
 
 
@@ -53,13 +62,6 @@ def test_threads_get_the_same_writer(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_flush_flushes_all(tmp_path: Path) -> None:
-    for name in "ab":
-        FileWriterCache.get(tmp_path / name).add_summary(loss(0.5), 3)
-    FileWriterCache.flush()
-    assert points(tmp_path / "a") == points(tmp_path / "b") == [(3, 0.5)]
-
-
 def test_clear_closes_all_and_forgets_them(tmp_path: Path) -> None:
     writer = FileWriterCache.get(tmp_path)
     writer.add_summary(loss(0.5), 3)
@@ -76,14 +78,33 @@ def test_a_closed_writer_comes_back_open(tmp_path: Path) -> None:
     assert points(tmp_path) == [(1, 0.5)]
 
 
-@pytest.mark.parametrize("action", ["flush", "clear"])
-def test_one_that_fails_does_not_keep_the_others(tmp_path: Path, action: str) -> None:
+def test_a_deleted_directory_comes_back(tmp_path: Path) -> None:
+    for _ in range(2):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        writer = FileWriterCache.get(tmp_path / "run")
+        writer.add_session_log(SessionLog(SessionStatus.START), 1)
+        writer.add_summary(loss(0.5), 1)
+        writer.flush()
+    (path,) = (tmp_path / "run").iterdir()
+    _, start, summary = EventFileLoader(str(path)).Load()
+    assert (start.session_log.status, summary.step) == (SessionStatus.START, 1)
+
+
+def test_a_start_is_not_repeated_by_who_gets_the_writer_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        FileWriterCache.get(tmp_path).add_session_log(SessionLog(SessionStatus.START), 5)
+    FileWriterCache.clear()
+    (path,) = tmp_path.iterdir()
+    assert [event.session_log.status for event in EventFileLoader(str(path)).Load()] == [0, 1]
+
+
+def test_one_that_fails_does_not_keep_the_others(tmp_path: Path) -> None:
     for index in range(4):
         value = np.zeros(2) if index in (0, 2) else 0.5
         FileWriterCache.get(tmp_path / str(index)).add_summary(loss(value), 3)
     with pytest.raises(ValueError, match="must be a single number") as raised:
-        getattr(FileWriterCache, action)()
-    assert "and another writer failed: ValueError" in raised.value.__notes__[-1]
+        FileWriterCache.clear()
+    assert "and then failed: ValueError" in raised.value.__notes__[-1]
     assert points(tmp_path / "3") == [(3, 0.5)]
 
 
@@ -101,7 +122,7 @@ class Slow:
         go_on.wait()
         return numpy.array(1.0)
 FileWriterCache.get(sys.argv[1]).add_summary(Summary([scalar_value("loss", Slow())]), 1)
-thread = threading.Thread(target=FileWriterCache.flush)
+thread = threading.Thread(target=FileWriterCache.clear)
 thread.start()
 reading.wait()
 child = os.fork()

@@ -145,6 +145,11 @@ def test_jax_leaves_out_what_is_not_finite() -> None:
     assert (histogram.num, histogram.min, histogram.max, histogram.sum) == (2, 1, 3, 4)
 
 
+def test_a_longdouble_counts_as_a_float64() -> None:
+    histogram = written(np.array([1.0, 1e300], np.longdouble))
+    assert (histogram.num, histogram.max) == (2, 1e300)
+
+
 def test_more_than_a_block_is_counted_whole() -> None:
     values = np.ones(600_000, np.float32)
     values[-1] = 5

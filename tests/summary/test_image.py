@@ -45,29 +45,44 @@ def test_max_outputs_are_written() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, jnp.bfloat16])
 def test_floats_without_negatives_fill_the_range(dtype: type) -> None:
-    assert only([0.0, 1.0, 2.0], dtype) == [0, 128, 255]
+    assert only([0.0, 1.0, 2.0], dtype) == [0, 127, 255]
     assert only([0.0, 0.0], dtype) == [0, 0]
 
 
 def test_tiny_and_huge_floats_fill_the_range_too() -> None:
-    assert only([0.0, 1e-44]) == [0, 255]
-    assert only([0.0, 3e38, -3e38]) == [127, 254, 0]
+    assert only([0.0, 2e-6]) == [0, 255]
+    assert only([0.0, 3e-6], np.float16) == [0, 255]
+    assert only([0.0, 3e38, -3e38]) == [128, 255, 1]
+
+
+def test_noise_around_zero_is_not_scaled_up() -> None:
+    assert only([0.0, 9e-7]) == [0, 0]
+    assert only([0.0, 9e-7, -9e-7]) == [128, 128, 128]
+
+
+def test_floats_are_scaled_as_tensorflow_does() -> None:
+    # What tf.compat.v1.summary.image of TensorFlow 2.21 made of the same numbers.
+    assert only([0.3, 0.6, 1.0]) == [76, 153, 255]
+    assert only([1.0, 2.0, 3.0, 7.0, 11.0, 0.1]) == [23, 46, 69, 162, 255, 2]
+    assert only([1.0, 2.0, 3.0, 7.0, 11.0, 0.1], np.float64) == [23, 46, 69, 162, 254, 2]
+    assert only([0.0, 1e300], np.float64) == [0, 0]
 
 
 def test_floats_with_negatives_have_zero_in_the_middle() -> None:
-    assert only([-1.0, 0.0, 0.5]) == [0, 127, 190]
-    assert only([-0.5, 0.0, 1.0]) == [63, 127, 255]
+    assert only([-1.0, 0.0, 0.5]) == [1, 128, 191]
+    assert only([-0.5, 0.0, 1.0]) == [64, 128, 255]
 
 
 def test_each_image_is_normalised_by_itself() -> None:
-    images = np.array([1.0, 100.0]).reshape(2, 1, 1, 1)
+    images = np.array([1.0, 128.0]).reshape(2, 1, 1, 1)
     assert [image.item() for image in written(images).values()] == [255, 255]
 
 
 def test_a_pixel_that_is_not_finite_can_be_seen() -> None:
     assert only([np.nan, 0.0, np.inf, 1.0]) == [255, 0, 255, 255]
-    image = np.array([[0.5, np.nan, 0.5], [1.0, 0.0, 0.5]]).reshape(1, 1, 2, 3)
-    assert written(image, 1)["digits/image"].tolist() == [[[255, 0, 0], [255, 0, 128]]]
+    # The other channels of such a pixel do not count.
+    image = np.array([[1000.0, np.nan, -1.0], [1.0, 0.0, 0.5]]).reshape(1, 1, 2, 3)
+    assert written(image, 1)["digits/image"].tolist() == [[[255, 0, 0], [255, 0, 127]]]
     assert only([np.nan]) == [255]
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from tensorboard.compat.proto import summary_pb2
 
-from runhooks.summary import Summary, image_value, scalar_value, text_value
+from runhooks.summary import Summary, histogram_value, image_value, scalar_value, text_value
 
 
 def parsed(summary: Summary) -> summary_pb2.Summary:
@@ -55,3 +55,18 @@ def test_what_fails_in_a_value_names_its_tag() -> None:
     with pytest.raises(ArithmeticError, match="the device is gone") as raised:
         summary.SerializeToString()
     assert raised.value.__notes__ == ["while encoding the summary 'train/loss'"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda array: scalar_value("x", array[:1]),
+        lambda array: histogram_value("x", array),
+        lambda array: image_value("x", array.reshape(1, 2, 2, 1)),
+    ],
+)
+def test_an_array_is_written_as_it_was_when_it_was_given(value):
+    array = np.arange(4, dtype=np.float32)
+    given, expected = Summary([value(array)]), Summary([value(array.copy())]).SerializeToString()
+    array[:] = 9
+    assert given.SerializeToString() == expected

@@ -50,6 +50,11 @@ def test_nan_and_infinities_are_written_as_they_are() -> None:
     ]
 
 
+def test_an_int_may_be_of_any_size() -> None:
+    assert [written(2**64), written(-(2**65))] == [2.0**64, -(2.0**65)]
+    assert [written(10**40), written(-(10**40))] == [math.inf, -math.inf]
+
+
 @pytest.mark.parametrize("value", [[], [1.0, 2.0], np.zeros((2, 3))])
 def test_any_other_size_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"scalar summary 'loss' must be a single number, got an"):

@@ -3,6 +3,7 @@
 Nothing here knows what a summary means.
 """
 
+from runhooks.events.background import flush_all
 from runhooks.events.event import Event, Message, SessionLog, SessionStatus
 from runhooks.events.event_writer import EventWriter
 from runhooks.events.reader import read_events
@@ -14,6 +15,7 @@ __all__ = [
     "Message",
     "SessionLog",
     "SessionStatus",
+    "flush_all",
     "frame",
     "read_events",
     "read_records",

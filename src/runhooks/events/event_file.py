@@ -30,7 +30,7 @@ class EventFile:
     def __init__(self, logdir: str, suffix: str = "") -> None:
         now = clock.wall()
         try:
-            directory = Path(logdir)
+            directory = Path(logdir).absolute()
             directory.mkdir(parents=True, exist_ok=True)
             stamp = max(int(now), _newest_stamp(directory) + 1)
             name = f"events.out.tfevents.{stamp:010d}.{platform.node()}.{os.getpid()}"

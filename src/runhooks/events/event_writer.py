@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections import deque
+from queue import SimpleQueue
 
 from runhooks import arguments
 from runhooks.events import background
@@ -15,20 +15,25 @@ from runhooks.events.record import frame
 
 _BATCH_BYTES = 1 << 20
 
-_logger = logging.getLogger("runhooks")
+#: Who waits for it gets something when all that was added before it is written. (A threading.Event
+#: would not do: a signal handler that interrupts a thread inside one may have to wait as well.)
+_Barrier = SimpleQueue[None]
 
 
 class EventWriter:
     """Writes events to a new event file in ``logdir``; an ``add`` costs its caller an append.
 
-    ``max_queue``: events that may wait to be written; at that number ``add`` waits for room.
-    ``flush_secs``: seconds of events that a crash of the process may lose, at most.
+    ``max_queue``: events that may wait to be written; at that number ``add`` waits for them.
+    ``flush_secs``: events are written 0.2 seconds after they are added, or at once if this is
+    less; later if what is written before them takes long, as values do that a device computes.
     ``filename_suffix``: what the name of the file ends in.
 
     What goes wrong in the background, with the file or with an event, is raised as it is by the
     next ``add``, ``flush`` or ``close``, once; the event it happened to is lost, or with the file
-    all those that were about to be written, and the writer goes on with the next. Any thread may
-    call any method. In a forked child the writer writes a file of the child's own.
+    all those that were about to be written, and the writer goes on with the next. Any thread or
+    signal handler may call any method. In a forked child the writer writes a file of the child's
+    own, made for its first event; a child that ends by ``os._exit`` has to flush or close it
+    before, which those of ``multiprocessing`` do by themselves.
 
     Raises OSError, naming the directory, if no file can be made there; ValueError if ``max_queue``
     or ``flush_secs`` is not above zero.
@@ -52,13 +57,11 @@ class EventWriter:
         background.register(self)
 
     def _start_afresh(self) -> None:
-        # A threading.Event among them is somebody who waits for all before it to be written.
-        self._pending: deque[Message | threading.Event] = deque()
+        self._pending: deque[Message | _Barrier] = deque()
         self._scheduled = False
         self._errors: deque[BaseException] = deque()
         self._refusing = self._closed  # or has errors: what add has to look at
         self._writing = threading.RLock()
-        self._room = threading.Condition()
 
     @property
     def closed(self) -> bool:
@@ -75,13 +78,14 @@ class EventWriter:
         It is encoded in the background: do not change it, or what it holds, after this.
 
         Raises RuntimeError if the writer is closed, and what went wrong in the background before;
-        ``event`` is then not written.
+        ``event`` is then not written. What another thread adds while the writer is being closed
+        may be lost, which the next ``add`` raises.
         """
-        if self._refusing:
-            self._refuse()
         pending = self._pending
         if len(pending) >= self._max_queue:
-            self._wait_for_room()
+            self._wait_for_all()
+        if self._refusing:
+            self._refuse()
         pending.append(event)
         if not self._scheduled:
             self._scheduled = True
@@ -108,17 +112,22 @@ class EventWriter:
         with self._writing:
             if self._file is not None:
                 self._file.close()
-                self._file = None
         self._raise_error()
 
-    def reopen(self) -> None:
-        """After ``close``: go on in a new file of the directory. On an open writer: nothing.
+    def reopen(self) -> bool:
+        """Go on in a new file if the writer is closed or its file was deleted; whether that was so.
 
         Raises OSError, naming the directory, if no file can be made there.
         """
-        if self._closed:
+        file = self._file
+        if not self._closed and (file is None or file.path.exists()):
+            return False
+        with self._writing:
             self._file = EventFile(self._logdir, self._suffix)
-            self._closed = self._refusing = False
+            if file is not None:
+                file.close()
+        self._closed, self._refusing = False, bool(self._errors)
+        return True
 
     def work(self) -> None:
         """Write all that was added (the background thread calls this)."""
@@ -127,13 +136,6 @@ class EventWriter:
             self._scheduled = False
             while self._pending:
                 self._write_batch()
-
-    def finish(self) -> None:
-        """Close, since the process ends; what goes wrong is logged."""
-        try:
-            self.close()
-        except Exception:
-            _logger.exception("events were lost as the process ended")
 
     def forked(self) -> None:
         """Leave the file and the events to the parent process."""
@@ -144,21 +146,19 @@ class EventWriter:
 
     def _write_batch(self) -> None:
         records: list[bytes] = []
-        waiting: list[threading.Event] = []
+        waiting: list[_Barrier] = []
         size = 0
         while self._pending and size < _BATCH_BYTES:
             item = self._pending.popleft()
-            if isinstance(item, threading.Event):
+            if isinstance(item, SimpleQueue):
                 waiting.append(item)
             elif record := self._encode(item):
                 records.append(record)
                 size += len(record)
         if records:
             self._write(records)
-        for event in waiting:
-            event.set()
-        with self._room:
-            self._room.notify_all()
+        for barrier in waiting:
+            barrier.put(None)
 
     def _encode(self, event: Message) -> bytes | None:
         try:
@@ -173,7 +173,7 @@ class EventWriter:
 
     def _write(self, records: list[bytes]) -> None:
         try:
-            if self._file is None:  # the first events of a child process
+            if self._file is None:  # the first events of a forked child
                 self._file = EventFile(self._logdir, self._suffix)
             self._file.write(b"".join(records))
         except BaseException as error:  # noqa: BLE001 (likewise)
@@ -200,12 +200,7 @@ class EventWriter:
             raise first
 
     def _wait_for_all(self) -> None:
-        written = threading.Event()
-        self._pending.append(written)
+        barrier: _Barrier = SimpleQueue()
+        self._pending.append(barrier)
         background.schedule(self, hurry=True)
-        written.wait()
-
-    def _wait_for_room(self) -> None:
-        background.schedule(self, hurry=True)
-        with self._room:
-            self._room.wait_for(lambda: len(self._pending) < self._max_queue)
+        barrier.get()

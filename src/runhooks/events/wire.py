@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -29,6 +30,7 @@ def varint(value: int) -> bytes:
     """
     if 0 <= value < 0x80:
         return bytes((value,))
+    value = operator.index(value)  # of NumPy, for one
     if not -(1 << 63) <= value < 1 << 64:
         raise ValueError(f"value must fit in 64 bits, got {value}")
     value &= (1 << 64) - 1

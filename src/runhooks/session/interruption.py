@@ -49,10 +49,6 @@ class Interruption:
                 if signal.getsignal(number) == self._handle:  # else somebody has taken it over
                     signal.signal(number, _present(number, self._handle))
 
-    def beneath(self, number: int) -> Any:
-        """Return the handler of ``number`` that this one stands in for, if it is over; or None."""
-        return self._previous[number] if self._on_interrupt is None else None
-
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._on_interrupt is None:
             _hand_on(number, frame, _present(number, self._handle))
@@ -69,11 +65,9 @@ class Interruption:
 
 def _present(number: int, handler: Any) -> Any:
     """Return ``handler``, or the one beneath it if it is that of an interruption that is over."""
-    while isinstance(owner := getattr(handler, "__self__", None), Interruption):
-        beneath = owner.beneath(number)
-        if beneath is None:
-            break
-        handler = beneath
+    owner = getattr(handler, "__self__", None)
+    if isinstance(owner, Interruption) and owner._on_interrupt is None:
+        return _present(number, owner._previous[number])
     return handler
 
 

@@ -16,11 +16,11 @@ class FileWriter:
 
     Arguments are those of ``tf.compat.v1.summary.FileWriter``. ``graph``: a graph to write first,
     as ``add_graph`` does. ``max_queue``: events that may wait to be written; at that number an
-    ``add_...`` waits for room. (TensorFlow's default is 10, at which a loop that adds a dozen
-    scalars a step waits for the disk in every step.) ``flush_secs``: seconds of events that a
-    crash may lose, at most. ``graph_def``: a graph as bytes or message, in place of ``graph``.
-    ``filename_suffix``: what the name of the file ends in. ``session``: must be None; there is no
-    file here to be shared through a session.
+    ``add_...`` waits for them. (TensorFlow's default is 10, at which a loop that adds a dozen
+    scalars a step waits for the disk in every step.) ``flush_secs``: events are written 0.2
+    seconds after they are added, or at once if this is less. ``graph_def``: a graph as bytes or
+    message, in place of ``graph``. ``filename_suffix``: what the name of the file ends in.
+    ``session``: must be None; there is no file here to be shared through a session.
 
     All methods that add return before the event is written and raise, once, what went wrong in
     the background before; see ``EventWriter``. After ``close`` they raise RuntimeError, where
@@ -71,8 +71,7 @@ class FileWriter:
                 f"summary must be a Summary, a message or bytes, got {summary!r}; "
                 "Summary([scalar_value(tag, number)]) makes one"
             )
-        self._start_step = None
-        self._events.add(Event(clock.wall(), int(global_step or 0), summary))
+        self._add(Event(clock.wall(), int(global_step or 0), summary))
 
     def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
         """Add ``session_log``: a ``SessionLog``, of ours or of Protocol Buffers.
@@ -80,13 +79,9 @@ class FileWriter:
         A START that repeats the START added just before, at the same step, is left out.
         """
         step = int(global_step or 0)
-        if session_log.status == SessionStatus.START:
-            if self._start_step == step:
-                return
-            self._start_step = step
-        else:
-            self._start_step = None
-        self._events.add(Event(clock.wall(), step, session_log=session_log))
+        start_step = step if session_log.status == SessionStatus.START else None
+        if start_step is None or start_step != self._start_step:
+            self._add(Event(clock.wall(), step, session_log=session_log), start_step)
 
     def add_graph(
         self,
@@ -100,13 +95,11 @@ class FileWriter:
         """
         arguments.exactly_one(graph=graph, graph_def=graph_def)
         encoded = encode_graph(graph) if graph is not None else graph_def
-        self._start_step = None
-        self._events.add(Event(clock.wall(), int(global_step or 0), graph_def=encoded))
+        self._add(Event(clock.wall(), int(global_step or 0), graph_def=encoded))
 
     def add_event(self, event: Message) -> None:
         """Add ``event``: an ``Event``, of ours or of Protocol Buffers, with its own time."""
-        self._start_step = None
-        self._events.add(event)
+        self._add(event)
 
     def flush(self) -> None:
         """Return when all that was added before is in the file, handed to the operating system."""
@@ -117,9 +110,13 @@ class FileWriter:
         self._events.close()
 
     def reopen(self) -> None:
-        """After ``close``: go on in a new file of the directory. On an open writer: nothing."""
-        self._events.reopen()
-        self._start_step = None
+        """Go on in a new file of the directory if it is closed, or if its file was deleted."""
+        if self._events.reopen():
+            self._start_step = None
+
+    def _add(self, event: Message, start_step: int | None = None) -> None:
+        self._events.add(event)
+        self._start_step = start_step
 
     def __enter__(self) -> FileWriter:
         return self

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
 from typing import ClassVar
 
+from runhooks.events.call_all import call_all
 from runhooks.summary.file_writer import FileWriter
 
 
@@ -18,7 +18,9 @@ class FileWriterCache:
 
     @classmethod
     def get(cls, logdir: str | os.PathLike[str]) -> FileWriter:
-        """Return the writer of ``logdir``, whatever path leads there; a closed one is reopened.
+        """Return the writer of ``logdir``, whatever path leads there.
+
+        It goes on in a new file if it was closed, or if its file was deleted.
 
         Raises OSError, naming the directory, if no file can be made there.
         """
@@ -30,37 +32,17 @@ class FileWriterCache:
             return cls._writers[path]
 
     @classmethod
-    def flush(cls) -> None:
-        """Flush all writers; raise what failed first when the others are flushed."""
-        with cls._lock:
-            _each(FileWriter.flush, list(cls._writers.values()))
-
-    @classmethod
     def clear(cls) -> None:
         """Close all writers and forget them; raise what failed first when all are closed."""
         with cls._lock:
             writers = list(cls._writers.values())
             cls._writers.clear()
-            _each(FileWriter.close, writers)
+            call_all(writer.close for writer in writers)
 
     @classmethod
     def forked(cls) -> None:
         """Forget the lock: somebody may have held it in the parent when the process was forked."""
         cls._lock = threading.RLock()
-
-
-def _each(action: Callable[[FileWriter], None], writers: Iterable[FileWriter]) -> None:
-    errors = []
-    for writer in writers:
-        try:
-            action(writer)
-        except Exception as error:  # noqa: BLE001 (raised when all are done)
-            errors.append(error)
-    if errors:
-        first, *rest = errors
-        for other in rest:
-            first.add_note(f"and another writer failed: {other!r}")
-        raise first
 
 
 if hasattr(os, "register_at_fork"):

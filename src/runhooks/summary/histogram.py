@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from runhooks.events import wire
 from runhooks.summary.message import Value, entry
-from runhooks.summary.real_array import read_real_array
+from runhooks.summary.real_array import as_now, read_real_array
 
 #: How many buckets there are to count in: one for each upper half of a float32.
 BUCKETS = 1 << 16
@@ -60,7 +60,7 @@ def histogram_value(tag: str, values: Any) -> Value:
     written, which raises TypeError if they are no real numbers. NaN and infinities are left out,
     and a warning, once for each tag, says how many there were.
     """
-    return Value(tag, values, _encode)
+    return Value(tag, as_now(values), _encode)
 
 
 def _bincount(numbers: Any) -> Any:
@@ -79,6 +79,9 @@ def histogram_counts(
     values = xp.asarray(values).ravel()
     if xp is not np:
         return _counted(values, xp, bincount)
+    if values.dtype == np.longdouble:
+        with np.errstate(over="ignore"):
+            values = values.astype(np.float64)
     # What NumPy makes of a block stays in the cache, and takes no fresh memory.
     blocks = (values[at : at + _BLOCK] for at in range(0, max(values.size, 1), _BLOCK))
     counted = (_counted(block, np, bincount) for block in blocks)

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from runhooks.events import wire
 from runhooks.summary.message import Value, entry
 from runhooks.summary.png import encode_png
-from runhooks.summary.real_array import read_real_array
+from runhooks.summary.real_array import as_now, read_real_array
 
 _IMAGE = 4
 _CHANNELS = (1, 3, 4)  # gray, RGB, RGBA
+_NOTHING = 1e-6  # what is below this is not scaled up
 _BAD_PIXEL = np.array((255, 0, 0, 255), np.uint8)
 
 
@@ -21,11 +22,12 @@ def image_value(tag: str, images: Any, max_outputs: int = 3) -> Value:
     """Return the first ``max_outputs`` of ``images``, to be written as PNG files.
 
     ``images`` is ``[N, height, width, channels]`` with 1 (gray), 3 (RGB) or 4 (RGBA) channels.
-    uint8 is written as it is. Any float type is normalised, each image by itself: if it has no
-    negative number its largest becomes 255; else 0.0 becomes 127 and the number farthest from
-    it, as the range allows, 0 or 255. A pixel that is not finite becomes red, or white in gray.
-    The tags are ``tag/image``, or ``tag/image/0`` and on if ``max_outputs`` is above 1. All this
-    is as in ``tf.compat.v1.summary.image``.
+    uint8 is written as it is. Any float type is scaled, each image by itself: if it has no
+    negative number its largest becomes 255; else 0.0 becomes 128 and the number farthest from
+    it 1 or 255; an image with none beyond 1e-6 is all 0, or all 128. Fractions are cut off. A
+    pixel that is not finite becomes red, or white in gray. The tags are ``tag/image``, or
+    ``tag/image/0`` and on if ``max_outputs`` is above 1. All this is as in
+    ``tf.compat.v1.summary.image``, only that float16 is scaled as float32 is.
 
     The images are read when the summary is written, which raises ValueError for another shape and
     TypeError for another dtype. Raises ValueError if ``max_outputs`` is below 1.
@@ -34,7 +36,7 @@ def image_value(tag: str, images: Any, max_outputs: int = 3) -> Value:
         raise ValueError(
             f"max_outputs of image summary {tag!r} must be 1 or more, got {max_outputs}"
         )
-    return Value(tag, (images, max_outputs), _encode)
+    return Value(tag, (as_now(images), max_outputs), _encode)
 
 
 def _encode(tag: str, data: tuple[Any, int]) -> bytes:
@@ -62,7 +64,7 @@ def _checked(tag: str, images: NDArray[Any]) -> NDArray[Any]:
 
 def _entry(tag: str, image: NDArray[Any]) -> bytes:
     height, width, channels = image.shape
-    pixels = image if image.dtype == np.uint8 else _normalised(image.astype(np.float64))
+    pixels = image if image.dtype == np.uint8 else _scaled(image)
     fields = (
         wire.varint_field(1, height),
         wire.varint_field(2, width),
@@ -72,15 +74,15 @@ def _entry(tag: str, image: NDArray[Any]) -> bytes:
     return entry(tag, wire.bytes_field(_IMAGE, b"".join(fields)))
 
 
-def _normalised(image: NDArray[np.float64]) -> NDArray[np.uint8]:
-    finite = np.isfinite(image)
-    image = np.where(finite, image, 0)
-    least, largest = float(image.min()), float(image.max())
-    if least >= 0:
-        zero, unit = 0, largest / 255
-    else:
-        zero, unit = 127, max(-least / 127, largest / 128)
-    pixels = np.rint(image / unit + zero if unit else image).astype(np.uint8)
-    bad = ~finite.all(axis=2)
-    pixels[bad] = _BAD_PIXEL[: image.shape[2]]
+def _scaled(image: NDArray[Any]) -> NDArray[np.uint8]:
+    image = image.astype(np.float64 if image.dtype.itemsize > 4 else np.float32, copy=False)
+    finite = np.isfinite(image).all(axis=2)
+    good = image[finite]
+    least, largest = good.min(initial=np.inf), good.max(initial=-np.inf)
+    zero, top, farthest = (128, 127, max(-least, largest)) if least < 0 else (0, 255, largest)
+    with np.errstate(over="ignore"):
+        farthest = np.float32(farthest)  # the factor is of single precision for float64 too
+    pixels = np.empty(image.shape, np.uint8)
+    pixels[finite] = good * (np.float32(top) / farthest if farthest >= _NOTHING else 0) + zero
+    pixels[~finite] = _BAD_PIXEL[: image.shape[2]]
     return pixels

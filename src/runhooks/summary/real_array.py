@@ -1,4 +1,4 @@
-"""Reading what a summary was given as an array of real numbers."""
+"""What a summary is given to write: kept as it is now, and read as real numbers later."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from typing import Any
 import numpy as np
 
 _NOT_REAL = "cUSOMmT"
+
+
+def as_now(values: Any) -> Any:
+    """Return ``values``, or a copy if they are a NumPy array that somebody may still change."""
+    if isinstance(values, np.ndarray) and values.flags.writeable:
+        return values.copy()
+    return values
 
 
 def read_real_array(tag: str, values: Any) -> np.ndarray[Any, np.dtype[Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from runhooks.events import wire
 from runhooks.summary.message import SIMPLE_VALUE, Value, entry
-from runhooks.summary.real_array import read_real_array
+from runhooks.summary.real_array import as_now, read_real_array
 
 
 def scalar_value(tag: str, value: Any) -> Value:
@@ -15,11 +15,13 @@ def scalar_value(tag: str, value: Any) -> Value:
     It is read when the summary is written, which then raises ValueError if it is not of size 1
     and TypeError if it is no real number. NaN and infinities are written as they are.
     """
-    return Value(tag, value, _encode)
+    return Value(tag, as_now(value), _encode)
 
 
 def _encode(tag: str, value: Any) -> bytes:
-    if type(value) is not float:
+    if isinstance(value, int):  # it may be larger than any of NumPy's
+        value = float(value)
+    elif type(value) is not float:
         array = read_real_array(tag, value)
         if array.size != 1:
             raise ValueError(

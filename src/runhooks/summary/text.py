@@ -8,6 +8,7 @@ import numpy as np
 
 from runhooks.events import wire
 from runhooks.summary.message import Value, entry
+from runhooks.summary.real_array import as_now
 
 _TENSOR, _METADATA = 8, 9
 _DT_STRING = 7
@@ -27,7 +28,7 @@ def text_value(tag: str, text: Any) -> Value:
 
     It is read when the summary is written, which raises TypeError if an element is no str.
     """
-    return Value(tag, text, _encode)
+    return Value(tag, list(text) if isinstance(text, list) else as_now(text), _encode)
 
 
 def _encode(tag: str, text: Any) -> bytes:
