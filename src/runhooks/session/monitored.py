@@ -9,7 +9,6 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -19,11 +18,10 @@ from runhooks.graph import Graph, get_default_graph
 from runhooks.session.coordinated import CoordinatedSession
 from runhooks.session.coordinator import Coordinator
 from runhooks.session.creators import ChiefSessionCreator, SessionCreator
-from runhooks.session.hook_names import in_order, named
 from runhooks.session.hooked import HookedSession
 from runhooks.session.interruption import Interruption
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy
-from runhooks.session.rider import naming
+from runhooks.session.roster import Roster, errors_of
 from runhooks.session.session import Session
 from runhooks.session.step_context import StepContext, check_step_fn
 
@@ -55,8 +53,7 @@ class MonitoredSession:
         self._graph = get_default_graph()
         self._creator = session_creator or ChiefSessionCreator()
         self._grace_secs = stop_grace_period_secs
-        self._hooks = named(in_order(hooks))
-        self._begun: dict[str, SessionRunHook] = {}
+        self._hooks = Roster(self._graph, hooks)
         self._stop_reason: str | None = None
         self._recoveries = 0
         self._session: RecoverableSession | None = None
@@ -64,12 +61,11 @@ class MonitoredSession:
         with ExitStack() as at_end:
             at_end.callback(_reopen, self._graph, self._graph.finalized)
             try:
-                for name, hook in self._hooks.items():
-                    self._begin(name, hook)
+                self._hooks.begin()
                 policy = recovery or RecoveryPolicy()
                 self._session = RecoverableSession(self._create, is_lost, policy)
             except BaseException as error:
-                self._tell_failure(None, error)
+                self._hooks.tell_failure(None, error)
                 raise
             at_end.enter_context(Interruption(self._interrupt))
             self._at_end = at_end.pop_all()
@@ -117,7 +113,8 @@ class MonitoredSession:
             raise RuntimeError("run was called on a closed session: create a new one")
         if hooks is None or hooks is True:
             return session.run(fetches, feed_dict, options, run_metadata)
-        return session.run(fetches, feed_dict, options, run_metadata, self._chosen(hooks))
+        chosen = self._hooks.chosen(hooks, session.session)
+        return session.run(fetches, feed_dict, options, run_metadata, chosen)
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Call ``step_fn(step_context)`` and return what it returns.
@@ -138,7 +135,7 @@ class MonitoredSession:
                 *,
                 hooks: Iterable[SessionRunHook] | bool | None = None,
             ) -> Any:
-                chosen = self._chosen(hooks)
+                chosen = self._hooks.chosen(hooks, inner)
                 return inner.run(fetches, feed_dict, options, run_metadata, chosen)
 
             return step_fn(StepContext(inner.raw, run_with_hooks))
@@ -190,37 +187,11 @@ class MonitoredSession:
         hooked = HookedSession(raw)
         session = CoordinatedSession(raw, hooked, coord, self._grace_secs)
         try:
-            for name, hook in self._begun.items():
-                _start(name, hook, session, always=name in self._hooks)
+            self._hooks.start(session)
         except BaseException:
             session.close()
             raise
         return session
-
-    def _begin(self, name: str, hook: SessionRunHook) -> None:
-        with self._graph.as_default(), naming(name, "begin"):
-            hook.begin()
-        self._begun[name] = hook
-
-    def _chosen(self, hooks: Iterable[SessionRunHook] | bool | None) -> list[SessionRunHook] | None:
-        if hooks is None or hooks is True:
-            return None
-        chosen = [] if hooks is False else in_order(hooks)
-        for hook in chosen:
-            if not any(hook is known for known in self._begun.values()):
-                self._join(hook)
-        return chosen
-
-    def _join(self, hook: SessionRunHook) -> None:
-        name = list(named([*self._begun.values(), hook]))[-1]
-        self._begin(name, hook)
-        inner = None if self._session is None else self._session.session
-        try:
-            if inner is not None:
-                _start(name, hook, inner, always=False)
-        except BaseException:
-            del self._begun[name]
-            raise
 
     def _interrupt(self, number: int) -> None:
         self.request_stop(signal.Signals(number).name)
@@ -239,34 +210,25 @@ class MonitoredSession:
                 self._recoveries = session.recoveries
 
     def _end(self, session: RecoverableSession, error: BaseException | None) -> None:
-        inner, outcome = session.session, error
+        inner = session.session
         raw = None if inner is None else inner.raw
-        if outcome is None:
-            outcome = _thread_failure(inner)
+        outcome = error if error is not None else _thread_failure(inner)
         reason = "close was called" if outcome is None else repr(outcome)
         self._stop_reason = self._stop_reason or (inner and inner.stop_reason) or reason
-        failures = [] if outcome is None or outcome is error else [outcome]
+        errors = [] if outcome is None else [outcome]
         try:
             if outcome is None and raw is not None:
-                for name, hook in self._begun.items():
-                    failures += _failure(partial(_end, name, hook, raw))
+                errors += self._hooks.end(raw)
             else:
-                self._tell_failure(raw, outcome or RuntimeError("the session was lost"))
+                self._hooks.tell_failure(raw, outcome or RuntimeError("the session was lost"))
         finally:
-            failures += _failure(session.close)
-        others = [f for f in failures if f is not outcome and not isinstance(f, _GOOD_ENDS)]
-        first = outcome or (others.pop(0) if others else None)
-        for failure in others:
-            assert first is not None
-            first.add_note(f"closing the session then raised {failure!r}")
-        if first is not None and first is not error:
-            raise first
-
-    def _tell_failure(self, raw: Session | None, error: BaseException) -> None:
-        for name, hook in self._begun.items():
-            on_exception = getattr(hook, "on_exception", None)
-            for failure in _failure(partial(on_exception, raw, error)) if on_exception else ():
-                error.add_note(f"on_exception of the hook {name} then raised {failure!r}")
+            errors += errors_of(session.close)
+        errors = [e for e in errors if e is error or not isinstance(e, _GOOD_ENDS)]
+        for other in errors[1:]:
+            if other is not errors[0]:
+                errors[0].add_note(f"closing the session then raised {other!r}")
+        if errors and errors[0] is not error:
+            raise errors[0]
 
 
 def _reopen(graph: Graph, was_finalized: bool) -> None:
@@ -277,32 +239,5 @@ def _reopen(graph: Graph, was_finalized: bool) -> None:
 
 def _thread_failure(inner: CoordinatedSession | None) -> BaseException | None:
     """What a thread has failed with; None if none has, or if it found the end of an input."""
-    failures = [] if inner is None else _failure(inner.coord.raise_requested_exception)
-    return next((failure for failure in failures if not isinstance(failure, _GOOD_ENDS)), None)
-
-
-def _start(name: str, hook: SessionRunHook, session: CoordinatedSession, *, always: bool) -> None:
-    state_dict = getattr(hook, "state_dict", None)
-    if callable(state_dict) and callable(getattr(hook, "load_state_dict", None)):
-        with naming(name, "load_state_dict"):
-            session.raw.attach(name, hook)
-    try:
-        with naming(name, "after_create_session"):
-            hook.after_create_session(session.raw, session.coord)
-    except BaseException:
-        session.raw.detach(name)
-        raise
-    session.hooked.add(name, hook, always=always)
-
-
-def _end(name: str, hook: SessionRunHook, raw: Session) -> None:
-    with naming(name, "end"):
-        hook.end(raw)
-
-
-def _failure(act: Callable[[], Any]) -> list[BaseException]:
-    try:
-        act()
-    except Exception as error:  # noqa: BLE001 - raised once everything is closed
-        return [error]
-    return []
+    errors = [] if inner is None else errors_of(inner.coord.raise_requested_exception)
+    return next((error for error in errors if not isinstance(error, _GOOD_ENDS)), None)
