@@ -69,9 +69,13 @@ class JaxEngine:
 
         jitted = jax.jit(step, donate_argnums=tuple(range(assigned_end)) if body.donate else ())
 
+        placed = list(constants.values())
+
         def run(variables: Mapping[Variable, Any], given: Sequence[Any]) -> Any:
+            if placed:
+                given = [*given, *placed]
             try:
-                return jitted(*[variables[v] for v in reads], *given, *constants.values())
+                return jitted(*[variables[v] for v in reads], *given)
             except Exception as error:
                 if _any_deleted(variables[v] for v in body.assigned):
                     error.add_note(

@@ -11,8 +11,7 @@ from runhooks.graph.tensor import Operation, Tensor
 
 Values = Mapping[Tensor, Any]
 
-#: What a nest of fetches is made of.
-LEAVES = (Tensor, Operation, str)
+_LEAVES = (Tensor, Operation, str)
 
 
 def structure_key(structure: Any) -> Any:
@@ -20,7 +19,7 @@ def structure_key(structure: Any) -> Any:
     kind = type(structure)
     if kind is list or kind is tuple:
         return kind, *[structure_key(part) for part in structure]
-    if issubclass(kind, LEAVES):
+    if issubclass(kind, _LEAVES):
         return structure
     if issubclass(kind, tuple | list):
         return kind, *[structure_key(part) for part in structure]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Protocol
 
 from runhooks.checkpoint.snapshot import Snapshot
-from runhooks.graph import nest
 from runhooks.graph.collections import GraphKeys
 from runhooks.graph.global_step import get_global_step
 from runhooks.graph.graph import Graph, get_default_graph
-from runhooks.graph.tensor import Operation
+from runhooks.graph.nest import structure_key
+from runhooks.graph.tensor import Operation, Tensor
 from runhooks.graph.variable import Variable
 from runhooks.session.executable import Executable, open_input
 from runhooks.session.saved import arrays_of, is_leaf, values_from
+
+# What a run asks at every step is looked up without a detour over another module.
+_LEAVES = (Tensor, Operation, str)
+_FEED_DICT = (Mapping, NoneType)
 
 
 class Stateful(Protocol):
@@ -83,12 +87,12 @@ class Session:
                 f"the {self._graph.engine.name} engine has neither run options nor run metadata: "
                 "options and run_metadata must be None"
             )
-        if feed_dict is not None and not isinstance(feed_dict, dict | Mapping):
+        if type(feed_dict) is not dict and not isinstance(feed_dict, _FEED_DICT):
             raise TypeError(
                 f"feed_dict must map tensors to values, got {feed_dict!r}; "
                 "to fetch several tensors, give them as one list"
             )
-        structure = fetches if isinstance(fetches, nest.LEAVES) else nest.structure_key(fetches)
+        structure = fetches if isinstance(fetches, _LEAVES) else structure_key(fetches)
         key = (structure, *feed_dict) if feed_dict else structure
         try:
             executable = self._ready.get(key)
