@@ -8,8 +8,7 @@ spite of right arguments has a class here, named as in ``tf.errors``:
         ├── OutOfRangeError         an input has no more elements: the loop ends well
         ├── AbortedError            the session is lost: it is replaced and the run repeated
         ├── UnavailableError        likewise: what the session talks to went away
-        ├── CancelledError          somebody cancelled the run
-        ├── DeadlineExceededError   waited longer than allowed
+            ├── DeadlineExceededError   waited longer than allowed
         ├── FailedPreconditionError the session is not in a state to do this
         ├── NotFoundError           no such checkpoint, no such file
         └── DataLossError           a file is damaged
@@ -51,10 +50,6 @@ class AbortedError(OpError):
 
 class UnavailableError(OpError):
     """What the session talks to went away. A monitored session replaces it, as for AbortedError."""
-
-
-class CancelledError(OpError):
-    """Somebody cancelled the run."""
 
 
 class DeadlineExceededError(OpError):

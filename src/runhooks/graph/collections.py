@@ -12,8 +12,6 @@ class GraphKeys:
     GLOBAL_STEP = "global_step"
     SUMMARIES = "summaries"
     SUMMARY_OP = "summary_op"
-    TRAIN_OP = "train_op"
-    LOSSES = "losses"
     SAVERS = "savers"
     INIT_OP = "init_op"
     READY_OP = "ready_op"
