@@ -37,6 +37,10 @@ class MonitoredSession:
     In the main thread, SIGTERM and the first Ctrl-C make ``should_stop()`` true, so that the loop
     ends well after the running step; a second Ctrl-C interrupts it.
 
+    Where it differs from TensorFlow's, it is meant to: a thread that fails under the coordinator is
+    a failure of the loop, and no clean stop; recovery has a limit; every hook's ``end`` is called,
+    whatever another raises; ``close`` may be called twice.
+
     ``session_creator``: a ``ChiefSessionCreator()`` if None. ``hooks``: called in this order,
     those whose ``last`` is true after the others. ``stop_grace_period_secs``: how long threads may
     take to stop. The default graph is the one it runs.
