@@ -404,3 +404,11 @@ def test_hooks_that_never_began_hear_of_no_failure(model):
         rh.MonitoredSession(hooks=[began, Failing(), not_yet])
     assert began.methods == ["begin", "on_exception"]
     assert not_yet.methods == []
+
+
+def test_graph_of_two_sessions_is_final_until_both_have_ended(graph, model):
+    first, second = rh.MonitoredSession(), rh.MonitoredSession()
+    first.close()
+    assert graph.finalized
+    second.close()
+    assert not graph.finalized

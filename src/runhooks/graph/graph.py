@@ -34,7 +34,8 @@ class Graph:
         self._names = names.UniqueNames()
         self._tags = names.UniqueNames()
         self._scope = ""
-        self._finalized = False
+        self._finalized = self._finalized_for_good = False
+        self._users = 0
 
     def __repr__(self) -> str:
         return f"<Graph engine={self.engine.name!r} operations={len(self._operations)}>"
@@ -104,9 +105,21 @@ class Graph:
         """Make it read-only: adding to it raises RuntimeError from now on."""
         self._finalized = True
 
-    def unfinalize(self) -> None:
-        """Let it be added to again, as it can be once a monitored session of it has ended."""
-        self._finalized = False
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While somebody runs it. Being finalized in that time ends with the last who does.
+
+        As in TensorFlow, so that a next session's hooks can add to it.
+        """
+        if self._users == 0:
+            self._finalized_for_good = self._finalized
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                self._finalized = self._finalized_for_good
 
     @property
     def finalized(self) -> bool:

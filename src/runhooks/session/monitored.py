@@ -63,7 +63,7 @@ class MonitoredSession:
         self._session: RecoverableSession | None = None
         is_lost = self._graph.engine.is_lost
         with ExitStack() as at_end:
-            at_end.callback(_reopen, self._graph, self._graph.finalized)
+            at_end.enter_context(self._graph.in_use())
             try:
                 self._hooks.begin()
                 policy = recovery or RecoveryPolicy()
@@ -233,12 +233,6 @@ class MonitoredSession:
                 errors[0].add_note(f"closing the session then raised {other!r}")
         if errors and errors[0] is not error:
             raise errors[0]
-
-
-def _reopen(graph: Graph, was_finalized: bool) -> None:
-    # As in TensorFlow, so that another session of this graph can begin its hooks.
-    if not was_finalized:
-        graph.unfinalize()
 
 
 def _thread_failure(inner: CoordinatedSession | None) -> BaseException | None:
