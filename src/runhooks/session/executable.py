@@ -61,6 +61,7 @@ class Executable:
         sources = [*plan.feeds, *(t for op in plan.inputs for t in op.outputs), *plan.counters]
         places = [sources.index(tensor) for tensor in plan.body.given]
         in_place = places == list(range(len(sources)))
+        is_operation = not plan.fetches and read({}) is None
         from_host = bool(plan.inputs or plan.counters)
         increments = [(op.assigns, op.args[0]) for op in plan.head if op.assigns is not None]
 
@@ -76,7 +77,7 @@ class Executable:
             for counter, delta in increments:
                 variables[counter] += delta
             if not fetches:
-                return read({})
+                return None if is_operation else read({})
             return read(dict(zip(fetches, results[first_fetch:], strict=True)))
 
         return run
