@@ -234,3 +234,10 @@ def test_text_is_no_variable(graph):
     v = rh.Variable("abc", name="v")
     with rh.Session(graph) as sess, pytest.raises(TypeError, match="'v' must hold arrays"):
         sess.run(v)
+
+
+def test_function_that_forgets_to_return_is_asked_about(graph):
+    v = rh.Variable(np.zeros(2, np.float32), name="v")
+    with rh.Session(graph) as sess:
+        with pytest.raises(ValueError, match="'v' keeps .* does the function return it"):
+            sess.run(v.assign(rh.call(lambda x: None, v)))

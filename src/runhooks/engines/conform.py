@@ -22,10 +22,10 @@ def check_structure(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
     """Raise ValueError unless the leaves by path ``new`` stand at the same paths as ``old``."""
     if old.keys() != new.keys():
         missing, unexpected = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
+        hint = "" if new else "; does the function return it?"
         raise ValueError(
             f"variable {name!r} keeps the structure it was created with: "
-            f"the new value lacks {missing} and has {unexpected} in addition (a function that "
-            "returns nothing gives None, which has no leaves)"
+            f"the new value lacks {missing} and has {unexpected} in addition{hint}"
         )
 
 
