@@ -29,6 +29,7 @@ def lines(caplog):
         ({"every_n_iter": 1, "every_n_secs": 1}, "got every_n_iter=1 and every_n_secs=1"),
         ({"every_n_iter": 1, "every_n_secs": 1, "at_end": True}, "got every_n_iter=1 and"),
         ({"every_n_iter": 0}, "every_n_iter must be above 0, got 0"),
+        ({"every_n_iter": 1, "trigger": rh.Trigger(every_steps=1)}, "got every_n_iter=1 and trigg"),
     ],
 )
 def test_arguments(arguments, message):
@@ -178,3 +179,80 @@ def test_float32_is_logged_with_its_own_digits(graph, caplog):
     with rh.MonitoredSession(hooks=[rh.LoggingTensorHook([tenth], every_n_iter=1)]) as sess:
         sess.run(tenth)
     assert caplog.messages == ["tenth:0 = 0.1"]
+
+
+def test_a_trigger_goes_by_global_steps(graph, lines):
+    step = rh.train.create_global_step()
+    jump = step.assign_add(4)
+    hook = rh.LoggingTensorHook({"step": step}, trigger=rh.Trigger(every_steps=10, on_steps=[6]))
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(9):
+            sess.run(jump)
+    assert lines() == ["step = 0", "step = 4", "step = 16", "step = 28"]
+
+
+def test_a_trigger_needs_a_global_step(without_global_step):
+    value = rh.call(lambda: 3.5, name="value")
+    hook = rh.LoggingTensorHook([value], trigger=rh.Trigger(every_steps=2))
+    with pytest.raises(RuntimeError, match="Global step should be created to use LoggingTensorH"):
+        rh.MonitoredSession(hooks=[hook])
+
+
+@pytest.mark.parametrize(
+    ("steps", "logged"),
+    [
+        (11, ["loss:0 = 0.0", "loss:0 = 20.0"]),
+        (12, ["loss:0 = 0.0", "loss:0 = 20.0", "loss:0 = 24.0"]),
+    ],
+)
+def test_a_trigger_at_the_end_logs_unless_that_step_is_logged(train, lines, steps, logged):
+    hook = rh.LoggingTensorHook(["loss:0"], trigger=rh.Trigger(every_steps=10, at_end=True))
+    train(hook, steps=steps)
+    assert lines() == logged
+
+
+def test_a_resumed_run_counts_its_seconds_anew(train, lines, fake_clock, tmp_path):
+    def hooks():
+        return (
+            rh.LoggingTensorHook(["loss:0"], every_n_secs=10),
+            rh.CheckpointSaverHook(tmp_path, save_steps=100),
+        )
+
+    train(*hooks(), steps=3)
+    train(*hooks(), steps=3, checkpoint_dir=str(tmp_path))
+    assert lines() == ["loss:0 = 0.0", "loss:0 = 6.0"]
+
+
+def test_a_resumed_run_logs_at_the_steps_of_its_trigger(train, lines, tmp_path):
+    def hooks():
+        trigger = rh.Trigger(every_steps=10, on_steps=[17])
+        return (
+            rh.LoggingTensorHook(["loss:0"], trigger=trigger),
+            rh.CheckpointSaverHook(tmp_path, save_steps=100),
+        )
+
+    train(*hooks(), steps=14)
+    train(*hooks(), steps=16, checkpoint_dir=str(tmp_path))
+    assert lines() == ["loss:0 = 0.0", "loss:0 = 20.0", "loss:0 = 32.0", "loss:0 = 52.0"]
+
+
+@pytest.mark.parametrize(
+    "cadence", [{"every_n_iter": 10}, {"trigger": rh.Trigger(every_steps=10)}], ids=str
+)
+def test_a_session_lost_without_a_checkpoint_logs_from_the_start(model, lines, cadence):
+    hook = rh.LoggingTensorHook({"loss": model.loss}, **cadence)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(12):
+            sess.run(model.train_op)
+        model.faults.fail(rh.errors.AbortedError("lost"))
+        sess.run(model.train_op)
+    assert lines() == ["loss = 0.0", "loss = 20.0", "loss = 0.0"]
+
+
+@pytest.mark.parametrize("arguments", [{"at_end": True}, {"trigger": rh.Trigger(at_end=True)}])
+def test_what_the_end_cannot_compute_is_told_at_the_start(model, arguments):
+    fed = rh.placeholder("fed")
+    with pytest.raises(ValueError, match="at_end: placeholder 'fed:0', which run needs"):
+        rh.MonitoredSession(hooks=[rh.LoggingTensorHook([fed], **arguments)])
+    with pytest.raises(ValueError, match="draws from the input 'batch'"):
+        rh.MonitoredSession(hooks=[rh.LoggingTensorHook(["batch:0"], **arguments)])

@@ -4,12 +4,14 @@ from hypothesis import strategies as st
 
 from runhooks.hooks.run_timer import RunTimer
 
+RUN = None  # by runs or seconds, what a run is does not matter
+
 
 def triggers(timer, runs):
     """The runs, counted from 1, in which ``timer`` triggers if it is asked in every run."""
     found = []
     for run in range(1, runs + 1):
-        if timer.should_trigger():
+        if timer.should_trigger(RUN):
             timer.trigger()
             found.append(run)
         timer.end_run()
@@ -20,7 +22,7 @@ def announced(timer, runs):
     """The same if it is asked only in the runs that it announces."""
     found, run = [], 0
     while (run := run + int(timer.announce().runs)) <= runs:
-        assert timer.should_trigger()
+        assert timer.should_trigger(RUN)
         timer.trigger()
         timer.end_run()
         found.append(run)
@@ -48,7 +50,7 @@ def test_resuming_goes_on_where_it_was(every_runs, runs_since):
 def test_asking_twice_when_it_is_due_is_asking_once():
     timer = RunTimer(every_runs=3)
     assert timer.announce() == timer.announce()
-    assert timer.should_trigger()
+    assert timer.should_trigger(RUN)
     timer.trigger()
     timer.end_run()
     assert timer.announce().runs == timer.announce().runs == 3
@@ -57,15 +59,15 @@ def test_asking_twice_when_it_is_due_is_asking_once():
 def test_a_run_that_fails_stays_due():
     timer = RunTimer(every_runs=3)
     timer.announce()
-    assert timer.should_trigger()
-    assert timer.should_trigger()
+    assert timer.should_trigger(RUN)
+    assert timer.should_trigger(RUN)
 
 
 def test_triggers_by_seconds(fake_clock):
     timer = RunTimer(every_secs=3)
     found = []
     for second in range(8):
-        if timer.should_trigger():
+        if timer.should_trigger(RUN):
             found.append(second)
             timer.trigger()
         timer.end_run()

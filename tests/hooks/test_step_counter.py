@@ -26,6 +26,7 @@ def timed_train(model, fake_clock):
         ({"every_n_steps": None}, "exactly one of every_n_steps and every_n_secs"),
         ({"every_n_steps": 0}, "every_n_steps must be above 0, got 0"),
         ({"every_n_steps": None, "every_n_secs": -1}, "every_n_secs must be above 0, got -1"),
+        ({"every_n_steps": 7, "trigger": rh.Trigger(at_end=True)}, "got every_n_steps=7 and trig"),
     ],
 )
 def test_arguments(arguments, message):
@@ -44,6 +45,45 @@ def test_writes_by_seconds(timed_train, tmp_path):
     hook = rh.StepCounterHook(every_n_steps=None, every_n_secs=3, output_dir=tmp_path)
     timed_train(hook, steps=20)
     assert [(s.step, s.value) for s in read_events(tmp_path)] == [(7, 2.0), (13, 2.0), (19, 2.0)]
+
+
+def test_writes_at_the_steps_of_a_trigger(timed_train, tmp_path):
+    trigger = rh.Trigger(every_steps=20, on_steps=[3, 7])
+    timed_train(rh.StepCounterHook(output_dir=tmp_path, trigger=trigger), steps=30)
+    assert [(s.step, s.value) for s in read_events(tmp_path)] == [(3, 2.0), (7, 2.0), (27, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "steps"),
+    [(rh.Trigger(every_steps=4, at_end=True), [5, 9, 12]), (rh.Trigger(at_end=True), [12])],
+)
+def test_writes_the_last_of_it_at_the_end(timed_train, tmp_path, trigger, steps):
+    timed_train(rh.StepCounterHook(output_dir=tmp_path, trigger=trigger), steps=12)
+    assert [(s.step, s.value) for s in read_events(tmp_path)] == [(step, 2.0) for step in steps]
+
+
+def test_steps_that_are_made_again_are_written_again(model, fake_clock, tmp_path):
+    hook = rh.StepCounterHook(output_dir=tmp_path, trigger=rh.Trigger(on_steps=[3, 5]))
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for fails in (False, False, False, False, False, True, False, False, False):
+            if fails:
+                model.faults.fail(rh.errors.AbortedError("lost"))
+            fake_clock.advance(0.5)
+            sess.run(model.train_op)
+    assert [(s.step, s.value) for s in read_events(tmp_path)] == [(3, 2.0), (5, 2.0), (3, 2.0)]
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_the_first_step_alone_makes_no_speed(timed_train, tmp_path, steps):
+    trigger = rh.Trigger(at_end=True)
+    timed_train(rh.StepCounterHook(output_dir=tmp_path, trigger=trigger), steps=steps)
+    assert read_events(tmp_path) == []
+
+
+def test_the_end_adds_nothing_to_a_step_that_is_written(timed_train, tmp_path):
+    trigger = rh.Trigger(every_steps=4, at_end=True)
+    timed_train(rh.StepCounterHook(output_dir=tmp_path, trigger=trigger), steps=9)
+    assert [s.step for s in read_events(tmp_path)] == [5, 9]
 
 
 def test_the_tag_is_the_name_of_the_global_step(graph, fake_clock, tmp_path):

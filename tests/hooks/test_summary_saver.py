@@ -18,6 +18,7 @@ def points(path):
     [
         ({"summary_op": 1}, "exactly one of save_steps and save_secs"),
         ({"save_steps": 1, "save_secs": 1, "summary_op": 1}, "got save_steps=1 and save_secs=1"),
+        ({"save_steps": 1, "summary_op": 1, "trigger": rh.Trigger(every_steps=1)}, "save_steps=1"),
         ({"save_steps": 0, "summary_op": 1}, "save_steps must be above 0, got 0"),
         ({"save_steps": 1}, "exactly one of scaffold and summary_op"),
         ({"save_steps": 1, "scaffold": 1, "summary_op": 1}, "exactly one of scaffold and summ"),
@@ -165,3 +166,59 @@ def test_runs_of_several_steps_are_met_in_time(graph, tmp_path):
         for _ in range(20):
             sess.run(train_op)
     assert [event.step for event in read_events(tmp_path)] == [10, 60, 110, 160]
+
+
+def test_saves_when_any_part_of_a_trigger_says_so(model, summary, fake_clock, tmp_path):
+    trigger = rh.Trigger(every_steps=10, every_secs=7, on_steps=[4])
+    hook = rh.SummarySaverHook(trigger=trigger, output_dir=tmp_path, summary_op=summary)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(30):
+            sess.run(model.train_op)
+            fake_clock.advance(1 if sess.global_step < 20 else 0)
+    # At first 7 seconds are sooner than 10 steps; then time stands still.
+    assert [step for step, _ in points(tmp_path)] == [1, 4, 11, 18, 28]
+
+
+@pytest.mark.parametrize(("steps", "last"), [(13, [(13, 26.0)]), (11, [])])
+def test_the_end_has_a_value_of_its_own_unless_it_is_there(train, summary, tmp_path, steps, last):
+    trigger = rh.Trigger(every_steps=10, at_end=True)
+    hook = rh.SummarySaverHook(trigger=trigger, output_dir=tmp_path, summary_op=summary)
+    train(hook, steps=steps)
+    assert points(tmp_path) == [(1, 0.0), (11, 20.0), *last]
+
+
+def test_a_run_that_goes_on_after_its_end_saves_at_the_same_steps(train, summary, tmp_path):
+    def hooks():
+        trigger = rh.Trigger(every_steps=10, at_end=True)
+        return (
+            rh.SummarySaverHook(trigger=trigger, output_dir=tmp_path, summary_op=summary),
+            rh.CheckpointSaverHook(tmp_path, save_steps=100),
+        )
+
+    train(*hooks(), steps=14)
+    train(*hooks(), steps=10, checkpoint_dir=str(tmp_path))
+    assert [step for step, _ in points(tmp_path)] == [1, 11, 14, 21, 24]
+
+
+def start_with_summary_at_end(value):
+    rh.train.create_global_step()
+    op = rh.summary.scalar("value", value)
+    hook = rh.SummarySaverHook(trigger=rh.Trigger(at_end=True), summary_op=op)
+    rh.MonitoredSession(hooks=[hook])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: rh.placeholder("x") * 2, "at_end: placeholder 'x:0'"),
+        (lambda: rh.inputs([1.0], name="batch"), "at_end: .* draws from the input 'batch'"),
+        (lambda: rh.Variable(1.0, name="w").assign_add(1), "at_end: .* changes 'w'"),
+        (
+            lambda: rh.call(lambda key: 1.0, rh.random_key(name="key")),
+            "at_end: .* changes 'key/runs'",
+        ),
+    ],
+)
+def test_what_the_end_cannot_compute_is_told_at_the_start(graph, make, message):
+    with pytest.raises(ValueError, match=f"{message}.*Trigger.on_steps=.last_step"):
+        start_with_summary_at_end(make())

@@ -17,9 +17,13 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
+from runhooks.graph.graph import get_default_graph
+from runhooks.hooks.at_end import check_for_end
+from runhooks.hooks.global_step import required_global_step
 from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.hooks.run_timer import RunTimer
-from runhooks.trigger import Due
+from runhooks.hooks.step_timer import StepTimer
+from runhooks.trigger import Due, Trigger
 
 _log = logging.getLogger("runhooks")
 
@@ -28,12 +32,13 @@ class LoggingTensorHook(SessionRunHook):
     """Logs tensors, at level INFO, in the first run and then every so often.
 
     ``tensors``: tensors or their names, as a dict by label or as a list. ``every_n_iter``: once in
-    that many runs of this session; or ``every_n_secs``: once in that many seconds. ``at_end``:
-    fetch and log them at the end too, or only then. ``formatter``: makes the line of a dict of
-    values by label (by element, for a list). As in ``tf.compat.v1.train``.
+    that many runs of this session; ``every_n_secs``: once in that many seconds; or ``trigger``, by
+    global steps. ``at_end``: fetch and log them at the end too, or only then. ``formatter``: makes
+    the line of a dict of values by label (by element, for a list). As in ``tf.compat.v1.train``.
 
-    Raises ValueError unless exactly one of ``every_n_iter`` and ``every_n_secs`` is given, or
-    neither and ``at_end``.
+    Raises ValueError unless exactly one of ``every_n_iter``, ``every_n_secs`` and ``trigger`` is
+    given, or none and ``at_end``; and in ``begin``, if they are to be logged at the end and need
+    feeds or inputs.
     """
 
     def __init__(
@@ -43,39 +48,43 @@ class LoggingTensorHook(SessionRunHook):
         every_n_secs: float | None = None,
         at_end: bool = False,
         formatter: Callable[[dict[Any, Any]], str] | None = None,
+        *,
+        trigger: Trigger | None = None,
     ) -> None:
-        only_at_end = at_end and every_n_iter is None and every_n_secs is None
-        if not only_at_end:
-            arguments.exactly_one(every_n_iter=every_n_iter, every_n_secs=every_n_secs)
-            arguments.positive(every_n_iter=every_n_iter, every_n_secs=every_n_secs)
+        arguments.positive(every_n_iter=every_n_iter, every_n_secs=every_n_secs)
+        self._timer: RunTimer | StepTimer | None = None
+        if not at_end or (every_n_iter, every_n_secs, trigger) != (None, None, None):
+            arguments.exactly_one(
+                every_n_iter=every_n_iter, every_n_secs=every_n_secs, trigger=trigger
+            )
+            self._timer = StepTimer(trigger) if trigger else RunTimer(every_n_iter, every_n_secs)
         self._tensors = NamedTensors(tensors)
         self._fetches: dict[Any, Any] = {}
         self._at_end = at_end
+        self._trigger = trigger
         self._formatter = formatter
-        self._by_runs = every_n_iter is not None
-        self._timer = None if only_at_end else RunTimer(every_n_iter, every_n_secs)
         self._asked = False
         self._logged_step: int | None = None  # the global step when it was logged last
 
     def begin(self) -> None:
         self._fetches = self._tensors.fetches()
-        self._start_anew()
+        if self._trigger is not None:
+            required_global_step(self)
+        if self._at_end or (self._trigger is not None and self._trigger.at_end):
+            check_for_end(get_default_graph(), self._fetches)
+        self._logged_step = None
+        if self._timer is not None:
+            self._timer.reset()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        if self._timer is None or self._logged_step is None or session.global_step is None:
-            return
-        # Nobody counted the runs slept through before the checkpoint: a run is taken for a step.
-        runs_since = session.global_step - self._logged_step
-        if runs_since < 0:
-            self._start_anew()
-        elif self._by_runs:
-            self._timer.resume(runs_since)
+        if self._timer is not None:
+            self._timer.start(session, self._logged_step)
 
     def next_due(self) -> Due | None:
         return Due() if self._timer is None else self._timer.announce()
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        self._asked = self._timer is not None and self._timer.should_trigger()
+        self._asked = self._timer is not None and self._timer.should_trigger(run_context)
         return SessionRunArgs(self._fetches) if self._asked else None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
@@ -87,7 +96,7 @@ class LoggingTensorHook(SessionRunHook):
         self._timer.end_run()
 
     def end(self, session: RawSession) -> None:
-        if self._at_end:
+        if self._at_end or self._is_triggered_at_end(session):
             secs = None if self._timer is None else self._timer.trigger()
             self._log(session.run(self._fetches), secs)
 
@@ -97,10 +106,9 @@ class LoggingTensorHook(SessionRunHook):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._logged_step = state["logged_step"]
 
-    def _start_anew(self) -> None:
-        self._logged_step = None
-        if self._timer is not None:
-            self._timer.reset()
+    def _is_triggered_at_end(self, session: RawSession) -> bool:
+        at_end = self._trigger is not None and self._trigger.at_end
+        return at_end and session.global_step != self._logged_step
 
     def _log(self, values: dict[Any, Any], secs: float | None) -> None:
         with np.printoptions(suppress=True):

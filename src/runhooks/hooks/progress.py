@@ -19,7 +19,6 @@ from runhooks.contract import (
 from runhooks.hooks.global_step import next_step_of, required_global_step, step_of
 from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.hooks.progress_display import Rate, display_for, progress_line
-from runhooks.hooks.timer_state import load_timer, rewind_timer, timer_state
 from runhooks.trigger import Due, SecondOrStepTimer
 
 
@@ -53,7 +52,7 @@ class ProgressHook(SessionRunHook):
         self._timer.reset()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        rewind_timer(self._timer, step_of(session))
+        self._timer.start(step_of(session))
         self._rate = Rate()
         self._values: Mapping[Any, Any] | None = None
         self._next_show = -math.inf
@@ -84,10 +83,10 @@ class ProgressHook(SessionRunHook):
         self._display.finish()
 
     def state_dict(self) -> Mapping[str, Any]:
-        return timer_state(self._timer)
+        return self._timer.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        load_timer(self._timer, state)
+        self._timer.load_state_dict(state)
 
     def _show(self, step: int) -> None:
         values = [] if self._values is None else self._tensors.labelled(self._values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from runhooks.contract import RawSession, SessionRunContext
 from runhooks.trigger import Due, SecondOrStepTimer
 
 
@@ -17,6 +18,7 @@ class RunTimer:
 
     def __init__(self, every_runs: int | None = None, every_secs: float | None = None) -> None:
         self._timer = SecondOrStepTimer(every_secs=every_secs, every_steps=every_runs)
+        self._by_runs = every_runs is not None
         self.reset()
 
     def reset(self) -> None:
@@ -24,6 +26,17 @@ class RunTimer:
         self._timer.reset()
         self._run = 0  # the number of the next run
         self._announced: int | None = None
+
+    def start(self, session: RawSession, last_step: int | None) -> None:
+        """Go on in ``session``, after what was triggered at the global step ``last_step``."""
+        if last_step is None or session.global_step is None:
+            return
+        # Nobody counted the runs slept through before the checkpoint: a run is taken for a step.
+        runs_since = session.global_step - last_step
+        if runs_since < 0:
+            self.reset()
+        elif self._by_runs:
+            self.resume(runs_since)
 
     def resume(self, runs_since: int) -> None:
         """Go on as if it had triggered, and then ``runs_since`` runs had been made."""
@@ -39,7 +52,7 @@ class RunTimer:
         self._announced = int(max(due.step, self._run))
         return Due(runs=self._announced - self._run + 1)
 
-    def should_trigger(self) -> bool:
+    def should_trigger(self, run_context: SessionRunContext) -> bool:
         """Whether it triggers in the run that begins."""
         if self._announced is not None:
             self._run, self._announced = self._announced, None

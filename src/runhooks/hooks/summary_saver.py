@@ -15,22 +15,24 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
+from runhooks.hooks.at_end import check_for_end
 from runhooks.hooks.global_step import next_step_of, required_global_step, step_of
 from runhooks.hooks.summary_output import SummaryOutput, SummaryWriter
-from runhooks.hooks.timer_state import load_timer, rewind_timer, timer_state
-from runhooks.trigger import Due, SecondOrStepTimer
+from runhooks.trigger import Due, Trigger, timer_of
 
 
 class SummarySaverHook(SessionRunHook):
     """Fetches a summary on its due steps, the first step among them, and writes it.
 
-    ``save_steps`` or ``save_secs``: how often. ``output_dir``: the directory to write to if no
-    ``summary_writer`` is given. ``summary_op``: a tensor that is a summary, or a list of these;
-    or that of ``scaffold``. As in ``tf.compat.v1.train``. Between its steps it asks for nothing,
-    so that nothing is computed. A resumed run goes on at the steps of one that was never stopped.
+    ``save_steps``, ``save_secs`` or ``trigger``: how often. ``output_dir``: the directory to write
+    to if no ``summary_writer`` is given. ``summary_op``: a tensor that is a summary, or a list of
+    these; or that of ``scaffold``. As in ``tf.compat.v1.train``. Between its steps it asks for
+    nothing, so that nothing is computed. A resumed run goes on at the steps of one that was never
+    stopped. A trigger ``at_end`` computes the summary once more, of the variables as they are then.
 
-    Raises ValueError unless exactly one of ``save_steps`` and ``save_secs``, and of ``scaffold``
-    and ``summary_op``, is given.
+    Raises ValueError unless exactly one of ``save_steps``, ``save_secs`` and ``trigger``, and of
+    ``scaffold`` and ``summary_op``, is given; and when a session is made, if the summary is to be
+    computed at the end and needs feeds or inputs.
     """
 
     def __init__(
@@ -41,11 +43,11 @@ class SummarySaverHook(SessionRunHook):
         summary_writer: SummaryWriter | None = None,
         scaffold: Any = None,
         summary_op: Any = None,
+        *,
+        trigger: Trigger | None = None,
     ) -> None:
-        arguments.exactly_one(save_steps=save_steps, save_secs=save_secs)
-        arguments.positive(save_steps=save_steps, save_secs=save_secs)
         arguments.exactly_one(scaffold=scaffold, summary_op=summary_op)
-        self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
+        self._timer = timer_of(trigger, save_steps=save_steps, save_secs=save_secs)
         self._output = SummaryOutput(output_dir, summary_writer)
         self._scaffold = scaffold
         self._summary_op = summary_op
@@ -60,7 +62,9 @@ class SummarySaverHook(SessionRunHook):
         # A scaffold has its summary_op once it is finalized, which is after begin.
         op = self._scaffold.summary_op if self._scaffold is not None else self._summary_op
         self._summaries = list(op) if isinstance(op, list | tuple) else [] if op is None else [op]
-        rewind_timer(self._timer, step_of(session))
+        if self._timer.trigger.at_end:
+            check_for_end(session.graph, self._summaries)
+        self._timer.start(step_of(session))
         self._output.start(session)
 
     def next_due(self) -> Due | None:
@@ -76,14 +80,21 @@ class SummarySaverHook(SessionRunHook):
             return
         step = step_of(run_context.session)
         self._timer.update_last_triggered_step(step)
-        for summary in run_values.results:
-            self._output.add_summary(summary, step)
+        self._write(run_values.results, step)
 
     def end(self, session: RawSession) -> None:
+        step = step_of(session)
+        if self._summaries and self._timer.should_trigger_at_end(step):
+            # The timer is not told: a run that goes on from here keeps to its steps.
+            self._write(session.run(self._summaries), step)
         self._output.flush()
 
     def state_dict(self) -> Mapping[str, Any]:
-        return timer_state(self._timer)
+        return self._timer.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        load_timer(self._timer, state)
+        self._timer.load_state_dict(state)
+
+    def _write(self, summaries: list[Any], step: int) -> None:
+        for summary in summaries:
+            self._output.add_summary(summary, step)

@@ -1,0 +1,176 @@
+import math
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import runhooks as rh
+from runhooks.testing import FakeClock
+from runhooks.trigger import Timer, timer_of
+
+# What a loop does: steps that a run makes, 0 if it trains nothing, and seconds that it takes.
+RUNS = st.lists(st.tuples(st.integers(0, 9), st.floats(0, 9)), max_size=40)
+ON_STEPS = st.frozensets(st.integers(1, 60), max_size=6)
+TRIGGERS = st.one_of(
+    st.builds(rh.Trigger, every_steps=st.integers(1, 12), on_steps=ON_STEPS),
+    st.builds(rh.Trigger, every_secs=st.floats(0.1, 12), on_steps=ON_STEPS),
+    st.builds(rh.Trigger, every_steps=st.integers(1, 12), every_secs=st.floats(0.1, 12)),
+    st.builds(rh.Trigger, on_steps=ON_STEPS.filter(bool)),
+    st.just(rh.Trigger(at_end=True)),
+)
+
+
+def triggered(timer, steps):
+    """Those of ``steps``, in order, at which ``timer`` triggers."""
+    found = []
+    for step in steps:
+        if timer.should_trigger_for_step(step):
+            timer.update_last_triggered_step(step)
+            found.append(step)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "at least one of every_steps, every_secs, on_steps and at_end"),
+        ({"every_steps": 0}, "every_steps must be above 0, got 0"),
+        ({"every_secs": -1.5}, "every_secs must be above 0, got -1.5"),
+        ({"on_steps": [3, 0]}, "on_steps must be above 0, got 0"),
+    ],
+)
+def test_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        rh.Trigger(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "arguments", "got"),
+    [
+        (None, {"save_steps": None, "save_secs": None}, "got neither"),
+        (rh.Trigger(every_steps=1), {"save_steps": 2, "save_secs": None}, "got save_steps=2 and"),
+        (None, {"save_steps": 1, "save_secs": 2}, "got save_steps=1 and save_secs=2"),
+    ],
+)
+def test_a_hook_takes_one_cadence(trigger, arguments, got):
+    with pytest.raises(ValueError, match=f"save_steps and save_secs and trigger .*{got}"):
+        timer_of(trigger, **arguments)
+
+
+def test_a_trigger_is_a_value():
+    assert rh.Trigger(every_steps=3, on_steps=(1, 2)) == rh.Trigger(every_steps=3, on_steps=(1, 2))
+    with pytest.raises(AttributeError):
+        rh.Trigger(every_steps=3).every_steps = 4
+
+
+def test_what_comes_first_counts():
+    with FakeClock() as clock:
+        timer = Timer(rh.Trigger(every_steps=10, every_secs=60, on_steps=[13]))
+        assert triggered(timer, range(1, 12)) == [1, 11]
+        assert triggered(timer, range(12, 15)) == [13]
+        clock.advance(60)
+        assert triggered(timer, range(15, 17)) == [15]
+
+
+def test_steps_that_are_named_trigger_alone():
+    assert triggered(Timer(rh.Trigger(on_steps=[7, 3])), range(1, 20)) == [3, 7]
+
+
+def test_at_the_end_it_triggers_unless_it_has():
+    timer = Timer(rh.Trigger(every_steps=4, at_end=True))
+    assert triggered(timer, range(1, 6)) == [1, 5]
+    assert not timer.should_trigger_at_end(5)
+    assert timer.should_trigger_at_end(6)
+    assert not Timer(rh.Trigger(every_steps=4)).should_trigger_at_end(6)
+
+
+@given(st.integers(1, 12), RUNS)
+def test_at_least_n_steps_and_never_later_than_the_first_step_from_then_on(n, runs):
+    steps = list(accumulate(made for made, _ in runs))
+    found = triggered(Timer(rh.Trigger(every_steps=n)), steps)
+    assert found[:1] == steps[:1]
+    for before, after in pairwise([*found, math.inf]):
+        assert after >= before + n
+        assert all(step < before + n for step in steps if before < step < after)
+
+
+@given(ON_STEPS.filter(bool), RUNS)
+def test_a_named_step_that_is_jumped_over_is_made_up_for_once(on_steps, runs):
+    steps = list(accumulate(made for made, _ in runs))
+    timer = Timer(rh.Trigger(on_steps=on_steps))
+    timer.start(0)
+    reached = {min((s for s in steps if s >= wanted), default=None) for wanted in on_steps}
+    assert triggered(timer, steps) == sorted(reached - {None})
+
+
+@given(TRIGGERS, RUNS)
+def test_it_is_due_by_the_time_it_triggers_and_never_twice_at_a_step(trigger, runs):
+    with FakeClock() as clock:
+        timer = Timer(trigger)
+        timer.start(0)
+        step = 0
+        for made, secs in runs:
+            due, step, last = timer.due(), step + made, timer.last_triggered_step()
+            clock.advance(secs)
+            is_due = step >= due.step or clock.monotonic() >= due.time
+            if timer.should_trigger_for_step(step):
+                assert is_due
+                assert step != last
+                timer.update_last_triggered_step(step)
+                assert not timer.should_trigger_for_step(step)
+            elif is_due:  # it may be asked in vain only at the step that triggered last
+                assert step == last
+
+
+@given(TRIGGERS.filter(lambda trigger: trigger.every_secs is None), RUNS, st.data())
+def test_a_run_that_is_resumed_triggers_as_one_that_was_never_stopped(trigger, runs, data):
+    steps = list(accumulate(made for made, _ in runs))
+    cut = data.draw(st.integers(0, len(steps)))
+    undisturbed = Timer(trigger)
+    undisturbed.start(0)
+    first = Timer(trigger)
+    first.start(0)
+    found = triggered(first, steps[:cut])
+    second = Timer(trigger)
+    second.load_state_dict(first.state_dict())
+    second.start(steps[cut - 1] if cut else 0)
+    assert found + triggered(second, steps[cut:]) == triggered(undisturbed, steps)
+
+
+@given(st.integers(1, 12), ON_STEPS, st.integers(0, 60), st.integers(0, 60))
+def test_what_was_triggered_after_the_restored_step_happens_again(n, on_steps, lost, restored):
+    trigger = rh.Trigger(every_steps=n, on_steps=on_steps)
+    timer = Timer(trigger)
+    timer.start(0)
+    before = triggered(timer, range(1, lost + 1))
+    timer.start(min(restored, lost))
+    again = triggered(timer, range(min(restored, lost) + 1, 100))
+    if before and before[-1] > restored:  # the timer of a session without its state begins anew
+        assert again[0] == restored + 1
+    assert on_steps.issubset({*before, *again})
+
+
+def test_a_restart_forgets_the_steps_that_are_past():
+    timer = Timer(rh.Trigger(on_steps=[5, 50]))
+    timer.start(20)
+    assert triggered(timer, range(21, 60)) == [50]
+
+
+def test_elapsed_is_since_the_time_before():
+    with FakeClock() as clock:
+        timer = rh.SecondOrStepTimer(every_steps=2)
+        assert timer.update_last_triggered_step(3) == (None, None)
+        clock.advance(1.5)
+        assert timer.update_last_triggered_step(7) == (1.5, 4)
+
+
+def test_seconds_are_counted_anew_from_a_checkpoint():
+    with FakeClock() as clock:
+        timer = Timer(rh.Trigger(every_secs=10))
+        timer.load_state_dict({"last_triggered_step": 4})
+        timer.start(4)
+        clock.advance(9)
+        assert triggered(timer, [5]) == []
+        clock.advance(1)
+        assert triggered(timer, [6]) == [6]
