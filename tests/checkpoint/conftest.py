@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ class FakeSession:
         }
         self.states: dict[str, Any] = {}
         self.loaded_only: Collection[str] | None = None
-        self.restored_from: str | None = None
+        self.checkpoint: str | None = None
 
     @property
     def global_step(self) -> int | None:
@@ -30,7 +30,7 @@ class FakeSession:
     def run(self, fetches: Any) -> Any:
         return self.arrays[fetches]
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, into: Mapping[str, NDArray[Any]] | None = None) -> Snapshot:
         return Snapshot(dict(self.arrays), dict(self.states))
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:

@@ -63,7 +63,7 @@ def test_leaves_nothing_but_the_checkpoint(tmp_path: Path) -> None:
 def test_the_manifest_says_what_is_there(tmp_path: Path, fake_clock: FakeClock) -> None:
     fake_clock.advance(5)
     manifest = json.loads((write(tmp_path / "model-7") / "manifest.json").read_text())
-    assert manifest["format_version"] == 1
+    assert manifest["format_version"] == 2
     assert manifest["global_step"] == 7
     assert manifest["wall_time"] == 1_700_000_005.0
     assert manifest["arrays"] == {"w": {"dtype": "float64", "shape": [2, 3]}}
@@ -218,10 +218,17 @@ def test_a_newer_format_is_neither_read_nor_called_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("runhooks.checkpoint.manifest.FORMAT_VERSION", 2)
+        patch.setattr("runhooks.checkpoint.manifest.FORMAT_VERSION", 3)
         path = write(tmp_path / "model-7")
-    with pytest.raises(ValueError, match=r"model-7 cannot be read: its format is 2, .* reads"):
+    with pytest.raises(ValueError, match=r"model-7 cannot be read: its format is 3, .* reads"):
         read_checkpoint(path)
+
+
+def test_what_was_saved_in_format_1_is_read() -> None:
+    back = read_checkpoint(Path(__file__).parent / "data" / "format-1")
+    np.testing.assert_array_equal(back.arrays["w"], np.arange(6).reshape(2, 3))
+    assert back.arrays["global_step"] == 7
+    assert back.states == {"EarlyStop": {"best": 0.25, "seen": [1, None, True], "why": "é"}}
 
 
 def test_left_overs_of_dead_processes_are_swept(tmp_path: Path, fake_clock: FakeClock) -> None:

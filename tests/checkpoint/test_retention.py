@@ -1,47 +1,197 @@
 from __future__ import annotations
 
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from hypothesis import given
+import numpy as np
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runhooks.checkpoint.format import Checkpoint
-from runhooks.checkpoint.retention import Retention
+import runhooks as rh
+from runhooks.checkpoint import Keep, checkpoint_step, checkpoints
+from runhooks.testing import FakeClock
+
+AtStep = Callable[[int], Any]
 
 
-def saved(*times: float) -> list[Checkpoint]:
-    return [
-        Checkpoint(Path(f"model-{index}"), index, time, series_start=0)
-        for index, time in enumerate(times)
+def steps(folder: Path) -> list[int | None]:
+    return [checkpoint_step(path) for path in checkpoints(folder)]
+
+
+@pytest.fixture
+def kept(tmp_path: Path, at_step: AtStep, fake_clock: FakeClock) -> Callable[..., Any]:
+    """Saves a checkpoint an hour, with these metrics, under rules; the steps that are left."""
+
+    def kept(*keep: Keep, metrics: Iterable[dict[str, Any]]) -> list[int | None]:
+        known = dict(enumerate(metrics))
+        saver = rh.Saver(keep=keep, metrics=lambda step: known[step])
+        for step in known:
+            fake_clock.advance(3600)
+            saver.save(at_step(step), tmp_path / "model.ckpt", global_step=step)
+        return steps(tmp_path)
+
+    return kept
+
+
+def accuracies(*values: float) -> list[dict[str, float]]:
+    return [{"accuracy": value} for value in values]
+
+
+NONE: list[dict[str, float]] = [{}] * 10
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"),
+    [
+        ([rh.KeepLast(3)], [7, 8, 9]),
+        ([rh.KeepEvery(hours=4)], [4, 8, 9]),
+        ([rh.KeepSteps(2, 5, 77)], [2, 5, 9]),
+        ([rh.KeepLast(2), rh.KeepEvery(hours=3), rh.KeepSteps(1)], [1, 3, 6, 8, 9]),
+        ([], [9]),
+    ],
+    ids=str,
+)
+def test_what_any_rule_wants_is_kept_and_the_newest(
+    kept: Callable[..., Any], keep: list[Keep], left: list[int]
+) -> None:
+    assert kept(*keep, metrics=NONE) == left
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "left"),
+    [
+        (rh.KeepBest("accuracy"), [0.1, 0.9, 0.5, 0.2], [1, 3]),
+        (rh.KeepBest("accuracy", mode="min"), [0.3, 0.1, 0.5, 0.2], [1, 3]),
+        (rh.KeepBest("accuracy", n=2), [0.1, 0.9, 0.5, 0.6, 0.2], [1, 3, 4]),
+        (rh.KeepBest("accuracy"), [0.5, 0.5, 0.5], [0, 2]),
+        (rh.KeepBest("accuracy"), [0.5, math.nan, 0.4], [0, 2]),
+        (rh.KeepBest("accuracy"), [math.nan, 0.5, math.nan], [1, 2]),
+        (rh.KeepBest("accuracy", mode="min"), [-math.inf, math.inf, 0.0], [0, 2]),
+    ],
+    ids=str,
+)
+def test_the_best_are_kept(
+    kept: Callable[..., Any], rule: Keep, values: list[float], left: list[int]
+) -> None:
+    assert kept(rule, metrics=accuracies(*values)) == left
+
+
+def test_one_without_the_metric_is_never_best(kept: Callable[..., Any]) -> None:
+    known = [{"loss": 9.0}, {"accuracy": 0.1}, {}, {"loss": 1.0}, {}]
+    assert kept(rh.KeepBest("accuracy", n=3), metrics=known) == [1, 4]
+
+
+def test_metrics_are_known_again_after_a_restart(tmp_path: Path, at_step: AtStep) -> None:
+    for step, accuracy in enumerate([0.1, np.float32(0.9), 0.5, 0.6]):
+        saver = rh.Saver(
+            keep=[rh.KeepBest("accuracy")], metrics=lambda step, it=accuracy: {"accuracy": it}
+        )
+        saver.save(at_step(step), tmp_path / "model.ckpt", global_step=step)
+    assert steps(tmp_path) == [1, 3]
+
+
+def test_each_deletion_is_logged_with_its_reason(
+    kept: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="runhooks")
+    kept(rh.KeepLast(1), rh.KeepBest("accuracy"), metrics=accuracies(0.9, 0.25, 0.3))
+    assert caplog.messages == [
+        f"deleted checkpoint {tmp_path}/model.ckpt-1, accuracy=0.25: none of "
+        "KeepLast(n=1), KeepBest(metric='accuracy', n=1, mode='max') keeps it"
     ]
 
 
-def kept(retention: Retention, checkpoints: list[Checkpoint]) -> list[float]:
-    gone = retention.superseded(checkpoints)
-    return [it.wall_time for it in checkpoints if it not in gone]
+def test_a_rule_of_ones_own(kept: Callable[..., Any]) -> None:
+    class KeepEven:
+        def wanted(self, saved: Sequence[Any]) -> Sequence[Any]:
+            return [it for it in saved if it.step % 2 == 0]
+
+    assert kept(KeepEven(), metrics=NONE[:6]) == [0, 2, 4, 5]
 
 
-def test_keeps_the_newest() -> None:
-    assert kept(Retention(2, 1000), saved(0, 10, 20, 30)) == [20, 30]
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: rh.KeepLast(0), ValueError, "n must be above 0, got 0"),
+        (lambda: rh.KeepEvery(hours=-1), ValueError, "hours must be above 0, got -1"),
+        (lambda: rh.KeepBest("loss", n=0), ValueError, "n must be above 0, got 0"),
+        (lambda: rh.KeepBest("loss", mode="low"), ValueError, "mode must be .* got 'low'"),
+        (lambda: rh.Saver(keep=[5]), TypeError, r"rules such as KeepLast\(5\), got 5 in it"),
+        (lambda: rh.Saver(keep=[rh.KeepBest("loss")]), ValueError, "KeepBest .* needs metrics"),
+        (lambda: rh.Saver(keep=[], max_to_keep=3), ValueError, "keep cannot be given together"),
+    ],
+)
+def test_arguments(make: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
 
 
-def test_keeps_all_without_a_limit() -> None:
-    assert kept(Retention(None, 1000), saved(0, 10, 20)) == [0, 10, 20]
+def test_rules_are_values() -> None:
+    assert rh.KeepSteps(1, 2) == rh.KeepSteps(1, 2)
+    assert len({rh.KeepLast(2), rh.KeepLast(2), rh.KeepBest("loss")}) == 2
 
 
-def test_keeps_one_of_the_older_every_so_often() -> None:
-    times = range(0, 100, 10)
-    assert kept(Retention(2, 25), saved(*times)) == [30, 60, 80, 90]
+numbers = st.integers(1, 4)
+rules = st.lists(
+    numbers.map(rh.KeepLast)
+    | st.floats(0.5, 5).map(rh.KeepEvery)
+    | st.builds(rh.KeepBest, st.just("loss"), numbers, st.sampled_from(["max", "min"]))
+    | st.lists(st.integers(0, 12), max_size=3).map(lambda steps: rh.KeepSteps(*steps)),
+    max_size=4,
+)
+losses = st.none() | st.sampled_from([0.0, 1.0, 2.0, 3.0, math.nan])
 
 
-@given(st.lists(st.floats(0, 1e6), max_size=30).map(sorted), st.integers(1, 6), st.floats(1, 1e5))
-def test_deciding_at_every_save_is_deciding_once(
-    times: list[float], max_to_keep: int, every_secs: float
+@settings(deadline=None, max_examples=50)  # each saves some thirty checkpoints
+@given(
+    rules,
+    st.lists(st.tuples(st.floats(0, 3), losses), min_size=1, max_size=12),
+    st.sets(st.integers(0, 11)),
+    st.randoms(use_true_random=False),
+)
+def test_restarts_in_the_middle_leave_the_same(
+    keep: list[Keep],
+    saves: list[tuple[float, float | None]],
+    restarts: set[int],
+    chance: Any,
 ) -> None:
-    retention = Retention(max_to_keep, every_secs)
-    step_by_step: list[Checkpoint] = []
-    for checkpoint in saved(*times):
-        step_by_step.append(checkpoint)
-        for gone in retention.superseded(step_by_step):
-            step_by_step.remove(gone)
-    assert [it.wall_time for it in step_by_step] == kept(retention, saved(*times))
+    """Whether deletions are made at each save, after restarts, or some of them only later."""
+
+    def run(folder: Path, restarts: set[int], lazy: bool) -> list[int | None]:
+        known = [{} if loss is None else {"loss": loss} for _, loss in saves]
+        sess = _Session()
+        with FakeClock() as clock:
+            for step, (hours, _) in enumerate(saves):
+                clock.advance(hours * 3600)
+                if step == 0 or step in restarts:
+                    # One that is killed before it deletes leaves that to those that come after.
+                    is_last = step == len(saves) - 1
+                    rules = None if lazy and not is_last and chance.random() < 0.5 else keep
+                    saver = _saver(rules, known)
+                saver.save(sess, folder / "model.ckpt", global_step=step)
+            _saver(keep, known).save(sess, folder / "model.ckpt", global_step=len(saves) - 1)
+        return steps(folder)
+
+    with TemporaryDirectory() as one, TemporaryDirectory() as other, TemporaryDirectory() as third:
+        undisturbed = run(Path(one), set(), lazy=False)
+        assert run(Path(other), restarts, lazy=False) == undisturbed
+        assert run(Path(third), restarts, lazy=True) == undisturbed
+
+
+def _saver(keep: list[Keep] | None, known: list[dict[str, float]]) -> rh.Saver:
+    if keep is None:
+        return rh.Saver(max_to_keep=None, metrics=lambda step: known[step])
+    return rh.Saver(keep=keep, metrics=lambda step: known[step])
+
+
+class _Session:
+    global_step = None
+    checkpoint = None
+
+    def snapshot(self) -> Any:
+        return rh.checkpoint.Snapshot({}, {})

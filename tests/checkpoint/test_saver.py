@@ -99,7 +99,9 @@ def test_keeps_the_newest_and_says_what_it_deletes(
     assert steps(tmp_path) == [30, 40]
     assert saver.last_checkpoints == checkpoints(tmp_path)
     assert [record.message for record in caplog.records] == [
-        f"deleted checkpoint {tmp_path}/model.ckpt-{step}: newer ones are kept" for step in (10, 20)
+        f"deleted checkpoint {tmp_path}/model.ckpt-{step}: "
+        "none of KeepLast(n=2), KeepEvery(hours=10000.0) keeps it"
+        for step in (10, 20)
     ]
     assert {path.name for path in tmp_path.iterdir()} == {"model.ckpt-30", "model.ckpt-40"}
 

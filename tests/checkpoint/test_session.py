@@ -64,16 +64,21 @@ def test_some_variables_alone(step: rh.Variable, tmp_path: Path) -> None:
         assert fresh.global_step == 7
 
 
-def test_a_session_knows_what_all_of_it_was_restored_from(
+def test_a_session_knows_which_checkpoint_holds_all_of_it(
     step: rh.Variable, tmp_path: Path
 ) -> None:
     with trained(step) as sess:
+        assert sess.checkpoint is None
+        rh.Saver([step]).save(sess, tmp_path / "part.ckpt")
+        assert sess.checkpoint is None
         path = rh.Saver().save(sess, tmp_path / "model.ckpt")
-        assert sess.restored_from is None
+        assert sess.checkpoint == path
+        sess.load(sess.snapshot())
+        assert sess.checkpoint is None
         rh.Saver().restore(sess, Path(path))
-        assert sess.restored_from == path
+        assert sess.checkpoint == path
         rh.Saver([step]).restore(sess, path)
-        assert sess.restored_from is None
+        assert sess.checkpoint is None
 
 
 def test_what_hooks_keep_comes_back(step: rh.Variable, tmp_path: Path) -> None:

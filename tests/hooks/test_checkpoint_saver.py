@@ -1,3 +1,4 @@
+import errno
 import logging
 import threading
 from pathlib import Path
@@ -280,3 +281,265 @@ def test_a_directory_that_cannot_be_written_is_told_at_once(model, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         rh.MonitoredSession(hooks=[rh.CheckpointSaverHook(tmp_path / "file" / "a", save_steps=1)])
+
+
+# Asynchronous saving.
+
+
+@pytest.fixture
+def asynchronous(tmp_path):
+    """Makes a hook whose saver writes in the background."""
+
+    def asynchronous(**arguments):
+        saver = rh.Saver(asynchronous=True)
+        return rh.CheckpointSaverHook(tmp_path, saver=saver, **arguments)
+
+    return asynchronous
+
+
+def disk_full():
+    return OSError(errno.ENOSPC, "No space left on device")
+
+
+def saved_in_background(disk):
+    """Let the disk go on, and return when what was being saved is there, or has failed."""
+    disk.release()
+    join_saving_threads()
+
+
+def join_saving_threads():
+    for thread in threading.enumerate():
+        if thread.name == "runhooks-save":
+            thread.join()
+
+
+def test_listeners_are_told_when_it_is_on_the_disk(model, tmp_path, asynchronous, held_disk):
+    listener = Listener()
+    hook = asynchronous(save_steps=3, listeners=[listener])
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+        assert listener.calls == ["begin", ("before", 0)]
+        assert steps(tmp_path) == []
+        saved_in_background(held_disk)
+        sess.run(model.train_op)
+        assert listener.calls == ["begin", ("before", 0), ("after", 0)]
+        held_disk.hold()
+        sess.run(model.train_op)
+        assert listener.calls[-1] == ("before", 3)
+        sess.run(model.train_op)
+        held_disk.release()
+    assert listener.calls[3:] == [
+        ("before", 3),
+        ("after", 3),
+        ("before", 4),
+        ("after", 4),
+        ("end", 4),
+    ]
+    assert steps(tmp_path) == [0, 3, 4]
+
+
+def test_between_saves_it_sleeps(model, tmp_path, asynchronous, monkeypatch):
+    hook = asynchronous(save_steps=5)
+    called = []
+    after_run = hook.after_run
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        join_saving_threads()
+        sess.run(model.train_op)
+        monkeypatch.setattr(
+            type(hook),
+            "after_run",
+            lambda *args: (called.append(sess.global_step), after_run(*args[1:])),
+        )
+    assert called == []
+
+
+def test_a_listener_may_stop_the_loop_later(model, asynchronous, held_disk):
+    hook = asynchronous(save_steps=100, listeners=[Listener(stop_at=0)])
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+        assert not sess.should_stop()
+        saved_in_background(held_disk)
+        sess.run(model.train_op)
+        assert sess.should_stop()
+
+
+def test_an_error_of_the_background_is_raised_at_the_next_run(model, asynchronous, held_disk):
+    listener = Listener()
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        with rh.MonitoredSession(hooks=[asynchronous(save_steps=9, listeners=[listener])]) as sess:
+            held_disk.fail(disk_full())
+            join_saving_threads()
+            sess.run(model.train_op)
+            raise AssertionError("the run has raised")
+    assert listener.calls == ["begin", ("before", 0)]
+    assert not any("then raised" in note for note in caught.value.__notes__)
+
+
+def test_an_error_of_the_background_is_raised_at_the_end(model, asynchronous, held_disk):
+    listener = Listener()
+    with pytest.raises(OSError, match="No space left on device"):
+        with rh.MonitoredSession(hooks=[asynchronous(save_steps=9, listeners=[listener])]):
+            held_disk.fail(disk_full())
+    assert ("after", 0) not in listener.calls
+
+
+def test_what_is_due_while_another_is_under_way_is_saved(model, tmp_path, asynchronous, held_disk):
+    listener = Listener()
+    with rh.MonitoredSession(hooks=[asynchronous(save_steps=1, listeners=[listener])]) as sess:
+        threading.Timer(0.05, held_disk.release).start()
+        for _ in range(3):
+            sess.run(model.train_op)
+    assert steps(tmp_path) == [0, 1, 2, 3]
+    told = [call for call in listener.calls if call[0] in ("before", "after")]
+    assert told == [(what, step) for step in range(4) for what in ("before", "after")]
+
+
+def test_the_last_one_is_complete_when_the_loop_has_ended(model, tmp_path, asynchronous):
+    with rh.MonitoredSession(hooks=[asynchronous(save_steps=100)]) as sess:
+        sess.run(model.train_op)
+    assert steps(tmp_path) == [0, 1]
+    rh.checkpoint.read_checkpoint(tmp_path / "model.ckpt-1")
+
+
+def test_a_loop_that_fails_waits_for_the_one_under_way(
+    model, tmp_path, asynchronous, held_disk, session_logs
+):
+    listener = Listener()
+    with pytest.raises(ValueError, match="oops"):
+        with rh.MonitoredSession(hooks=[asynchronous(save_steps=9, listeners=[listener])]) as sess:
+            sess.run(model.train_op)
+            threading.Timer(0.05, held_disk.release).start()
+            raise ValueError("oops")
+    assert steps(tmp_path) == [0]
+    assert listener.calls == ["begin", ("before", 0)]
+    rh.summary.FileWriterCache.clear()
+    assert session_logs()[-1][1].checkpoint_path == str(tmp_path / "model.ckpt-0")
+
+
+def test_a_loop_that_fails_notes_that_the_one_under_way_failed_too(model, asynchronous, held_disk):
+    with pytest.raises(ValueError, match="oops") as caught:
+        with rh.MonitoredSession(hooks=[asynchronous(save_steps=9)]) as sess:
+            sess.run(model.train_op)
+            held_disk.fail(disk_full())
+            raise ValueError("oops")
+    assert any("No space left on device" in note for note in caught.value.__notes__)
+
+
+def test_a_recovery_goes_on_from_the_one_under_way(model, tmp_path, held_disk):
+    saver, listener = rh.Saver(asynchronous=True), Listener()
+    hook = rh.CheckpointSaverHook(tmp_path, save_steps=2, saver=saver, listeners=[listener])
+    creator = rh.ChiefSessionCreator(rh.Scaffold(saver=saver), checkpoint_dir=str(tmp_path))
+    with rh.MonitoredSession(creator, hooks=[hook]) as sess:
+        held_disk.release()
+        sess.run(model.train_op)
+        join_saving_threads()
+        sess.run(model.train_op)
+        assert listener.calls[-1] in (("before", 2), ("after", 2))
+        model.faults.fail(rh.errors.AbortedError("lost"))
+        sess.run(model.train_op)
+        assert sess.global_step == 3
+    assert [it for it in listener.calls if it[0] == "after"] == [
+        ("after", 0),
+        ("after", 2),
+        ("after", 3),
+    ]
+
+
+# Several hooks, one save.
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_a_step_is_saved_once_however_many_hooks_ask(model, fake_clock, tmp_path, asynchronous):
+    written = []
+
+    class Counting(rh.Saver):
+        def save(self, sess, save_path, global_step=None):
+            written.append(global_step)
+            return super().save(sess, save_path, global_step)
+
+    saver, listeners = (
+        Counting(max_to_keep=None, asynchronous=asynchronous),
+        [Listener(), Listener()],
+    )
+    hooks = [
+        rh.CheckpointSaverHook(tmp_path, save_steps=2, saver=saver, listeners=listeners[:1]),
+        rh.CheckpointSaverHook(tmp_path, save_secs=3, saver=saver, listeners=listeners[1:]),
+    ]
+    with rh.MonitoredSession(hooks=hooks) as sess:
+        for _ in range(7):
+            sess.run(model.train_op)
+            fake_clock.advance(1)
+    assert written == steps(tmp_path) == [0, 2, 4, 6, 7]
+    after = [[step for what, step in it.calls[1:] if what == "after"] for it in listeners]
+    assert after == [[0, 2, 4, 6, 7], [0, 4, 7]]
+
+
+def test_one_that_another_saver_is_writing_is_waited_for(model, tmp_path, held_disk):
+    listener = Listener()
+    hooks = [
+        rh.CheckpointSaverHook(tmp_path, save_steps=5, saver=rh.Saver(asynchronous=True)),
+        rh.CheckpointSaverHook(tmp_path, save_steps=5, listeners=[listener]),
+    ]
+    with rh.MonitoredSession(hooks=hooks) as sess:
+        sess.run(model.train_op)
+        assert listener.calls == ["begin", ("before", 0)]
+        saved_in_background(held_disk)
+        sess.run(model.train_op)
+        assert listener.calls[-1] == ("after", 0)
+
+
+def test_a_restored_step_is_not_told_again(model, train, tmp_path):
+    train(rh.CheckpointSaverHook(tmp_path, save_steps=10), steps=3)
+    listeners = [Listener(), Listener()]
+    hooks = [
+        rh.CheckpointSaverHook(tmp_path, save_steps=10, listeners=[listener])
+        for listener in listeners
+    ]
+    train(*hooks, steps=1, checkpoint_dir=str(tmp_path))
+    for listener in listeners:
+        assert listener.calls == ["begin", ("before", 4), ("after", 4), ("end", 4)]
+
+
+def test_a_recovery_does_not_tell_again_of_its_step(model, tmp_path):
+    listeners = [Listener(), Listener()]
+    saver = rh.Saver()
+    hooks = [
+        rh.CheckpointSaverHook(tmp_path, save_steps=2, saver=saver, listeners=[listener])
+        for listener in listeners
+    ]
+    creator = rh.ChiefSessionCreator(rh.Scaffold(saver=saver), checkpoint_dir=str(tmp_path))
+    with rh.MonitoredSession(creator, hooks=hooks) as sess:
+        for _ in range(2):
+            sess.run(model.train_op)
+        model.faults.fail(rh.errors.AbortedError("lost"))
+        sess.run(model.train_op)
+    for listener in listeners:
+        assert [it[1] for it in listener.calls if it[0] == "after"] == [0, 2, 3]
+
+
+def test_a_trigger_says_when(train, tmp_path):
+    trigger = rh.Trigger(on_steps=[3, 4])
+    train(rh.CheckpointSaverHook(tmp_path, trigger=trigger), steps=6)
+    assert steps(tmp_path) == [0, 3, 4, 6]
+
+
+def test_the_time_of_saving_is_kept_apart(model, fake_clock, tmp_path):
+    class Slow(rh.Saver):
+        def save(self, sess, save_path, global_step=None):
+            fake_clock.advance(5)
+            return super().save(sess, save_path, global_step)
+
+    hook = rh.CheckpointSaverHook(tmp_path, save_steps=2, saver=Slow())
+    spent = []
+
+    class Looking(rh.SessionRunHook):
+        last = True
+
+        def after_run(self, run_context, run_values):
+            spent.append(run_context.session.time_apart)
+
+    with rh.MonitoredSession(hooks=[hook, Looking()]) as sess:
+        for _ in range(4):
+            sess.run(model.train_op)
+            fake_clock.advance(1)
+    assert spent == [5, 10, 10, 15]

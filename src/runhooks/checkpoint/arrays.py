@@ -16,6 +16,8 @@ import numpy as np
 import safetensors
 from numpy.typing import NDArray
 
+from runhooks.engines.packed import dtype_named
+
 #: NumPy's name of each dtype that the format has, by the format's own.
 _DTYPES = {
     "F64": "float64",
@@ -85,8 +87,8 @@ def decode(data: bytes) -> dict[str, NDArray[Any]]:
     except safetensors.SafetensorError as error:
         raise ValueError(str(error)) from error
     return {
-        name: np.frombuffer(entry["data"], _dtype(entry["dtype"])).reshape(entry["shape"])
-        for name, entry in found
+        name: np.frombuffer(it["data"], dtype_named(_DTYPES[it["dtype"]])).reshape(it["shape"])
+        for name, it in found
     }
 
 
@@ -96,13 +98,3 @@ def _is_unicode(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _dtype(code: str) -> np.dtype[Any]:
-    name = _DTYPES[code]
-    if name.startswith(("bfloat", "float8")):
-        import ml_dtypes  # the frameworks that make such arrays bring it
-
-        name = getattr(ml_dtypes, name)
-    dtype: np.dtype[Any] = np.dtype(name)
-    return dtype

@@ -1,9 +1,10 @@
-"""A checkpoint on the disk: a folder of three files, the manifest written last.
+"""A checkpoint on the disk: a folder of three or four files, the manifest written last.
 
     model.ckpt-1200/
       variables.safetensors   the arrays
-      states.json             what hooks keep
-      manifest.json           the step, and the size and CRC-32C of the other two
+      states.json             what hooks and inputs keep
+      states.safetensors      the bytes of the arrays among that, if there are any
+      manifest.json           the step, metrics, and the size and CRC-32C of the others
 
 The folder is made under a temporary name, brought to the disk and then renamed: a checkpoint is
 there whole, or not at all. Nothing in it is ever executed, as a pickle would be.
@@ -12,29 +13,34 @@ there whole, or not at all. Nothing in it is ever executed, as a pickle would be
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import google_crc32c
+from numpy.typing import NDArray
 
 from runhooks import clock
 from runhooks.checkpoint import arrays, staging, states
 from runhooks.checkpoint.manifest import ArraySpec, FileDigest, Manifest, NewerFormatError
 from runhooks.checkpoint.snapshot import Snapshot
+from runhooks.checkpoint.states import EncodedStates
 from runhooks.errors import DataLossError, NotFoundError
 
 VARIABLES = "variables.safetensors"
 STATES = "states.json"
+STATE_ARRAYS = "states.safetensors"
 MANIFEST = "manifest.json"
-FILES = frozenset({VARIABLES, STATES, MANIFEST})
+FILES = frozenset({VARIABLES, STATES, STATE_ARRAYS, MANIFEST})
 
 
 class Checkpoint(NamedTuple):
     """What is known of a checkpoint without reading its values.
 
-    ``step``: -1 if its graph had none. ``wall_time`` and ``series_start``: as in its manifest.
-    ``complete``: whether its manifest is sound and its files have the sizes that it says; if not,
-    the times are that of the folder.
+    ``step``: -1 if its graph had none. ``wall_time``, ``series_start`` and ``metrics``: as in its
+    manifest. ``complete``: whether its manifest is sound and its files have the sizes that it
+    says; if not, the times are that of the folder.
     """
 
     path: Path
@@ -42,41 +48,63 @@ class Checkpoint(NamedTuple):
     wall_time: float
     series_start: float
     complete: bool = True
+    metrics: Mapping[str, float] = MappingProxyType({})
 
 
-def write_checkpoint(
+class Content(NamedTuple):
+    """What is written of a snapshot: its states are bytes already, and found to be savable."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    states: EncodedStates
+
+
+def content_of(snapshot: Snapshot) -> Content:
+    """What is to be written of ``snapshot``; objects in its states may change after this.
+
+    Raises TypeError or ValueError for an array or a state that cannot be saved.
+    """
+    arrays.check(snapshot.arrays)
+    return Content(snapshot.arrays, states.encode(snapshot.states))
+
+
+def write_checkpoint(path: Path, snapshot: Snapshot, *, global_step: int | None) -> Checkpoint:
+    """Save ``snapshot`` as the checkpoint ``path``, the first of a series.
+
+    Raises as ``content_of`` and ``write_content``.
+    """
+    return write_content(path, content_of(snapshot), global_step=global_step)
+
+
+def write_content(
     path: Path,
-    snapshot: Snapshot,
+    content: Content,
     *,
     global_step: int | None,
     previous: Checkpoint | None = None,
+    metrics: Mapping[str, float] = MappingProxyType({}),
 ) -> Checkpoint:
-    """Save ``snapshot`` as the checkpoint ``path``, in the place of one that is there.
+    """Save ``content`` as the checkpoint ``path``, in the place of one that is there.
 
     ``previous``: the one of the same series that was saved before it; None if it is the first.
 
-    Raises TypeError or ValueError for an array or a state that cannot be saved, FileExistsError
-    if ``path`` is something else than a checkpoint, OSError if it cannot be written; nothing is
-    left of it then.
+    Raises FileExistsError if ``path`` is something else than a checkpoint, OSError if it cannot be
+    written; nothing is left of it then.
     """
-    arrays.check(snapshot.arrays)
-    states_json = states.encode(snapshot.states)
     if _is_something_else(path):
         raise FileExistsError(f"{path} is there already and is not a checkpoint: save elsewhere")
     now = clock.wall()
     if previous is not None:  # clocks are set back, and differ from host to host
         now = max(now, math.nextafter(previous.wall_time, math.inf))
+    pieces = {VARIABLES: arrays.encode(content.arrays), STATES: [content.states.text]}
+    if content.states.arrays:
+        pieces[STATE_ARRAYS] = arrays.encode(content.states.arrays)
     with staging.publish(path) as folder:
-        files = {
-            VARIABLES: staging.write_file(folder / VARIABLES, arrays.encode(snapshot.arrays)),
-            STATES: staging.write_file(folder / STATES, [states_json]),
-        }
+        files = {name: staging.write_file(folder / name, part) for name, part in pieces.items()}
         specs = {
-            name: ArraySpec(array.dtype.name, array.shape)
-            for name, array in snapshot.arrays.items()
+            name: ArraySpec(array.dtype.name, array.shape) for name, array in content.arrays.items()
         }
         start = now if previous is None else previous.series_start
-        manifest = Manifest(global_step, now, start, files, specs)
+        manifest = Manifest(global_step, now, start, files, specs, metrics)
         staging.write_file(folder / MANIFEST, [manifest.to_bytes()])
     return described(path, manifest)
 
@@ -87,13 +115,11 @@ def read_checkpoint(path: Path) -> Snapshot:
     Raises NotFoundError if it is not there, DataLossError if it is damaged, ValueError if its
     format is newer than this version of runhooks.
     """
-    manifest = read_manifest(path)
-    data = _read(path, VARIABLES, manifest.files[VARIABLES])
-    try:
-        found = arrays.decode(data)
-    except ValueError as error:
-        raise _damaged(path, f"{VARIABLES}: {error}") from error
-    return Snapshot(found, states.decode(_read(path, STATES, manifest.files[STATES])))
+    files = read_manifest(path).files
+    state_arrays = _read_arrays(path, STATE_ARRAYS, files) if STATE_ARRAYS in files else {}
+    text = _read(path, STATES, files[STATES])
+    kept = states.decode(EncodedStates(text, state_arrays))
+    return Snapshot(_read_arrays(path, VARIABLES, files), kept)
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -124,7 +150,9 @@ def looks_like_checkpoint(path: Path) -> bool:
 def described(path: Path, manifest: Manifest) -> Checkpoint:
     """What ``manifest`` says of the checkpoint ``path``."""
     step = -1 if manifest.global_step is None else manifest.global_step
-    return Checkpoint(path, step, manifest.wall_time, manifest.series_start)
+    return Checkpoint(
+        path, step, manifest.wall_time, manifest.series_start, metrics=manifest.metrics
+    )
 
 
 def _is_something_else(path: Path) -> bool:
@@ -134,6 +162,14 @@ def _is_something_else(path: Path) -> bool:
         return False
     except NotADirectoryError:
         return True
+
+
+def _read_arrays(path: Path, name: str, files: Mapping[str, FileDigest]) -> dict[str, NDArray[Any]]:
+    data = _read(path, name, files[name])
+    try:
+        return arrays.decode(data)
+    except ValueError as error:
+        raise _damaged(path, f"{name}: {error}") from error
 
 
 def _read(path: Path, name: str, expected: FileDigest) -> bytes:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import google_crc32c
 
 from runhooks.version import __version__
 
-FORMAT_VERSION = 1
+#: 2 since states hold more than JSON does; 1 is read as well.
+FORMAT_VERSION = 2
 
 
 class FileDigest(NamedTuple):
@@ -33,7 +35,7 @@ class Manifest(NamedTuple):
     ``global_step``: None if the graph has none. ``wall_time``: when it was saved, always after the
     one before it in its series, and ``series_start``: when the first of that was; in seconds since
     the epoch.
-    ``files`` by file name; ``arrays`` by name.
+    ``files`` by file name; ``arrays`` by name; ``metrics``: what was known of it, by name.
     """
 
     global_step: int | None
@@ -41,6 +43,7 @@ class Manifest(NamedTuple):
     series_start: float
     files: Mapping[str, FileDigest]
     arrays: Mapping[str, ArraySpec]
+    metrics: Mapping[str, float] = MappingProxyType({})
 
     def to_bytes(self) -> bytes:
         """As JSON that carries a checksum of itself."""
@@ -50,6 +53,7 @@ class Manifest(NamedTuple):
             "global_step": self.global_step,
             "wall_time": self.wall_time,
             "series_start": self.series_start,
+            "metrics": dict(self.metrics),
             "files": {name: digest._asdict() for name, digest in self.files.items()},
             "arrays": {name: spec._asdict() for name, spec in self.arrays.items()},
         }
@@ -65,10 +69,10 @@ class Manifest(NamedTuple):
         content = json.loads(data)
         if not isinstance(content, dict) or content.pop("crc32c", None) != _checksum(content):
             raise ValueError("its checksum does not fit its content")
-        if content["format_version"] != FORMAT_VERSION:
+        if content["format_version"] > FORMAT_VERSION:
             raise NewerFormatError(
                 f"its format is {content['format_version']}, this runhooks reads format "
-                f"{FORMAT_VERSION}: use runhooks {content['runhooks_version']} or newer"
+                f"{FORMAT_VERSION} and older: use runhooks {content['runhooks_version']} or newer"
             )
         return cls(
             content["global_step"],
@@ -79,6 +83,7 @@ class Manifest(NamedTuple):
                 name: ArraySpec(spec["dtype"], tuple(spec["shape"]))
                 for name, spec in content["arrays"].items()
             },
+            content.get("metrics", {}),
         )
 
 

@@ -23,6 +23,7 @@ def restore_latest(
     A damaged one is skipped with one warning. Raises DataLossError if all are damaged, and
     ValueError if the newest sound one is of another model: older ones are not tried then.
     """
+    saver.wait()  # what it is saving is the latest as soon as it is there
     tried: set[Path] = set()
     damaged = []
     while (path := _newest(checkpoint_dir, tried)) is not None:

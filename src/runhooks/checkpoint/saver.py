@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 import operator
 import os
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from runhooks import arguments
-from runhooks.checkpoint import staging
-from runhooks.checkpoint.format import Checkpoint, read_checkpoint, write_checkpoint
-from runhooks.checkpoint.latest import find_checkpoints
-from runhooks.checkpoint.retention import Retention
+from runhooks.checkpoint.background_save import BackgroundSave
+from runhooks.checkpoint.format import Content, content_of, read_checkpoint
+from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast
+from runhooks.checkpoint.series import Series
 from runhooks.checkpoint.snapshot import SavableSession
 
-_log = logging.getLogger("runhooks")
+#: The metrics of a step, by name.
+Metrics = Callable[[int | None], Mapping[str, float]]
 
-_HOUR_SECS = 3600
+_MAX_TO_KEEP, _EVERY_N_HOURS = 5, 10000.0
 
 
 class Saver:
@@ -30,32 +31,46 @@ class Saver:
     one is kept every ``keep_checkpoint_every_n_hours`` hours. Those that an earlier process saved
     under the same name count as well.
 
-    Raises TypeError or ValueError for arguments that make no sense.
+    Ours: ``keep``, in place of these two: rules such as ``KeepLast(3)``, ``KeepBest("accuracy")``;
+    a checkpoint that any of them wants is kept, and so is the newest. ``metrics(step)``: what is
+    known of the step that is being saved, for ``KeepBest``; it is stored in the checkpoint.
+    ``asynchronous``: ``save`` returns as soon as it has the values; a thread brings them to the
+    disk. The next ``save``, ``restore`` or ``wait`` waits for it, and raises what it failed of.
+    Where values had to be copied (jax on a CPU), that memory is kept for the next time.
+
+    A saver is for one thread. Raises TypeError or ValueError for arguments that make no sense.
     """
 
     def __init__(
         self,
         var_list: Iterable[Any] | None = None,
         *,
-        max_to_keep: int | None = 5,
-        keep_checkpoint_every_n_hours: float = 10000.0,
+        max_to_keep: int | None = _MAX_TO_KEEP,
+        keep_checkpoint_every_n_hours: float = _EVERY_N_HOURS,
+        keep: Iterable[Keep] | None = None,
+        metrics: Metrics | None = None,
+        asynchronous: bool = False,
     ) -> None:
         if isinstance(var_list, Mapping | str):
             raise TypeError(f"var_list must be a list of variables or names, got {var_list!r}")
-        if max_to_keep is not None and max_to_keep < 0:
-            raise ValueError(f"max_to_keep must not be negative, got {max_to_keep}")
-        arguments.positive(keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours)
         self._only = None if var_list is None else [_name(variable) for variable in var_list]
-        self._retention = Retention(max_to_keep or None, keep_checkpoint_every_n_hours * _HOUR_SECS)
-        self._series: dict[Path, list[Checkpoint]] = {}  # by save_path, in the order of saving
+        self._keep = _rules(max_to_keep, keep_checkpoint_every_n_hours, keep)
+        if metrics is None and any(isinstance(rule, KeepBest) for rule in self._keep or ()):
+            raise ValueError("KeepBest in keep needs metrics, a function from the step to a dict")
+        self._metrics = metrics
+        self._asynchronous = asynchronous
+        self._series: dict[Path, Series] = {}  # by save_path
+        self._under_way: BackgroundSave | None = None
+        self._places: Mapping[str, NDArray[Any]] = {}
 
     @property
     def last_checkpoints(self) -> list[str]:
         """The paths of the checkpoints that were not deleted, oldest first for each ``save_path``.
 
-        Those of earlier processes are known from the first ``save`` on.
+        Those of earlier processes are known from the first ``save`` on; one that is still being
+        saved is not among them.
         """
-        return [str(it.path) for series in self._series.values() for it in series]
+        return [str(it.path) for series in self._series.values() for it in series.saved]
 
     def save(
         self,
@@ -66,30 +81,38 @@ class Saver:
         """Save the session as ``<save_path>-<global_step>`` and return that path.
 
         ``global_step``: a number or a tensor; None: the path is ``save_path`` itself. When it
-        returns, the checkpoint is on the disk, and those that it makes superfluous are deleted;
-        of a directory that it had to make, the file system says when that is on the disk.
+        returns (``wait`` does, if ``asynchronous``), the checkpoint is on the disk, and those that
+        it makes superfluous are deleted; of a directory that it had to make, the file system says
+        when that is on the disk.
 
         Raises OSError if it cannot be written, TypeError or ValueError for a value that cannot be
         saved; all checkpoints of before are still there then.
         """
+        self.wait()
         base = Path(save_path)
         path, step = base, sess.global_step
         if global_step is not None:
             step = _value(sess, global_step)
             path = base.with_name(f"{base.name}-{step}")
-        snapshot = sess.snapshot()
-        if self._only is not None:
-            snapshot = snapshot.only(self._only)
-        series = self._series_of(base)
-        staging.sweep(base.parent)
-        previous = series[-1] if series else None
-        try:
-            saved = write_checkpoint(path, snapshot, global_step=step, previous=previous)
-        except OSError as error:
-            error.add_note(f"while saving checkpoint {path}; those saved before are still there")
-            raise
-        series[:] = [*(it for it in series if it.path != path), saved]
-        self._delete_superseded(series)
+        content, metrics = self._content_of(sess), self._metrics_of(step)
+        if base not in self._series:
+            self._series[base] = Series(base, self._keep)
+        series = self._series[base]
+        if self._only is None:
+            sess.checkpoint = str(path)
+
+        def write() -> None:
+            try:
+                series.save(path, content, step, metrics)
+            except BaseException:
+                if sess.checkpoint == str(path):
+                    sess.checkpoint = None
+                raise
+
+        if self._asynchronous:
+            self._under_way = BackgroundSave(str(path), write)
+        else:
+            write()
         return str(path)
 
     def restore(self, sess: SavableSession, save_path: str | os.PathLike[str]) -> None:
@@ -98,36 +121,57 @@ class Saver:
         Raises NotFoundError if it is not there, DataLossError if it is damaged, ValueError if it
         is of another model.
         """
+        self.wait()
         snapshot = read_checkpoint(Path(save_path))
         try:
             sess.load(snapshot, only=self._only)
         except ValueError as error:
             error.add_note(f"while restoring checkpoint {save_path}")
             raise
-        sess.restored_from = str(save_path) if self._only is None else None
+        sess.checkpoint = str(save_path) if self._only is None else None
 
-    def _series_of(self, base: Path) -> list[Checkpoint]:
-        """What is saved as ``base``; taken over, the first time, from earlier processes."""
-        if base not in self._series:
-            ours = re.compile(re.escape(base.name) + r"-\d+(\.replaced)?")
-            self._series[base] = [
-                it
-                for it in find_checkpoints(base.parent)
-                if it.complete and ours.fullmatch(it.path.name)
-            ]
-        return self._series[base]
-
-    def _delete_superseded(self, series: list[Checkpoint]) -> None:
-        for checkpoint in self._retention.superseded(series):
-            series.remove(checkpoint)
+    def wait(self) -> None:
+        """Return when what was saved is on the disk. Raises, once, what saving it failed of."""
+        save = self._under_way
+        if save is not None and not (save.done and save.told):
             try:
-                staging.discard(checkpoint.path)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                _log.warning("checkpoint %s could not be deleted: %s", checkpoint.path, error)
-            else:
-                _log.info("deleted checkpoint %s: newer ones are kept", checkpoint.path)
+                save.wait()
+            finally:
+                # A Ctrl-C may end the waiting before the saving ends.
+                self._under_way = None if save.done else save
+
+    def _content_of(self, sess: SavableSession) -> Content:
+        snapshot = sess.snapshot(into=self._places) if self._asynchronous else sess.snapshot()
+        if self._only is not None:
+            snapshot = snapshot.only(self._only)
+        if self._asynchronous:
+            # What can be written to was copied, and is where to copy to next; the rest is shared.
+            self._places = {key: it for key, it in snapshot.arrays.items() if it.flags.writeable}
+        return content_of(snapshot)
+
+    def _metrics_of(self, step: int | None) -> dict[str, float]:
+        found = {} if self._metrics is None else self._metrics(step)
+        return {str(name): float(value) for name, value in found.items()}
+
+
+def _rules(
+    max_to_keep: int | None, hours: float, keep: Iterable[Keep] | None
+) -> Sequence[Keep] | None:
+    if keep is None:
+        if max_to_keep is not None and max_to_keep < 0:
+            raise ValueError(f"max_to_keep must not be negative, got {max_to_keep}")
+        arguments.positive(keep_checkpoint_every_n_hours=hours)
+        return [KeepLast(max_to_keep), KeepEvery(hours)] if max_to_keep else None
+    if (max_to_keep, hours) != (_MAX_TO_KEEP, _EVERY_N_HOURS):
+        raise ValueError(
+            "keep cannot be given together with max_to_keep or keep_checkpoint_every_n_hours: "
+            "put KeepLast and KeepEvery into it"
+        )
+    rules = list(keep)
+    for rule in rules:
+        if not callable(getattr(rule, "wanted", None)):
+            raise TypeError(f"keep must be a list of rules such as KeepLast(5), got {rule!r} in it")
+    return rules
 
 
 def _name(variable: Any) -> str:

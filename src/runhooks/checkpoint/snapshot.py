@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
@@ -12,8 +12,8 @@ class Snapshot(NamedTuple):
     """The values of a session at one moment.
 
     ``arrays``: by variable name, then ``/`` and the path inside the variable's pytree, such as
-    ``"state/params/conv/kernel"``. ``states``: what hooks and other objects keep, JSON values by
-    name.
+    ``"state/params/conv/kernel"``. ``states``: what hooks and other objects keep, by name:
+    values as ``SessionRunHook.state_dict`` returns them.
     """
 
     arrays: dict[str, NDArray[Any]]
@@ -44,11 +44,11 @@ def _belongs(key: str, variable: str) -> bool:
 class SavableSession(Protocol):
     """What a ``Saver`` asks of a session.
 
-    ``restored_from``: the path of the checkpoint that all its values came from, else None; the
+    ``checkpoint``: the path of the checkpoint that holds its present state, whole; else None. The
     ``Saver`` sets it.
     """
 
-    restored_from: str | None
+    checkpoint: str | None
 
     @property
     def global_step(self) -> int | None:
@@ -59,8 +59,12 @@ class SavableSession(Protocol):
         """Compute ``fetches``."""
         ...
 
-    def snapshot(self) -> Snapshot:
-        """Copy out all values, waiting for the device."""
+    def snapshot(self, into: Mapping[str, NDArray[Any]] | None = None) -> Snapshot:
+        """All values, waiting for the device.
+
+        ``into``, which asynchronous savers give: later runs must not change what is taken; what is
+        copied for that may be copied into these arrays.
+        """
         ...
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:

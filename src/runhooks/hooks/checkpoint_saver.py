@@ -6,10 +6,9 @@ import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from runhooks import arguments
-from runhooks.checkpoint import Saver
+from runhooks.checkpoint import BackgroundSave, Saver, save_under_way
 from runhooks.contract import (
     RawSession,
     SessionRunContext,
@@ -22,25 +21,41 @@ from runhooks.graph.collections import GraphKeys
 from runhooks.hooks.checkpoint_saver_listener import CheckpointSaverListener
 from runhooks.hooks.global_step import required_global_step, step_of
 from runhooks.hooks.summary_output import add_start
+from runhooks.hooks.time_apart import spent_apart
 from runhooks.summary import FileWriterCache, SessionLog, SessionStatus
-from runhooks.trigger import Due, SecondOrStepTimer
+from runhooks.trigger import Due, Trigger, timer_of
 
 _log = logging.getLogger("runhooks")
+
+
+class _Save(NamedTuple):
+    """A save that listeners were not told of yet; ``background``: None if it is done."""
+
+    step: int
+    path: str
+    background: BackgroundSave | None
 
 
 class CheckpointSaverHook(SessionRunHook):
     """Saves a checkpoint when a session starts, every so often, and at the end; each step once.
 
-    ``save_secs`` or ``save_steps``: how often. ``saver``, or that of ``scaffold``: what saves;
-    with neither, the one in the graph's collection ``GraphKeys.SAVERS``, or one of all variables.
-    Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``. ``save_graph_def``: whether
-    to write the graph to the event file of that directory. As in ``tf.compat.v1.train``.
+    ``save_secs``, ``save_steps`` or ``trigger``: how often. ``saver``, or that of ``scaffold``:
+    what saves; with neither, the one in the graph's collection ``GraphKeys.SAVERS``, or one of all
+    variables. Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``.
+    ``save_graph_def``: whether to write the graph to the event file of that directory. As in
+    ``tf.compat.v1.train``.
+
+    A step that the session was restored from, or another such hook has saved, is not saved again.
 
     All event files of the process are flushed before a checkpoint is there: what was written of
     its steps will not be computed again. An error of one of them is raised when it is there.
 
-    Raises ValueError unless exactly one of ``save_secs`` and ``save_steps`` is given, and if both
-    ``saver`` and ``scaffold`` are.
+    With ``Saver(asynchronous=True)`` training goes on while a checkpoint is written. Listeners are
+    told when it is on the disk, some steps later; what writing it failed of is raised after the
+    next run. The next save, and the end, wait for it.
+
+    Raises ValueError unless exactly one of ``save_secs``, ``save_steps`` and ``trigger`` is given,
+    and if both ``saver`` and ``scaffold`` are.
     """
 
     last: ClassVar[bool] = True
@@ -55,19 +70,20 @@ class CheckpointSaverHook(SessionRunHook):
         scaffold: Any = None,
         listeners: Iterable[CheckpointSaverListener] | None = None,
         save_graph_def: bool = True,
+        *,
+        trigger: Trigger | None = None,
     ) -> None:
-        arguments.exactly_one(save_secs=save_secs, save_steps=save_steps)
-        arguments.positive(save_secs=save_secs, save_steps=save_steps)
         if saver is not None and scaffold is not None:
             raise ValueError(f"saver={saver!r} and scaffold={scaffold!r} cannot both be given")
         self._checkpoint_dir = checkpoint_dir
         self._save_path = Path(checkpoint_dir) / checkpoint_basename
-        self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
+        self._timer = timer_of(trigger, save_secs=save_secs, save_steps=save_steps)
         self._saver = saver
         self._scaffold = scaffold
         self._listeners = list(listeners or ())
         self._save_graph_def = save_graph_def
         self._saved_step: int | None = None
+        self._under_way: _Save | None = None
         self._graph_written = False
 
     def begin(self) -> None:
@@ -81,51 +97,107 @@ class CheckpointSaverHook(SessionRunHook):
         step = step_of(session)
         if self._saver is None:
             self._saver = self._find_saver(session)
+        stopping = self._finish(session)
         add_start(self._writer, session)
         if self._save_graph_def and not self._graph_written:
             self._writer.add_graph(session.graph)
             self._graph_written = True
-        # A session that was restored from the checkpoint of this step needs no other.
-        restored_from = getattr(session, "restored_from", None)
-        self._saved_step = step if restored_from == f"{self._save_path}-{step}" else None
-        if self._save(session, step):
+        self._saved_step = step if self._is_restored(session, step) else None
+        if self._save(session, step) or stopping:
             coord.request_stop()
+        self._timer.start(step)
         self._timer.update_last_triggered_step(step)
 
     def next_due(self) -> Due | None:
-        return self._timer.due()
+        return self._timer.due() if self._under_way is None else Due(runs=1)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        step = step_of(run_context.session)
+        session = run_context.session
+        step = step_of(session)
+        stopping = self._finish_if_done(session)
         if self._timer.should_trigger_for_step(step):
             self._timer.update_last_triggered_step(step)
-            if self._save(run_context.session, step):
-                run_context.request_stop()
+            stopping = self._save(session, step) or stopping
+        if stopping:
+            run_context.request_stop()
 
     def end(self, session: RawSession) -> None:
         step = step_of(session)
-        self._save(session, step)
+        try:
+            self._save(session, step)
+        finally:
+            self._finish(session)
         for listener in self._listeners:
             listener.end(session, step)
         self._writer.flush()
+
+    def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
+        try:
+            self._wait(session)
+        except Exception as error:
+            if error is not exception:
+                raise
 
     def _save(self, session: RawSession, step: int) -> bool:
         """Save ``step`` unless that is done; whether a listener asks to stop."""
         if step == self._saved_step:
             return False
-        for listener in self._listeners:
-            listener.before_save(session, step)
-        try:
-            flush_all()
-        finally:  # the loss of summaries is no reason to lose the checkpoint as well
-            path = str(self._saver.save(session, self._save_path, global_step=step))
-            self._saved_step = step
-            _log.info("saved checkpoint %s", path)
-        self._writer.add_session_log(SessionLog(SessionStatus.CHECKPOINT, path), step)
-        stopping = [it for it in self._listeners if it.after_save(session, step)]
+        stopping = self._finish(session)
+        with spent_apart(session):
+            for listener in self._listeners:
+                listener.before_save(session, step)
+            try:
+                flush_all()
+            finally:  # the loss of summaries is no reason to lose the checkpoint as well
+                path = self._path(step)
+                if getattr(session, "checkpoint", None) != path:
+                    path = str(self._saver.save(session, self._save_path, global_step=step))
+                self._saved_step = step
+                self._under_way = _Save(step, path, save_under_way(path))
+        return self._finish_if_done(session) or stopping
+
+    def _finish_if_done(self, session: RawSession) -> bool:
+        save = self._under_way
+        done = save is not None and (save.background is None or save.background.done)
+        return done and self._finish(session)
+
+    def _finish(self, session: RawSession) -> bool:
+        """Wait for the save under way and tell the listeners; whether one asks to stop."""
+        save = self._wait(session)
+        if save is None:
+            return False
+        with spent_apart(session):
+            stopping = [it for it in self._listeners if it.after_save(session, save.step)]
         for listener in stopping:
-            _log.info("%r asks to stop after the checkpoint of step %d", listener, step)
+            _log.info("%r asks to stop after the checkpoint of step %d", listener, save.step)
         return bool(stopping)
+
+    def _wait(self, session: RawSession | None) -> _Save | None:
+        """Wait for the save under way, and write down that it is on the disk."""
+        save = self._under_way
+        if save is None:
+            return None
+        if save.background is not None:
+            try:
+                with spent_apart(session):
+                    save.background.wait()
+            finally:  # a Ctrl-C may end the waiting before the saving ends
+                self._under_way = None if save.background.done else save
+        self._under_way = None
+        _log.info("saved checkpoint %s", save.path)
+        self._writer.add_session_log(SessionLog(SessionStatus.CHECKPOINT, save.path), save.step)
+        return save
+
+    def _path(self, step: int) -> str:
+        return f"{self._save_path}-{step}"
+
+    def _is_restored(self, session: RawSession, step: int) -> bool:
+        """Whether ``session`` holds a checkpoint of ``step`` that listeners need not be told of."""
+        path = self._path(step)
+        if getattr(session, "checkpoint", None) != path:
+            return False
+        saved_here = save_under_way(path) or path in getattr(self._saver, "last_checkpoints", ())
+        return step == self._saved_step or not saved_here
 
     def _find_saver(self, session: RawSession) -> Any:
         if self._scaffold is not None:

@@ -18,7 +18,10 @@ class CheckpointSaverListener:
         """Called before a checkpoint of that step is saved."""
 
     def after_save(self, session: RawSession, global_step_value: int) -> bool | None:
-        """Called when it is on the disk; return True to ask the loop to stop."""
+        """Called when it is on the disk; return True to ask the loop to stop.
+
+        With an asynchronous saver ``session`` may have gone on by some steps.
+        """
         return None
 
     def end(self, session: RawSession, global_step_value: int) -> None:

@@ -1,0 +1,214 @@
+"""Asynchronous saving: training goes on while a checkpoint is written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+from runhooks.checkpoint import checkpoint_step, checkpoints, read_checkpoint
+
+AtStep = Callable[[int], Any]
+
+
+def steps(folder: Path) -> list[int | None]:
+    return [checkpoint_step(path) for path in checkpoints(folder)]
+
+
+def full() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def saver() -> rh.Saver:
+    return rh.Saver(max_to_keep=1, asynchronous=True)
+
+
+def test_the_caller_goes_on_while_it_is_written(
+    saver: rh.Saver, tmp_path: Path, at_step: AtStep, held_disk: Any
+) -> None:
+    path = saver.save(at_step(1), tmp_path / "model.ckpt", global_step=1)
+    assert path == str(tmp_path / "model.ckpt-1")
+    assert checkpoints(tmp_path) == saver.last_checkpoints == []
+    held_disk.release()
+    saver.wait()
+    assert checkpoints(tmp_path) == saver.last_checkpoints == [path]
+
+
+def test_it_holds_what_was_there_when_it_was_saved(
+    saver: rh.Saver, tmp_path: Path, graph: rh.Graph, held_disk: Any
+) -> None:
+    class Part:
+        kept = np.zeros(2)
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"kept": self.kept}
+
+        def load_state_dict(self, state: Any) -> None:
+            raise AssertionError("nothing is loaded here")
+
+    weights = rh.Variable(np.zeros((300, 300), np.float32), name="weights")
+    train_op = weights.assign(rh.call(lambda w: w * 2 + 1, weights))
+    with rh.Session(graph) as sess:
+        sess.attach("part", Part())
+        sess.run(train_op)
+        path = saver.save(sess, tmp_path / "model.ckpt")
+        for _ in range(5):  # on jax the buffers of the variables are donated to these
+            sess.run(train_op)
+            Part.kept += 1
+        held_disk.release()
+        saver.wait()
+    saved = read_checkpoint(Path(path))
+    assert (saved.arrays["weights"] == 1).all()
+    assert (saved.states["part"]["kept"] == 0).all()
+
+
+def test_on_jax_nothing_holds_the_buffers_that_later_runs_take_over() -> None:
+    with rh.Graph(engine="jax").as_default() as graph:
+        rh.Variable(np.zeros(1000, np.float32), name="weights")
+    with rh.Session(graph) as sess:
+        buffer = sess.snapshot().arrays["weights"]
+        assert not np.shares_memory(buffer, sess.snapshot(into={}).arrays["weights"])
+
+
+def test_memory_that_is_used_again_holds_what_is_saved_next(tmp_path: Path) -> None:
+    saver = rh.Saver(asynchronous=True)
+    for shape in ((300,), (300,), (20, 20)):
+        with rh.Graph(engine="jax").as_default() as graph:
+            weights = rh.Variable(np.zeros(shape, np.float32), name="weights")
+            train_op = rh.group(weights.assign_add(np.float32(1)))
+        with rh.Session(graph) as sess:
+            for value in range(3):
+                path = saver.save(sess, tmp_path / "model.ckpt")
+                sess.run(train_op)
+                saver.wait()
+                saved = read_checkpoint(Path(path)).arrays["weights"]
+                np.testing.assert_array_equal(saved, np.full(shape, value))
+
+
+def test_older_ones_are_deleted_when_it_is_on_the_disk(
+    tmp_path: Path, at_step: AtStep, held_disk: Any
+) -> None:
+    held_disk.release()
+    rh.Saver().save(at_step(1), tmp_path / "model.ckpt", global_step=1)
+    held_disk.hold()
+    saver = rh.Saver(max_to_keep=1, asynchronous=True)
+    saver.save(at_step(2), tmp_path / "model.ckpt", global_step=2)
+    assert steps(tmp_path) == [1]
+    held_disk.release()
+    saver.wait()
+    assert steps(tmp_path) == [2]
+
+
+@pytest.mark.parametrize("next_call", ["save", "restore", "wait"])
+def test_the_next_call_waits_for_it(
+    saver: rh.Saver, tmp_path: Path, at_step: AtStep, held_disk: Any, next_call: str
+) -> None:
+    sess = at_step(1)
+    path = saver.save(sess, tmp_path / "model.ckpt", global_step=1)
+    threading.Timer(0.05, held_disk.release).start()
+    if next_call == "save":
+        saver.save(sess, tmp_path / "model.ckpt", global_step=2)
+        assert path in saver.last_checkpoints or steps(tmp_path) == [2]
+    elif next_call == "restore":
+        saver.restore(sess, path)
+    else:
+        saver.wait()
+        assert steps(tmp_path) == [1]
+
+
+@pytest.mark.parametrize("next_call", ["save", "restore", "wait"])
+def test_what_it_fails_of_is_raised_by_the_next_call_once(
+    saver: rh.Saver, tmp_path: Path, at_step: AtStep, held_disk: Any, next_call: str
+) -> None:
+    sess, base = at_step(1), tmp_path / "model.ckpt"
+    path = saver.save(sess, base, global_step=1)
+    assert sess.checkpoint == path
+    held_disk.fail(full())
+    calls: dict[str, Callable[[], Any]] = {
+        "save": lambda: saver.save(sess, base, global_step=2),
+        "restore": lambda: saver.restore(sess, path),
+        "wait": saver.wait,
+    }
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        calls[next_call]()
+    assert f"while saving checkpoint {path}" in caught.value.__notes__[0]
+    assert sess.checkpoint is None
+    held_disk.release()
+    saver.save(sess, base, global_step=3)
+    saver.wait()
+    assert steps(tmp_path) == [3]
+    assert [it.name for it in tmp_path.iterdir()] == ["model.ckpt-3"]
+
+
+def test_what_cannot_be_saved_is_told_at_once(
+    saver: rh.Saver, tmp_path: Path, at_step: AtStep
+) -> None:
+    sess = at_step(1)
+    sess.states = {"hook": {"what": object()}}
+    with pytest.raises(TypeError, match="'hook/what' is a object"):
+        saver.save(sess, tmp_path / "model.ckpt", global_step=1)
+
+
+def test_without_a_thread_to_be_had_it_is_saved_nevertheless(
+    saver: rh.Saver, tmp_path: Path, at_step: AtStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    saver.save(at_step(1), tmp_path / "model.ckpt", global_step=1)
+    saver.wait()
+    assert steps(tmp_path) == [1]
+
+
+BEGINNING = """
+import os, sys, threading
+import numpy as np
+import runhooks as rh
+
+held, fsync = threading.Event(), os.fsync
+os.fsync = lambda descriptor: held.wait() and fsync(descriptor)
+with rh.Graph().as_default() as graph:
+    rh.Variable(np.ones(100_000), name="weights")
+    sess = rh.Session()
+saver = rh.Saver(asynchronous=True)
+saver.save(sess, sys.argv[1] + "/model.ckpt", global_step=1)
+"""
+
+
+def finish(program: str, folder: Path) -> None:
+    arguments = [sys.executable, "-W", "error", "-c", BEGINNING + program, str(folder)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_interpreter_does_not_end_before_it(tmp_path: Path) -> None:
+    finish("threading.Timer(0.2, held.set).start()", tmp_path)
+    assert (read_checkpoint(tmp_path / "model.ckpt-1").arrays["weights"] == 1).all()
+
+
+def test_a_forked_child_does_not_wait_for_it(tmp_path: Path) -> None:
+    forking = """
+child = os.fork()
+if child == 0:
+    saver.wait()
+    os.fsync = fsync
+    saver.save(sess, sys.argv[1] + "/child.ckpt", global_step=2)
+    saver.wait()
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+held.set()
+"""
+    ignoring = "import warnings; warnings.simplefilter('ignore', DeprecationWarning)\n"
+    finish(ignoring + forking, tmp_path)
+    assert {Path(path).name for path in checkpoints(tmp_path)} == {"model.ckpt-1", "child.ckpt-2"}
