@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from runhooks.graph import names, nest
 from runhooks.graph.graph import Graph, get_default_graph
+from runhooks.graph.source import Source
 from runhooks.graph.tensor import Operation, Placement, Tensor
-
-Source = Iterable[Any] | Callable[[int], Iterator[Any]]
 
 
 def placeholder(
@@ -56,13 +55,24 @@ def call(fn: Callable[..., Any], *args: Any, num_outputs: int = 1, name: str | N
     return _outputs(op)
 
 
-def inputs(source: Source, num_outputs: int = 1, name: str | None = None) -> Any:
+def inputs(
+    source: Iterable[Any] | Callable[[int], Iterable[Any]],
+    num_outputs: int = 1,
+    name: str | None = None,
+) -> Any:
     """Draw one element of ``source`` in every run that needs it.
 
-    ``source``: an iterable, iterated anew by each session, or a function that is called with the
-    global step at which the session starts (0 without one) and returns an iterator; with such a
-    function a resumed session goes on with the data where it stopped. With ``num_outputs`` above 1
-    each element is a sequence of that many values, and a tuple of tensors is returned.
+    ``source``: an iterable, iterated anew by each session, or a function that returns one when it
+    is called with the global step (0 without one) at which the session first needs it. With
+    ``num_outputs`` above 1 each element is a sequence of that many values, and a tuple of tensors
+    is returned.
+
+    A resumed session goes on with the data where the checkpoint was saved if the function goes by
+    the step, or if the source is stateful: if the iterable or its iterator has ``state_dict`` and
+    ``load_state_dict``, as torchdata's ``StatefulDataLoader`` has, or ``get_state`` and
+    ``set_state``, as grain's iterators have. The state of an iterable is loaded before it is
+    iterated. Without a checkpoint a session takes such an iterable back to where it was when first
+    opened. An element counts as drawn even if its run then raises.
 
     At its end a run raises ``OutOfRangeError``, which ends a monitored loop well.
     """
@@ -72,7 +82,8 @@ def inputs(source: Source, num_outputs: int = 1, name: str | None = None) -> Any
         raise ValueError(f"num_outputs must be at least 1, got {num_outputs}")
     op = get_default_graph().add(
         "Inputs",
-        source if callable(source) else lambda step: source,
+        None,
+        (Source(source),),
         name=name or "inputs",
         num_outputs=num_outputs,
         placement=Placement.HOST,

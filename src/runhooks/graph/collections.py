@@ -6,7 +6,10 @@ from __future__ import annotations
 class GraphKeys:
     """The collections that sessions, scaffolds and hooks look into."""
 
+    #: What checkpoints hold.
     GLOBAL_VARIABLES = "variables"
+    #: Variables of one session alone, such as the totals of a metric: no checkpoint holds them,
+    #: and each session, one that replaces a lost one too, begins with their initial values.
     LOCAL_VARIABLES = "local_variables"
     TRAINABLE_VARIABLES = "trainable_variables"
     GLOBAL_STEP = "global_step"

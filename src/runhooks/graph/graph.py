@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 class Graph:
     """A deferred graph: what is added to it is computed when a session runs it.
 
-    ``engine``: what computes it, ``"python"`` (NumPy, or any callable) or ``"jax"``.
+    ``engine``: what computes it, ``"python"`` (NumPy, or any callable), ``"jax"``, or an engine of
+    your own: an object with the methods of ``runhooks.engines.engine.Engine``.
 
-    Raises ValueError for an unknown engine, ImportError if its framework is not installed.
+    Raises ValueError for the name of no engine, TypeError for what is none, ImportError if its
+    framework is not installed.
     """
 
-    def __init__(self, engine: str = "python") -> None:
-        self.engine: Engine = load_engine(engine)
+    def __init__(self, engine: str | Engine = "python") -> None:
+        self.engine: Engine = load_engine(engine) if isinstance(engine, str) else engine
+        if isinstance(engine, type) or not hasattr(self.engine, "compile"):
+            raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
         #: What fetches and feeds compiled to, kept for every session of this graph.
         self.executables: dict[Hashable, Any] = {}
         self._compiled: dict[Body, Compiled] = {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from runhooks.graph.tensor import Operation, Tensor
@@ -14,9 +15,21 @@ Values = Mapping[Tensor, Any]
 _LEAVES = (Tensor, Operation, str)
 
 
+class Joint(list[Any]):
+    """A list of fetches that is run again and again: a copy, whose key is known."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, parts: Iterable[Any]) -> None:
+        super().__init__(map_leaves(lambda leaf: leaf, list(parts)))
+        self.key = structure_key(list(self))
+
+
 def structure_key(structure: Any) -> Any:
     """What is equal for two structures if one plan serves both."""
     kind = type(structure)
+    if kind is Joint:
+        return structure.key
     if kind is list or kind is tuple:
         return kind, *[structure_key(part) for part in structure]
     if issubclass(kind, _LEAVES):
@@ -57,17 +70,25 @@ def tensors(structure: Any) -> tuple[Tensor, ...]:
     return tuple(dict.fromkeys(leaf for leaf in leaves(structure) if isinstance(leaf, Tensor)))
 
 
-def reader(structure: Any) -> Callable[[Values], Any]:
-    """A function from values by tensor to the structure with each tensor's value in its place."""
+def reader(
+    structure: Any, key: Callable[[Tensor], Any] = lambda tensor: tensor
+) -> Callable[[Any], Any]:
+    """A function from values to the structure with the value of each tensor in its place.
+
+    ``values[key(tensor)]`` is that of a tensor.
+    """
     if isinstance(structure, Tensor):
-        return lambda values: values[structure]
+        return itemgetter(key(structure))
     if type(structure) is list:
-        readers = [reader(part) for part in structure]
+        readers = [reader(part, key) for part in structure]
         return lambda values: [read(values) for read in readers]
+    if type(structure) is tuple:
+        parts = reader(list(structure), key)
+        return lambda values: tuple(parts(values))
     if not isinstance(structure, list | tuple | Mapping):
         return partial(_constant, structure)
     return lambda values: map_leaves(
-        lambda leaf: values[leaf] if isinstance(leaf, Tensor) else leaf, structure
+        lambda leaf: values[key(leaf)] if isinstance(leaf, Tensor) else leaf, structure
     )
 
 

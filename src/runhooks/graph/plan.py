@@ -8,7 +8,7 @@ engine, and ``tail`` is what the host makes of the body's values: summaries, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -47,8 +47,8 @@ class Plan:
     """The parts of a run in the order in which they are computed, and the shape of its result.
 
     ``feeds`` are the tensors fed, in the order of the feed_dict; ``counters`` the variables kept on
-    the host, as the global step is, whose values are read. ``read`` makes the result from the
-    values of ``fetches``.
+    the host, as the global step is, whose values are read. ``result`` is the structure of the
+    fetches, with None for operations; ``fetches`` the tensors in it.
     """
 
     feeds: tuple[Tensor, ...]
@@ -58,7 +58,7 @@ class Plan:
     body: Body
     tail: tuple[Operation, ...]
     fetches: frozenset[Tensor]
-    read: Callable[[Mapping[Tensor, Any]], Any]
+    result: Any
 
 
 def make_plan(graph: Graph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
@@ -73,7 +73,7 @@ def make_plan(graph: Graph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
     elements = list(nest.leaves(wanted))
     fetched = frozenset(element for element in elements if isinstance(element, Tensor))
     needed = _needed(elements, fed)
-    parts = place([op for op in needed if op.fn is not None and op.type != "Inputs"], fed)
+    parts = place([op for op in needed if op.fn is not None], fed)
     return Plan(
         feeds=feeds,
         inputs=tuple(op for op in needed if op.type == "Inputs"),
@@ -82,8 +82,20 @@ def make_plan(graph: Graph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
         body=_body(parts, needed, fed, fetched),
         tail=parts.tail,
         fetches=fetched,
-        read=nest.reader(nest.map_leaves(_none_if_operation, wanted)),
+        result=nest.map_leaves(_none_if_operation, wanted),
     )
+
+
+def inputs_of(graph: Graph, fetches: Any) -> list[Operation]:
+    """The inputs that ``fetches`` draw from, whatever may be fed.
+
+    Raises ValueError or TypeError as ``make_plan``.
+    """
+    elements = [_element(graph, "fetches", leaf) for leaf in nest.leaves(fetches)]
+    placeholders = {
+        t for op in graph.get_operations() if op.type == "Placeholder" for t in op.outputs
+    }
+    return [op for op in _needed(elements, placeholders) if op.type == "Inputs"]
 
 
 def _element(graph: Graph, argument: str, leaf: Any) -> Tensor | Operation:

@@ -19,7 +19,8 @@ class Variable(Tensor):
     A session keeps a copy, so that the caller's arrays stay the caller's.
 
     With ``collections`` None it joins ``GraphKeys.GLOBAL_VARIABLES``, whose variables checkpoints
-    hold, and with ``trainable`` ``GraphKeys.TRAINABLE_VARIABLES`` as well.
+    hold, and with ``trainable`` ``GraphKeys.TRAINABLE_VARIABLES`` as well. One that is in
+    ``[GraphKeys.LOCAL_VARIABLES]`` instead is not saved, and begins anew in each session.
     """
 
     __slots__ = ("initial_value", "on_host")

@@ -5,7 +5,7 @@ feeds, inputs, counters -> head (host) -> body (engine) -> tail (host) -> all va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,16 @@ import numpy as np
 from runhooks.errors import OutOfRangeError
 from runhooks.graph.evaluate import evaluate, parts
 from runhooks.graph.graph import Graph
+from runhooks.graph.nest import reader
 from runhooks.graph.plan import Plan, make_plan
+from runhooks.graph.source import OpenInput
 from runhooks.graph.tensor import Operation, Tensor
 from runhooks.graph.variable import Variable
 from runhooks.session.feeds import converter
 
 Variables = dict[Variable, Any]
-Iterators = Mapping[Operation, Iterator[Any]]
-Run = Callable[[Variables, Iterators, Any], Any]
+Inputs = Mapping[Operation, OpenInput]
+Run = Callable[[Variables, Inputs, Any], Any]
 
 
 class Executable:
@@ -32,13 +34,14 @@ class Executable:
 
     def __init__(self, graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
         self._plan = plan = make_plan(graph, fetches, feed_keys)
+        self._read = reader(plan.result)
         self._integer = graph.engine.integer
         self._body = None if plan.body.is_empty else graph.compiled(plan.body)
         self._feeds = [(k, converter(t)) for k, t in zip(feed_keys, plan.feeds, strict=True)]
         #: The variables and inputs that a session must have before it runs this.
         self.variables = {*plan.body.assigned, *plan.body.kept, *plan.counters, *_counted(plan)}
         self.inputs = plan.inputs
-        #: ``run(variables, iterators, feed_dict)`` computes the fetches, and puts the new values
+        #: ``run(variables, inputs, feed_dict)`` computes the fetches, and puts the new values
         #: into ``variables`` once all has succeeded.
         self.run: Run = self._body_run() if self._is_only_body() else self._run_all
 
@@ -55,20 +58,22 @@ class Executable:
     def _body_run(self) -> Run:
         # The way of a training step: the host has nothing to do but to count the global step. Off
         # steps are as fast as this function is.
-        plan, body, read, feeds = self._plan, self._body, self._plan.read, self._feeds
-        assigned, fetches = plan.body.assigned, plan.body.fetches
-        first_fetch = len(assigned)
+        plan, body, feeds = self._plan, self._body, self._feeds
+        assigned = plan.body.assigned
+        # What the body gives: the new values of `assigned`, and then those of its fetches.
+        place = {tensor: len(assigned) + i for i, tensor in enumerate(plan.body.fetches)}
+        read, is_operation = reader(plan.result, place.__getitem__), plan.result is None
         sources = [*plan.feeds, *(t for op in plan.inputs for t in op.outputs), *plan.counters]
         places = [sources.index(tensor) for tensor in plan.body.given]
         in_place = places == list(range(len(sources)))
-        is_operation = not plan.fetches and read({}) is None
         from_host = bool(plan.inputs or plan.counters)
         increments = [(op.assigns, op.args[0]) for op in plan.head if op.assigns is not None]
 
-        def run(variables: Variables, iterators: Iterators, feed_dict: Any) -> Any:
+        def run(variables: Variables, inputs: Inputs, feed_dict: Any) -> Any:
+            results: Sequence[Any] = ()
             given = [convert(feed_dict[key]) for key, convert in feeds]
             if from_host:
-                given += [value for op in plan.inputs for value in _drawn(op, iterators[op])]
+                given += [value for op in plan.inputs for value in _drawn(op, inputs[op])]
                 given += [self._integer(variables[counter]) for counter in plan.counters]
             if body is not None:
                 results = body(variables, given if in_place else [given[i] for i in places])
@@ -76,20 +81,18 @@ class Executable:
                     variables[variable] = value
             for counter, delta in increments:
                 variables[counter] += delta
-            if not fetches:
-                return None if is_operation else read({})
-            return read(dict(zip(fetches, results[first_fetch:], strict=True)))
+            return None if is_operation else read(results)
 
         return run
 
-    def _run_all(self, variables: Variables, iterators: Iterators, feed_dict: Any) -> Any:
+    def _run_all(self, variables: Variables, inputs: Inputs, feed_dict: Any) -> Any:
         plan, body = self._plan, self._plan.body
         values: dict[Tensor, Any] = {
             tensor: convert(feed_dict[key])
             for tensor, (key, convert) in zip(plan.feeds, self._feeds, strict=True)
         }
         for op in plan.inputs:
-            for tensor, value in zip(op.outputs, _drawn(op, iterators[op]), strict=True):
+            for tensor, value in zip(op.outputs, _drawn(op, inputs[op]), strict=True):
                 values.setdefault(tensor, value)
         values.update((counter, np.int64(variables[counter])) for counter in plan.counters)
         counted = evaluate(plan.head, values, variables, _conform)
@@ -106,7 +109,7 @@ class Executable:
             raise
         variables.update(new)
         variables.update((counter, int(value)) for counter, value in counted.items())
-        return plan.read(values)
+        return self._read(values)
 
     def _for_engine(self, value: Any) -> Any:
         return self._integer(int(value)) if type(value) is np.int64 else value
@@ -116,22 +119,9 @@ def _counted(plan: Plan) -> Iterable[Variable]:
     return (op.assigns for op in (*plan.head, *plan.tail) if op.assigns is not None)
 
 
-def open_input(op: Operation, step: int) -> Iterator[Any]:
-    """The elements of an input from ``step`` on. Raises TypeError if its source gives none."""
-    assert op.fn is not None, "an input has a source"
+def _drawn(op: Operation, opened: OpenInput) -> tuple[Any, ...]:
     try:
-        return iter(op.fn(step))
-    except Exception as error:
-        error.add_note(
-            f"in the input {op.name!r} of the graph, whose source is called with the step ({step}) "
-            "and must give an iterable"
-        )
-        raise
-
-
-def _drawn(op: Operation, iterator: Iterator[Any]) -> tuple[Any, ...]:
-    try:
-        return parts(op, next(iterator))
+        return parts(op, next(opened.iterator))
     except StopIteration:
         raise OutOfRangeError(None, op, f"the input {op.name!r} has no more elements") from None
     except Exception as error:

@@ -26,8 +26,12 @@ def is_leaf(engine: Engine, value: Any) -> bool:
     return len(leaves) == 1 and leaves[0] is value
 
 
-def arrays_of(engine: Engine, values: Mapping[Variable, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    """All leaves of ``values`` as arrays on the host. Waits for the device.
+def arrays_of(
+    engine: Engine,
+    values: Mapping[Variable, Any],
+    into: Mapping[str, np.ndarray[Any, Any]] | None,
+) -> dict[str, np.ndarray[Any, Any]]:
+    """All leaves of ``values`` as arrays on the host; ``into``: by name, for ``Engine.to_host``.
 
     Raises ValueError if two leaves go by one name.
     """
@@ -37,7 +41,8 @@ def arrays_of(engine: Engine, values: Mapping[Variable, Any]) -> dict[str, np.nd
             if key in leaves:
                 raise ValueError(f"two variables have a leaf that is saved as {key!r}: rename one")
             leaves[key] = leaf
-    return dict(zip(leaves, engine.to_host(list(leaves.values())), strict=True))
+    places = None if into is None else [into.get(key) for key in leaves]
+    return dict(zip(leaves, engine.to_host(list(leaves.values()), places), strict=True))
 
 
 def values_from(

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from types import NoneType, TracebackType
 from typing import Any, Protocol
+
+import numpy as np
 
 from runhooks.checkpoint.snapshot import Snapshot
 from runhooks.graph.collections import GraphKeys
 from runhooks.graph.global_step import get_global_step
 from runhooks.graph.graph import Graph, get_default_graph
 from runhooks.graph.nest import structure_key
+from runhooks.graph.plan import inputs_of
+from runhooks.graph.source import OpenInput, Source
 from runhooks.graph.tensor import Operation, Tensor
 from runhooks.graph.variable import Variable
-from runhooks.session.executable import Executable, open_input
+from runhooks.session.executable import Executable
 from runhooks.session.saved import arrays_of, is_leaf, values_from
 
 # What a run asks at every step is looked up without a detour over another module.
 _LEAVES = (Tensor, Operation, str)
 _FEED_DICT = (Mapping, NoneType)
+
+#: Where the states in a snapshot have the positions of the inputs.
+_INPUTS = "inputs/"
 
 
 class Stateful(Protocol):
@@ -42,15 +49,24 @@ class Session:
         self._lock = threading.RLock()
         self._ready: dict[Any, Executable] = {}
         self._variables: dict[Variable, Any] = {}
-        self._iterators: dict[Operation, Iterator[Any]] = {}
-        #: The checkpoint that it was restored from, whole, or None.
-        self.restored_from: str | None = None
+        self._inputs: dict[Operation, OpenInput] = {}
+        #: Where inputs that are still to be opened were left, by the name of their operation.
+        self._positions: dict[str, Any] = {}
+        self._inputs_timed = False
+        #: How many runs have ended well.
+        self.runs = 0
+        #: The seconds that inputs took to give their elements, from ``time_inputs()`` on.
+        self.input_secs = 0.0
+        #: The seconds that were not training; whoever spends some, as on an evaluation, adds them.
+        self.time_apart = 0.0
+        #: The path of the checkpoint that holds its present state, whole, or None: the one that it
+        #: was restored from, or saved as, last.
+        self.checkpoint: str | None = None
         self._attached: dict[str, Stateful] = {}
         self._loaded_states: Mapping[str, Any] = {}
         self._closed = False
         self._step: Variable | None = None
         self._find_global_step()
-        self._start_step = self.global_step or 0
 
     @property
     def graph(self) -> Graph:
@@ -101,23 +117,56 @@ class Session:
         with self._lock:
             if executable is None or self._closed:
                 executable = self._prepare(key, fetches, feed_dict or {})
-            return executable.run(self._variables, self._iterators, feed_dict)
+            result = executable.run(self._variables, self._inputs, feed_dict)
+            self.runs += 1
+            return result
 
-    def snapshot(self) -> Snapshot:
-        """A copy of all saved variables, and of what is attached, for a checkpoint.
+    def wait(self) -> None:
+        """Return when the device has computed all variables; raises what it failed of."""
+        with self._lock:
+            self._check_open()
+            self._graph.engine.wait(list(self._variables.values()))
 
-        Waits for the device. Raises ValueError if two leaves go by one name.
+    def rewind(self, *fetches: Any) -> None:
+        """Let the inputs that ``fetches`` draw from begin anew at the next run that needs them.
+
+        A function is called with the global step of then, a stateful iterable goes back to where it
+        was when first opened. Raises ValueError or TypeError for what cannot be fetched.
+        """
+        with self._lock:
+            for op in inputs_of(self._graph, fetches):
+                self._inputs.pop(op, None)
+                self._positions.pop(op.name, None)
+            self._ready.clear()
+
+    def time_inputs(self) -> None:
+        """From now on add the seconds that inputs take to ``input_secs``."""
+        with self._lock:
+            if not self._inputs_timed:
+                self._inputs_timed = True
+                for opened in self._inputs.values():
+                    opened.timed(self._add_input_secs)
+
+    def snapshot(self, into: Mapping[str, np.ndarray[Any, Any]] | None = None) -> Snapshot:
+        """All saved variables, the positions of inputs, and the states of what is attached.
+
+        ``into``: arrays by name, or none at all; what is taken is then apart from later runs: they
+        neither change it nor are slower because it is held. What has to be copied for that is
+        copied into these arrays where they fit. Waits for the device. Raises ValueError if two
+        leaves go by one name.
         """
         with self._lock:
             self._check_open()
-            arrays = arrays_of(self._graph.engine, self._saved())
+            arrays = arrays_of(self._graph.engine, self._saved(), into)
             states = {name: dict(part.state_dict()) for name, part in self._attached.items()}
-            return Snapshot(arrays, {name: state for name, state in states.items() if state})
+            states = {name: state for name, state in states.items() if state}
+            return Snapshot(arrays, {**states, **self._input_positions()})
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
         """Give the variables the values of ``snapshot``, all or none, and their states to the rest.
 
-        ``only``: names of the variables to load, the others keep their values. Inputs begin anew.
+        ``only``: names of the variables to load, the others keep their values. Inputs begin anew;
+        stateful ones, unless ``only`` is given, where ``snapshot`` was taken.
         Raises ValueError naming what is missing, unknown, or of another shape or dtype.
         """
         with self._lock:
@@ -127,10 +176,15 @@ class Session:
             engine = self._graph.engine
             new = values_from(engine, wanted, snapshot.arrays, all_arrays=only is None)
             self._variables.update(new)
-            self._iterators.clear()
+            self.checkpoint = None
+            self._inputs.clear()
             self._ready.clear()
-            self._start_step = self.global_step or 0
             self._loaded_states = snapshot.states
+            self._positions = {
+                name.removeprefix(_INPUTS): state
+                for name, state in snapshot.states.items()
+                if only is None and name.startswith(_INPUTS)
+            }
             for name, part in self._attached.items():
                 self._give_state(name, part)
 
@@ -155,7 +209,7 @@ class Session:
             self._closed = True
             self._ready.clear()
             self._variables = {}
-            self._iterators.clear()
+            self._inputs.clear()
 
     def __enter__(self) -> Session:
         return self
@@ -182,8 +236,8 @@ class Session:
         for variable in executable.variables:
             self._initialise(variable)
         for op in executable.inputs:
-            if op not in self._iterators:
-                self._iterators[op] = open_input(op, self._start_step)
+            if op not in self._inputs:
+                self._open(op)
         self._ready[key] = executable
         return executable
 
@@ -214,6 +268,27 @@ class Session:
             self._initialise(variable)
         return {variable: self._variables[variable] for variable in variables}
 
+    def _open(self, op: Operation) -> None:
+        source: Source = op.args[0]
+        opened = source.open(op.name, self.global_step or 0, self._positions.get(op.name))
+        self._positions.pop(op.name, None)
+        if self._inputs_timed:
+            opened.timed(self._add_input_secs)
+        self._inputs[op] = opened
+
+    def _input_positions(self) -> dict[str, Any]:
+        now = {op.name: opened.position() for op, opened in self._inputs.items()}
+        positions = {**self._positions, **now}
+        return {_INPUTS + name: it for name, it in positions.items() if it is not None}
+
+    def _add_input_secs(self, secs: float) -> None:
+        self.input_secs += secs
+
     def _give_state(self, name: str, part: Stateful) -> None:
         if name in self._loaded_states:
+            # A loader may draw from a global random generator when it is opened: that comes first,
+            # for ``part`` may bring that generator back.
+            for op in self._graph.get_operations():
+                if op.type == "Inputs" and op.name in self._positions:
+                    self._open(op)
             part.load_state_dict(self._loaded_states[name])

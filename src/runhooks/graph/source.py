@@ -1,0 +1,135 @@
+"""``Source``: what an input draws from, and the position in it that a checkpoint keeps.
+
+*Stateful* is an object with ``state_dict`` and ``load_state_dict``, as torchdata's
+``StatefulDataLoader`` is, or with ``get_state`` and ``set_state``, as grain's iterators are.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from runhooks import clock
+
+_log = logging.getLogger("runhooks")
+
+_METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
+
+
+class Source:
+    """Where an input draws from: an iterable, or a function of the step that returns one.
+
+    What is stateful (this, what the function returns, or the iterator of that) says where it is.
+    """
+
+    def __init__(self, source: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
+        self._source = source
+        self._first: tuple[Any, Any] | None = None  # what was stateful, and where it then was
+
+    def open(self, name: str, step: int, position: Mapping[str, Any] | None = None) -> OpenInput:
+        """The elements from ``position`` on, which an ``OpenInput`` has told.
+
+        If it is None, a stateful iterable goes back to where it was when first opened. A function
+        is called with ``step`` in any case. ``name``: that of the input, for messages.
+
+        Raises TypeError if the source gives no iterable, and what the source raises.
+        """
+        try:
+            source = self._source
+            keeper = self._placed(source, position)
+            elements = source(step) if callable(source) else source
+            keeper = keeper or self._placed(elements, position)
+            first = None if keeper is None or self._first is None else self._first[1]
+            iterator = iter(elements)
+            if keeper is None and (keeper := _keeper(iterator)) and position is not None:
+                keeper.load(position["state"])
+        except Exception as error:
+            error.add_note(
+                f"in the input {name!r} of the graph, whose source must be an iterable, or a "
+                f"function of the step (here {step}) that returns one"
+            )
+            raise
+        if keeper is None and position is not None:
+            _log.warning(
+                "the checkpoint knows how far the input %r had come, but its source has no "
+                "load_state_dict or set_state to go there: it begins anew, at step %d",
+                name,
+                step,
+            )
+        return OpenInput(iterator, keeper, first)
+
+    def _placed(self, part: Any, position: Mapping[str, Any] | None) -> _Keeper | None:
+        """Take ``part``, if it is stateful, to ``position``, or to where it was at first."""
+        keeper = _keeper(part)
+        if keeper is None:
+            return None
+        if position is not None:
+            # Not asked of ``part`` itself, for a loader might start its workers to tell it.
+            self._first = part, position.get("first", position["state"])
+            keeper.load(position["state"])
+        elif self._first is None or self._first[0] is not part:
+            self._first = part, keeper.save()
+        else:
+            keeper.load(self._first[1])
+        return keeper
+
+
+class OpenInput:
+    """An input in one session: ``iterator`` gives its elements."""
+
+    __slots__ = ("_first", "_keeper", "iterator")
+
+    def __init__(self, iterator: Iterator[Any], keeper: _Keeper | None, first: Any) -> None:
+        self.iterator = iterator
+        self._keeper = keeper
+        self._first = first
+
+    def position(self) -> dict[str, Any] | None:
+        """How far it has come, as ``Source.open`` takes it; None if its source cannot tell."""
+        if self._keeper is None:
+            return None
+        first = {} if self._first is None else {"first": self._first}
+        return {"state": self._keeper.save(), **first}
+
+    def timed(self, spend: Callable[[float], None]) -> None:
+        """From now on hand ``spend`` the seconds that each element takes."""
+        self.iterator = _Timed(self.iterator, spend)
+
+
+class _Keeper(NamedTuple):
+    """The two methods of what is stateful; a state is copied, it may be a view of a live one."""
+
+    get: Callable[[], Any]
+    set: Callable[[Any], Any]
+
+    def save(self) -> Any:
+        return copy.deepcopy(self.get())
+
+    def load(self, position: Any) -> None:
+        self.set(copy.deepcopy(position))
+
+
+def _keeper(part: Any) -> _Keeper | None:
+    for names in _METHODS:
+        get, set_ = (getattr(part, name, None) for name in names)
+        if callable(get) and callable(set_):
+            return _Keeper(get, set_)
+    return None
+
+
+class _Timed:
+    def __init__(self, iterator: Iterator[Any], spend: Callable[[float], None]) -> None:
+        self._iterator = iterator
+        self._spend = spend
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        begin = clock.monotonic()
+        try:
+            return next(self._iterator)
+        finally:
+            self._spend(clock.monotonic() - begin)

@@ -1,0 +1,102 @@
+"""``SavedStateHook``: what is no part of the graph comes back from the checkpoints too."""
+
+from __future__ import annotations
+
+import logging
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import runhooks as rh
+
+
+class Random:
+    """A generator of the user's own, as a state."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"state": self.random.getstate()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.random.setstate(state["state"])
+
+
+class Batches:
+    """A loader of the user's own: it hands out the very dict that it goes on with."""
+
+    def __init__(self) -> None:
+        self.position = {"index": 0}
+
+    def __next__(self) -> int:
+        self.position["index"] += 1
+        return self.position["index"]
+
+    def state_dict(self) -> dict[str, int]:
+        return self.position
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.position = state
+
+
+def train(folder: Path, steps: int) -> list[Any]:
+    """What ``steps`` steps see of both, in a program that is resumed from ``folder``."""
+    noise, batches = Random(3), Batches()
+    hook = rh.SavedStateHook(noise=noise, batches=batches)
+    with rh.Graph().as_default():
+        batch = rh.placeholder("batch")
+        train_op = rh.group(batch + 0, rh.train.create_global_step().assign_add(1))
+        with rh.MonitoredTrainingSession(checkpoint_dir=str(folder), hooks=[hook]) as sess:
+            seen = []
+            for _ in range(steps):
+                seen.append((next(batches), noise.random.random()))
+                sess.run(train_op, {batch: seen[-1][0]})
+            return seen
+
+
+def test_resumed_program_goes_on_with_the_states_of_its_checkpoint(tmp_path: Path) -> None:
+    undisturbed = train(tmp_path / "undisturbed", 6)
+    assert train(tmp_path / "resumed", 2) + train(tmp_path / "resumed", 4) == undisturbed
+
+
+def test_states_are_saved_by_the_names_given(graph: rh.Graph) -> None:
+    hook = rh.SavedStateHook(batches=Batches())
+    with rh.Session(graph) as sess:
+        sess.attach("SavedStateHook", hook)
+        assert sess.snapshot().states == {"SavedStateHook": {"batches": {"index": 0}}}
+
+
+def test_snapshot_is_the_same_after_a_part_went_on_from_it(graph: rh.Graph) -> None:
+    batches = Batches()
+    with rh.Session(graph) as sess:
+        sess.attach("saved", rh.SavedStateHook(batches=batches))
+        next(batches)
+        snapshot = sess.snapshot()
+        for _ in range(2):
+            assert next(batches) == 2
+            sess.load(snapshot)
+
+
+@pytest.mark.parametrize("part", [object(), None, {}, iter([1])], ids=repr)
+def test_part_without_a_state_is_refused_by_its_name(part: Any) -> None:
+    with pytest.raises(TypeError, match=r"loader.*state_dict"):
+        rh.SavedStateHook(noise=Random(0), loader=part)
+
+
+def test_part_that_the_checkpoint_does_not_know_stays_as_it_is_and_is_told(
+    graph: rh.Graph, caplog: pytest.LogCaptureFixture
+) -> None:
+    batches, others = Batches(), Batches()
+    with rh.Session(graph) as sess:
+        sess.attach("saved", rh.SavedStateHook(batches=batches))
+        snapshot = sess.snapshot()
+        sess.detach("saved")
+        next(batches), next(others)
+        sess.attach("saved", rh.SavedStateHook(batches=batches, others=others))
+        with caplog.at_level(logging.WARNING, "runhooks"):
+            sess.load(snapshot)
+    assert (next(batches), next(others)) == (1, 2)
+    assert "'others'" in caplog.text
