@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import runhooks as rh
+from runhooks.engines.python import PythonEngine
 from runhooks.testing import RecordingHook
 
 CLEAN_ENDS = [rh.errors.OutOfRangeError("end of input"), StopIteration()]
@@ -247,6 +248,39 @@ def test_thread_that_asks_to_stop_without_an_error_ends_the_loop_well(model):
     assert hook.methods[-1] == "end"
 
 
+def test_thread_that_does_not_stop_is_named_when_the_session_closes(model, caplog):
+    class Deaf(StartsThread):
+        def work(self, coord):
+            self.go.wait()
+
+    hook = Deaf(None)
+    with rh.MonitoredSession(hooks=[hook], stop_grace_period_secs=0) as sess:
+        hook.thread.name = "the prefetcher"
+        sess.run(model.train_op)
+    hook.go.set()
+    hook.thread.join()
+    assert hook.methods[-1] == "end"
+    (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert "still running 0 seconds after they were asked to stop: the prefetcher" in warning
+
+
+def test_failure_of_a_thread_counts_more_than_what_it_made_of_the_run(model):
+    error = OSError("the disk of the data is gone")
+    hook = StartsThread(error)
+
+    def feeding(_):
+        hook.go.set()
+        hook.thread.join()
+        raise rh.errors.OutOfRangeError("the queue was closed")
+
+    empty = rh.inputs(feeding)
+    with pytest.raises(OSError, match="the disk of the data") as caught:
+        with rh.MonitoredSession(hooks=[hook]) as sess:
+            sess.run(empty)
+    assert caught.value is error
+    assert isinstance(error.__cause__, rh.errors.OutOfRangeError)
+
+
 # the session is lost
 
 
@@ -315,3 +349,75 @@ def test_singular_session_does_not_recover(model):
             sess.run(model.train_op)
     assert hook.methods.count("after_create_session") == 1
     assert "end" not in hook.methods
+
+
+# an engine of the user's own
+
+
+class Cluster(PythonEngine):
+    """Computes elsewhere: every run may raise ``next_error``."""
+
+    name = "cluster"
+    next_error = None
+
+    def compile(self, body):
+        run = super().compile(body)
+
+        def run_there(variables, given):
+            if self.next_error is not None:
+                error, self.next_error = self.next_error, None
+                raise error
+            return run(variables, given)
+
+        return run_there
+
+
+class NodeError(RuntimeError):
+    pass
+
+
+class ClusterOfItsOwnErrors(Cluster):
+    def is_lost(self, error):
+        return isinstance(error, NodeError)
+
+
+@pytest.fixture
+def train_on(build_model, tmp_path):
+    """Makes three steps on ``engine``, which raises ``error`` in the third; the session then."""
+
+    def train(engine, error):
+        hook = RecordingHook(fetches="weights:0")
+        with rh.Graph(engine=engine).as_default():
+            model = build_model()
+            with rh.MonitoredTrainingSession(
+                checkpoint_dir=tmp_path, save_checkpoint_steps=1, hooks=[hook]
+            ) as sess:
+                train_until(sess, model, 2)
+                engine.next_error = error
+                sess.run(model.train_op)
+        np.testing.assert_array_equal(np.stack(hook.results)[:, 0], [0, 1, 2])
+        return sess
+
+    return train
+
+
+@pytest.mark.parametrize("error", LOST, ids=name_of)
+def test_engine_of_the_user_may_lose_its_session(error, train_on):
+    assert train_on(Cluster(), error).recoveries == 1
+
+
+def test_engine_of_the_user_says_which_errors_mean_a_lost_session(train_on):
+    assert train_on(ClusterOfItsOwnErrors(), NodeError("node 7")).recoveries == 1
+
+
+def test_what_the_engine_of_the_user_takes_for_a_fault_is_one(train_on):
+    with pytest.raises(NodeError, match="node 7"):
+        train_on(Cluster(), NodeError("node 7"))
+    with pytest.raises(rh.errors.AbortedError):
+        train_on(ClusterOfItsOwnErrors(), LOST[0])
+
+
+@pytest.mark.parametrize("engine", [None, 5, PythonEngine])
+def test_what_is_no_engine_is_refused(engine):
+    with pytest.raises(TypeError, match="engine must be"):
+        rh.Graph(engine=engine)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -180,13 +182,17 @@ def test_a_thread_that_does_not_stop_is_named(
     assert coord.joined
 
 
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [it.getMessage() for it in caplog.records if it.levelno == logging.WARNING]
+
+
 def test_a_thread_that_does_not_stop_may_be_ignored(
     coord: Coordinator, blocked: threading.Thread, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="runhooks")
     coord.request_stop()
     coord.join([blocked], stop_grace_period_secs=0, ignore_live_threads=True)
-    assert "deaf" in caplog.text
+    (warning,) = warnings(caplog)
+    assert "deaf" in warning
 
 
 def test_a_thread_that_joins_itself_counts_as_running(coord: Coordinator) -> None:
@@ -214,3 +220,29 @@ def test_a_failure_counts_more_than_a_thread_that_does_not_stop(
     coord.request_stop(ValueError("the cause"))
     with pytest.raises(ValueError, match="the cause"):
         coord.join([blocked], stop_grace_period_secs=0)
+
+
+def test_a_thread_that_does_not_stop_is_named_beside_a_failure(
+    coord: Coordinator, blocked: threading.Thread, caplog: pytest.LogCaptureFixture
+) -> None:
+    coord.request_stop(ValueError("the cause"))
+    with pytest.raises(ValueError, match="the cause"):
+        coord.join([blocked], stop_grace_period_secs=0)
+    (warning,) = warnings(caplog)
+    assert "deaf" in warning
+
+
+@pytest.mark.parametrize("wait", ["join", "wait_for_stop"])
+def test_a_signal_handler_may_ask_while_the_main_thread_waits(
+    coord: Coordinator, wait: str
+) -> None:
+    threads = [worker(coord)]
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: coord.request_stop())
+    timer = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGUSR1])
+    timer.start()
+    try:
+        coord.join(threads) if wait == "join" else coord.wait_for_stop(TIMEOUT)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert coord.should_stop()

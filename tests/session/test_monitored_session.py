@@ -212,27 +212,6 @@ def test_step_fn_that_does_not_take_one_step_context_is_refused(step_fn, model):
 # recovery
 
 
-def test_recovery_gives_up_when_no_step_is_made_any_more(graph):
-    tries = []
-
-    def source(step):
-        tries.append(step)
-        raise rh.errors.UnavailableError("the data server is away")
-
-    batch = rh.inputs(source, name="batch")
-    policy = rh.RecoveryPolicy(failures=3, first_wait_secs=0)
-    with pytest.raises(rh.errors.UnavailableError, match="away") as caught:
-        with rh.MonitoredSession(recovery=policy) as sess:
-            sess.run(batch)
-    assert len(tries) == 4
-    assert any("giving up" in note for note in caught.value.__notes__)
-
-
-def test_waits_between_recoveries_grow_to_a_limit():
-    policy = rh.RecoveryPolicy(first_wait_secs=1, longest_wait_secs=5)
-    assert [policy.wait_secs(failure) for failure in range(1, 7)] == [0, 1, 2, 4, 5, 5]
-
-
 def test_recoveries_are_still_known_after_the_session(model):
     with rh.MonitoredSession() as sess:
         model.faults.fail(rh.errors.AbortedError("lost"))

@@ -75,9 +75,34 @@ def test_session_that_is_not_ready_is_an_error_giving_the_reason(argument, weigh
         weights_of(scaffold, weights)
 
 
-def test_session_is_ready_when_nothing_is_missing(weights, init_op):
-    scaffold = rh.Scaffold(init_op=init_op, ready_op=rh.inputs([[]]))
+def test_session_is_not_ready_where_the_answer_is_false(weights):
+    scaffold = rh.Scaffold(ready_op=rh.call(lambda w: (w > 0).all(), weights))
+    with pytest.raises(rh.errors.FailedPreconditionError, match="ready_op gives False"):
+        weights_of(scaffold, weights)
+
+
+@pytest.mark.parametrize("answer", [[], np.array([], str), None])
+def test_session_is_ready_when_nothing_is_missing(weights, init_op, answer):
+    scaffold = rh.Scaffold(init_op=init_op, ready_op=rh.inputs([answer]))
     assert weights_of(scaffold, weights) == [5, 5]
+
+
+def test_an_operation_may_say_that_the_session_is_ready(weights, init_op):
+    scaffold = rh.Scaffold(ready_op=rh.group(weights), ready_for_local_init_op=init_op.op)
+    assert weights_of(scaffold, weights) == [5, 5]
+
+
+def test_local_init_op_is_run_when_the_variables_are_ready_for_it(weights, init_op):
+    local = rh.Variable(
+        np.zeros(2, np.float32), name="local", collections=[rh.GraphKeys.LOCAL_VARIABLES]
+    )
+    scaffold = rh.Scaffold(
+        init_op=init_op,
+        ready_for_local_init_op=rh.call(lambda w: (w > 0).all(), weights),
+        local_init_op=local.assign(weights),
+        ready_op=rh.call(lambda value: (value > 0).all(), local),
+    )
+    assert weights_of(scaffold, local) == [5, 5]
 
 
 def test_finalize_makes_the_graph_final_and_fills_in_saver_and_summaries(weights, graph):

@@ -1,29 +1,62 @@
 """The life cycle of hooks: who is called, when, and who is not. The only place that says it.
 
 ``LIFE_CYCLE`` is read by the test suite, which holds it against recorded sessions on every engine.
-A line is a happening and the calls it makes, in order. ``each:`` calls the method on every hook,
-in the order in which the hooks were given; a hook whose ``last`` is true comes after all others. A
-hook that says when it is next due (``SessionRunHook.next_due``) sleeps through the runs until then.
+A line is a name and what happens under it, in order; a name of a line above stands for all of that
+line. The first lines are the parts of a life, those after the empty line whole lives.
+
+``each:`` calls the method on every hook, in the order in which the hooks were given; a hook whose
+``last`` is true comes after all others. ``until:`` calls it up to the hook that raises,
+``begun:`` on those whose ``begin`` has returned. A hook that says when it is next due
+(``SessionRunHook.next_due``) sleeps through the runs until then.
 
     open        The session is made. ``begin`` may add to the default graph; after it the graph is
                 final, and adding to it raises RuntimeError.
     run         One call of ``run``: what the caller and all hooks ask for is fetched in one
                 session-run.
-    run-raises  The session-run raised: no hook's ``after_run`` is called.
-    lost        The session was lost in a run: it is closed, a new one is created, restored from the
-                latest checkpoint, and the run is repeated.
-    close       The ``with`` block ended well, by OutOfRangeError or StopIteration, or ``close`` was
-                called.
-    failed      The ``with`` block ended by any other exception, which propagates: no ``end``.
+    bad-run     The session-run raises: no hook's ``after_run`` is called.
+    recovery    The session is lost: a new one is created, restored from the latest checkpoint.
+    end         The ``with`` block ended well, by OutOfRangeError or StopIteration, or ``close`` was
+                called. ``end`` is called on every hook, whatever another raises.
+    failure     The ``with`` block ended by any other exception: no ``end``.
+    raises      The exception goes on to the caller.
+
+    stop-by-hook        A hook called ``run_context.request_stop()``; ``stop-by-caller``: the caller
+                        that of the session. It makes ``should_stop()`` true, and no more.
+    thread-raises       A thread under the coordinator failed: ``should_stop`` and ``run`` raise it.
+    lost-in-a-run       The session is replaced and the run repeated; so it is if a hook finds the
+                        session lost, in ``before_run`` or ``after_run``.
+    lost-in-creation    A session is lost, and the first attempt to create another fails too.
+    lost-at-the-start   The first attempt of all to create a session fails.
+    lost-for-good       One failure more than the ``RecoveryPolicy`` allows, two here, without a
+                        step in between.
 """
 
 from __future__ import annotations
 
 LIFE_CYCLE = """
-open       each:begin  finalize-graph  create-session  each:after_create_session
-run        each:before_run  session-run  each:after_run
-run-raises each:before_run  session-run
-lost       each:before_run  session-run  close-session  create-session  each:after_create_session  each:before_run  session-run  each:after_run
-close      each:end  close-session
-failed     each:on_exception  close-session
+open      each:begin  finalize-graph  create-session  each:after_create_session
+run       each:before_run  session-run  each:after_run
+bad-run   each:before_run  session-run
+recovery  close-session  create-session  each:after_create_session
+end       each:end  close-session
+failure   each:on_exception  close-session  raises
+
+clean-end                     open  run  run  end
+stop-by-hook                  open  run  end
+stop-by-caller                open  run  end
+end-of-input                  open  run  bad-run  end
+run-raises                    open  bad-run  failure
+begin-raises                  until:begin  begun:on_exception  raises
+after_create_session-raises   each:begin  finalize-graph  create-session  until:after_create_session  close-session  each:on_exception  raises
+before_run-raises             open  until:before_run  failure
+after_run-raises              open  each:before_run  session-run  until:after_run  failure
+end-raises                    open  run  end  raises
+thread-raises                 open  run  failure
+lost-in-a-run                 open  bad-run  recovery  run  end
+lost-in-before_run            open  until:before_run  recovery  run  end
+lost-in-after_run             open  each:before_run  session-run  until:after_run  recovery  run  end
+lost-in-creation              open  bad-run  close-session  create-session  create-session  each:after_create_session  run  end
+lost-in-after_create_session  each:begin  finalize-graph  create-session  until:after_create_session  recovery  run  end
+lost-at-the-start             each:begin  finalize-graph  create-session  create-session  each:after_create_session  run  end
+lost-for-good                 open  bad-run  recovery  bad-run  recovery  bad-run  failure
 """  # noqa: E501

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from runhooks.contract.run import SessionRunArgs, SessionRunContext, SessionRunValues
 from runhooks.contract.session import RawSession, StopSignal
 from runhooks.trigger import Due
+
+if TYPE_CHECKING:
+    from runhooks.graph.tensor import Tensor
 
 
 class SessionRunHook:
@@ -21,6 +24,13 @@ class SessionRunHook:
     #: Whether this hook is called after all others in every phase, as one that saves checkpoints
     #: must be, so that a checkpoint holds what the other hooks made of the step.
     last: ClassVar[bool] = False
+
+    #: What this hook is called in messages and in checkpoints; None: the name of its class.
+    hook_name: str | None = None
+
+    #: Ours, for a hook that measures hooks: the session adds to this dict the seconds that the
+    #: calls of each hook take, by its name. None: nothing is measured.
+    hook_secs: dict[str, float] | None = None
 
     def begin(self) -> None:
         """Called once, before the session exists.
@@ -58,8 +68,28 @@ class SessionRunHook:
         """
         return None
 
+    def watched(self) -> Tensor | None:
+        """The tensor that ``before_run`` asks for in every run, if it is always the same one.
+
+        In runs in which no other hook is due, ``watch`` is then called in place of ``before_run``
+        and ``after_run``, at a fraction of their cost. Asked after ``after_create_session``.
+        """
+        return None
+
+    def watch(self, step: int, value: Any) -> bool | None:
+        """Called with the value of ``watched()`` and the global step that the run has led to.
+
+        Return True to ask the loop to stop.
+        """
+        return None
+
     def state_dict(self) -> Mapping[str, Any]:
-        """What a checkpoint keeps of this hook: names and JSON values. Empty: nothing."""
+        """What a checkpoint keeps of this hook, by name. Empty: nothing.
+
+        Values: what JSON has, tuples, bytes, dicts with other keys than str, numbers and arrays of
+        NumPy, arrays of torch and JAX. They come back as what they were, on the CPU or the default
+        device.
+        """
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

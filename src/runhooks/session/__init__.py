@@ -13,14 +13,12 @@ from runhooks.session.scaffold import Scaffold
 from runhooks.session.session import Session
 from runhooks.session.singular import SingularMonitoredSession
 from runhooks.session.step_context import StepContext
-from runhooks.session.training_session import MonitoredTrainingSession
 
 __all__ = [
     "ChiefSessionCreator",
     "Coordinator",
     "LooperThread",
     "MonitoredSession",
-    "MonitoredTrainingSession",
     "RecoveryPolicy",
     "Scaffold",
     "Session",

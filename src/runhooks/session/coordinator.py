@@ -100,7 +100,7 @@ class Coordinator:
         calling thread, if it is one of them, counts as one that still runs.
 
         Raises the error that was given to ``request_stop``; else RuntimeError naming the threads
-        that still run, unless ``ignore_live_threads``.
+        that still run. With ``ignore_live_threads``, or beside that error, a warning names them.
         """
         with self._changed:
             waited_for = [t for t in self._registered.union(threads or ()) if t.is_alive()]
@@ -112,16 +112,16 @@ class Coordinator:
         with self._changed:
             self._joined = True
             self._registered.clear()
+        live = sorted(t.name for t in waited_for if t.is_alive())
+        message = (
+            f"threads still running {stop_grace_period_secs} seconds after they were asked "
+            f"to stop: {', '.join(live)}; let them test should_stop() or wait in wait_for_stop()"
+        )
+        if live and (ignore_live_threads or self._error is not None):
+            _log.warning(message)
         self.raise_requested_exception()
-        if live := sorted(t.name for t in waited_for if t.is_alive()):
-            message = (
-                f"threads still running {stop_grace_period_secs} seconds after they were asked "
-                f"to stop: {', '.join(live)}; let them test should_stop() or wait in "
-                "wait_for_stop()"
-            )
-            if not ignore_live_threads:
-                raise RuntimeError(message)
-            _log.info(message)
+        if live and not ignore_live_threads:
+            raise RuntimeError(message)
 
     def raise_requested_exception(self) -> None:
         """Raise the error that was given to ``request_stop``, if any."""

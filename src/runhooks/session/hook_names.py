@@ -28,10 +28,11 @@ def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
 
 
 def named(hooks: Iterable[SessionRunHook]) -> dict[str, SessionRunHook]:
-    """The hooks by name: that of their class, with ``_1``, ``_2`` for a second and third of one."""
+    """The hooks by name: their own, or that of their class; ``_1``, ``_2`` added if it is taken."""
     names: dict[str, SessionRunHook] = {}
     for hook in hooks:
-        name = kind = type(hook).__name__
+        own = getattr(hook, "hook_name", None)
+        name = kind = own if isinstance(own, str) and own else type(hook).__name__
         number = 0
         while name in names:
             number += 1

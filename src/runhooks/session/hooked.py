@@ -14,8 +14,8 @@ from runhooks.contract import (
     SessionRunHook,
     SessionRunValues,
 )
-from runhooks.session.merge import merged_args, note_bad_fetches
-from runhooks.session.rider import Rider
+from runhooks.session.merge import Merger, note_bad_fetches
+from runhooks.session.rider import Rider, origin
 
 
 class HookedSession:
@@ -28,12 +28,16 @@ class HookedSession:
         self._stop_reason: str | None = None
         self._riders: dict[int, Rider] = {}
         self._riding: list[Rider] = []
+        self._watching: list[Rider] = []
+        self._merger = Merger(raw.graph)
+        self._hook_secs: dict[str, float] | None = None
         self._due_step = self._due_time = self._due_run = math.inf
         self._timed = False
 
     def add(self, name: str, hook: SessionRunHook, *, always: bool) -> None:
         """Let ``hook`` ride along: in every run if ``always``, else where ``run`` is given it."""
         rider = Rider(hook, name)
+        self._measure(rider)
         if not rider.rides:
             return
         self._riders[id(hook)] = rider
@@ -41,6 +45,8 @@ class HookedSession:
             self._riding.append(rider)
         else:
             rider.sleeps = False  # it is called where it is named
+        self._watching = [rider for rider in self._riding if rider.watched is not None]
+        self._merger = Merger(self._raw.graph)
         self._ask([rider] if rider.sleeps else [])
 
     @property
@@ -85,12 +91,19 @@ class HookedSession:
             or (self._timed and clock.monotonic() >= self._due_time)
         ):
             return self._run_with(self._riding, fetches, feed_dict, options, run_metadata)
-        # An off-step: nothing is made for hooks, and none is called.
-        result = raw.run(fetches, feed_dict, options, run_metadata)
+        # An off-step: nothing is made for hooks, and none is called but those that watch.
+        watching = self._watching
+        if watching:
+            joint = self._merger.with_watched(fetches, watching)
+            result, *watched = raw.run(joint, feed_dict, options, run_metadata)
+        else:
+            result = raw.run(fetches, feed_dict, options, run_metadata)
         self._runs += 1
         made = (raw.global_step or 0) - step
         if made != self._stride and made > 0:
             self._stride = made
+        if watching:
+            self._watch(step + made, watched)
         if step + made >= self._due_step:
             caller = SessionRunArgs(fetches, feed_dict, options)
             context = SessionRunContext(caller, raw, step + made)
@@ -113,14 +126,19 @@ class HookedSession:
         answers: dict[Rider, Any] = {}
         requests: dict[Rider, SessionRunArgs] = {}
         for rider in riding:
-            if next_step >= rider.step or run >= rider.run or now >= rider.time:
+            if (
+                rider.watched is not None
+                or next_step >= rider.step
+                or run >= rider.run
+                or now >= rider.time
+            ):
                 answers[rider] = None
                 request = rider.before(context)
                 self._note_stop(context, rider)
                 if request is not None:
                     requests[rider] = request
         if requests:
-            caller = merged_args(self._raw.graph, caller, requests)
+            caller = self._merger.args(caller, requests)
         try:
             result = self._raw.run(*caller, run_metadata)
         except (TypeError, ValueError) as error:
@@ -151,12 +169,22 @@ class HookedSession:
         # A run may take the step further than foreseen: whoever that wakes still gets after_run.
         step = self._raw.global_step or 0
         called = [rider for rider in riding if rider in answers or step >= rider.step]
+        _, options, run_metadata = values
         for rider in called:
-            rider.after(context, SessionRunValues(answers.get(rider), *values[1:]))
+            rider.after(context, SessionRunValues(answers.get(rider), options, run_metadata))
             self._note_stop(context, rider)
         sleepers = [rider for rider in called if rider.sleeps]
         if sleepers or riding is not self._riding:
             self._ask(sleepers)
+
+    def _watch(self, step: int, watched: list[Any]) -> None:
+        try:
+            for rider, value in zip(self._watching, watched, strict=True):
+                if rider.hook.watch(step, value) and self._stop_reason is None:
+                    self._stop_reason = rider.name
+        except Exception as error:
+            error.add_note(origin(rider.name, "watch"))
+            raise
 
     def _ask(self, riders: Iterable[Rider]) -> None:
         for rider in riders:
@@ -168,10 +196,20 @@ class HookedSession:
             self._stop_reason = rider.name
 
     def _find_next_due(self) -> None:
-        self._due_step = min([rider.step for rider in self._riding], default=math.inf)
-        self._due_time = min([rider.time for rider in self._riding], default=math.inf)
+        others = [rider for rider in self._riding if rider.watched is None]
+        self._due_step = min([rider.step for rider in others], default=math.inf)
+        self._due_time = min([rider.time for rider in others], default=math.inf)
         self._timed = self._due_time < math.inf
-        self._due_run = min([rider.run for rider in self._riding], default=math.inf)
+        self._due_run = min([rider.run for rider in others], default=math.inf)
+
+    def _measure(self, rider: Rider) -> None:
+        secs = getattr(rider.hook, "hook_secs", None)
+        if secs is not None:  # this hook measures all others, those before it too
+            self._hook_secs = secs
+            for other in (*self._riders.values(), rider):
+                other.measure(secs)
+        elif self._hook_secs is not None:
+            rider.measure(self._hook_secs)
 
     def _chosen(self, hooks: Iterable[SessionRunHook]) -> list[Rider]:
         return [self._riders[id(hook)] for hook in hooks if id(hook) in self._riders]

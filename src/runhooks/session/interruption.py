@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
+from weakref import WeakMethod
 
 
 class Interruption:
@@ -19,13 +21,18 @@ class Interruption:
 
     Python handles signals in the main thread alone: entered in any other, this does nothing.
     Several may be left in any order, and in any thread: one whose handler somebody still holds
-    then does what the handler of before would have done.
+    then does what the handler of before would have done. If ``on_interrupt`` is a method, it is
+    left as well when the object of that method is gone.
     """
 
     def __init__(self, on_interrupt: Callable[[int], object]) -> None:
-        self._on_interrupt: Callable[[int], object] | None = on_interrupt  # None: it is over
         self._interrupted = False
+        self._is_over = False
         self._previous: dict[int, Any] = {}
+        self._on_interrupt: Callable[[], Callable[[int], object] | None] = lambda: on_interrupt
+        if inspect.ismethod(on_interrupt):
+            # Python holds the handlers, and they must not hold a session that nobody closed.
+            self._on_interrupt = WeakMethod(on_interrupt, lambda _: self._leave())
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
@@ -43,21 +50,25 @@ class Interruption:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._on_interrupt = None
+        self._leave()
+
+    def _leave(self) -> None:
+        self._is_over = True
         if threading.current_thread() is threading.main_thread():
             for number in self._previous:
                 if signal.getsignal(number) == self._handle:  # else somebody has taken it over
                     signal.signal(number, _present(number, self._handle))
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._on_interrupt is None:
+        on_interrupt = self._on_interrupt()
+        if self._is_over or on_interrupt is None:
             _hand_on(number, frame, _present(number, self._handle))
             return
         if number == signal.SIGINT:
             if self._interrupted:
                 raise KeyboardInterrupt
             self._interrupted = True
-        self._on_interrupt(number)
+        on_interrupt(number)
         previous = _present(number, self._previous[number])
         if callable(previous) and previous is not signal.default_int_handler:
             previous(number, frame)
@@ -66,7 +77,7 @@ class Interruption:
 def _present(number: int, handler: Any) -> Any:
     """Return ``handler``, or the one beneath it if it is that of an interruption that is over."""
     owner = getattr(handler, "__self__", None)
-    if isinstance(owner, Interruption) and owner._on_interrupt is None:
+    if isinstance(owner, Interruption) and owner._is_over:
         return _present(number, owner._previous[number])
     return handler
 

@@ -2,32 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from runhooks.contract import SessionRunArgs
 from runhooks.graph import nest
+from runhooks.graph.tensor import Operation, Tensor
 from runhooks.session.rider import Rider
 
 _CALLER = "the caller of run"
+_NOTHING: list[Any] = []
+_LEAVES = (Tensor, Operation, str)
 
 
-def merged_args(
-    graph: Any, caller: SessionRunArgs, requests: Mapping[Rider, SessionRunArgs]
-) -> SessionRunArgs:
-    """The arguments of one run for the caller and for the hooks that ask for something.
+class Merger:
+    """Makes one run of what the caller and the hooks ask for.
 
-    Its fetches are a list, the caller's first and then each hook's. Raises RuntimeError if two
-    parties feed one tensor or give options.
+    A loop asks for the same again and again: each list of fetches is made once.
     """
-    fetches = [caller.fetches, *[_fetches(request) for request in requests.values()]]
-    feed_dict, options = caller.feed_dict, caller.options
-    for request in requests.values():
-        if request.feed_dict or request.options is not None:
-            parties = {_CALLER: caller, **{r.name: args for r, args in requests.items()}}
-            feed_dict, options = _feeds(graph, parties), _options(parties)
-            break
-    return SessionRunArgs(fetches, feed_dict, options)
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self._joints: dict[Any, nest.Joint] = {}
+        self._watched: dict[Any, nest.Joint] = {}
+
+    def with_watched(self, fetches: Any, watching: Sequence[Rider]) -> list[Any]:
+        """What the caller asks and, after it, what each of ``watching`` asks in every run."""
+        key = fetches if isinstance(fetches, _LEAVES) else nest.structure_key(fetches)
+        try:
+            return self._watched[key]
+        except (KeyError, TypeError):
+            joint = nest.Joint((fetches, *[rider.watched for rider in watching]))
+        with suppress(TypeError):  # something in it is no part of a graph: the run will say so
+            self._watched[key] = joint
+        return joint
+
+    def args(
+        self, caller: SessionRunArgs, requests: Mapping[Rider, SessionRunArgs]
+    ) -> SessionRunArgs:
+        """The arguments of one run for the caller and for the hooks that ask for something.
+
+        Its fetches are a list, the caller's first and then each hook's. Raises RuntimeError if two
+        parties feed one tensor or give options.
+        """
+        fetches = self._joint([caller.fetches, *[_fetches(it) for it in requests.values()]])
+        feed_dict, options = caller.feed_dict, caller.options
+        for request in requests.values():
+            if request.feed_dict or request.options is not None:
+                parties = {_CALLER: caller, **{r.name: args for r, args in requests.items()}}
+                feed_dict, options = _feeds(self._graph, parties), _options(parties)
+                break
+        return SessionRunArgs(fetches, feed_dict, options)
+
+    def _joint(self, parts: list[Any]) -> nest.Joint:
+        key = nest.structure_key(parts)
+        try:
+            return self._joints[key]
+        except (KeyError, TypeError):
+            joint = nest.Joint(parts)
+        with suppress(TypeError):
+            self._joints[key] = joint
+        return joint
 
 
 def note_bad_fetches(
@@ -43,7 +79,7 @@ def note_bad_fetches(
 
 
 def _fetches(request: SessionRunArgs) -> Any:
-    return [] if request.fetches is None else request.fetches
+    return _NOTHING if request.fetches is None else request.fetches
 
 
 def _feeds(graph: Any, parties: Mapping[str, SessionRunArgs]) -> dict[Any, Any] | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -24,6 +25,7 @@ from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy
 from runhooks.session.roster import Roster, errors_of
 from runhooks.session.session import Session
 from runhooks.session.step_context import StepContext, check_step_fn
+from runhooks.session.stop_request import StopRequest
 
 _GOOD_ENDS = (OutOfRangeError, StopIteration)
 
@@ -35,11 +37,14 @@ class MonitoredSession:
     when the session is lost it creates a new one and repeats the run, as ``recovery`` allows. As a
     context manager it ends well at ``OutOfRangeError`` and ``StopIteration``, which it swallows.
     In the main thread, SIGTERM and the first Ctrl-C make ``should_stop()`` true, so that the loop
-    ends well after the running step; a second Ctrl-C interrupts it.
+    ends well after the running step; a second Ctrl-C interrupts it. A loop that has never called
+    ``should_stop()`` is ended by ``run``: one more goes ahead, the next raises OutOfRangeError.
 
     Where it differs from TensorFlow's, it is meant to: a thread that fails under the coordinator is
     a failure of the loop, and no clean stop; recovery has a limit; every hook's ``end`` is called,
     whatever another raises; ``close`` may be called twice.
+
+    One that is dropped without ``close`` ends nothing, and lets go of the signals.
 
     ``session_creator``: a ``ChiefSessionCreator()`` if None. ``hooks``: called in this order,
     those whose ``last`` is true after the others. ``stop_grace_period_secs``: how long threads may
@@ -55,19 +60,23 @@ class MonitoredSession:
         recovery: RecoveryPolicy | None = None,
     ) -> None:
         self._graph = get_default_graph()
-        self._creator = session_creator or ChiefSessionCreator()
-        self._grace_secs = stop_grace_period_secs
         self._hooks = Roster(self._graph, hooks)
-        self._stop_reason: str | None = None
+        self._stop = StopRequest()
+        self._tests_stop = False  # whether should_stop() was ever called
+        self._runs_left: int | None = None  # before run ends the loop; None: it does not
         self._recoveries = 0
         self._session: RecoverableSession | None = None
-        is_lost = self._graph.engine.is_lost
+        creator = session_creator or ChiefSessionCreator()
+        if isinstance(creator, SessionCreator):
+            creator.stop_request = self._stop
+        # Not a method: in a circle with this object it would outlive its last user for a while.
+        create = partial(_create, self._graph, creator, self._hooks, stop_grace_period_secs)
+        is_lost, policy = self._graph.engine.is_lost, recovery or RecoveryPolicy()
         with ExitStack() as at_end:
             at_end.enter_context(self._graph.in_use())
             try:
                 self._hooks.begin()
-                policy = recovery or RecoveryPolicy()
-                self._session = RecoverableSession(self._create, is_lost, policy)
+                self._session = RecoverableSession(create, is_lost, policy, self._stop)
             except BaseException as error:
                 self._hooks.tell_failure(None, error)
                 raise
@@ -89,7 +98,7 @@ class MonitoredSession:
     def stop_reason(self) -> str | None:
         """Why it stops: the hook or signal that asked for it, or the words of ``request_stop``."""
         inner = None if self._session is None else self._session.session
-        return self._stop_reason or (None if inner is None else inner.stop_reason)
+        return self._stop.reason or (None if inner is None else inner.stop_reason)
 
     @property
     def recoveries(self) -> int:
@@ -116,6 +125,8 @@ class MonitoredSession:
         if session is None:
             raise RuntimeError("run was called on a closed session: create a new one")
         if hooks is None or hooks is True:
+            if self._runs_left is not None:
+                self._take_run()
             return session.run(fetches, feed_dict, options, run_metadata)
         chosen = self._hooks.chosen(hooks, session.session)
         return session.run(fetches, feed_dict, options, run_metadata, chosen)
@@ -129,6 +140,8 @@ class MonitoredSession:
         check_step_fn(step_fn)
         if self._session is None:
             raise RuntimeError("run_step_fn was called on a closed session: create a new one")
+        if self._runs_left is not None:
+            self._take_run()
 
         def step(inner: CoordinatedSession) -> Any:
             def run_with_hooks(
@@ -148,13 +161,14 @@ class MonitoredSession:
 
     def should_stop(self) -> bool:
         """Whether the loop is to end. Raises what a thread under the coordinator failed with."""
-        if self._session is None or self._stop_reason is not None:
+        self._tests_stop = True
+        if self._session is None or self._stop.reason is not None:
             return True
         return self._session.should_stop()
 
     def request_stop(self, reason: str = "request_stop was called") -> None:
-        """Make ``should_stop()`` true."""
-        self._stop_reason = self._stop_reason or reason
+        """Make ``should_stop()`` true. Any thread may call it, and a signal handler."""
+        self._stop.ask(reason)
 
     def close(self) -> None:
         """End well: ``end`` of every hook, then the threads, then the session.
@@ -183,25 +197,21 @@ class MonitoredSession:
         inner = None if self._session is None else self._session.session
         return None if inner is None else inner.raw
 
-    def _create(self) -> CoordinatedSession:
-        with self._graph.as_default():
-            raw = self._creator.create_session()
-        self._graph.finalize()
-        coord = Coordinator(clean_stop_exception_types=())
-        hooked = HookedSession(raw)
-        session = CoordinatedSession(raw, hooked, coord, self._grace_secs)
-        try:
-            self._hooks.start(session)
-        except BaseException:
-            session.close()
-            raise
-        return session
-
     def _interrupt(self, number: int) -> None:
         self.request_stop(signal.Signals(number).name)
+        if not self._tests_stop and self._runs_left is None:
+            self._runs_left = 1  # the caller may have decided on it already
         if number == signal.SIGINT:
-            # Not print: a handler may interrupt one.
-            os.write(2, b"\nending after this step; Ctrl-C once more interrupts it\n")
+            when = b"" if self._session is None else b" after this step"
+            with suppress(OSError):  # not print: a handler may interrupt one
+                os.write(2, b"\nending%s; Ctrl-C once more interrupts it\n" % when)
+
+    def _take_run(self) -> None:
+        if not self._runs_left:
+            raise OutOfRangeError(
+                f"{self.stop_reason} ends the loop; it may test should_stop() to end by itself"
+            )
+        self._runs_left -= 1
 
     def _close(self, error: BaseException | None) -> None:
         session, self._session = self._session, None
@@ -218,7 +228,7 @@ class MonitoredSession:
         raw = None if inner is None else inner.raw
         outcome = error if error is not None else _thread_failure(inner)
         reason = "close was called" if outcome is None else repr(outcome)
-        self._stop_reason = self._stop_reason or (inner and inner.stop_reason) or reason
+        self._stop.ask((inner and inner.stop_reason) or reason)
         errors = [] if outcome is None else [outcome]
         try:
             if outcome is None and raw is not None:
@@ -233,6 +243,24 @@ class MonitoredSession:
                 errors[0].add_note(f"closing the session then raised {other!r}")
         if errors and errors[0] is not error:
             raise errors[0]
+
+
+def _create(
+    graph: Graph, creator: SessionCreator, hooks: Roster, grace_secs: float, recoveries: int
+) -> CoordinatedSession:
+    with graph.as_default():
+        raw = creator.create_session()
+    graph.finalize()
+    with suppress(AttributeError):  # a session of the user's own may refuse it
+        raw.recoveries = recoveries  # type: ignore[attr-defined]
+    coord = Coordinator(clean_stop_exception_types=())
+    session = CoordinatedSession(raw, HookedSession(raw), coord, grace_secs)
+    try:
+        hooks.start(session)
+    except BaseException:
+        session.close()
+        raise
+    return session
 
 
 def _thread_failure(inner: CoordinatedSession | None) -> BaseException | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from runhooks import clock
 from runhooks.contract import (
     SessionRunArgs,
     SessionRunContext,
@@ -21,31 +22,42 @@ def naming(hook: str, phase: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.add_note(_origin(hook, phase))
+        error.add_note(origin(hook, phase))
         raise
 
 
-def _origin(hook: str, phase: str) -> str:
+def origin(hook: str, phase: str) -> str:
+    """The note on an error that came out of a hook."""
     return f"in {phase} of the hook {hook}"
 
 
 class Rider:
-    """A hook as a session calls it. ``step``, ``time`` and ``run`` say when it is next due."""
+    """A hook as a session calls it. ``step``, ``time`` and ``run`` say when it is next due.
 
-    __slots__ = ("_after", "_before", "hook", "name", "run", "sleeps", "step", "time")
+    ``watched``: what the hook watches in runs in which no other is due; None: nothing.
+    """
+
+    __slots__ = ("_after", "_before", "hook", "name", "run", "sleeps", "step", "time", "watched")
 
     def __init__(self, hook: SessionRunHook, name: str) -> None:
         self.hook = hook
         self.name = name
-        self._before = _overrides(hook, "before_run")
-        self._after = _overrides(hook, "after_run")
-        self.sleeps = _says_when_due(hook)
+        self._before = hook.before_run if _overrides(hook, "before_run") else None
+        self._after = hook.after_run if _overrides(hook, "after_run") else None
+        self.sleeps = _has_last_word(hook, "next_due")
+        self.watched = hook.watched() if _has_last_word(hook, "watched") else None
         self.step = self.time = self.run = -math.inf
 
     @property
     def rides(self) -> bool:
         """Whether the hook does anything in a run."""
-        return self._before or self._after
+        return self._before is not None or self._after is not None
+
+    def measure(self, secs: dict[str, float]) -> None:
+        """Add to ``secs`` under the hook's name, from now on, what its calls take."""
+        self._before = _timed(self._before, secs, self.name)
+        self._after = _timed(self._after, secs, self.name)
+        self.watched = None
 
     def ask(self, runs: int) -> None:
         """Ask the hook when it is next due, ``runs`` runs having been made."""
@@ -58,26 +70,42 @@ class Rider:
 
     def before(self, context: SessionRunContext) -> SessionRunArgs | None:
         """What the hook asks of this run."""
-        if not self._before:
+        if self._before is None:
             return None
         try:
-            request: Any = self.hook.before_run(context)
+            request = self._before(context)
             if request is not None and not hasattr(request, "fetches"):
                 raise TypeError(f"before_run must return SessionRunArgs or None, got {request!r}")
         except Exception as error:
-            error.add_note(_origin(self.name, "before_run"))
+            error.add_note(origin(self.name, "before_run"))
             raise
-        return request  # type: ignore[no-any-return]
+        return request
 
     def after(self, context: SessionRunContext, values: SessionRunValues) -> None:
         """Hand the hook what came of this run."""
-        if not self._after:
+        if self._after is None:
             return
         try:
-            self.hook.after_run(context, values)
+            self._after(context, values)
         except Exception as error:
-            error.add_note(_origin(self.name, "after_run"))
+            error.add_note(origin(self.name, "after_run"))
             raise
+
+
+def _timed(
+    call: Callable[..., Any] | None, secs: dict[str, float], name: str
+) -> Callable[..., Any] | None:
+    if call is None:
+        return None
+
+    def timed(*args: Any) -> Any:
+        start = clock.monotonic()
+        try:
+            return call(*args)
+        finally:
+            secs[name] = secs.get(name, 0.0) + clock.monotonic() - start
+
+    return timed
 
 
 def _overrides(hook: SessionRunHook, method: str) -> bool:
@@ -85,9 +113,9 @@ def _overrides(hook: SessionRunHook, method: str) -> bool:
     return function is not getattr(SessionRunHook, method)
 
 
-def _says_when_due(hook: SessionRunHook) -> bool:
+def _has_last_word(hook: SessionRunHook, method: str) -> bool:
     # A subclass that adds to before_run or after_run wants every run, whatever its base class says.
-    if not callable(getattr(hook, "next_due", None)):
+    if not callable(getattr(hook, method, None)):
         return False
 
     def depth(method: str) -> int:
@@ -95,4 +123,4 @@ def _says_when_due(hook: SessionRunHook) -> bool:
             return -1
         return next((i for i, c in enumerate(type(hook).__mro__) if method in vars(c)), -1)
 
-    return 0 <= depth("next_due") <= min(depth("before_run"), depth("after_run"))
+    return depth(method) <= min(depth("before_run"), depth("after_run"))

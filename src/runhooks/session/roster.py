@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from runhooks.graph import Graph
 from runhooks.session.coordinated import CoordinatedSession
 from runhooks.session.hook_names import in_order, named
 from runhooks.session.rider import naming
+from runhooks.session.session import Session
 
 
 class Roster:
@@ -23,6 +25,7 @@ class Roster:
         self._graph = graph
         self._hooks = named(in_order(hooks))
         self._begun: dict[str, SessionRunHook] = {}
+        self._parts: dict[str, _Part] = {}
 
     def begin(self) -> None:
         """``begin`` of the hooks, in the graph they may add to."""
@@ -32,7 +35,7 @@ class Roster:
     def start(self, session: CoordinatedSession) -> None:
         """Let them all ride along with a session just created, the guests of before too."""
         for name, hook in self._begun.items():
-            _start(name, hook, session, always=name in self._hooks)
+            self._start(name, hook, session, always=name in self._hooks)
 
     def chosen(
         self, hooks: Iterable[SessionRunHook] | bool | None, session: CoordinatedSession | None
@@ -65,16 +68,61 @@ class Roster:
         with self._graph.as_default(), naming(name, "begin"):
             hook.begin()
         self._begun[name] = hook
+        if _has_state(hook):
+            self._parts[name] = _Part(hook)
+
+    def _start(
+        self, name: str, hook: SessionRunHook, session: CoordinatedSession, *, always: bool
+    ) -> None:
+        part = self._parts.get(name)
+        if part is not None:
+            with naming(name, "load_state_dict"):
+                part.join(name, session.raw)
+        try:
+            with naming(name, "after_create_session"):
+                hook.after_create_session(session.raw, session.coord)
+        except BaseException:
+            session.raw.detach(name)
+            raise
+        session.hooked.add(name, hook, always=always)
 
     def _join(self, hook: SessionRunHook, session: CoordinatedSession | None) -> None:
         name = list(named([*self._begun.values(), hook]))[-1]
         self._begin(name, hook)
         try:
             if session is not None:
-                _start(name, hook, session, always=False)
+                self._start(name, hook, session, always=False)
         except BaseException:
             del self._begun[name]
+            self._parts.pop(name, None)
             raise
+
+
+class _Part:
+    """A hook as sessions save it. One that has no state for it gives it back that after begin."""
+
+    def __init__(self, hook: SessionRunHook) -> None:
+        self._hook = hook
+        self._is_new = self._was_given = True
+        try:
+            self._first = copy.deepcopy(dict(hook.state_dict()))
+        except Exception:  # noqa: BLE001 - it may need a session to have a state
+            self._first = {}
+
+    def join(self, name: str, raw: Session) -> None:
+        """Be saved with ``raw``, and take the state that it has or that of the beginning."""
+        self._was_given = False
+        raw.attach(name, self)
+        if self._first and not (self._was_given or self._is_new):
+            self._hook.load_state_dict(copy.deepcopy(self._first))
+        self._is_new = False
+
+    def state_dict(self) -> Mapping[str, Any]:
+        return self._hook.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._hook.load_state_dict(state)
+        self._was_given = True
 
 
 def errors_of(act: Callable[[], Any]) -> list[BaseException]:
@@ -86,18 +134,9 @@ def errors_of(act: Callable[[], Any]) -> list[BaseException]:
     return []
 
 
-def _start(name: str, hook: SessionRunHook, session: CoordinatedSession, *, always: bool) -> None:
-    state_dict = getattr(hook, "state_dict", None)
-    if callable(state_dict) and callable(getattr(hook, "load_state_dict", None)):
-        with naming(name, "load_state_dict"):
-            session.raw.attach(name, hook)
-    try:
-        with naming(name, "after_create_session"):
-            hook.after_create_session(session.raw, session.coord)
-    except BaseException:
-        session.raw.detach(name)
-        raise
-    session.hooked.add(name, hook, always=always)
+def _has_state(hook: SessionRunHook) -> bool:
+    methods = ("state_dict", "load_state_dict")  # which a hook of another library may lack
+    return all(callable(getattr(hook, method, None)) for method in methods)
 
 
 def _end(name: str, hook: SessionRunHook, raw: RawSession) -> None:

@@ -30,9 +30,10 @@ class Scaffold:
     is finalized. ``init_op`` is run, fed ``init_feed_dict``, and ``init_fn(scaffold, session)``
     called, where there is no checkpoint to restore; ``local_init_op``, fed
     ``local_init_feed_dict``, is run in either case. ``ready_for_local_init_op`` and ``ready_op``
-    are run before and after that, and must give an empty array: what they give is the reason why
-    the session is not ready. ``summary_op`` is ``merge_all()`` and ``saver`` a new ``Saver``
-    unless given. ``copy_from_scaffold`` fills in what is not given from another scaffold.
+    are run before and after that, and must give None, true, or an empty array: what else they give
+    is the reason why the session is not ready. ``summary_op`` is ``merge_all()`` and ``saver`` a
+    new ``Saver`` unless given. ``copy_from_scaffold`` fills in what is not given from another
+    scaffold.
 
     Variables need no ``init_op``: a session begins with their initial values.
     """
@@ -116,8 +117,13 @@ def _collected(graph: Graph, key: str) -> Any:
 def _check_ready(session: Session, name: str, op: Any) -> None:
     if op is None:
         return
-    lacking = np.asarray(session.run(op))
-    if lacking.size:
+    answer = session.run(op)
+    if answer is None:
+        return
+    lacking = np.asarray(answer)
+    # What an engine compiles has one shape whatever it finds: it can say true, but no list.
+    is_true = lacking.dtype == bool and lacking.shape == () and lacking
+    if lacking.size and not is_true:
         raise FailedPreconditionError(
             f"the session is not ready: the scaffold's {name} gives {lacking.tolist()}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,9 +28,9 @@ class SingularMonitoredSession(MonitoredSession):
         scaffold: Scaffold | None = None,
         master: str = "",
         config: Any = None,
-        checkpoint_dir: str | None = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
         stop_grace_period_secs: float = 120,
-        checkpoint_filename_with_path: str | None = None,
+        checkpoint_filename_with_path: str | os.PathLike[str] | None = None,
     ) -> None:
         creator = ChiefSessionCreator(
             scaffold, master, config, checkpoint_dir, checkpoint_filename_with_path

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from runhooks.contract import SessionRunHook
-from runhooks.hooks import CheckpointSaverHook, StepCounterHook, SummarySaverHook
+from runhooks.hooks import (
+    CheckpointSaverHook,
+    RecoveryCounterHook,
+    StepCounterHook,
+    SummarySaverHook,
+)
 from runhooks.session.creators import (
     ChiefSessionCreator,
     WorkerSessionCreator,
@@ -14,6 +20,7 @@ from runhooks.session.creators import (
 )
 from runhooks.session.hook_names import in_order
 from runhooks.session.monitored import MonitoredSession
+from runhooks.session.recoverable import RecoveryPolicy
 from runhooks.session.scaffold import Scaffold
 
 #: Steps or seconds from one time to the next; None and None: never.
@@ -26,7 +33,7 @@ USE_DEFAULT: Any = object()
 def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     master: str = "",
     is_chief: bool = True,
-    checkpoint_dir: str | None = None,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
     scaffold: Scaffold | None = None,
     hooks: Iterable[SessionRunHook] | None = None,
     chief_only_hooks: Iterable[SessionRunHook] | None = None,
@@ -36,10 +43,12 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     config: Any = None,
     stop_grace_period_secs: float = 120,
     log_step_count_steps: int | None = 100,
-    max_wait_secs: float = 7200,
+    max_wait_secs: float | None = 7200,
     save_checkpoint_steps: int | None = USE_DEFAULT,
-    summary_dir: str | None = None,
+    summary_dir: str | os.PathLike[str] | None = None,
     save_graph_def: bool = True,
+    *,
+    recovery: RecoveryPolicy | None = None,
 ) -> MonitoredSession:
     """A ``MonitoredSession`` that counts steps, saves summaries and checkpoints, and resumes.
 
@@ -48,11 +57,13 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     seconds or ``save_checkpoint_steps`` steps (600 seconds if neither is given, not at all if both
     are None), and at the end. In ``summary_dir`` (``checkpoint_dir`` if None) a chief writes
     summaries every ``save_summaries_steps`` steps or ``save_summaries_secs`` seconds (100 steps if
-    neither is given), and steps per second every ``log_step_count_steps`` steps; None: not at all.
+    neither is given), steps per second every ``log_step_count_steps`` steps, and how often it was
+    recovered; None or 0: not at all.
 
     A worker (``is_chief=False``) does none of that, has no ``chief_only_hooks``, and waits up to
     ``max_wait_secs`` for the chief's first checkpoint. ``chief_only_hooks`` come first, then those
     made here, then ``hooks``; saving comes last. ``save_graph_def``: write the graph as well.
+    ``recovery``: ours, as for ``MonitoredSession``.
 
     Raises ValueError for ``master`` and ``config``, which are for TensorFlow's own sessions, and
     if a cadence is given both in steps and in seconds.
@@ -63,24 +74,29 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
         worker = WorkerSessionCreator(
             scaffold, max_wait_secs=max_wait_secs, checkpoint_dir=checkpoint_dir
         )
-        return MonitoredSession(worker, hooks, stop_grace_period_secs)
-    all_hooks = in_order(chief_only_hooks)
+        return MonitoredSession(worker, hooks, stop_grace_period_secs, recovery=recovery)
+    all_hooks, counters = in_order(chief_only_hooks), []
     summary_dir = summary_dir or checkpoint_dir
     if summary_dir:
         cadence = _cadence("save_summaries", save_summaries_steps, save_summaries_secs, (100, None))
-        all_hooks += _summary_hooks(summary_dir, scaffold, log_step_count_steps, cadence)
+        if writing := list(_summary_hooks(summary_dir, scaffold, log_step_count_steps, cadence)):
+            all_hooks += writing
+            counters = [RecoveryCounterHook(output_dir=summary_dir)]
     if checkpoint_dir:
         cadence = _cadence(
             "save_checkpoint", save_checkpoint_steps, save_checkpoint_secs, (None, 600)
         )
         all_hooks += _checkpoint_hooks(checkpoint_dir, scaffold, cadence, save_graph_def)
-    all_hooks += in_order(hooks)
+    all_hooks += [*in_order(hooks), *counters]
     creator = ChiefSessionCreator(scaffold, checkpoint_dir=checkpoint_dir)
-    return MonitoredSession(creator, all_hooks, stop_grace_period_secs)
+    return MonitoredSession(creator, all_hooks, stop_grace_period_secs, recovery=recovery)
 
 
 def _summary_hooks(
-    summary_dir: str, scaffold: Scaffold, count_steps: int | None, cadence: Cadence
+    summary_dir: str | os.PathLike[str],
+    scaffold: Scaffold,
+    count_steps: int | None,
+    cadence: Cadence,
 ) -> Iterator[SessionRunHook]:
     if _above_zero(count_steps):
         yield StepCounterHook(count_steps, output_dir=summary_dir)
@@ -89,7 +105,10 @@ def _summary_hooks(
 
 
 def _checkpoint_hooks(
-    checkpoint_dir: str, scaffold: Scaffold, cadence: Cadence, save_graph_def: bool
+    checkpoint_dir: str | os.PathLike[str],
+    scaffold: Scaffold,
+    cadence: Cadence,
+    save_graph_def: bool,
 ) -> Iterator[SessionRunHook]:
     steps, secs = cadence
     if cadence != (None, None):

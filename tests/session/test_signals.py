@@ -1,0 +1,260 @@
+"""SIGTERM and Ctrl-C, as the users of monitored sessions meet them."""
+
+import contextlib
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import runhooks as rh
+from runhooks.checkpoint import checkpoint_step
+
+SIGNALS = [signal.SIGTERM, signal.SIGINT]
+
+
+@pytest.fixture(autouse=True)
+def _default_handlers():
+    """Whatever a test leaves behind, the handlers of before come back."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def send(number):
+    os.kill(os.getpid(), number)
+
+
+def handlers():
+    return [signal.getsignal(number) for number in SIGNALS]
+
+
+@pytest.fixture
+def train_op(graph):
+    """One step; ``signals[n]`` is sent in the middle of the n-th, counted from 1."""
+    signals = {}
+
+    def draw(step):
+        while True:
+            step += 1
+            if step in signals:
+                send(signals.pop(step))
+            yield step
+
+    op = rh.group(rh.inputs(draw), rh.train.get_or_create_global_step().assign_add(1))
+    return op, signals
+
+
+def saved_step(directory):
+    return checkpoint_step(rh.latest_checkpoint(directory))
+
+
+# loops
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_loop_that_tests_should_stop_ends_after_the_running_step(train_op, tmp_path, number):
+    op, signals = train_op
+    signals[3] = number
+    with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as sess:
+        while not sess.should_stop():
+            sess.run(op)
+    assert saved_step(tmp_path) == 3
+    assert sess.stop_reason == number.name
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_loop_that_never_tests_should_stop_is_ended_one_run_later(train_op, tmp_path, number):
+    op, signals = train_op
+    signals[3] = number
+    with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as sess:
+        for _ in range(100):
+            sess.run(op)
+        pytest.fail("the loop went on")
+    assert saved_step(tmp_path) == 4
+    assert sess.stop_reason == number.name
+
+
+def test_the_error_that_ends_such_a_loop_names_the_signal(train_op):
+    op, _ = train_op
+    # Not in a with block, which would swallow it.
+    with contextlib.closing(rh.MonitoredSession()) as sess:
+        send(signal.SIGTERM)
+        send(signal.SIGTERM)
+        sess.run(op)
+        with pytest.raises(rh.errors.OutOfRangeError, match=r"SIGTERM ends .* should_stop\(\)"):
+            sess.run(op)
+        with pytest.raises(rh.errors.OutOfRangeError):
+            sess.run(op)
+        assert sess.global_step == 1
+
+
+def test_runs_without_hooks_go_on_after_a_signal(train_op):
+    op, _ = train_op
+    with contextlib.closing(rh.MonitoredSession()) as sess:
+        send(signal.SIGTERM)
+        for _ in range(3):
+            sess.run(op, hooks=False)
+        assert sess.global_step == 3
+
+
+def test_loop_over_step_functions_is_ended_too(train_op):
+    op, _ = train_op
+    with rh.MonitoredSession() as sess:
+        send(signal.SIGTERM)
+        for _ in range(100):
+            sess.run_step_fn(lambda step_context: step_context.run_with_hooks(op))
+        pytest.fail("the loop went on")
+    assert sess.stop_reason == "SIGTERM"
+
+
+def test_several_runs_between_two_tests_are_all_made(train_op):
+    op, signals = train_op
+    signals[4] = signal.SIGTERM
+    made = []
+    with rh.MonitoredSession() as sess:
+        while not sess.should_stop():
+            for _ in range(3):
+                sess.run(op)
+                made.append(sess.global_step)
+    assert made == [1, 2, 3, 4, 5, 6]
+
+
+def test_request_stop_refuses_no_run(train_op):
+    op, _ = train_op
+    with contextlib.closing(rh.MonitoredSession()) as sess:
+        sess.request_stop("enough")
+        for _ in range(3):
+            sess.run(op)
+        assert sess.global_step == 3
+
+
+# the end
+
+
+class Sends(rh.CheckpointSaverListener):
+    """Sends a signal in the middle of the last save."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def before_save(self, session, global_step_value):
+        if global_step_value > 0:
+            send(self.number)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signal_while_the_last_checkpoint_is_saved_lets_it_be_saved(train_op, tmp_path, number):
+    op, _ = train_op
+    hook = rh.CheckpointSaverHook(tmp_path, save_steps=100, listeners=[Sends(number)])
+    with rh.MonitoredSession(hooks=[hook, rh.StopAtStepHook(last_step=2)]) as sess:
+        while not sess.should_stop():
+            sess.run(op)
+    assert saved_step(tmp_path) == 2
+    assert sess.stop_reason == "StopAtStepHook"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signal_in_the_end_of_a_hook_lets_the_others_end(train_op, tmp_path, number):
+    class SendsAtEnd(rh.SessionRunHook):
+        def end(self, session):
+            send(number)
+
+    op, _ = train_op
+    with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=[SendsAtEnd()]) as sess:
+        sess.run(op)
+    assert saved_step(tmp_path) == 1
+
+
+# handlers
+
+
+def test_handlers_come_back_at_the_end(train_op):
+    before = handlers()
+    with rh.MonitoredSession():
+        assert handlers() != before
+    assert handlers() == before
+
+
+def test_session_that_is_dropped_gives_the_handlers_back(train_op, graph):
+    op, _ = train_op
+    before = handlers()
+    gc.disable()  # it needs no collector: nothing refers to itself
+    try:
+        sess = rh.MonitoredSession(hooks=[rh.StepCounterHook()])
+        sess.run(op)
+        del sess
+        assert handlers() == before
+    finally:
+        gc.enable()
+    with pytest.raises(KeyboardInterrupt):
+        send(signal.SIGINT)
+    assert not graph.finalized
+
+
+def test_session_that_is_dropped_under_another_leaves_that_one_alone(graph):
+    before = handlers()
+    dropped = rh.MonitoredSession()
+    with rh.MonitoredSession() as sess:
+        del dropped
+        send(signal.SIGTERM)
+        assert sess.should_stop()
+    assert handlers() == before
+
+
+def test_sessions_in_one_another_are_all_told(graph, train_op):
+    with rh.MonitoredSession() as outer, rh.MonitoredSession() as inner:
+        send(signal.SIGTERM)
+        assert inner.should_stop()
+        assert outer.should_stop()
+
+
+def test_handler_of_the_user_is_called_as_well(train_op):
+    calls = []
+    signal.signal(signal.SIGTERM, lambda number, frame: calls.append(number))
+    with rh.MonitoredSession() as sess:
+        send(signal.SIGTERM)
+        assert sess.should_stop()
+    send(signal.SIGTERM)
+    assert calls == [signal.SIGTERM] * 2
+
+
+def test_session_of_another_thread_trains_and_leaves_the_signals_alone(train_op, graph, tmp_path):
+    op, _ = train_op
+    before, seen = handlers(), []
+
+    def train():
+        with graph.as_default(), rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as sess:
+            seen.extend(handlers())
+            sess.run(op)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert seen == before
+    assert saved_step(tmp_path) == 1
+
+
+def test_session_may_be_closed_in_another_thread(train_op):
+    sess = rh.MonitoredSession()
+    thread = threading.Thread(target=sess.close)
+    thread.start()
+    thread.join()
+    with pytest.raises(KeyboardInterrupt):
+        send(signal.SIGINT)
+
+
+def test_session_that_nobody_closed_does_not_disturb_the_end_of_the_process():
+    script = """
+import runhooks as rh
+session = rh.MonitoredSession()
+session.itself = session
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert (result.returncode, result.stderr) == (0, b"")
