@@ -15,7 +15,14 @@ No framework is imported before a graph of its engine is made.
 """
 
 from runhooks import errors, summary, train
-from runhooks.checkpoint import Saver, latest_checkpoint
+from runhooks.checkpoint import (
+    KeepBest,
+    KeepEvery,
+    KeepLast,
+    KeepSteps,
+    Saver,
+    latest_checkpoint,
+)
 from runhooks.contract import (
     SessionRunArgs,
     SessionRunContext,
@@ -34,22 +41,42 @@ from runhooks.graph import (
     inputs,
     name_scope,
     placeholder,
+    random_key,
 )
 from runhooks.hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
+    EvaluationHook,
+    FeedFnHook,
+    FinalOpsHook,
+    GarbageCollectionHook,
+    GlobalStepWaiterHook,
+    HookTimesHook,
+    InMemoryEvaluatorHook,
     LoggingTensorHook,
+    NanTensorHook,
+    ProfilerHook,
     ProgressHook,
+    RecoveryCounterHook,
+    SavedStateHook,
     StepCounterHook,
     StopAtStepHook,
     SummarySaverHook,
+    ThroughputHook,
+    TimeLimitHook,
+    WatchdogHook,
+    make_early_stopping_hook,
+    read_eval_metrics,
+    stop_if_higher_hook,
+    stop_if_lower_hook,
+    stop_if_no_decrease_hook,
+    stop_if_no_increase_hook,
 )
 from runhooks.session import (
     ChiefSessionCreator,
     Coordinator,
     LooperThread,
     MonitoredSession,
-    MonitoredTrainingSession,
     RecoveryPolicy,
     Scaffold,
     Session,
@@ -57,7 +84,8 @@ from runhooks.session import (
     SingularMonitoredSession,
     WorkerSessionCreator,
 )
-from runhooks.trigger import Due, SecondOrStepTimer
+from runhooks.session.training_session import MonitoredTrainingSession
+from runhooks.trigger import Due, SecondOrStepTimer, Trigger
 from runhooks.version import __version__
 
 __all__ = [
@@ -66,15 +94,30 @@ __all__ = [
     "ChiefSessionCreator",
     "Coordinator",
     "Due",
+    "EvaluationHook",
+    "FeedFnHook",
+    "FinalOpsHook",
+    "GarbageCollectionHook",
+    "GlobalStepWaiterHook",
     "Graph",
     "GraphKeys",
+    "HookTimesHook",
+    "InMemoryEvaluatorHook",
+    "KeepBest",
+    "KeepEvery",
+    "KeepLast",
+    "KeepSteps",
     "LoggingTensorHook",
     "LooperThread",
     "MonitoredSession",
     "MonitoredTrainingSession",
+    "NanTensorHook",
     "Operation",
+    "ProfilerHook",
     "ProgressHook",
+    "RecoveryCounterHook",
     "RecoveryPolicy",
+    "SavedStateHook",
     "Saver",
     "Scaffold",
     "SecondOrStepTimer",
@@ -89,7 +132,11 @@ __all__ = [
     "StopAtStepHook",
     "SummarySaverHook",
     "Tensor",
+    "ThroughputHook",
+    "TimeLimitHook",
+    "Trigger",
     "Variable",
+    "WatchdogHook",
     "WorkerSessionCreator",
     "__version__",
     "call",
@@ -98,8 +145,15 @@ __all__ = [
     "group",
     "inputs",
     "latest_checkpoint",
+    "make_early_stopping_hook",
     "name_scope",
     "placeholder",
+    "random_key",
+    "read_eval_metrics",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
     "summary",
     "train",
 ]

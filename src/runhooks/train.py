@@ -16,7 +16,13 @@ from runhooks.graph.global_step import (
 from runhooks.hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
+    FeedFnHook,
+    FinalOpsHook,
+    GlobalStepWaiterHook,
     LoggingTensorHook,
+    NanLossDuringTrainingError,
+    NanTensorHook,
+    ProfilerHook,
     StepCounterHook,
     StopAtStepHook,
     SummarySaverHook,
@@ -26,12 +32,12 @@ from runhooks.session import (
     Coordinator,
     LooperThread,
     MonitoredSession,
-    MonitoredTrainingSession,
     Scaffold,
     SessionCreator,
     SingularMonitoredSession,
     WorkerSessionCreator,
 )
+from runhooks.session.training_session import MonitoredTrainingSession
 from runhooks.trigger import SecondOrStepTimer
 
 __all__ = [
@@ -39,10 +45,16 @@ __all__ = [
     "CheckpointSaverListener",
     "ChiefSessionCreator",
     "Coordinator",
+    "FeedFnHook",
+    "FinalOpsHook",
+    "GlobalStepWaiterHook",
     "LoggingTensorHook",
     "LooperThread",
     "MonitoredSession",
     "MonitoredTrainingSession",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
+    "ProfilerHook",
     "Saver",
     "Scaffold",
     "SecondOrStepTimer",

@@ -1,5 +1,7 @@
 """What holds for each of the built-in hooks."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import runhooks as rh
@@ -12,6 +14,24 @@ MAKE = {
     "LoggingTensorHook": lambda path: rh.LoggingTensorHook([], every_n_iter=10),
     "CheckpointSaverHook": lambda path: rh.CheckpointSaverHook(path, save_steps=10),
     "ProgressHook": lambda path: rh.ProgressHook(100, ["loss:0"]),
+    "ThroughputHook": lambda path: rh.ThroughputHook(32, every_n_steps=10, output_dir=path),
+    "HookTimesHook": lambda path: rh.HookTimesHook(10, output_dir=path),
+    "ProfilerHook": lambda path: rh.ProfilerHook(10, output_dir=path),
+    "EvaluationHook": lambda path: rh.EvaluationHook(
+        {"loss": "loss:0"}, every_n_steps=10, output_dir=path
+    ),
+    "InMemoryEvaluatorHook": lambda path: rh.InMemoryEvaluatorHook(
+        SimpleNamespace(
+            model_fn=lambda features: SimpleNamespace(loss=features, eval_metric_ops={})
+        ),
+        lambda: [(1.0, 1.0)],
+        every_n_iter=10,
+    ),
+    "GarbageCollectionHook": lambda path: rh.GarbageCollectionHook(10),
+    "GlobalStepWaiterHook": lambda path: rh.GlobalStepWaiterHook(0),
+    "stop_if_higher_hook": lambda path: rh.stop_if_higher_hook(
+        None, "loss", 1.0, path, run_every_secs=None, run_every_steps=10
+    ),
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
@@ -63,6 +64,17 @@ class Engine(Protocol):
         """
         ...
 
+    def random_key(self, seed: int, stream: int, runs: Any) -> Any:
+        """The random key of the run before which ``runs``, as ``integer`` gives it, have drawn one.
+
+        ``seed`` and ``stream`` are integers of 32 bits, without sign.
+        """
+        ...
+
+    def wait(self, values: Sequence[Any]) -> None:
+        """Return when the device has computed these values; raises what it failed of."""
+        ...
+
     def leaves(self, value: Any) -> dict[str, Any]:
         """The leaves by path, such as ``"layers/0/kernel"``; a bare array has the path ``""``."""
         ...
@@ -71,8 +83,15 @@ class Engine(Protocol):
         """``value`` with its leaves, in the order of ``leaves()``, replaced."""
         ...
 
-    def to_host(self, leaves: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-        """The leaves as NumPy arrays of their dtypes, in one batch; waits for the device."""
+    def to_host(
+        self, leaves: Sequence[Any], into: Sequence[np.ndarray[Any, Any] | None] | None = None
+    ) -> list[np.ndarray[Any, Any]]:
+        """The leaves as NumPy arrays of their dtypes, in one batch; waits for the device.
+
+        ``into``: one for each leaf. Whoever keeps the arrays then neither sees what later runs do
+        nor makes these slower; those that have to be copied for that are copied into these, where
+        they fit.
+        """
         ...
 
     def host_form(self, leaf: Any) -> tuple[tuple[int, ...], Any]:
@@ -85,6 +104,14 @@ class Engine(Protocol):
 
     def histogram(self, values: Any) -> Any:
         """What ``histogram_value`` is to be given of ``values``, made where they are."""
+        ...
+
+    def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
+        """Start the framework's profiler; return what ends it and says where the profile is.
+
+        ``folder``: where to write it, it exists; ``step``: the first global step in it, for its
+        name. Raises RuntimeError if a profiler is running already.
+        """
         ...
 
 

@@ -8,8 +8,9 @@ cadences that are multiples of each other make few of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import jax
@@ -18,6 +19,7 @@ import numpy as np
 
 from runhooks.engines.conform import by_path, check_leaf, check_structure, describe, number_as
 from runhooks.engines.engine import Compiled
+from runhooks.engines.jax_profile import start_jax_profile
 from runhooks.errors import AbortedError, UnavailableError
 from runhooks.graph import nest
 from runhooks.graph.evaluate import evaluate
@@ -119,6 +121,13 @@ class JaxEngine:
     def integer(self, value: int) -> Any:
         return np.int64(value) if cast(Any, jax.config).jax_enable_x64 else np.int32(value)
 
+    def random_key(self, seed: int, stream: int, runs: Any) -> Any:
+        key = jax.random.fold_in(jax.random.key(np.uint32(seed)), np.uint32(stream))
+        return jax.random.fold_in(key, runs)
+
+    def wait(self, values: Sequence[Any]) -> None:
+        cast(Any, jax).block_until_ready(values)
+
     def leaves(self, value: Any) -> dict[str, Any]:
         with_paths = jax.tree_util.tree_leaves_with_path(value)
         return by_path((_text(path), leaf) for path, leaf in with_paths)
@@ -126,9 +135,19 @@ class JaxEngine:
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
         return jax.tree.unflatten(_structure(value), leaves)
 
-    def to_host(self, leaves: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    def to_host(
+        self, leaves: Sequence[Any], into: Sequence[np.ndarray[Any, Any] | None] | None = None
+    ) -> list[np.ndarray[Any, Any]]:
         plain = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
-        return cast(list[np.ndarray[Any, Any]], jax.device_get(plain))
+        arrays = cast(list[np.ndarray[Any, Any]], jax.device_get(plain))
+        if into is None:
+            return arrays
+        # On a CPU they are the very buffers. As long as they are held, a run to which they are
+        # donated copies them, far slower than they are copied here.
+        return [
+            _copied(array, place) if _on_cpu(leaf) else array
+            for leaf, array, place in zip(plain, arrays, into, strict=True)
+        ]
 
     def host_form(self, leaf: Any) -> tuple[tuple[int, ...], Any]:
         plain = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
@@ -145,6 +164,9 @@ class JaxEngine:
         if values.size <= BUCKETS:
             return values
         return histogram_counts(values, jnp, partial(jnp.bincount, length=BUCKETS))
+
+    def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
+        return start_jax_profile(folder, step)
 
 
 def _apart(
@@ -206,6 +228,17 @@ def _takes(old: Any, number: Any) -> bool:
     return bool(jnp.promote_types(old.dtype, number.dtype) == old.dtype) or bool(
         jnp.issubdtype(number.dtype, jnp.integer)
     )
+
+
+def _copied(array: np.ndarray[Any, Any], into: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
+    if into is None or (into.shape, into.dtype) != (array.shape, array.dtype):
+        return np.copy(array)
+    np.copyto(into, array)  # twice as fast: new memory has to be found, page by page
+    return into
+
+
+def _on_cpu(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and any(it.platform == "cpu" for it in leaf.devices())
 
 
 def _structure(value: Any) -> Any:

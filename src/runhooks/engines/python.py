@@ -6,17 +6,20 @@ a run promises, that variables change all together or not at all. A function mak
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from runhooks.engines.conform import by_path, check_leaf, check_structure, describe, number_as
 from runhooks.engines.engine import Compiled
+from runhooks.engines.python_profile import start_python_profile
 from runhooks.errors import AbortedError, UnavailableError
 from runhooks.graph.evaluate import evaluate
 from runhooks.graph.plan import Body
-from runhooks.graph.tensor import Tensor
+from runhooks.graph.tensor import Operation, Tensor
 from runhooks.graph.variable import Variable
 from runhooks.summary.histogram import histogram_counts
 
@@ -33,8 +36,15 @@ class PythonEngine:
             # A function may change the containers it is handed, and a caller those it gets back.
             values: dict[Tensor, Any] = {v: _copied(variables[v]) for v in reads}
             values.update(zip(body.given, given, strict=True))
-            assigned = evaluate(body.operations, values, variables, self.conform)
-            fetched = [values[t] for t in body.fetches]
+            before = [variables[v] for v in body.assigned]
+            assigned = evaluate(body.operations, values, variables, self.conform, _read_args)
+            for variable, old in zip(body.assigned, before, strict=True):
+                if variables[variable] is not old:
+                    raise RuntimeError(
+                        f"variable {variable.op.name!r} was assigned by a run inside this run, "
+                        "which assigns it too: make the inner run a part of the graph"
+                    )
+            fetched = [_own_key(t, values[t]) for t in body.fetches]
             return [_copied(assigned[v]) for v in body.assigned] + fetched
 
         return run
@@ -82,13 +92,21 @@ class PythonEngine:
     def integer(self, value: int) -> Any:
         return np.int64(value)
 
+    def random_key(self, seed: int, stream: int, runs: Any) -> Any:
+        return np.random.default_rng([seed, stream, int(runs)])
+
+    def wait(self, values: Sequence[Any]) -> None:
+        """A value is computed when it is there."""
+
     def leaves(self, value: Any) -> dict[str, Any]:
         return by_path(_walk("", value))
 
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
         return _rebuilt(value, iter(leaves))
 
-    def to_host(self, leaves: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    def to_host(
+        self, leaves: Sequence[Any], into: Sequence[np.ndarray[Any, Any] | None] | None = None
+    ) -> list[np.ndarray[Any, Any]]:
         return [np.asarray(leaf) for leaf in leaves]
 
     def host_form(self, leaf: Any) -> tuple[tuple[int, ...], Any]:
@@ -99,6 +117,20 @@ class PythonEngine:
 
     def histogram(self, values: Any) -> Any:
         return histogram_counts(values)
+
+    def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
+        return start_python_profile(folder, step)
+
+
+def _read_args(op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
+    keys = {t: _own_key(t, values[t]) for t in op.inputs if t.op.type == "RandomKey"}
+    return op.read_args({**values, **keys} if keys else values)
+
+
+def _own_key(tensor: Tensor, value: Any) -> Any:
+    # A generator changes as it is used. What one reader draws must not depend on whether another,
+    # such as a hook on its due step, has drawn before.
+    return copy.deepcopy(value) if tensor.op.type == "RandomKey" else value
 
 
 def _frozen(array: np.ndarray[Any, Any]) -> Any:

@@ -38,14 +38,15 @@ def frame(payload: bytes) -> bytes:
 
 
 def read_records(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """Yield the payloads of ``file``, up to the end or to a last record that is not all there.
+    """Yield the payloads of ``file`` from where it is, up to the end or to a last record cut off.
 
-    A record that is cut off is one that is still being written, or was when its writer died.
+    A record that is cut off is one that is still being written, or was when its writer died. After
+    each payload the file is at the end of its record, to be gone on from at another time.
 
     Raises DataLossError, naming ``path`` and the offset of the record, where a check fails.
     """
     size = os.fstat(file.fileno()).st_size
-    offset = 0
+    offset = file.tell()
     while True:
         header = file.read(_HEADER.size)
         if len(header) < _HEADER.size:

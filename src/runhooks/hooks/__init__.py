@@ -2,18 +2,61 @@
 
 from runhooks.hooks.checkpoint_saver import CheckpointSaverHook
 from runhooks.hooks.checkpoint_saver_listener import CheckpointSaverListener
+from runhooks.hooks.early_stopping import (
+    make_early_stopping_hook,
+    read_eval_metrics,
+    stop_if_higher_hook,
+    stop_if_lower_hook,
+    stop_if_no_decrease_hook,
+    stop_if_no_increase_hook,
+)
+from runhooks.hooks.evaluation import EvaluationHook
+from runhooks.hooks.feed_fn import FeedFnHook
+from runhooks.hooks.final_ops import FinalOpsHook
+from runhooks.hooks.garbage_collection import GarbageCollectionHook
+from runhooks.hooks.global_step_waiter import GlobalStepWaiterHook
+from runhooks.hooks.hook_times import HookTimesHook
+from runhooks.hooks.in_memory_evaluator import InMemoryEvaluatorHook
 from runhooks.hooks.logging_tensor import LoggingTensorHook
+from runhooks.hooks.nan_tensor import NanLossDuringTrainingError, NanTensorHook
+from runhooks.hooks.profiler import ProfilerHook
 from runhooks.hooks.progress import ProgressHook
+from runhooks.hooks.recovery_counter import RecoveryCounterHook
+from runhooks.hooks.saved_state import SavedStateHook
 from runhooks.hooks.step_counter import StepCounterHook
 from runhooks.hooks.stop_at_step import StopAtStepHook
 from runhooks.hooks.summary_saver import SummarySaverHook
+from runhooks.hooks.throughput import ThroughputHook
+from runhooks.hooks.time_limit import TimeLimitHook
+from runhooks.hooks.watchdog import WatchdogHook
 
 __all__ = [
     "CheckpointSaverHook",
     "CheckpointSaverListener",
+    "EvaluationHook",
+    "FeedFnHook",
+    "FinalOpsHook",
+    "GarbageCollectionHook",
+    "GlobalStepWaiterHook",
+    "HookTimesHook",
+    "InMemoryEvaluatorHook",
     "LoggingTensorHook",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
+    "ProfilerHook",
     "ProgressHook",
+    "RecoveryCounterHook",
+    "SavedStateHook",
     "StepCounterHook",
     "StopAtStepHook",
     "SummarySaverHook",
+    "ThroughputHook",
+    "TimeLimitHook",
+    "WatchdogHook",
+    "make_early_stopping_hook",
+    "read_eval_metrics",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
 ]

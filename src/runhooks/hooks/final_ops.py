@@ -1,0 +1,46 @@
+"""``FinalOpsHook``: fetches something when the loop has ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from runhooks.contract import RawSession, SessionRunHook
+from runhooks.errors import OutOfRangeError
+
+_log = logging.getLogger("runhooks")
+
+
+class FinalOpsHook(SessionRunHook):
+    """Fetches ``final_ops``, fed ``final_ops_feed_dict``, at the end: see ``final_ops_values``.
+
+    ``final_ops``: whatever ``session.run`` takes; None: nothing. They must not draw from an input
+    that may be at its end: OutOfRangeError and StopIteration are logged, with that advice, and
+    raised. As in ``tf.compat.v1.train``.
+    """
+
+    def __init__(
+        self, final_ops: Any, final_ops_feed_dict: Mapping[Any, Any] | None = None
+    ) -> None:
+        self._final_ops = final_ops
+        self._feed_dict = final_ops_feed_dict
+        self._values: Any = None
+
+    @property
+    def final_ops_values(self) -> Any:
+        """The values of ``final_ops``, in their shape; None until the loop has ended well."""
+        return self._values
+
+    def end(self, session: RawSession) -> None:
+        if self._final_ops is None:
+            return
+        try:
+            self._values = session.run(self._final_ops, self._feed_dict)
+        except (OutOfRangeError, StopIteration) as error:
+            _log.warning(
+                "final_ops of FinalOpsHook could not be computed: %s. At the end of the loop there "
+                "may be no further element: let them depend on variables alone, or feed them",
+                error,
+            )
+            raise

@@ -1,0 +1,62 @@
+"""``GlobalStepWaiterHook``: waits until others have made some steps."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    StopSignal,
+)
+from runhooks.hooks.global_step import required_global_step, step_of
+from runhooks.trigger import Due
+
+_log = logging.getLogger("runhooks")
+
+_LOOK_AGAIN_SECS = 0.5
+_LOG_AGAIN_STEPS = 1000
+
+
+class GlobalStepWaiterHook(SessionRunHook):
+    """Holds the first run back until the global step has reached ``wait_until_step``.
+
+    It is for workers that start one after the other, on a global step that others advance: other
+    threads of this session, or other processes. A stop of the coordinator ends the wait. As in
+    ``tf.compat.v1.train``.
+    """
+
+    def __init__(self, wait_until_step: int) -> None:
+        self._wait_until_step = wait_until_step
+        self._waited = False
+
+    def begin(self) -> None:
+        required_global_step(self)
+        self._waited = False
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._coord = coord
+
+    def next_due(self) -> Due | None:
+        return Due() if self._waited else None
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        if not self._waited:
+            self._wait(run_context.session)
+            self._waited = True
+        return None
+
+    def _wait(self, session: RawSession) -> None:
+        # The global step tells nobody when it changes: it may be another process that changes it.
+        again = threading.Event()
+        logged: int | None = None
+        while (step := step_of(session)) < self._wait_until_step and not self._coord.should_stop():
+            if logged is None or step - logged >= _LOG_AGAIN_STEPS:
+                _log.info(
+                    "waiting for the global step to reach %d: it is %d", self._wait_until_step, step
+                )
+                logged = step
+            again.wait(_LOOK_AGAIN_SECS)

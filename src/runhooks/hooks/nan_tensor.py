@@ -1,0 +1,156 @@
+"""``NanTensorHook``: watches a loss for NaN."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    StopSignal,
+)
+from runhooks.graph.graph import get_default_graph
+from runhooks.graph.tensor import Tensor
+from runhooks.hooks.global_step import next_step_of
+from runhooks.trigger import Due, Timer, Trigger
+
+_log = logging.getLogger("runhooks")
+
+
+class NanLossDuringTrainingError(RuntimeError):
+    """A loss was NaN. ``tensor``: its name; ``step``: of the run that made ``value``, or None."""
+
+    def __init__(
+        self, tensor: str = "loss", step: int | None = None, value: Any = float("nan")
+    ) -> None:
+        at = "" if step is None else f" at step {step}"
+        super().__init__(f"NaN loss during training: {tensor!r}{at} is {_text(value)}")
+        self.tensor = tensor
+        self.step = step
+        self.value = value
+
+
+class NanTensorHook(SessionRunHook):
+    """Raises ``NanLossDuringTrainingError``, or asks to stop, when a loss is NaN.
+
+    ``loss_tensor``: the tensor to watch, or its name; any of its elements counts.
+    ``fail_on_nan_loss``: raise; False: log it and ask to stop. As in ``tf.compat.v1.train``, it
+    looks at the value in the run that made it, which waits for the device.
+
+    ``late``: look at it one run later, when it has long been computed. Where other hooks are due,
+    as one that saves a checkpoint, and at the end, it looks at once all the same. ``trigger``:
+    look only when this is due, instead of in every run.
+    """
+
+    def __init__(
+        self,
+        loss_tensor: Any,
+        fail_on_nan_loss: bool = True,
+        *,
+        late: bool = False,
+        trigger: Trigger | None = None,
+    ) -> None:
+        self._loss_tensor = loss_tensor
+        self._fail_on_nan_loss = fail_on_nan_loss
+        self._late = late
+        self._timer = None if trigger is None else Timer(trigger)
+        self._is_nan: Callable[[Any], bool] = self._first_test
+        self._step: int | None = None
+        self._value: Any = None
+
+    def begin(self) -> None:
+        loss = get_default_graph().as_graph_element(self._loss_tensor)
+        self._loss = loss if isinstance(loss, Tensor) else loss.outputs[0]
+        self._request = SessionRunArgs(self._loss)
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._step = self._value = None
+        if self._timer is not None:
+            self._timer.start(session.global_step or 0)
+
+    def next_due(self) -> Due | None:
+        return None if self._timer is None else self._timer.due()
+
+    def watched(self) -> Tensor | None:
+        return self._loss if self._late and self._timer is None else None
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        if self._timer is None or self._timer.should_trigger_for_step(next_step_of(run_context)):
+            return self._request
+        return None
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        step = run_context.session.global_step
+        if self._timer is not None:
+            self._timer.update_last_triggered_step(step or 0)
+        if self.watch(step, run_values.results) or self._look_at_the_last():
+            run_context.request_stop()
+
+    def watch(self, step: int | None, value: Any) -> bool:
+        # Called in every run: nothing but what must be.
+        last_step, last_value = self._step, self._value
+        self._step, self._value = step, value
+        if last_value is None or not self._is_nan(last_value):
+            return False
+        return self._report(last_step, last_value)
+
+    def end(self, session: RawSession) -> None:
+        self._look_at_the_last()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._timer is None else self._timer.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        if self._timer is not None:
+            self._timer.load_state_dict(state)
+
+    def _look_at_the_last(self) -> bool:
+        return self.watch(None, None)
+
+    def _first_test(self, value: Any) -> bool:
+        self._is_nan = _test_for(value)
+        return self._is_nan(value)
+
+    def _report(self, step: int | None, value: Any) -> bool:
+        error = NanLossDuringTrainingError(self._loss.name, step, value)
+        if self._fail_on_nan_loss:
+            raise error
+        _log.warning("%s; asking to stop", error)
+        return True
+
+
+def _any_nan(value: Any) -> bool:
+    try:
+        array = np.asarray(value)
+    except (TypeError, RuntimeError):  # a tensor of torch on its device, or of a type NumPy lacks
+        return bool((value != value).any())
+    return array.dtype.kind in "fcV" and bool(np.isnan(array).any())
+
+
+def _test_for(value: Any) -> Callable[[Any], bool]:
+    """What looks at values like ``value``, in every run: for a scalar without NumPy's detour."""
+    if np.shape(value) == () and str(getattr(value, "dtype", "")) in ("float32", "float64"):
+        unpack = struct.Struct("f" if value.dtype.itemsize == 4 else "d").unpack
+
+        def test(value: Any) -> bool:
+            try:
+                (number,) = unpack(value)
+            except (TypeError, ValueError, struct.error):  # not in this process's memory
+                return _any_nan(value)
+            return number != number  # type: ignore[no-any-return]
+
+        return test
+    return _any_nan
+
+
+def _text(value: Any) -> str:
+    shape = np.shape(value)
+    return str(value) if shape == () else f"an array of shape {list(shape)} with NaN in it"

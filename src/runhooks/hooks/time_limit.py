@@ -1,0 +1,45 @@
+"""``TimeLimitHook``: stops the loop after a while."""
+
+from __future__ import annotations
+
+import logging
+
+from runhooks import arguments, clock
+from runhooks.contract import SessionRunContext, SessionRunHook, SessionRunValues
+from runhooks.trigger import Due
+
+_log = logging.getLogger("runhooks")
+
+
+class TimeLimitHook(SessionRunHook):
+    """Asks to stop when the monitored session has been open for ``secs`` seconds.
+
+    The first run that begins after that time is the last one: leave room for it, and for what is
+    saved at the end. The time of earlier sessions does not count: a resumed run has ``secs``
+    seconds again, as a job that is queued again has its own limit; a recovery does not begin anew.
+
+    Raises ValueError if ``secs`` is not above zero.
+    """
+
+    def __init__(self, secs: float) -> None:
+        arguments.positive(secs=secs)
+        self._secs = secs
+        self._start = 0.0
+
+    def begin(self) -> None:
+        self._start = clock.monotonic()
+
+    def next_due(self) -> Due | None:
+        return Due(time=self._start + self._secs)
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        passed = clock.monotonic() - self._start
+        if passed >= self._secs:
+            _log.info(
+                "asking to stop at step %s: the session has been open for %.0f seconds, its time "
+                "limit is %g",
+                run_context.session.global_step,
+                passed,
+                self._secs,
+            )
+            run_context.request_stop()

@@ -1,0 +1,356 @@
+import logging
+import math
+
+import pytest
+
+import runhooks as rh
+from runhooks.trigger import Trigger
+
+
+@pytest.fixture
+def messages(caplog):
+    caplog.set_level("INFO", "runhooks")
+    return lambda: [line for line in caplog.messages if "metric" in line]
+
+
+@pytest.fixture
+def warnings(caplog):
+    return lambda: [r.message for r in caplog.records if r.levelno == logging.WARNING]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes metrics as an evaluation does: ``write(10, loss=0.5)``; a new file if ``new``."""
+    writers = []
+
+    def write(step, *, new=False, **metrics):
+        if new or not writers:
+            writers.append(rh.summary.FileWriter(tmp_path / "eval"))
+        values = [rh.summary.scalar_value(tag, value) for tag, value in metrics.items()]
+        writers[-1].add_summary(rh.summary.Summary(values), step)
+        writers[-1].flush()
+
+    yield write
+    for writer in writers:
+        writer.close()
+
+
+@pytest.fixture
+def eval_dir(tmp_path):
+    return tmp_path / "eval"
+
+
+@pytest.fixture
+def stops(model, eval_dir):
+    """How many steps of ``steps`` a hook lets a loop make; it is made to look at every step."""
+
+    def stops(make, *args, steps=3, **kwargs):
+        hook = make(None, *args, eval_dir, run_every_secs=None, run_every_steps=1, **kwargs)
+        with rh.MonitoredSession(hooks=[hook]) as sess:
+            made = 0
+            while not sess.should_stop() and made < steps:
+                sess.run(model.train_op)
+                made += 1
+        return made
+
+    return stops
+
+
+# --- Reading
+
+
+def test_metrics_by_step(write, eval_dir):
+    write(20, loss=0.5, accuracy=0.25)
+    write(10, loss=0.75)
+    write(20, loss=0.25)  # the last value of a step counts
+    metrics = rh.read_eval_metrics(eval_dir)
+    assert list(metrics.items()) == [(10, {"loss": 0.75}), (20, {"loss": 0.25, "accuracy": 0.25})]
+
+
+def test_no_directory_yet(eval_dir):
+    assert rh.read_eval_metrics(eval_dir) == {}
+
+
+def test_what_is_no_scalar_is_left_out(eval_dir):
+    with rh.summary.FileWriter(eval_dir) as writer:
+        text = rh.summary.text_value("note", "hello")
+        writer.add_summary(rh.summary.Summary([text, rh.summary.scalar_value("loss", 1.0)]), 3)
+    assert rh.read_eval_metrics(eval_dir) == {3: {"loss": 1.0}}
+
+
+def test_steps_that_are_made_again_count_once(write, eval_dir):
+    write(10, loss=0.5)
+    write(20, loss=0.25)
+    with rh.summary.FileWriter(eval_dir) as writer:  # of a session resumed at step 15
+        status = rh.summary.SessionStatus
+        writer.add_session_log(rh.summary.SessionLog(status.START), 16)
+        writer.add_session_log(rh.summary.SessionLog(status.CHECKPOINT), 5)
+    assert rh.read_eval_metrics(eval_dir) == {10: {"loss": 0.5}}
+
+
+def test_a_record_that_is_cut_off_is_left_out(write, eval_dir):
+    write(10, loss=0.5)
+    write(20, loss=0.25)
+    (file,) = eval_dir.iterdir()
+    file.write_bytes(file.read_bytes()[:-3])
+    assert rh.read_eval_metrics(eval_dir) == {10: {"loss": 0.5}}
+
+
+def test_a_damaged_file_is_read_up_to_there(write, eval_dir, warnings):
+    write(10, loss=0.5)
+    write(20, loss=0.25)
+    (file,) = eval_dir.iterdir()
+    content = bytearray(file.read_bytes())
+    content[-6] ^= 1
+    file.write_bytes(content)
+    write(30, new=True, loss=0.125)
+    assert rh.read_eval_metrics(eval_dir) == {10: {"loss": 0.5}, 30: {"loss": 0.125}}
+    (warning,) = warnings()
+    assert warning.startswith(f"what follows in {file} is not read: ")
+
+
+# --- Thresholds
+
+
+@pytest.mark.parametrize(
+    ("make", "word", "values", "stops_at"),
+    [
+        (rh.stop_if_higher_hook, "higher", [0.25, 0.5, 0.75], 0.75),
+        (rh.stop_if_lower_hook, "lower", [0.75, 0.5, 0.25], 0.25),
+    ],
+)
+def test_a_threshold(stops, write, messages, make, word, values, stops_at):
+    for step, value in zip([10, 20], values, strict=False):
+        write(step, score=value)
+    assert stops(make, "score", 0.5) == 3  # one that is reached is not crossed
+    assert messages() == []
+    write(30, score=values[2])
+    assert stops(make, "score", 0.5) == 1
+    assert messages() == [
+        f"the metric 'score' is {stops_at} at step 30, {word} than the threshold 0.5",
+    ]
+
+
+def test_the_stop_has_a_name(model, write, eval_dir, caplog):
+    caplog.set_level("INFO", "runhooks")
+    write(10, score=1.0)
+    hook = rh.stop_if_higher_hook(None, "score", 0.5, eval_dir)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+        assert sess.should_stop()
+        assert sess.stop_reason == "stop_if_higher_hook(score)"
+    assert "stop_if_higher_hook(score) asks to stop at step 1" in caplog.messages
+
+
+def test_evaluations_before_min_steps_do_not_count(stops, write):
+    write(10, score=1.0)
+    assert stops(rh.stop_if_higher_hook, "score", 0.5, min_steps=11) == 3
+    assert stops(rh.stop_if_higher_hook, "score", 0.5, min_steps=10) == 1
+
+
+def test_a_nan_crosses_no_threshold_and_is_warned_of_once(stops, write, warnings):
+    write(10, score=math.nan)
+    write(20, score=math.nan)
+    assert stops(rh.stop_if_higher_hook, "score", 0.5) == 3
+    assert warnings() == [
+        "the metric 'score' is NaN at step 10, which is neither higher nor lower than the "
+        "threshold 0.5: a NaN does not stop the loop"
+    ]
+
+
+def test_an_unknown_metric_is_warned_of_once(stops, write, warnings, eval_dir):
+    assert stops(rh.stop_if_higher_hook, "acuracy", 0.5) == 3
+    assert warnings() == []  # there has been no evaluation
+    write(10, accuracy=1.0, loss=0.5)
+    assert stops(rh.stop_if_higher_hook, "acuracy", 0.5) == 3
+    assert warnings() == [
+        f"no metric is named 'acuracy' in {eval_dir}; did you mean 'accuracy'?: there are "
+        "['accuracy', 'loss']"
+    ]
+
+
+def test_a_step_without_the_metric_is_passed_over(stops, write):
+    write(10, loss=0.5)
+    write(20, score=1.0)
+    assert stops(rh.stop_if_higher_hook, "score", 0.5) == 1
+
+
+# --- No improvement
+
+
+def test_no_increase(stops, write, messages):
+    for step, value in [(10, 0.25), (20, 0.5), (30, 0.375)]:
+        write(step, score=value)
+    assert stops(rh.stop_if_no_increase_hook, "score", 20) == 3
+    write(40, score=0.5)  # as good is not better
+    assert stops(rh.stop_if_no_increase_hook, "score", 20) == 1
+    assert messages() == [
+        "the metric 'score' shows no increase for 20 steps, of which 20 are allowed: it is 0.5 at "
+        "step 40, and was 0.5 at step 20"
+    ]
+
+
+def test_no_decrease(stops, write, messages):
+    for step, value in [(10, 0.5), (20, 0.25), (30, 0.375), (40, 0.125), (50, 1.0)]:
+        write(step, loss=value)
+    assert stops(rh.stop_if_no_decrease_hook, "loss", 20) == 3
+    write(70, loss=0.25)
+    assert stops(rh.stop_if_no_decrease_hook, "loss", 20) == 1
+    assert messages() == [
+        "the metric 'loss' shows no decrease for 30 steps, of which 20 are allowed: it is 0.25 at "
+        "step 70, and was 0.125 at step 40"
+    ]
+
+
+def test_min_steps_leaves_out_what_was_better_before(stops, write):
+    for step, value in [(10, 1.0), (20, 0.25), (30, 0.5)]:
+        write(step, score=value)
+    assert stops(rh.stop_if_no_increase_hook, "score", 20) == 1
+    assert stops(rh.stop_if_no_increase_hook, "score", 20, min_steps=20) == 3
+
+
+def test_a_nan_is_never_the_best(stops, write):
+    # Held for the best, it would never be beaten, and a loop that improves would be stopped.
+    for step, value in [(10, math.nan), (20, 0.5), (30, 0.25), (40, 0.125)]:
+        write(step, loss=value)
+    assert stops(rh.stop_if_no_decrease_hook, "loss", 20) == 3
+
+
+def test_steps_with_nan_are_steps_without_improvement(stops, write, messages):
+    write(10, loss=0.5)
+    write(20, loss=math.nan)
+    assert stops(rh.stop_if_no_decrease_hook, "loss", 20) == 3
+    write(30, loss=math.nan)
+    assert stops(rh.stop_if_no_decrease_hook, "loss", 20) == 1
+    (message,) = messages()
+    assert message.endswith(
+        "it is nan at step 30, and was 0.5 at step 10 (2 of the values since are NaN)"
+    )
+
+
+def test_nothing_but_nan_stops(stops, write):
+    write(10, loss=math.nan)
+    assert stops(rh.stop_if_no_decrease_hook, "loss", 20) == 3
+    write(30, loss=math.nan)
+    assert stops(rh.stop_if_no_decrease_hook, "loss", 20) == 1
+
+
+# --- When it looks, and where
+
+
+def test_it_reads_while_the_files_grow(model, write, eval_dir):
+    hook = rh.stop_if_higher_hook(None, "score", 0.5, eval_dir, 0, None, 1)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for step in range(1, 5):
+            write(step, new=step == 3, score=0.25)
+            sess.run(model.train_op)
+            assert not sess.should_stop()
+        write(5, score=0.75)
+        sess.run(model.train_op)
+        assert sess.should_stop()
+
+
+def test_a_record_that_is_still_being_written_is_read_later(model, write, eval_dir):
+    write(1, score=0.25)
+    write(2, score=0.75)
+    (file,) = eval_dir.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-20])
+    hook = rh.stop_if_higher_hook(None, "score", 0.5, eval_dir, 0, None, 1)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+        file.write_bytes(whole[:-1])
+        sess.run(model.train_op)
+        assert not sess.should_stop()
+        file.write_bytes(whole)
+        sess.run(model.train_op)
+        assert sess.should_stop()
+
+
+def test_what_was_read_is_not_read_again(model, write, eval_dir):
+    write(1, score=0.25)
+    (file,) = eval_dir.iterdir()
+    hook = rh.stop_if_higher_hook(None, "score", 0.5, eval_dir, 0, None, 1)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+        read = file.stat().st_size
+        write(2, score=0.75)
+        content = file.read_bytes()
+        file.write_bytes(bytes(read) + content[read:])  # it would be damaged to who reads it all
+        sess.run(model.train_op)
+        assert sess.should_stop()
+
+
+def count_calls(model, steps, fake_clock=None, **cadence):
+    looked = []
+    hook = rh.make_early_stopping_hook(None, lambda: looked.append(sess.global_step), **cadence)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(steps):
+            sess.run(model.train_op)
+            if fake_clock is not None:
+                fake_clock.advance(20)
+    return looked
+
+
+def test_it_looks_once_a_minute(model, fake_clock):
+    assert count_calls(model, 8, fake_clock) == [1, 4, 7]
+
+
+def test_it_looks_every_so_many_steps(model):
+    assert count_calls(model, 8, run_every_secs=None, run_every_steps=3) == [1, 4, 7]
+
+
+def test_a_trigger_takes_the_place_of_the_default(model):
+    assert count_calls(model, 8, trigger=Trigger(on_steps=[2, 5])) == [2, 5]
+
+
+def test_a_resumed_run_looks_at_the_same_steps(model, tmp_path):
+    looked = []
+    for steps in (5, 5):
+        hook = rh.make_early_stopping_hook(None, lambda: looked.append(sess.global_step), None, 3)
+        with rh.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=[hook]) as sess:
+            for _ in range(steps):
+                sess.run(model.train_op)
+    assert looked == [1, 4, 7, 10]
+
+
+def test_a_function_of_the_users(model):
+    answers = iter([False, True])
+    hook = rh.make_early_stopping_hook(None, lambda: next(answers), None, 1)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+        assert not sess.should_stop()
+        sess.run(model.train_op)
+        assert sess.should_stop()
+
+
+def test_arguments():
+    with pytest.raises(ValueError, match="exactly one of run_every_secs and run_every_steps"):
+        rh.make_early_stopping_hook(None, bool, run_every_steps=5)
+    with pytest.raises(ValueError, match="run_every_steps must be above 0, got 0"):
+        rh.make_early_stopping_hook(None, bool, None, 0)
+    with pytest.raises(TypeError, match="should_stop_fn must be a function, got 1"):
+        rh.make_early_stopping_hook(None, 1)
+    with pytest.raises(ValueError, match="max_steps_without_increase must be above 0, got 0"):
+        rh.stop_if_no_increase_hook(None, "score", 0, "eval")
+    with pytest.raises(ValueError, match=r"eval_dir must be given, .*got estimator=None"):
+        rh.stop_if_lower_hook(None, "score", 0)
+
+
+def test_the_directory_of_an_estimator(model, write, eval_dir):
+    class Estimator:
+        def eval_dir(self):
+            return eval_dir
+
+    write(10, score=1.0)
+    hook = rh.stop_if_higher_hook(Estimator(), "score", 0.5)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+        assert sess.should_stop()
+
+
+def test_a_graph_without_global_step_is_refused(without_global_step):
+    with pytest.raises(
+        RuntimeError, match="Global step should be created to use EarlyStoppingHook"
+    ):
+        rh.make_early_stopping_hook(None, bool).begin()

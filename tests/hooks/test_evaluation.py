@@ -1,0 +1,362 @@
+import math
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+from runhooks.testing import RecordingHook, read_events
+from runhooks.trigger import Trigger
+
+
+def loop(hooks, op, steps, **kwargs):
+    with rh.MonitoredSession(hooks=hooks, **kwargs) as sess:
+        for _ in range(steps):
+            sess.run(op)
+
+
+@pytest.fixture
+def x(graph):
+    return rh.placeholder("x")
+
+
+@pytest.fixture
+def scaled(model, x):
+    """The sum of the model's weights, which is two a step, times what is fed."""
+    return model.loss * x
+
+
+def feeds(x, *values):
+    return lambda: ({x: value} for value in values)
+
+
+def points(path):
+    return [(event.step, event.tag, event.value) for event in read_events(path)]
+
+
+# --- What is computed
+
+
+def test_means_over_the_feeds_with_the_weights_of_that_step(model, x, scaled, tmp_path, caplog):
+    caplog.set_level("INFO", "runhooks")
+    evaluation = rh.EvaluationHook(
+        {"scaled": scaled, "x": "x:0"}, feeds(x, 1.0, 2.0), every_n_steps=2, output_dir=tmp_path
+    )
+    loop([evaluation], model.train_op, 5)
+    assert points(tmp_path) == [
+        (2, "scaled", 6.0),
+        (2, "x", 1.5),
+        (4, "scaled", 12.0),
+        (4, "x", 1.5),
+    ]
+    line = next(line for line in caplog.messages if line.startswith("EvaluationHook at step 4"))
+    assert line.startswith("EvaluationHook at step 4: scaled = 12, x = 1.5 (2 runs, ")
+
+
+def test_weighted_means(model, x):
+    n = rh.placeholder("n")
+    batches = [{x: 1.0, n: 3}, {x: 5.0, n: 1}, {x: math.nan, n: 0}]  # of 3, 1 and no examples
+    evaluation = rh.EvaluationHook({"x": x}, lambda: batches, every_n_steps=1, weight=n)
+    loop([evaluation], model.train_op, 1)
+    assert evaluation.metrics_at(1) == {"x": 2.0}
+
+
+def test_a_nan_is_not_hidden(model, x):
+    evaluation = rh.EvaluationHook({"x": x}, feeds(x, 1.0, math.nan), every_n_steps=1)
+    loop([evaluation], model.train_op, 1)
+    assert math.isnan(evaluation.metrics_at(1)["x"])
+
+
+def test_what_needs_no_feeds_and_no_input_is_one_run(model):
+    inner = RecordingHook()
+    evaluation = rh.EvaluationHook({"loss": model.loss}, every_n_steps=2, hooks=[inner])
+    loop([evaluation], model.train_op, 4)
+    assert evaluation.metrics_at(4) == {"loss": 8.0}
+    assert inner.methods.count("after_run") == 2
+
+
+def test_an_input_of_its_own_begins_anew_in_each_evaluation(model):
+    test_data = rh.inputs([1.0, 2.0, 3.0], name="test_data")
+    inner = RecordingHook(fetches=test_data)
+    evaluation = rh.EvaluationHook({"x": test_data}, every_n_steps=2, hooks=[inner])
+    loop([evaluation], model.train_op, 4)
+    assert [float(x) for x in inner.results] == [1.0, 2.0, 3.0] * 2
+    assert evaluation.metrics_at(4) == {"x": 2.0}
+
+
+def test_an_evaluation_of_a_few_steps(model, x):
+    test_data = rh.inputs(lambda step: iter([1.0, 2.0, 3.0]))
+    by_input = rh.EvaluationHook({"x": test_data}, every_n_steps=2, steps=2)
+    by_feeds = rh.EvaluationHook({"x": x}, feeds(x, 1.0, 2.0, 3.0), every_n_steps=2, steps=2)
+    loop([by_input, by_feeds], model.train_op, 4)
+    assert by_input.metrics_at(4) == by_feeds.metrics_at(4) == {"x": 1.5}
+
+
+def test_feeds_in_the_place_of_the_input_of_the_training(graph):
+    drawn = []
+    batch = rh.inputs(lambda step: iter(range(10)), name="batch")
+    total = rh.Variable(0, name="total")
+    train_op = rh.group(total.assign_add(batch), rh.train.get_or_create_global_step().assign_add(1))
+    evaluation = rh.EvaluationHook({"batch": batch}, feeds(batch, 70, 80), every_n_steps=1)
+    with rh.MonitoredSession(hooks=[evaluation]) as sess:
+        for step in (1, 2, 3):
+            sess.run(train_op)
+            drawn.append(int(sess.run(total, hooks=False)))
+            assert evaluation.metrics_at(step) == {"batch": 75.0}
+    assert drawn == [0, 1, 3]  # none was taken from the training
+
+
+# --- When
+
+
+def test_only_at_its_steps(model):
+    evaluation = rh.EvaluationHook({"loss": model.loss}, every_n_steps=3)
+    evaluated = []
+    with rh.MonitoredSession(hooks=[evaluation]) as sess:
+        for step in range(1, 8):
+            sess.run(model.train_op)
+            if evaluation.metrics_at(step):
+                evaluated.append(step)
+        assert evaluation.metrics_at(6) == {"loss": 12.0}
+    assert evaluated == [3, 6]
+    assert evaluation.metrics_at(7) == {}  # none at the end
+
+
+def test_by_seconds(model, fake_clock, tmp_path):
+    evaluation = rh.EvaluationHook({"loss": model.loss}, every_n_secs=3, output_dir=tmp_path)
+    with rh.MonitoredSession(hooks=[evaluation]) as sess:
+        for _ in range(9):
+            sess.run(model.train_op)
+            fake_clock.advance(1)
+    assert [step for step, _, _ in points(tmp_path)] == [4, 7]
+
+
+@pytest.mark.parametrize(("steps", "evaluated"), [(4, [2, 4]), (5, [2, 4, 5])])
+def test_at_the_end_if_the_trigger_says_so(model, tmp_path, steps, evaluated):
+    trigger = Trigger(every_steps=2, at_end=True)
+    hook = rh.EvaluationHook({"loss": model.loss}, trigger=trigger, output_dir=tmp_path)
+    loop([hook], model.train_op, steps)
+    assert [step for step, _, _ in points(tmp_path)] == evaluated
+
+
+def test_a_resumed_run_evaluates_at_the_steps_of_an_undisturbed_one(model, tmp_path):
+    for trigger in (Trigger(every_steps=4), Trigger(every_steps=4, at_end=True)):
+        hook = rh.EvaluationHook(
+            {"loss": model.loss}, trigger=trigger, output_dir=tmp_path / "eval"
+        )
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=str(tmp_path / "run"), hooks=[hook]
+        ) as sess:
+            for _ in range(7):
+                sess.run(model.train_op)
+    assert [step for step, _, _ in points(tmp_path / "eval")] == [4, 8, 12, 14]
+
+
+def test_a_recovery_evaluates_again_what_it_makes_again(model, tmp_path):
+    hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=2, output_dir=tmp_path)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(3):
+            sess.run(model.train_op)
+        model.faults.fail(rh.errors.AbortedError("lost"))
+        for _ in range(2):
+            sess.run(model.train_op)
+            assert hook.metrics_at(2) == ({"loss": 4.0} if sess.global_step == 2 else {})
+    assert rh.read_eval_metrics(tmp_path) == {2: {"loss": 4.0}}
+
+
+# --- Apart from the training
+
+
+def test_the_training_is_the_same_as_without(model, x, scaled):
+    def weights(*hooks):
+        with rh.MonitoredSession(hooks=hooks) as sess:
+            for _ in range(4):
+                sess.run(model.train_op)
+            return sess.run(model.weights, hooks=False).tolist(), sess.global_step
+
+    hook = rh.EvaluationHook({"scaled": scaled}, feeds(x, 1.0, 2.0), every_n_steps=1)
+    assert weights(hook) == weights()
+    assert model.faults.drawn == 8  # an element a step
+
+
+def test_hooks_of_the_training_do_not_ride_along(model, x, scaled):
+    outer = RecordingHook()
+    hook = rh.EvaluationHook({"scaled": scaled}, feeds(x, 1.0, 2.0), every_n_steps=2)
+    loop([outer, hook], model.train_op, 4)
+    assert outer.methods.count("before_run") == outer.methods.count("after_run") == 4
+
+
+def test_its_time_does_not_count_in_steps_per_second(model, x, fake_clock, tmp_path):
+    class Slow(rh.SessionRunHook):
+        def before_run(self, run_context):
+            fake_clock.advance(50)
+
+    class Step(rh.SessionRunHook):
+        def before_run(self, run_context):
+            fake_clock.advance(1)
+
+    hook = rh.EvaluationHook({"x": x}, feeds(x, 1.0, 2.0), every_n_steps=2, hooks=[Slow()])
+    counter = rh.StepCounterHook(4, output_dir=tmp_path)
+    loop([Step(), hook, counter], model.train_op, 9)
+    assert [value for _, _, value in points(tmp_path)] == [1.0, 1.0]
+
+
+def test_it_comes_before_the_checkpoint_of_its_step(model, tmp_path):
+    hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=2)
+    found = {}
+
+    class Listener(rh.CheckpointSaverListener):
+        def before_save(self, session, step):
+            found[step] = hook.metrics_at(step)
+
+    saver = rh.CheckpointSaverHook(tmp_path, save_steps=2, listeners=[Listener()])
+    loop([saver, hook], model.train_op, 4)
+    assert found == {0: {}, 2: {"loss": 4.0}, 4: {"loss": 8.0}}
+
+
+def test_the_best_checkpoints_are_kept(model, x, tmp_path):
+    values = iter([1.0, 3.0, 2.0])
+    hook = rh.EvaluationHook({"x": x}, lambda: [{x: next(values)}], every_n_steps=1)
+    saver = rh.Saver(keep=[rh.KeepBest("x", 1)], metrics=hook.metrics_at)
+    hooks = [hook, rh.CheckpointSaverHook(tmp_path, save_steps=1, saver=saver)]
+    loop(hooks, model.train_op, 3)
+    kept = sorted(path.name for path in tmp_path.glob("model.ckpt-*"))
+    assert kept == ["model.ckpt-2", "model.ckpt-3"]  # the best, and the newest
+
+
+def test_early_stopping_by_its_metrics(model, x, tmp_path):
+    values = iter([0.5, 0.75, 0.625, 0.25, 0.25, 0.25])
+    hook = rh.EvaluationHook(
+        {"accuracy": x}, lambda: [{x: next(values)}], every_n_steps=10, output_dir=tmp_path
+    )
+    stop = rh.stop_if_no_increase_hook(hook, "accuracy", 20, run_every_secs=None, run_every_steps=1)
+    with rh.MonitoredSession(hooks=[hook, stop]) as sess:
+        while not sess.should_stop():
+            sess.run(model.train_op)
+        assert sess.global_step == 40
+        assert sess.stop_reason == "stop_if_no_increase_hook(accuracy)"
+
+
+def test_without_a_directory_there_is_none_to_read(model):
+    hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=1)
+    with pytest.raises(ValueError, match="this EvaluationHook has no output_dir"):
+        rh.stop_if_lower_hook(hook, "loss", 0)
+
+
+# --- Hooks of its own
+
+
+def test_each_evaluation_is_a_session_of_its_own_to_its_hooks(model, x):
+    inner = RecordingHook()
+    hook = rh.EvaluationHook({"x": x}, feeds(x, 1.0, 2.0), every_n_steps=2, hooks=[inner])
+    loop([hook], model.train_op, 4)
+    run = ["before_run", "after_run"]
+    evaluation = ["after_create_session", *run, *run, "end"]
+    assert inner.methods == ["begin", *evaluation, *evaluation]
+
+
+def test_its_hooks_fetch_in_its_runs(model, x, scaled):
+    inner = RecordingHook(fetches=scaled)
+    hook = rh.EvaluationHook({"x": x}, feeds(x, 1.0, 2.0), every_n_steps=2, hooks=[inner])
+    loop([hook], model.train_op, 2)
+    assert [float(value) for value in inner.results] == [4.0, 8.0]
+
+
+def test_a_stop_of_its_hooks_ends_the_evaluation(model, x):
+    class Stop(rh.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            run_context.request_stop()
+
+    hook = rh.EvaluationHook({"x": x}, feeds(x, 1.0, 2.0), every_n_steps=2, hooks=[Stop()])
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(4):
+            sess.run(model.train_op)
+        assert not sess.should_stop()
+    assert hook.metrics_at(4) == {"x": 1.0}
+
+
+@pytest.mark.parametrize("phase", ["after_create_session", "before_run", "after_run", "end"])
+def test_an_error_of_its_hooks(model, x, phase):
+    class Failing(RecordingHook):
+        def record(self, method):
+            super().record(method)
+            if method == phase:
+                raise ZeroDivisionError
+
+    inner, other = Failing("inner"), RecordingHook("other")
+    hook = rh.EvaluationHook(
+        {"x": x}, feeds(x, 1.0), every_n_steps=2, hooks=[inner, other], hook_name="test_set"
+    )
+    with pytest.raises(ZeroDivisionError) as error:
+        loop([hook], model.train_op, 2)
+    assert error.value.__notes__ == [
+        f"in {phase} of the hook Failing",
+        "in the evaluation at step 2",
+        "in after_run of the hook test_set",
+    ]
+    assert inner.methods[-1] == other.methods[-1] == "on_exception"
+
+
+def test_a_thread_of_its_hooks_that_fails(model, x):
+    class Failing(rh.SessionRunHook):
+        def after_create_session(self, session, coord):
+            coord.request_stop(ZeroDivisionError("in a thread"))
+
+    hook = rh.EvaluationHook({"x": x}, feeds(x, 1.0), every_n_steps=1, hooks=[Failing()])
+    with pytest.raises(ZeroDivisionError, match="in a thread"):
+        loop([hook], model.train_op, 1)
+
+
+# --- What it refuses
+
+
+def test_arguments(model):
+    metrics = {"loss": model.loss}
+    with pytest.raises(ValueError, match="exactly one of every_n_steps and every_n_secs and trig"):
+        rh.EvaluationHook(metrics)
+    with pytest.raises(ValueError, match="steps must be above 0, got 0"):
+        rh.EvaluationHook(metrics, every_n_steps=1, steps=0)
+    with pytest.raises(TypeError, match="metrics must be a dict of tensors by name, got "):
+        rh.EvaluationHook([model.loss], every_n_steps=1)
+    with pytest.raises(TypeError, match="feeds must be a function that returns the feed_dicts"):
+        rh.EvaluationHook(metrics, [{}], every_n_steps=1)
+
+
+def test_metrics_that_draw_from_the_input_of_the_training(graph):
+    batch = rh.inputs([1.0, 2.0, 3.0], name="batch")
+    train_op = rh.group(batch, rh.train.get_or_create_global_step().assign_add(1))
+    hook = rh.EvaluationHook({"batch": batch}, every_n_steps=1)
+    with pytest.raises(ValueError, match="metrics draw from the input 'batch', and so does the tr"):
+        loop([hook], train_op, 1)
+
+
+def test_metrics_that_change_the_state_of_the_training(model):
+    hook = rh.EvaluationHook({"w": model.weights.assign_add(1.0)[0]}, every_n_steps=1)
+    with pytest.raises(ValueError, match="metrics change the variable 'weights', which belongs"):
+        loop([hook], model.train_op, 1)
+
+
+def test_a_metric_that_is_no_number(model, x):
+    hook = rh.EvaluationHook({"x": x}, feeds(x, np.zeros(3)), every_n_steps=1)
+    with pytest.raises(ValueError, match=r"'x' must be a single number in each run of an evaluati"):
+        loop([hook], model.train_op, 1)
+
+
+def test_a_negative_weight(model, x):
+    hook = rh.EvaluationHook({"x": x}, feeds(x, -1.0), every_n_steps=1, weight=x)
+    with pytest.raises(ValueError, match=r"weight must not be negative, got -1.0"):
+        loop([hook], model.train_op, 1)
+
+
+def test_weights_that_are_all_zero(model, x):
+    hook = rh.EvaluationHook({"x": x}, feeds(x, 0.0), every_n_steps=1, weight=x)
+    with pytest.raises(ValueError, match="weight was 0 in all runs"):
+        loop([hook], model.train_op, 1)
+
+
+def test_feeds_that_serve_one_evaluation_alone(model, x):
+    batches = iter([{x: 1.0}])
+    hook = rh.EvaluationHook({"x": x}, lambda: batches, every_n_steps=1)
+    with pytest.raises(RuntimeError, match="the evaluation at step 2 made no run") as error:
+        loop([hook], model.train_op, 2)
+    assert "an iterator serves the first one alone" in str(error.value)
+    assert error.value.__notes__ == ["in after_run of the hook EvaluationHook"]

@@ -1,0 +1,108 @@
+import gc
+import weakref
+
+import pytest
+
+import runhooks as rh
+from runhooks.trigger import Trigger
+
+
+@pytest.fixture(autouse=True)
+def automatic():
+    """Automatic collection is on, and nothing is left to be collected."""
+    gc.collect()
+    gc.enable()
+    yield
+    gc.enable()
+
+
+class Garbage:
+    """A cycle, which reference counts alone do not free."""
+
+    def __init__(self):
+        self.me = self
+
+
+class Litter(rh.SessionRunHook):
+    """Leaves garbage behind in every run; ``alive`` says how many of them are left before it."""
+
+    def __init__(self):
+        self.left = []
+        self.alive = []
+
+    def before_run(self, run_context):
+        self.alive.append(sum(ref() is not None for ref in self.left))
+        self.left.append(weakref.ref(Garbage()))
+
+
+def test_arguments():
+    with pytest.raises(ValueError, match="every_n_steps must be above 0, got 0"):
+        rh.GarbageCollectionHook(every_n_steps=0)
+    with pytest.raises(ValueError, match="generation must be 0, 1 or 2, got 3"):
+        rh.GarbageCollectionHook(generation=3)
+    with pytest.raises(ValueError, match="got every_n_steps=5 and trigger="):
+        rh.GarbageCollectionHook(5, trigger=Trigger(every_steps=7))
+
+
+def test_collects_on_due_steps_alone(train):
+    litter = Litter()
+    train(rh.GarbageCollectionHook(3), litter, steps=8)
+    # Before run n: what was left since the collection after run 1, 4 and 7.
+    assert litter.alive == [0, 0, 1, 2, 0, 1, 2, 0]
+
+
+def test_a_trigger(train):
+    litter = Litter()
+    train(rh.GarbageCollectionHook(trigger=Trigger(on_steps=[2], at_end=True)), litter, steps=4)
+    assert litter.alive == [0, 1, 0, 1]
+    assert litter.left[-1]() is None
+
+
+def test_automatic_collection_is_off_until_the_end(model):
+    with rh.MonitoredSession(hooks=[rh.GarbageCollectionHook()]) as sess:
+        sess.run(model.train_op)
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_it_stays_off_if_it_was_off(train):
+    gc.disable()
+    train(rh.GarbageCollectionHook(), steps=2)
+    assert not gc.isenabled()
+
+
+def test_it_is_on_again_after_an_exception(model):
+    with pytest.raises(ZeroDivisionError):
+        with rh.MonitoredSession(hooks=[rh.GarbageCollectionHook()]) as sess:
+            sess.run(model.train_op)
+            raise ZeroDivisionError
+    assert gc.isenabled()
+
+
+def test_it_is_on_again_if_the_session_cannot_be_made(model):
+    class Failing(rh.SessionRunHook):
+        def after_create_session(self, session, coord):
+            assert not gc.isenabled()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        rh.MonitoredSession(hooks=[rh.GarbageCollectionHook(), Failing()])
+    assert gc.isenabled()
+
+
+def test_it_is_on_again_after_a_recovery(model):
+    with rh.MonitoredSession(hooks=[rh.GarbageCollectionHook()]) as sess:
+        model.faults.fail(rh.errors.AbortedError("lost"))
+        sess.run(model.train_op)
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_two_sessions_that_end_in_either_order(model):
+    first = rh.MonitoredSession(hooks=[rh.GarbageCollectionHook()])
+    second = rh.MonitoredSession(hooks=[rh.GarbageCollectionHook()])
+    first.close()
+    second.run(model.train_op)
+    assert not gc.isenabled()
+    second.close()
+    assert gc.isenabled()

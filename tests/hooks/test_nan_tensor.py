@@ -1,0 +1,151 @@
+"""``NanTensorHook`` finds a NaN and names tensor, step and value; late, it looks one run later."""
+
+import logging
+import math
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+from runhooks.testing import RecordingHook
+
+
+class Numbers:
+    """The losses of a run, one after the other; ``losses[-1]`` for ever."""
+
+    def __init__(self, losses):
+        self.losses = losses
+
+    def __call__(self, step):
+        while True:
+            yield np.float32(self.losses[min(step, len(self.losses) - 1)])
+            step += 1
+
+
+@pytest.fixture
+def build(graph):
+    """Makes a train op and a loss that is what the list says, step by step."""
+
+    def build(losses):
+        loss = rh.call(lambda x: x * 1, rh.inputs(Numbers(losses)), name="loss")
+        step = rh.train.get_or_create_global_step()
+        return rh.group(step.assign_add(1), loss), loss
+
+    return build
+
+
+def run(train_op, hooks, steps=10, **arguments):
+    """The steps made until a hook stops them."""
+    with rh.MonitoredSession(hooks=hooks, **arguments) as sess:
+        while not sess.should_stop() and steps > 0:
+            sess.run(train_op)
+            steps -= 1
+        return sess.global_step
+
+
+NAN_AT_4 = [3, 2, 1, math.nan, 1]
+
+
+def test_nan_fails_the_run_that_makes_it(build):
+    train_op, loss = build(NAN_AT_4)
+    message = "'loss:0' at step 4 is nan"
+    with pytest.raises(rh.train.NanLossDuringTrainingError, match=message) as got:
+        run(train_op, [rh.NanTensorHook(loss)])
+    assert (got.value.tensor, got.value.step) == ("loss:0", 4)
+    assert math.isnan(got.value.value)
+
+
+def test_late_look_finds_it_one_run_later_and_says_whose_it_was(build):
+    train_op, loss = build(NAN_AT_4)
+    recorder = RecordingHook()
+    recorder.next_due = rh.Due  # asleep: nobody is due, and the hook may look late
+    with pytest.raises(rh.train.NanLossDuringTrainingError, match="'loss:0' at step 4 is nan"):
+        with rh.MonitoredSession(hooks=[rh.NanTensorHook(loss, late=True), recorder]) as sess:
+            for _ in range(4):
+                sess.run(train_op)
+            assert sess.global_step == 4
+            sess.run(train_op)
+
+
+def test_late_look_at_once_where_another_hook_is_due_so_that_no_checkpoint_has_it(build, tmp_path):
+    train_op, loss = build(NAN_AT_4)
+    hooks = [
+        rh.NanTensorHook(loss, late=True),
+        rh.CheckpointSaverHook(tmp_path, save_steps=2),
+    ]
+    with pytest.raises(rh.train.NanLossDuringTrainingError, match="step 4"):
+        run(train_op, hooks)
+    assert rh.latest_checkpoint(tmp_path) == str(tmp_path / "model.ckpt-2")
+
+
+def test_nan_of_the_last_run_is_found_at_the_end(build):
+    train_op, loss = build(NAN_AT_4)
+    with pytest.raises(rh.train.NanLossDuringTrainingError, match="step 4"):
+        run(train_op, [rh.NanTensorHook(loss, late=True)], steps=4)
+
+
+@pytest.mark.parametrize(("late", "steps"), [(False, 4), (True, 5)])
+def test_nan_may_stop_the_loop_instead(build, late, steps, caplog):
+    train_op, loss = build(NAN_AT_4)
+    with caplog.at_level(logging.WARNING, "runhooks"):
+        assert run(train_op, [rh.NanTensorHook(loss, fail_on_nan_loss=False, late=late)]) == steps
+    assert "'loss:0' at step 4 is nan" in caplog.text
+
+
+def test_infinity_is_a_number(build):
+    train_op, loss = build([1, math.inf, 1])
+    assert run(train_op, [rh.NanTensorHook(loss)]) == 10
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "float64", "bfloat16"])
+def test_any_element_of_any_float_counts(graph, dtype, late):
+    import ml_dtypes
+
+    dtype = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
+    step = rh.train.get_or_create_global_step()
+    losses = rh.inputs([np.ones(3, dtype), np.array([1, math.nan, 1], dtype), np.ones(3, dtype)])
+    loss = rh.call(lambda x: x + 1, losses, name="losses")
+    train_op = rh.group(step.assign_add(1), loss)
+    with pytest.raises(rh.train.NanLossDuringTrainingError, match=r"step 2 is an array .* \[3\]"):
+        run(train_op, [rh.NanTensorHook("losses:0", late=late)])
+
+
+def test_values_of_any_type_on_the_python_engine():
+    with rh.Graph().as_default():
+        values = [1, 1.0, np.float32(2), np.float64(3), np.array(4.0), [5.0], math.nan]
+        loss = rh.inputs(values)
+        train_op = rh.group(rh.train.get_or_create_global_step().assign_add(1), loss)
+        with pytest.raises(rh.train.NanLossDuringTrainingError, match="step 7"):
+            run(train_op, [rh.NanTensorHook(loss, late=True)])
+
+
+def test_it_looks_only_when_its_trigger_says(build):
+    train_op, loss = build(NAN_AT_4)
+    trigger = rh.Trigger(every_steps=2)  # 1, 3, 5: step 4 is not looked at
+    assert run(train_op, [rh.NanTensorHook(loss, trigger=trigger)]) == 10
+
+
+def test_what_was_not_looked_at_is_forgotten_with_a_lost_session():
+    # The NaN of step 1 was in a state that no longer exists when the session is lost in step 2.
+    lost = []
+
+    def values(step):
+        yield from [1.0, 2.0] if lost else [math.nan, 2.0]
+
+    def lose_once(value):
+        if value == 2.0 and not lost:
+            lost.append(value)
+            raise rh.errors.AbortedError("lost")
+        return value
+
+    with rh.Graph().as_default():
+        loss = rh.call(lose_once, rh.inputs(values))
+        train_op = rh.group(rh.train.get_or_create_global_step().assign_add(1), loss)
+        assert run(train_op, [rh.NanTensorHook(loss, late=True)], steps=2) == 1
+
+
+def test_a_name_that_is_none_is_refused_at_the_start(build):
+    build([1])
+    with pytest.raises(ValueError, match="los:0"):
+        rh.MonitoredSession(hooks=[rh.NanTensorHook("los:0")])

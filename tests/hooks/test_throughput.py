@@ -1,0 +1,246 @@
+import logging
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+from runhooks.hooks.time_apart import spent_apart
+from runhooks.testing import read_events
+
+
+@pytest.fixture
+def figures(tmp_path):
+    """Reads what was written: by the last part of its tag, the values by step."""
+
+    def figures(tag):
+        full = f"throughput/{tag}"
+        return {s.step: pytest.approx(s.value) for s in read_events(tmp_path) if s.tag == full}
+
+    return figures
+
+
+@pytest.fixture
+def timed_train(model, fake_clock):
+    """Makes ``steps`` steps of half a second each under a hook."""
+
+    def train(hook, steps, run=None):
+        with rh.MonitoredSession(hooks=[hook]) as sess:
+            for _ in range(steps):
+                fake_clock.advance(0.5)
+                sess.run(model.train_op if run is None else run)
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"every_n_secs": 1}, "got every_n_steps=100 and every_n_secs=1"),
+        ({"every_n_steps": 5, "trigger": rh.Trigger(every_steps=2)}, "got every_n_steps=5 and"),
+        ({"examples": 0}, "examples must be above 0, got 0"),
+        ({"tokens": -2.0}, "tokens must be above 0, got -2.0"),
+    ],
+)
+def test_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        rh.ThroughputHook(**arguments)
+
+
+def test_an_unknown_tensor_is_told_before_the_session_exists(model):
+    with pytest.raises(ValueError, match="count"):
+        rh.MonitoredSession(hooks=[rh.ThroughputHook(examples="count:0")])
+
+
+def test_writes_what_a_second_gets_done(timed_train, figures, tmp_path):
+    timed_train(rh.ThroughputHook(32, 1000.5, every_n_steps=10, output_dir=tmp_path), steps=35)
+    assert figures("steps_per_sec") == {11: 2.0, 21: 2.0, 31: 2.0}
+    assert figures("examples_per_sec") == {11: 64.0, 21: 64.0, 31: 64.0}
+    assert figures("tokens_per_sec") == {11: 2001.0, 21: 2001.0, 31: 2001.0}
+
+
+def test_without_examples_and_tokens_only_steps_are_told(timed_train, tmp_path):
+    timed_train(rh.ThroughputHook(every_n_steps=10, output_dir=tmp_path), steps=11)
+    assert [s.tag for s in read_events(tmp_path)] == ["throughput/steps_per_sec"]
+
+
+def test_a_trigger_takes_the_place_of_the_default(timed_train, figures, tmp_path):
+    trigger = rh.Trigger(on_steps=[4, 8], at_end=True)
+    timed_train(rh.ThroughputHook(8, output_dir=tmp_path, trigger=trigger), steps=10)
+    assert figures("examples_per_sec") == {4: 16.0, 8: 16.0, 10: 16.0}
+
+
+def test_the_first_run_is_left_out(model, fake_clock, figures, tmp_path):
+    hook = rh.ThroughputHook(1, every_n_steps=4, output_dir=tmp_path)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for secs in (1000, 1, 1, 1, 1):
+            fake_clock.advance(secs)
+            sess.run(model.train_op)
+    assert figures("steps_per_sec") == {5: 1.0}
+
+
+def test_a_resumed_run_counts_anew(train, fake_clock, figures, tmp_path):
+    def hooks():
+        return (
+            rh.ThroughputHook(1, every_n_steps=10, output_dir=tmp_path),
+            Advance(fake_clock, 0.5),
+            rh.CheckpointSaverHook(tmp_path, save_steps=100),
+        )
+
+    train(*hooks(), steps=14)
+    fake_clock.advance(1000)
+    train(*hooks(), steps=12, checkpoint_dir=str(tmp_path))
+    assert figures("steps_per_sec") == {11: 2.0, 25: 2.0}
+
+
+def test_time_lost_in_a_recovery_is_not_counted(model, fake_clock, figures, tmp_path):
+    hook = rh.ThroughputHook(1, every_n_steps=2, output_dir=tmp_path)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+        fake_clock.advance(1000)
+        model.faults.fail(rh.errors.AbortedError("lost"))
+        for _ in range(3):
+            sess.run(model.train_op)
+            fake_clock.advance(1)
+    assert figures("examples_per_sec") == {3: 1.0}
+
+
+class Advance(rh.SessionRunHook):
+    """Lets every run take some seconds."""
+
+    def __init__(self, clock, secs):
+        self.clock, self.secs = clock, secs
+
+    def before_run(self, run_context):
+        self.clock.advance(self.secs)
+
+
+@pytest.fixture
+def batches(graph):
+    """A step over batches of 1, 2, 3, ... examples; ``sizes`` is the tensor that says how many."""
+    sizes = rh.inputs(lambda step: iter(range(step + 1, 10_000)), name="sizes")
+    step = rh.train.create_global_step()
+    examples = rh.call(lambda n: n * 1, sizes, name="examples")
+    return rh.group(step.assign_add(1), examples.op), examples
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_tensor_tells_how_many_there_were(batches, fake_clock, figures, tmp_path, by_name):
+    train_op, examples = batches
+    hook = rh.ThroughputHook(
+        examples.name if by_name else examples, every_n_steps=3, output_dir=tmp_path
+    )
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(8):
+            fake_clock.advance(1)
+            sess.run(train_op)
+    assert figures("examples_per_sec") == {4: (2 + 3 + 4) / 3, 7: (5 + 6 + 7) / 3}
+
+
+def test_a_tensor_of_several_numbers_is_summed(graph, fake_clock, figures, tmp_path):
+    step = rh.train.create_global_step()
+    counts = rh.call(lambda: np.array([3, 4], np.int32), name="counts")
+    train_op = rh.group(step.assign_add(1), counts.op)
+    hook = rh.ThroughputHook(tokens=counts, every_n_steps=2, output_dir=tmp_path)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(3):
+            fake_clock.advance(1)
+            sess.run(train_op)
+    assert figures("tokens_per_sec") == {3: 7.0}
+
+
+def test_very_many_runs_are_all_counted(batches, fake_clock, figures, tmp_path):
+    train_op, examples = batches
+    hook = rh.ThroughputHook(examples, every_n_steps=2500, output_dir=tmp_path)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(2501):
+            fake_clock.advance(1)
+            sess.run(train_op)
+    assert figures("examples_per_sec") == {2501: sum(range(2, 2502)) / 2500}
+
+
+def test_it_waits_for_the_device_at_its_steps_alone(
+    timed_train, fake_clock, figures, tmp_path, monkeypatch
+):
+    waits = []
+    original = rh.Session.wait
+
+    def wait(self):
+        waits.append(self.global_step)
+        fake_clock.advance(15)  # what was queued takes its time
+        original(self)
+
+    monkeypatch.setattr(rh.Session, "wait", wait)
+    timed_train(rh.ThroughputHook(4, every_n_steps=10, output_dir=tmp_path), steps=25)
+    assert waits == [1, 11, 21]
+    assert figures("steps_per_sec") == {11: 0.5, 21: 0.5}
+
+
+def test_time_that_the_users_loader_takes(model, fake_clock, figures, tmp_path):
+    def loader():
+        for number in range(21):
+            fake_clock.advance(0.25)
+            yield number
+
+    hook = rh.ThroughputHook(every_n_steps=10, output_dir=tmp_path)
+    numbers = []
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for number in hook.timed(loader()):
+            fake_clock.advance(0.75)
+            sess.run(model.train_op)
+            numbers.append(number)
+    assert numbers == list(range(21))
+    assert figures("input_wait") == {11: 0.25, 21: 0.25}
+
+
+@pytest.fixture
+def slow_input(graph, fake_clock):
+    """A step whose input takes a quarter of a second."""
+
+    def slow(step):
+        while True:
+            fake_clock.advance(0.25)
+            yield step
+
+    batch = rh.inputs(slow, name="batch")
+    step = rh.train.create_global_step()
+    return rh.group(step.assign_add(1), rh.call(lambda x: x, batch).op)
+
+
+def test_time_that_the_graphs_inputs_take(slow_input, fake_clock, figures, tmp_path):
+    hook = rh.ThroughputHook(every_n_steps=10, output_dir=tmp_path)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(21):
+            fake_clock.advance(1)
+            sess.run(slow_input)
+    assert figures("input_wait") == {11: 0.2, 21: 0.2}
+
+
+def test_inputs_drawn_apart_from_training_are_no_wait(slow_input, fake_clock, figures, tmp_path):
+    hook = rh.ThroughputHook(every_n_steps=2, output_dir=tmp_path)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(3):
+            fake_clock.advance(0.75)
+            sess.run(slow_input)
+
+            def evaluate(context):
+                with spent_apart(context.session):
+                    context.session.run("batch:0")
+
+            sess.run_step_fn(evaluate)
+    assert figures("input_wait") == {3: 0.25}
+
+
+def test_logs_one_line(timed_train, caplog):
+    caplog.set_level(logging.INFO, logger="runhooks")
+    timed_train(rh.ThroughputHook(32, every_n_steps=10), steps=11)
+    assert caplog.messages == ["step 11: 2 steps/sec, 64 examples/sec"]
+
+
+def test_it_may_be_called_in_every_run(every_run, model, fake_clock, figures, tmp_path):
+    hook = rh.ThroughputHook(3, every_n_steps=10, output_dir=tmp_path)
+    sess = every_run(hook)
+    for _ in range(21):
+        fake_clock.advance(0.25)
+        sess.run(model.train_op)
+    hook.end(sess.raw)
+    assert figures("examples_per_sec") == {11: 12.0, 21: 12.0}
