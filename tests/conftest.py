@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -83,3 +85,44 @@ def build_model() -> Callable[[], Model]:
 def model(graph: rh.Graph) -> Model:
     """The model in the default graph of the test."""
     return _build_model()
+
+
+class HeldDisk:
+    """Files get to the disk when ``release`` is called; ``fail(error)``: that comes of it.
+
+    It is held from the beginning.
+    """
+
+    def __init__(self) -> None:
+        self._fsync = os.fsync
+        self._released = threading.Event()
+        self._error: OSError | None = None
+
+    def hold(self) -> None:
+        self._released.clear()
+
+    def release(self) -> None:
+        self._error = None
+        self._released.set()
+
+    def fail(self, error: OSError) -> None:
+        self._error = error
+        self._released.set()
+
+    def fsync(self, descriptor: int) -> None:
+        assert self._released.wait(60), "nobody has released the disk"
+        if self._error is not None:
+            raise self._error
+        self._fsync(descriptor)
+
+
+@pytest.fixture
+def held_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldDisk]:
+    """A disk that keeps all who write to it waiting."""
+    disk = HeldDisk()
+    monkeypatch.setattr(os, "fsync", disk.fsync)
+    yield disk
+    disk.release()
+    for thread in threading.enumerate():
+        if thread.name == "runhooks-save":
+            thread.join()

@@ -11,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 ROOT = Path(__file__).parents[1]
 QUICKSTART = ROOT / "examples" / "quickstart.py"
 HOOKS = ROOT / "examples" / "hooks.py"
+KEEP_BEST = ROOT / "examples" / "keep_best.py"
 
 
 def run(program, folder):
@@ -27,8 +28,22 @@ def test_readme_shows_what_runs():
     _, _, quickstart = QUICKSTART.read_text().partition('"""\n\n')
     shown = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert shown[0] == quickstart
-    assert len(shown) == 3
-    assert all(code in HOOKS.read_text() for code in shown[1:])
+    assert len(shown) == 4
+    assert all(code in HOOKS.read_text() for code in shown[1:3])
+    assert shown[3] in KEEP_BEST.read_text()
+
+
+def test_best_checkpoint_is_kept(tmp_path):
+    kept = [int(step) for step in run(KEEP_BEST, tmp_path).split()[1:]]
+    errors = {
+        event.step: event.value
+        for event in EventAccumulator(str(tmp_path / "runs" / "best" / "eval"))
+        .Reload()
+        .Scalars("error")
+    }
+    best = min(errors, key=errors.get)
+    assert {100, best} < set(kept)
+    assert len(kept) == 4
 
 
 def test_hooks_act_when_they_say(tmp_path):
