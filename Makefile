@@ -11,40 +11,40 @@
 PYTHON ?= python3
 RUNS ?= runs
 ARGS ?=
-VENV := .venv/.installed
-BENCH_VENV := .venv-bench/.installed
+# Each says that what an extra of pyproject.toml names is installed.
+TRAIN := .venv/.train
+TEST := .venv/.test
+BENCH := .venv-bench/.bench
 
 .PHONY: train board test lint bench soak clean
 
-train: $(VENV)
+train: $(TRAIN)
 	@.venv/bin/python examples/digits_jax.py $(ARGS)
 
-board: $(VENV)
+board: $(TRAIN)
 	@.venv/bin/tensorboard --logdir $(RUNS) --host 127.0.0.1
 
-test: $(VENV)
+test: $(TEST)
 	@.venv/bin/pytest $(ARGS)
 
-soak: $(VENV)
+soak: $(TEST)
 	@.venv/bin/pytest -m soak $(ARGS)
 
-lint: $(VENV)
+lint: $(TEST)
 	@.venv/bin/ruff format --check
 	@.venv/bin/ruff check
 	@.venv/bin/mypy
 
-bench: $(BENCH_VENV)
+bench: $(BENCH)
 	@TF_CPP_MIN_LOG_LEVEL=3 .venv-bench/bin/python -m bench $(ARGS)
 
 clean:
 	rm -rf .venv .venv-bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
-$(VENV): EXTRA = test
-$(BENCH_VENV): EXTRA = bench
-%/.installed: pyproject.toml
+$(TRAIN) $(TEST) $(BENCH): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo 'runhooks needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11' >&2; exit 1; }
-	@echo 'installing into $*'
-	@$(PYTHON) -m venv $*
-	@$*/bin/python -m pip install --quiet --editable '.[$(EXTRA)]'
+	@echo 'installing into $(@D)'
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet --editable '.[$(patsubst .%,%,$(@F))]'
 	@touch $@

@@ -1,10 +1,10 @@
-"""``make bench``: a step, then a summary, of runhooks and its peers; ratios within one run."""
+"""``make bench``: a step, a summary, a checkpoint, of runhooks and its peers; ratios in one run."""
 
 from __future__ import annotations
 
 import argparse
 
-from bench import ours, peers, writers
+from bench import ours, peers, saving, writers
 from bench.measure import Contender, measure, table
 
 
@@ -16,6 +16,7 @@ def main() -> None:
     show("a scalar, as the caller's thread sees it", writers.scalars(), turns, 300)
     show("a histogram of a million float32, to the file", writers.histograms(), 5, 2)
     show("an image 256x256x3, to the file", writers.images(), 5, 5)
+    saving.show(turns=7)
 
 
 def show(title: str, contenders: list[Contender], turns: int, times: int) -> None:

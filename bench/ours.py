@@ -60,11 +60,11 @@ def five_hooks(run_dir: str) -> list[rh.SessionRunHook]:
     ]
 
 
-def running(session: Any, train_op: rh.Operation) -> Loop:
+def running(session: Any, fetches: Any) -> Loop:
     def loop(times: int) -> None:
         run = session.run
         for _ in range(times):
-            run(train_op)
+            run(fetches)
 
     return loop
 
@@ -82,6 +82,18 @@ def monitored_session(with_hooks: bool) -> Loop:
         return running(rh.MonitoredSession(hooks=hooks), train_op)
 
 
+def watched_session(with_hook: bool) -> Loop:
+    """A loop that fetches the loss of each step, as those that print it do; NaN is looked for."""
+    with rh.Graph(engine="jax").as_default():
+        state = rh.Variable(initial, name="state")
+        new_state = rh.call(step, state)
+        loss = new_state["weights"][0]
+        count = rh.train.get_or_create_global_step().assign_add(1)
+        train_op = rh.group(state.assign(new_state), count)
+        hooks = [rh.NanTensorHook(loss, late=True)] if with_hook else []
+        return running(rh.MonitoredSession(hooks=hooks), (train_op, loss))
+
+
 def contenders() -> list[Contender]:
     """The bare jitted call first: the others are multiples of it."""
     return [
@@ -94,4 +106,6 @@ def contenders() -> list[Contender]:
             "monitored session, no hooks",
             1.5,
         ),
+        Contender("loss fetched by the loop", watched_session(False)),
+        Contender("and watched for NaN", watched_session(True), "loss fetched by the loop", 2.0),
     ]
