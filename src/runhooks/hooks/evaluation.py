@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice, repeat
@@ -24,8 +25,10 @@ from runhooks.hooks.means import Means
 from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.hooks.summary_output import SummaryWriter
 from runhooks.hooks.time_apart import spent_apart
-from runhooks.session.nested import NestedLoop
+from runhooks.session.nested import LoopStoppedError, NestedLoop, until_stop
 from runhooks.trigger import Due, Trigger, timer_of
+
+_log = logging.getLogger("runhooks")
 
 FeedDict = Mapping[Any, Any]
 
@@ -146,10 +149,13 @@ class EvaluationHook(SessionRunHook):
                 runs = self._loop.run(
                     session,
                     self._fetches,
-                    self._feeds(session, training),
+                    until_stop(session, self._feeds(session, training)),
                     lambda results: means.add(*results),
                 )
                 found = means.means() if runs else {}
+            except LoopStoppedError as stopped:
+                _log.warning("the evaluation at step %d is dropped: %s", step, stopped)
+                return
             except Exception as error:
                 error.add_note(f"in the evaluation at step {step}")
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 from runhooks.contract import (
     RawSession,
@@ -25,8 +26,8 @@ class GlobalStepWaiterHook(SessionRunHook):
     """Holds the first run back until the global step has reached ``wait_until_step``.
 
     It is for workers that start one after the other, on a global step that others advance: other
-    threads of this session, or other processes. A stop of the coordinator ends the wait. As in
-    ``tf.compat.v1.train``.
+    threads of this session, or other processes. A stop of the session, or of its coordinator, ends
+    the wait. As in ``tf.compat.v1.train``.
     """
 
     def __init__(self, wait_until_step: int) -> None:
@@ -51,6 +52,7 @@ class GlobalStepWaiterHook(SessionRunHook):
 
     def _wait(self, session: RawSession) -> None:
         # The global step tells nobody when it changes: it may be another process that changes it.
+        stop: Any = getattr(session, "stop_request", None)
         again = threading.Event()
         logged: int | None = None
         while (step := step_of(session)) < self._wait_until_step and not self._coord.should_stop():
@@ -59,4 +61,7 @@ class GlobalStepWaiterHook(SessionRunHook):
                     "waiting for the global step to reach %d: it is %d", self._wait_until_step, step
                 )
                 logged = step
-            again.wait(_LOOK_AGAIN_SECS)
+            if stop is None:
+                again.wait(_LOOK_AGAIN_SECS)
+            elif stop.wait(_LOOK_AGAIN_SECS):
+                return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any
 
 from runhooks import arguments, clock
@@ -22,7 +22,7 @@ from runhooks.hooks.evaluation_results import EvaluationResults
 from runhooks.hooks.global_step import required_global_step, step_of
 from runhooks.hooks.means import Means, number
 from runhooks.hooks.time_apart import spent_apart
-from runhooks.session.nested import NestedLoop
+from runhooks.session.nested import LoopStoppedError, NestedLoop, until_stop
 from runhooks.session.session import Session
 from runhooks.trigger import Due, Timer, Trigger
 
@@ -155,7 +155,7 @@ class InMemoryEvaluatorHook(SessionRunHook):
                 runs = self._loop.run(
                     session,
                     self._updates,
-                    repeat(None) if self._steps is None else repeat(None, self._steps),
+                    until_stop(training, islice(repeat(None), self._steps)),
                     lambda results: losses.add(results[0]),
                 )
                 if not runs:
@@ -163,6 +163,9 @@ class InMemoryEvaluatorHook(SessionRunHook):
                 values = session.run(self._values)
                 found = {label: number(label, value) for label, value in values.items()}
                 found |= losses.means()
+            except LoopStoppedError as stopped:
+                _log.warning("the evaluation at step %d is dropped: %s", step, stopped)
+                return
             except Exception as error:
                 error.add_note(f"in the evaluation at step {step}")
                 raise

@@ -73,8 +73,8 @@ class Windows:
         return self._opened is None or self._timer.should_trigger_for_step(step_of(session))
 
     def is_due_at_end(self, session: RawSession) -> bool:
-        """Whether the one that is open is to be closed now; for a hook's ``end``."""
-        return self._opened is not None and self._timer.should_trigger_at_end(step_of(session))
+        """Whether to close one that is open now; for a hook's ``end``."""
+        return self._timer.should_trigger_at_end(step_of(session))
 
     def turn(self, session: RawSession) -> Window | None:
         """Close the one that is open, if any, and open the next now."""

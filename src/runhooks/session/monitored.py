@@ -70,7 +70,9 @@ class MonitoredSession:
         if isinstance(creator, SessionCreator):
             creator.stop_request = self._stop
         # Not a method: in a circle with this object it would outlive its last user for a while.
-        create = partial(_create, self._graph, creator, self._hooks, stop_grace_period_secs)
+        create = partial(
+            _create, self._graph, creator, self._hooks, stop_grace_period_secs, self._stop
+        )
         is_lost, policy = self._graph.engine.is_lost, recovery or RecoveryPolicy()
         with ExitStack() as at_end:
             at_end.enter_context(self._graph.in_use())
@@ -236,8 +238,7 @@ class MonitoredSession:
             else:
                 self._hooks.tell_failure(raw, outcome or RuntimeError("the session was lost"))
         finally:
-            errors += errors_of(session.close)
-        errors = [e for e in errors if e is error or not isinstance(e, _GOOD_ENDS)]
+            errors += [e for e in errors_of(session.close) if not isinstance(e, _GOOD_ENDS)]
         for other in errors[1:]:
             if other is not errors[0]:
                 errors[0].add_note(f"closing the session then raised {other!r}")
@@ -246,13 +247,19 @@ class MonitoredSession:
 
 
 def _create(
-    graph: Graph, creator: SessionCreator, hooks: Roster, grace_secs: float, recoveries: int
+    graph: Graph,
+    creator: SessionCreator,
+    hooks: Roster,
+    grace_secs: float,
+    stop: StopRequest,
+    recoveries: int,
 ) -> CoordinatedSession:
     with graph.as_default():
         raw = creator.create_session()
     graph.finalize()
     with suppress(AttributeError):  # a session of the user's own may refuse it
         raw.recoveries = recoveries  # type: ignore[attr-defined]
+        raw.stop_request = stop  # type: ignore[attr-defined]
     coord = Coordinator(clean_stop_exception_types=())
     session = CoordinatedSession(raw, HookedSession(raw), coord, grace_secs)
     try:

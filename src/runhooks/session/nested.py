@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,25 @@ from runhooks.session.hook_names import in_order, named
 from runhooks.session.hooked import HookedSession
 from runhooks.session.rider import naming
 from runhooks.session.roster import errors_of
+
+FeedDict = Mapping[Any, Any] | None
+
+
+class LoopStoppedError(Exception):
+    """The training was asked to stop in the middle of a nested loop."""
+
+
+def until_stop(training: RawSession, feeds: Iterable[FeedDict]) -> Iterator[FeedDict]:
+    """``feeds``, until the session of the training is asked to stop meanwhile.
+
+    Raises LoopStoppedError then.
+    """
+    stop = getattr(training, "stop_request", None)
+    already = None if stop is None else stop.reason
+    for feed_dict in feeds:
+        if stop is not None and stop.reason != already:
+            raise LoopStoppedError(stop.reason)
+        yield feed_dict
 
 
 class NestedLoop:
