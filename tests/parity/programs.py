@@ -302,6 +302,24 @@ def interrupted(life):
 
 
 @program
+def interrupted_unasked(life):
+    life.faults["b.after_run"] = [lambda: signal.raise_signal(signal.SIGINT)]
+    with life.open() as session:
+        for _ in range(5):
+            session.run(life.train_op)
+
+
+@program
+def interrupted_twice(life):
+    def twice():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    life.faults["b.after_run"] = [twice]
+    life.train(steps=5)
+
+
+@program
 def checkpoint_is_saved(life):
     class Listener(life.lib.train.CheckpointSaverListener):
         def after_save(self, session, global_step_value):

@@ -298,7 +298,7 @@ def on_a_small_disk(folder, **happenings):
 
 
 def test_run_that_is_killed_stopped_and_damaged_ends_as_an_undisturbed_one(tmp_path):
-    soak(History(tmp_path / "run"), kill=10, terminate=3, damage=1)
+    soak(History(tmp_path / "run"), kill=10, terminate=3, damage=2)
 
 
 def test_run_whose_files_may_not_grow_goes_on_when_they_may(tmp_path):

@@ -23,8 +23,7 @@ from runhooks.checkpoint.manifest import FileDigest
 _log = logging.getLogger("runhooks")
 
 _DAY_SECS = 86_400
-_PART_BYTES = 1 << 20
-_BEGIN_BYTES = 4 << 20
+_PART_BYTES = 4 << 20
 # A process is known by more than its number, which a container gives to each of its lives anew.
 _TOKEN = os.urandom(4).hex()
 _TEMPORARY = re.compile(r"\.tmp-(?P<host>.+)-(?P<pid>\d+)-(?P<token>[0-9a-f]{8})-\d+-")
@@ -43,7 +42,7 @@ def write_file(path: Path, pieces: Iterable[bytes | NDArray[np.uint8]]) -> FileD
                 file.write(part)  # type: ignore[arg-type] # arrays are buffers, from 3.12 in types
                 size += len(part)
                 crc = google_crc32c.extend(crc, part)
-                if size - begun >= _BEGIN_BYTES:
+                if size - begun >= _PART_BYTES:
                     _begin_writing(file.fileno(), begun, size)
                     begun = size
             file.flush()
@@ -66,7 +65,8 @@ def _begin_writing(descriptor: int, start: int, end: int) -> None:
 def _parts(
     pieces: Iterable[bytes | NDArray[np.uint8]],
 ) -> Iterator[bytes | NDArray[np.uint8]]:
-    # A checksum is computed with the interpreter locked. In parts, that is for microseconds.
+    # A checksum is computed with the interpreter locked: for 0.3 ms of a part. Smaller ones would
+    # have to wait for the interpreter too often, where a loop is all Python.
     for piece in pieces:
         for start in range(0, len(piece), _PART_BYTES):
             yield piece[start : start + _PART_BYTES]
