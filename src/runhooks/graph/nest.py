@@ -28,6 +28,8 @@ class Joint(list[Any]):
 def structure_key(structure: Any) -> Any:
     """What is equal for two structures if one plan serves both."""
     kind = type(structure)
+    if kind is Tensor or kind is Operation:
+        return structure
     if kind is Joint:
         return structure.key
     if kind is list or kind is tuple:
@@ -79,17 +81,28 @@ def reader(
     """
     if isinstance(structure, Tensor):
         return itemgetter(key(structure))
-    if type(structure) is list:
-        readers = [reader(part, key) for part in structure]
-        return lambda values: [read(values) for read in readers]
-    if type(structure) is tuple:
-        parts = reader(list(structure), key)
-        return lambda values: tuple(parts(values))
-    if not isinstance(structure, list | tuple | Mapping):
-        return partial(_constant, structure)
-    return lambda values: map_leaves(
-        lambda leaf: values[key(leaf)] if isinstance(leaf, Tensor) else leaf, structure
-    )
+    # Every step calls it, so it is one expression of Python: nothing takes the structure apart.
+    names: dict[str, Any] = {}
+    expression = _expression(structure, key, names)
+    return eval(f"lambda values: {expression}", names)  # type: ignore[no-any-return]
+
+
+def _expression(part: Any, key: Callable[[Tensor], Any], names: dict[str, Any]) -> str:
+    """``part`` as source; ``names`` gets what it names."""
+    name = f"_{len(names)}"
+    if isinstance(part, Tensor):
+        names[name] = key(part)
+        return f"values[{name}]"
+    if type(part) is list or type(part) is tuple:
+        items = "".join(f"{_expression(item, key, names)}, " for item in part)
+        return f"[{items}]" if type(part) is list else f"({items})"
+    if isinstance(part, list | tuple | Mapping):
+        names[name] = lambda values: map_leaves(
+            lambda leaf: values[key(leaf)] if isinstance(leaf, Tensor) else leaf, part
+        )
+        return f"{name}(values)"
+    names[name] = part
+    return name
 
 
 def args_reader(args: tuple[Any, ...]) -> Callable[[Values], tuple[Any, ...]]:

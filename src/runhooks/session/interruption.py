@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -32,7 +33,7 @@ class Interruption:
         self._on_interrupt: Callable[[], Callable[[int], object] | None] = lambda: on_interrupt
         if inspect.ismethod(on_interrupt):
             # Python holds the handlers, and they must not hold a session that nobody closed.
-            self._on_interrupt = WeakMethod(on_interrupt, lambda _: self._leave())
+            self._on_interrupt = WeakMethod(on_interrupt, self._left_behind)
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
@@ -51,6 +52,12 @@ class Interruption:
         traceback: TracebackType | None,
     ) -> None:
         self._leave()
+
+    def _left_behind(
+        self, _: object, is_finalizing: Callable[[], bool] = sys.is_finalizing
+    ) -> None:
+        if not is_finalizing():  # else the modules it would need are gone
+            self._leave()
 
     def _leave(self) -> None:
         self._is_over = True

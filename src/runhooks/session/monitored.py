@@ -257,9 +257,7 @@ def _create(
     with graph.as_default():
         raw = creator.create_session()
     graph.finalize()
-    with suppress(AttributeError):  # a session of the user's own may refuse it
-        raw.recoveries = recoveries  # type: ignore[attr-defined]
-        raw.stop_request = stop  # type: ignore[attr-defined]
+    raw.recoveries, raw.stop_request = recoveries, stop
     coord = Coordinator(clean_stop_exception_types=())
     session = CoordinatedSession(raw, HookedSession(raw), coord, grace_secs)
     try:

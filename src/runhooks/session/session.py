@@ -20,6 +20,7 @@ from runhooks.graph.tensor import Operation, Tensor
 from runhooks.graph.variable import Variable
 from runhooks.session.executable import Executable
 from runhooks.session.saved import arrays_of, is_leaf, values_from
+from runhooks.session.stop_request import StopRequest
 
 # What a run asks at every step is looked up without a detour over another module.
 _LEAVES = (Tensor, Operation, str)
@@ -53,6 +54,10 @@ class Session:
         #: Where inputs that are still to be opened were left, by the name of their operation.
         self._positions: dict[str, Any] = {}
         self._inputs_timed = False
+        #: How many sessions of a monitored session were lost before this one.
+        self.recoveries = 0
+        #: Made when the monitored session is to stop: what takes long, as an evaluation, hears it.
+        self.stop_request = StopRequest()
         #: How many runs have ended well.
         self.runs = 0
         #: The seconds that inputs took to give their elements, from ``time_inputs()`` on.
