@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.compat.proto import summary_pb2
 
-from runhooks.summary import FileWriter, Summary, Value
+from runhooks.events import Message
+from runhooks.summary import FileWriter, Summary, SummaryWriter, Value
 
 Load = Callable[[], list[Any]]
 
@@ -40,3 +43,68 @@ def accumulate(tmp_path: Path) -> Callable[..., EventAccumulator]:
         return accumulator
 
     return accumulate
+
+
+class KeptSummaries(SummaryWriter):
+    """Keeps what is written as TensorBoard's messages, encoded when it is asked for."""
+
+    def __init__(self) -> None:
+        self.steps: list[int | None] = []
+        self._summaries: list[Message] = []
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def add_summary(self, summary: bytes | Message, global_step: int | None = None) -> None:
+        assert not isinstance(summary, bytes)
+        self._summaries.append(summary)
+        self.steps.append(global_step)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._closed = True
+
+    @property
+    def values(self) -> list[Any]:
+        messages = [summary.SerializeToString() for summary in self._summaries]
+        return [v for message in messages for v in summary_pb2.Summary.FromString(message).value]
+
+    @property
+    def value(self) -> Any:
+        (value,) = self.values
+        return value
+
+
+@pytest.fixture
+def writer() -> KeptSummaries:
+    """A writer that keeps what it is given."""
+    return KeptSummaries()
+
+
+@pytest.fixture
+def tensorflows_op() -> Callable[[Callable[[], Any]], list[Any]]:
+    """The values that a summary op of TensorFlow 1 makes."""
+
+    def values(make_op: Callable[[], Any]) -> list[Any]:
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            return list(summary_pb2.Summary.FromString(session.run(make_op())).value)
+
+    return values
+
+
+@pytest.fixture
+def tensorflows_writer(tmp_path: Path) -> Callable[[Callable[[], Any]], Any]:
+    """The one value that a ``tf.summary`` function of TensorFlow 2 writes."""
+
+    def value(write: Callable[[], Any]) -> Any:
+        with tf.summary.create_file_writer(str(tmp_path / "tensorflow")).as_default(step=7):
+            write()
+        (path,) = (tmp_path / "tensorflow").iterdir()
+        events = list(tf.compat.v1.train.summary_iterator(str(path)))
+        return summary_pb2.Summary.FromString(events[-1].summary.SerializeToString()).value[0]
+
+    return value

@@ -1,10 +1,18 @@
+import multiprocessing
+import pickle
+import queue
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
+import torch
+from jax import numpy as jnp
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto import event_pb2, graph_pb2, summary_pb2
 
+from runhooks.events import write_queue
 from runhooks.summary import Event, FileWriter, SessionLog, SessionStatus, Summary, scalar_value
 from runhooks.testing.fake_clock import FakeClock
 
@@ -178,3 +186,157 @@ def test_two_writers_of_one_second_lose_nothing(tmp_path: Path, load) -> None:
 def test_it_says_its_directory(tmp_path: Path) -> None:
     with FileWriter(tmp_path) as writer:
         assert writer.get_logdir() == str(tmp_path)
+
+
+def raw_events(folder: Path) -> list[event_pb2.Event]:
+    """What is in the file, without what TensorBoard's loader makes of it, and without the times."""
+    (path,) = folder.glob("*.tfevents.*")
+    events = [event_pb2.Event.FromString(raw) for raw in RawEventFileLoader(str(path)).Load()]
+    for event in events:
+        assert event.wall_time > 0
+        event.ClearField("wall_time")
+        event.ClearField("source_metadata")
+    return events
+
+
+def test_tensorflows_writer_and_ours_make_the_same_events(tmp_path: Path) -> None:
+    values = {"loss": 0.1, "": -np.inf, "τ": np.nan, "zero": 0.0}
+    steps = [0, 1, 127, 128, 2**40, -1]
+    with FileWriter(tmp_path / "ours") as writer:
+        for step in steps:
+            for tag, value in values.items():
+                writer.scalar(tag, value, step)
+            writer.scalars(step, values)
+    with tf.Graph().as_default():
+        theirs = tf.compat.v1.summary.FileWriter(tmp_path / "theirs")
+    for step in steps:
+        entries = [
+            tf.compat.v1.Summary.Value(tag=tag, simple_value=np.float32(value))
+            for tag, value in values.items()
+        ]
+        for entry in entries:
+            theirs.add_summary(tf.compat.v1.Summary(value=[entry]), step)
+        theirs.add_summary(tf.compat.v1.Summary(value=entries), step)
+    theirs.close()
+    ours = raw_events(tmp_path / "ours")
+    assert list(map(str, ours)) == list(map(str, raw_events(tmp_path / "theirs")))
+    assert len(ours) == 1 + len(steps) * (len(values) + 1)
+
+
+def test_scalars_of_all_libraries(tmp_path: Path, load) -> None:
+    halves = [0.5, np.float32(0.5), np.array([0.5]), jnp.bfloat16(0.5), tf.constant(0.5)]
+    halves += [torch.tensor(0.5, dtype=torch.bfloat16), torch.tensor([0.5], requires_grad=True)]
+    with FileWriter(tmp_path) as writer:
+        for step, value in enumerate(halves * 10):
+            writer.scalar("loss", value, step)
+        writer.scalars(99, {str(number): value for number, value in enumerate(halves)})
+    found = scalars(load())
+    assert found[:-7] == [(step, "loss", 0.5) for step in range(70)]
+    assert found[-7:] == [(99, str(number), 0.5) for number in range(7)]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: np.zeros(1), lambda: np.array(0.0), lambda: torch.zeros(1)]
+)
+def test_a_scalar_is_what_it_was_when_it_was_added(tmp_path: Path, load, make) -> None:
+    total = make()
+    with FileWriter(tmp_path) as writer:
+        for step in range(5):
+            total += 1
+            writer.scalar("total", total, step)
+            writer.scalars(step, {"again": total})
+        total += 100
+    assert [value for _, tag, value in scalars(load()) if tag == "total"] == [1, 2, 3, 4, 5]
+    assert [value for _, tag, value in scalars(load()) if tag == "again"] == [1, 2, 3, 4, 5]
+
+
+def test_tensorboard_sees_the_curves_of_the_direct_way(tmp_path: Path, accumulate) -> None:
+    rng = np.random.default_rng(0)
+    curves = {f"loss/{number}": rng.normal(size=400).astype(np.float32) for number in range(12)}
+    with FakeClock(wall_start=1_700_000_000.25) as clock, FileWriter(tmp_path) as writer:
+        for step in range(400):
+            for tag, curve in curves.items():
+                writer.scalar(tag, float(curve[step]), step)
+            clock.advance(1)
+    accumulator = accumulate()
+    for tag, curve in curves.items():
+        points = accumulator.Scalars(tag)
+        assert [point.step for point in points] == list(range(400))
+        assert [point.value for point in points] == curve.tolist()
+        assert [point.wall_time for point in points[:2]] == [1_700_000_000.25, 1_700_000_001.25]
+
+
+def test_a_scalar_between_two_starts_keeps_them_both(tmp_path: Path, load) -> None:
+    start = SessionLog(SessionStatus.START)
+    with FileWriter(tmp_path) as writer:
+        for add in (lambda: writer.scalar("x", 1, 5), lambda: writer.scalars(5, {"x": 1})):
+            writer.add_session_log(start, 5)
+            add()
+        writer.add_session_log(start, 5)
+    assert starts(load()) == [5, 5, 5]
+
+
+class Held:
+    """An array that is computed when the test says so."""
+
+    def __init__(self) -> None:
+        self.read, self.computed = threading.Event(), threading.Event()
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        self.read.set()
+        assert self.computed.wait(timeout=60)
+        return np.array(0.5)
+
+
+def test_a_full_queue_raises_or_drops_if_asked_to(tmp_path: Path, load) -> None:
+    with pytest.raises(ValueError, match=r"on_full must be one of .*, got 'never'"):
+        FileWriter(tmp_path / "none", on_full="never")
+    for on_full in ("raise", "drop"):
+        held = Held()
+        writer = FileWriter(tmp_path, max_queue=2, flush_secs=0.001, on_full=on_full)
+        writer.scalar("loss", held, 0)
+        assert held.read.wait(timeout=60)
+        writer.scalar("loss", 0.5, 1)
+        if on_full == "raise":
+            with pytest.raises(queue.Full, match=f"the event writer of {str(tmp_path)!r} is full"):
+                writer.scalar("loss", 0.5, 2)
+        else:
+            writer.scalar("loss", 0.5, 2)
+            assert writer.dropped == 1
+        held.computed.set()
+        writer.close()
+    assert [step for step, _, _ in scalars(load())] == [0, 1] * 2
+
+
+def test_images_cannot_fill_the_memory(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(write_queue, "MAX_WAITING_BYTES", 1 << 20)
+    held = Held()
+    writer = FileWriter(tmp_path, flush_secs=0.001, on_full="drop")
+    writer.scalar("loss", held, 0)
+    assert held.read.wait(timeout=60)
+    for step in range(10):
+        writer.image("image", np.zeros((1, 256, 256, 4), np.uint8), step)
+    assert writer.dropped == 10 - 4
+    held.computed.set()
+    writer.close()
+
+
+def test_a_process_that_it_is_sent_to_writes_a_file_of_its_own(tmp_path: Path, load) -> None:
+    with FileWriter(tmp_path) as writer:
+        writer.scalar("parent", 0.0, 1)
+        context = multiprocessing.get_context("spawn")
+        process = context.Process(target=FileWriter.scalar, args=(writer, "child", 1.0, 1))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+        writer.scalar("parent", 0.0, 2)
+    assert sorted(scalars(load())) == [(1, "child", 1), (1, "parent", 0), (2, "parent", 0)]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_pickled_writer_starts_anew(tmp_path: Path, load) -> None:
+    with FileWriter(tmp_path) as writer:
+        writer.add_session_log(SessionLog(SessionStatus.START), 5)
+        with pickle.loads(pickle.dumps(writer)) as copy:
+            copy.add_session_log(SessionLog(SessionStatus.START), 5)
+    assert starts(load()) == [5, 5]

@@ -26,7 +26,9 @@ from runhooks.graph.evaluate import evaluate
 from runhooks.graph.plan import Body
 from runhooks.graph.tensor import Operation, Tensor
 from runhooks.graph.variable import Variable
-from runhooks.summary.histogram import BUCKETS, histogram_counts
+from runhooks.summary.kinds.histogram import BUCKETS, histogram_counts
+
+_MEMORY = {"allocated_bytes": "bytes_in_use", "peak_allocated_bytes": "peak_bytes_in_use"}
 
 _LOST = ("ABORTED", "UNAVAILABLE")
 
@@ -161,9 +163,18 @@ class JaxEngine:
 
     def histogram(self, values: Any) -> Any:
         # An array with fewer numbers than there are counts is the smaller thing to hand over.
-        if values.size <= BUCKETS:
+        if np.size(values) <= BUCKETS:
             return values
         return histogram_counts(values, jnp, partial(jnp.bincount, length=BUCKETS))
+
+    def memory(self) -> dict[str, int]:
+        stats = {f"{it.platform}:{it.id}": it.memory_stats() or {} for it in jax.local_devices()}
+        return {
+            f"{device}/{name}": its_stats[key]
+            for device, its_stats in stats.items()
+            for name, key in _MEMORY.items()
+            if key in its_stats
+        }
 
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
         return start_jax_profile(folder, step)

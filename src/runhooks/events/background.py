@@ -1,4 +1,4 @@
-"""The one background thread of the process, in which all event files are written.
+"""The one background thread of the process, in which all files of summaries are written.
 
 It sleeps until a worker is scheduled, waits a moment for more to come, and lets each scheduled
 worker work. It is started when it is first needed, never ends, and keeps no process alive: when
@@ -17,6 +17,7 @@ import queue
 import sys
 import threading
 import weakref
+from functools import partial
 from typing import Protocol
 
 from runhooks import clock
@@ -36,8 +37,8 @@ class Worker(Protocol):
         """Do all there is to do. Raises nothing: what fails is kept for the next caller."""
         ...
 
-    def flush(self) -> None:
-        """Return when all there was to do is done. Raises what failed."""
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when all there was to do is done. Raises what failed, or took too long."""
         ...
 
     def forked(self) -> None:
@@ -62,9 +63,14 @@ class _Background:
         if self._finished:
             worker.work()
             return
+        thread = self._thread
+        if thread is None or not thread.is_alive():
+            try:
+                self._start()
+            except RuntimeError:  # the process may have no more threads
+                worker.work()
+                return
         self._scheduled.put((worker, hurry))
-        if self._thread is None:
-            self._start()
 
     def _start(self) -> None:
         # Two callers at once may start two threads: they share the work, and nobody waits.
@@ -78,9 +84,16 @@ class _Background:
             Finalize(None, self.finish, exitpriority=0)
 
     def _serve(self) -> None:
-        while True:
-            for worker in self._next():
-                worker.work()
+        try:
+            while True:
+                for worker in self._next():
+                    worker.work()
+        finally:
+            # Somebody has raised an exception in this thread, to end it: it takes along who was
+            # scheduled. Another thread goes on.
+            self._thread = None
+            for worker in self._living():
+                self.schedule(worker, hurry=True)
 
     def _next(self) -> list[Worker]:
         worker, hurry = self._scheduled.get()
@@ -94,9 +107,13 @@ class _Background:
             workers[worker] = None
         return list(workers)
 
-    def flush_all(self) -> None:
-        workers = [ref() for ref in self._workers.valuerefs()]
-        call_all(worker.flush for worker in workers if worker is not None)
+    def _living(self) -> list[Worker]:
+        workers = (ref() for ref in self._workers.valuerefs())
+        return [worker for worker in workers if worker is not None]
+
+    def flush_all(self, timeout: float | None = None) -> None:
+        end = None if timeout is None else clock.monotonic() + timeout
+        call_all(partial(_flush, worker, end) for worker in self._living())
 
     def finish(self) -> None:
         # First: a thread can no longer be started, and this one is about to be cut off.
@@ -109,8 +126,12 @@ class _Background:
     def forked(self) -> None:
         # The thread is the parent's, and so is what was scheduled.
         self._start_afresh()
-        for worker in list(self._workers.values()):
+        for worker in self._living():
             worker.forked()
+
+
+def _flush(worker: Worker, end: float | None) -> None:
+    worker.flush(None if end is None else max(0.0, end - clock.monotonic()))
 
 
 _background = _Background()
@@ -129,6 +150,9 @@ def schedule(worker: Worker, hurry: bool = False) -> None:
     _background.schedule(worker, hurry)
 
 
-def flush_all() -> None:
-    """Flush every event writer of the process; raise what failed first when all are flushed."""
-    _background.flush_all()
+def flush_all(timeout: float | None = None) -> None:
+    """Flush every writer of the process; raise what failed first when all are flushed.
+
+    ``timeout``: seconds that this may take; those that take longer raise DeadlineExceededError.
+    """
+    _background.flush_all(timeout)

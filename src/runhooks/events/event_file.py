@@ -46,7 +46,7 @@ class EventFile:
             self.close()
             raise
 
-    def write(self, records: bytes) -> None:
+    def write(self, records: bytes | memoryview) -> None:
         """Hand ``records``, which are whole ones, to the operating system: all or nothing.
 
         Raises OSError, naming the file, if it cannot be written.

@@ -1,206 +1,117 @@
-"""``EventWriter``: events into one event file, written in the background."""
+"""``EventWriter``: events and scalars into one event file, written in the background."""
 
 from __future__ import annotations
 
 import os
-import threading
-from collections import deque
-from queue import SimpleQueue
+from collections.abc import Mapping
+from typing import Any
 
-from runhooks import arguments
-from runhooks.events import background
+from runhooks import clock
 from runhooks.events.event import Message
-from runhooks.events.event_file import EventFile
-from runhooks.events.record import frame
-
-_BATCH_BYTES = 1 << 20
-
-#: Who waits for it gets something when all that was added before it is written. (A threading.Event
-#: would not do: a signal handler that interrupts a thread inside one may have to wait as well.)
-_Barrier = SimpleQueue[None]
+from runhooks.events.event_sink import EventSink
+from runhooks.events.queue_policy import OnFull
+from runhooks.events.write_queue import MAX_QUEUE, WriteQueue
 
 
 class EventWriter:
-    """Writes events to a new event file in ``logdir``; an ``add`` costs its caller an append.
+    """Writes events to a new event file in ``logdir``; what adds costs its caller an append.
 
-    ``max_queue``: events that may wait to be written; at that number ``add`` waits for them.
-    ``flush_secs``: events are written 0.2 seconds after they are added, or at once if this is
-    less; later if what is written before them takes long, as values do that a device computes.
-    ``filename_suffix``: what the name of the file ends in.
+    ``max_queue``: events that may wait to be written, a scalar being one. ``flush_secs``: events
+    are written 0.2 seconds after they are added, or at once if this is less; later if what is
+    written before them takes long, as values do that a device computes. So much a process that is
+    killed can lose. ``filename_suffix``: what the name of the file ends in. ``on_full``: what
+    happens when ``max_queue`` events wait, or 256 MB of arrays: ``"wait"`` until they are written,
+    ``"raise"`` ``queue.Full``, or ``"drop"`` what is added and count it in ``dropped``.
 
     What goes wrong in the background, with the file or with an event, is raised as it is by the
-    next ``add``, ``flush`` or ``close``, once; the event it happened to is lost, or with the file
-    all those that were about to be written, and the writer goes on with the next. Any thread or
-    signal handler may call any method. In a forked child the writer writes a file of the child's
-    own, made for its first event; a child that ends by ``os._exit`` has to flush or close it
-    before, which those of ``multiprocessing`` do by themselves.
+    next call that adds, or by ``flush`` or ``close``, once; the event it happened to is lost, or
+    with the file all those that were about to be written, and the writer goes on with the next.
+    Any thread or signal handler may call any method. In a forked child, and in a process that it
+    was sent to as a pickle, the writer writes a file of that process, made for its first event; a
+    child that ends by ``os._exit`` has to flush or close it before, which those of
+    ``multiprocessing`` do by themselves.
 
     Raises OSError, naming the directory, if no file can be made there; ValueError if ``max_queue``
-    or ``flush_secs`` is not above zero.
+    or ``flush_secs`` is not above zero, or for another ``on_full``.
     """
 
     def __init__(
         self,
         logdir: str | os.PathLike[str],
-        max_queue: int = 1000,
+        max_queue: int = MAX_QUEUE,
         flush_secs: float = 120,
         filename_suffix: str = "",
+        on_full: OnFull = "wait",
     ) -> None:
-        arguments.positive(max_queue=max_queue, flush_secs=flush_secs)
-        self._logdir = os.fspath(logdir)
-        self._suffix = filename_suffix
-        self._max_queue = max_queue
-        self._hurry = flush_secs < background.LINGER_SECS
-        self._closed = False
-        self._start_afresh()
-        self._file: EventFile | None = EventFile(self._logdir, self._suffix)
-        background.register(self)
+        self.__setstate__((os.fspath(logdir), max_queue, flush_secs, filename_suffix, on_full))
+        self._sink.open()
 
-    def _start_afresh(self) -> None:
-        self._pending: deque[Message | _Barrier] = deque()
-        self._scheduled = False
-        self._errors: deque[BaseException] = deque()
-        self._refusing = self._closed  # or has errors: what add has to look at
-        self._writing = threading.RLock()
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._arguments
+
+    def __setstate__(self, arguments: tuple[Any, ...]) -> None:
+        self._arguments = arguments
+        logdir, max_queue, flush_secs, suffix, on_full = arguments
+        self._logdir: str = logdir
+        self._sink = EventSink(logdir, suffix)
+        self._queue = WriteQueue(self._sink, max_queue, flush_secs, on_full)
+        self._put = self._queue.put
 
     @property
     def closed(self) -> bool:
         """Whether it is closed."""
-        return self._closed
+        return self._queue.closed
+
+    @property
+    def dropped(self) -> int:
+        """How many events were dropped because too many waited."""
+        return self._queue.dropped
 
     def get_logdir(self) -> str:
         """Return the directory of the event file."""
         return self._logdir
 
-    def add(self, event: Message) -> None:
+    def scalar(self, tag: str, value: Any, step: int | None = None) -> None:
+        """Have ``value`` written as float32, in an event of now.
+
+        ``value``: a number, or an array of size 1, which is read in the background: do not change
+        it after this. ``step``: an integer of 64 bits; 0 if None. Raises what ``add`` does.
+        """
+        self._put(tag, value, step, clock.wall())
+
+    def scalars(self, step: int | None, values: Mapping[str, Any]) -> None:
+        """Have several ``values``, by tag, written in one event, as ``scalar`` does each."""
+        self._put(tuple(values), tuple(values.values()), step, clock.wall())
+
+    def add(self, event: Message, nbytes: int = 0) -> None:
         """Have ``event`` written, an ``Event`` of ours or of Protocol Buffers.
 
         It is encoded in the background: do not change it, or what it holds, after this.
+        ``nbytes``: of the arrays that it holds, so that they do not fill the memory.
 
-        Raises RuntimeError if the writer is closed, and what went wrong in the background before;
-        ``event`` is then not written. What another thread adds while the writer is being closed
-        may be lost, which the next ``add`` raises.
+        Raises RuntimeError if the writer is closed, ``queue.Full`` if ``on_full`` says so, and
+        what went wrong in the background before; ``event`` is then not written. What another
+        thread adds while the writer is being closed may be lost, which the next ``add`` raises.
         """
-        pending = self._pending
-        if len(pending) >= self._max_queue:
-            self._wait_for_all()
-        if self._refusing:
-            self._refuse()
-        pending.append(event)
-        if not self._scheduled:
-            self._scheduled = True
-            background.schedule(self, self._hurry)
+        self._queue.put_message(event, nbytes)
 
     def flush(self) -> None:
         """Return when all that was added before is in the file, handed to the operating system.
 
         Raises what went wrong in the background. On a closed writer: nothing to do.
         """
-        if not self._closed:
-            self._wait_for_all()
-            self._raise_error()
+        self._queue.flush()
 
     def close(self) -> None:
         """Flush, and close the file; again: nothing happens.
 
         Raises what went wrong in the background; the file is closed nevertheless.
         """
-        if self._closed:
-            return
-        self._closed = self._refusing = True
-        self._wait_for_all()
-        with self._writing:
-            if self._file is not None:
-                self._file.close()
-        self._raise_error()
+        self._queue.close()
 
     def reopen(self) -> bool:
         """Go on in a new file if the writer is closed or its file was deleted; whether that was so.
 
         Raises OSError, naming the directory, if no file can be made there.
         """
-        file = self._file
-        if not self._closed and (file is None or file.path.exists()):
-            return False
-        with self._writing:
-            self._file = EventFile(self._logdir, self._suffix)
-            if file is not None:
-                file.close()
-        self._closed, self._refusing = False, bool(self._errors)
-        return True
-
-    def work(self) -> None:
-        """Write all that was added (the background thread calls this)."""
-        with self._writing:
-            # Before looking: what is added after the last look then schedules anew.
-            self._scheduled = False
-            while self._pending:
-                self._write_batch()
-
-    def forked(self) -> None:
-        """Leave the file and the events to the parent process."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        self._start_afresh()
-
-    def _write_batch(self) -> None:
-        records: list[bytes] = []
-        waiting: list[_Barrier] = []
-        size = 0
-        while self._pending and size < _BATCH_BYTES:
-            item = self._pending.popleft()
-            if isinstance(item, SimpleQueue):
-                waiting.append(item)
-            elif record := self._encode(item):
-                records.append(record)
-                size += len(record)
-        if records:
-            self._write(records)
-        for barrier in waiting:
-            barrier.put(None)
-
-    def _encode(self, event: Message) -> bytes | None:
-        try:
-            return frame(event.SerializeToString())
-        except BaseException as error:  # noqa: BLE001 (the caller gets it; no one may hang)
-            error.add_note(
-                f"while encoding an event of step {getattr(event, 'step', None)} "
-                f"for the event file in {self._logdir!r}; the event is lost"
-            )
-            self._keep(error)
-            return None
-
-    def _write(self, records: list[bytes]) -> None:
-        try:
-            if self._file is None:  # the first events of a forked child
-                self._file = EventFile(self._logdir, self._suffix)
-            self._file.write(b"".join(records))
-        except BaseException as error:  # noqa: BLE001 (likewise)
-            error.add_note(f"{len(records)} events for {self._logdir!r} are lost")
-            self._keep(error)
-
-    def _keep(self, error: BaseException) -> None:
-        self._errors.append(error)
-        self._refusing = True
-
-    def _refuse(self) -> None:
-        self._raise_error()
-        if self._closed:
-            raise RuntimeError(
-                f"the event writer of {self._logdir!r} is closed: reopen() it before adding"
-            )
-
-    def _raise_error(self) -> None:
-        self._refusing = self._closed
-        if self._errors:
-            first, *rest = (self._errors.popleft() for _ in range(len(self._errors)))
-            if rest:
-                first.add_note(f"{len(rest)} more errors followed; the last is {rest[-1]!r}")
-            raise first
-
-    def _wait_for_all(self) -> None:
-        barrier: _Barrier = SimpleQueue()
-        self._pending.append(barrier)
-        background.schedule(self, hurry=True)
-        barrier.get()
+        return self._queue.reopen()

@@ -5,8 +5,7 @@
     payload
     check of payload    uint32, masked CRC-32C
 
-A check is masked so that a payload which itself holds CRCs does not meet its own. Format:
-tensorflow.org/tutorials/load_data/tfrecord.
+Format: tensorflow.org/tutorials/load_data/tfrecord.
 """
 
 from __future__ import annotations
@@ -16,19 +15,16 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-import google_crc32c
-
 from runhooks.errors import DataLossError
+from runhooks.events.crc import crc32c, masked
 
 _HEADER = struct.Struct("<QI")
 _CHECK = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
-_MASK = 0xA282EAD8
 
 
 def _check(content: bytes) -> int:
-    crc: int = google_crc32c.value(content)
-    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
+    return masked(crc32c(content))
 
 
 def frame(payload: bytes) -> bytes:

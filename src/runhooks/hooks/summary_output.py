@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from runhooks.contract import RawSession
 from runhooks.hooks.global_step import step_of
 from runhooks.summary import FileWriterCache, SessionLog, SessionStatus
+from runhooks.summary.sinks.adapted import AnyWriter, adapted
+
+#: What hooks take as a writer of summaries; see ``summary.adapted``.
+SummaryWriter: TypeAlias = AnyWriter
 
 
-class SummaryWriter(Protocol):
-    """What hooks ask of a writer of summaries; ``summary.FileWriter`` is one.
-
-    The ``add_session_log`` and ``flush`` of that one are called where a writer has them.
-    """
-
-    def add_summary(self, summary: Any, global_step: int | None = None) -> None:
-        """Add ``summary`` at ``global_step``."""
-        ...
-
-
-def add_start(writer: SummaryWriter, session: RawSession) -> None:
+def add_start(writer: Any, session: RawSession) -> None:
     """Write that a session starts, or goes on, at the step after its global step.
 
     TensorBoard then drops what an earlier session wrote of the steps that come again. What it
     wrote of the restored step itself stays: that step is not made again.
     """
-    add_session_log = getattr(writer, "add_session_log", None)
-    if add_session_log is not None:
-        add_session_log(SessionLog(SessionStatus.START), step_of(session) + 1)
+    writer.add_session_log(SessionLog(SessionStatus.START), step_of(session) + 1)
 
 
 class SummaryOutput:
@@ -37,6 +28,8 @@ class SummaryOutput:
 
     ``output_dir``: a directory whose writer all hooks of the process share; not used if a
     ``summary_writer`` is given. With neither, what is added goes nowhere.
+
+    Raises TypeError if ``summary_writer`` is none that can be written with.
     """
 
     def __init__(
@@ -45,12 +38,12 @@ class SummaryOutput:
         summary_writer: SummaryWriter | None = None,
     ) -> None:
         self._output_dir = output_dir if summary_writer is None else None
-        self._writer = summary_writer
+        self._writer = None if summary_writer is None else adapted(summary_writer)
 
     def open(self) -> None:
         """Get the writer; for a hook's ``begin``."""
         if self._output_dir is not None:
-            self._writer = FileWriterCache.get(self._output_dir)
+            self._writer = adapted(FileWriterCache.get(self._output_dir))
 
     def start(self, session: RawSession) -> None:
         """Mark where a session starts; for a hook's ``after_create_session``."""
@@ -63,7 +56,6 @@ class SummaryOutput:
             self._writer.add_summary(summary, step)
 
     def flush(self) -> None:
-        """Return when all that was added is in the file."""
-        flush = getattr(self._writer, "flush", None)
-        if flush is not None:
-            flush()
+        """Return when all that was added is written."""
+        if self._writer is not None:
+            self._writer.flush()

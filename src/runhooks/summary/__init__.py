@@ -1,36 +1,98 @@
 """Summaries: what values mean to whoever reads an event file, and the writer of such files."""
 
+from typing import TYPE_CHECKING
+
 from runhooks.events import Event, SessionLog, SessionStatus
+from runhooks.lazy import lazily
 from runhooks.summary.file_writer import FileWriter
 from runhooks.summary.file_writer_cache import FileWriterCache
 from runhooks.summary.graph_def import encode_graph
-from runhooks.summary.histogram import BUCKETS, HistogramCounts, histogram_counts, histogram_value
-from runhooks.summary.image import image_value
+from runhooks.summary.kinds.audio import audio_value, clip_value
+from runhooks.summary.kinds.custom_scalars import Margin, custom_scalars_value
+from runhooks.summary.kinds.histogram import (
+    BUCKETS,
+    HistogramCounts,
+    histogram_counts,
+    histogram_value,
+)
+from runhooks.summary.kinds.hparams import hparams_values
+from runhooks.summary.kinds.image import image_value
+from runhooks.summary.kinds.mesh import mesh_values
+from runhooks.summary.kinds.picture import picture_value
+from runhooks.summary.kinds.pr_curve import pr_curve_value
+from runhooks.summary.kinds.scalar import scalar_value
+from runhooks.summary.kinds.tensor import tensor_value
+from runhooks.summary.kinds.text import text_value
+from runhooks.summary.merging import merge, merge_all
 from runhooks.summary.message import Summary, Value
-from runhooks.summary.ops import histogram, image, merge, merge_all, scalar, text
-from runhooks.summary.scalar import scalar_value
-from runhooks.summary.text import text_value
+from runhooks.summary.metadata import DataClass, SummaryDescription, SummaryMetadata
+from runhooks.summary.ops import audio, histogram, image, scalar, tensor_summary, text
+from runhooks.summary.sinks.adapted import adapted
+from runhooks.summary.summary_writer import SummaryWriter
+
+if TYPE_CHECKING:
+    from runhooks.summary.sinks.json_lines_writer import JsonLinesWriter
+    from runhooks.summary.sinks.memory_writer import MemoryWriter
+    from runhooks.summary.sinks.mlflow import MlflowWriter
+    from runhooks.summary.sinks.multi_writer import MultiWriter
+    from runhooks.summary.sinks.point import SummaryPoint
+    from runhooks.summary.sinks.weights_and_biases import WeightsAndBiasesWriter
 
 __all__ = [
     "BUCKETS",
+    "DataClass",
     "Event",
     "FileWriter",
     "FileWriterCache",
     "HistogramCounts",
+    "JsonLinesWriter",
+    "Margin",
+    "MemoryWriter",
+    "MlflowWriter",
+    "MultiWriter",
     "SessionLog",
     "SessionStatus",
     "Summary",
+    "SummaryDescription",
+    "SummaryMetadata",
+    "SummaryPoint",
+    "SummaryWriter",
     "Value",
+    "WeightsAndBiasesWriter",
+    "adapted",
+    "audio",
+    "audio_value",
+    "clip_value",
+    "custom_scalars_value",
     "encode_graph",
     "histogram",
     "histogram_counts",
     "histogram_value",
+    "hparams_values",
     "image",
     "image_value",
     "merge",
     "merge_all",
+    "mesh_values",
+    "picture_value",
+    "pr_curve_value",
     "scalar",
     "scalar_value",
+    "tensor_summary",
+    "tensor_value",
     "text",
     "text_value",
 ]
+
+_SINKS = "runhooks.summary.sinks"
+__getattr__ = lazily(
+    __name__,
+    {
+        "JsonLinesWriter": f"{_SINKS}.json_lines_writer",
+        "MemoryWriter": f"{_SINKS}.memory_writer",
+        "MlflowWriter": f"{_SINKS}.mlflow",
+        "MultiWriter": f"{_SINKS}.multi_writer",
+        "SummaryPoint": f"{_SINKS}.point",
+        "WeightsAndBiasesWriter": f"{_SINKS}.weights_and_biases",
+    },
+)

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import os
-from types import TracebackType
+from collections.abc import Mapping
 from typing import Any
 
 from runhooks import arguments, clock
-from runhooks.events import Event, EventWriter, Message, SessionStatus
+from runhooks.events import Event, EventWriter, Message, OnFull, SessionStatus
+from runhooks.events.scalar_values import NUMBERS
+from runhooks.events.write_queue import MAX_QUEUE
 from runhooks.summary.graph_def import GraphLike, encode_graph
+from runhooks.summary.kinds.real_array import as_now
+from runhooks.summary.summary_event import nbytes_of, session_log_event, summary_event
+from runhooks.summary.summary_writer import SummaryWriter
 
 
-class FileWriter:
+class FileWriter(SummaryWriter):
     """Writes summaries to a new event file in ``logdir``, in the background.
 
     Arguments are those of ``tf.compat.v1.summary.FileWriter``. ``graph``: a graph to write first,
-    as ``add_graph`` does. ``max_queue``: events that may wait to be written; at that number an
-    ``add_...`` waits for them. (TensorFlow's default is 10, at which a loop that adds a dozen
-    scalars a step waits for the disk in every step.) ``flush_secs``: events are written 0.2
-    seconds after they are added, or at once if this is less. ``graph_def``: a graph as bytes or
-    message, in place of ``graph``. ``filename_suffix``: what the name of the file ends in.
-    ``session``: must be None; there is no file here to be shared through a session.
+    as ``add_graph`` does. ``max_queue``: events that may wait to be written, a scalar being one.
+    (TensorFlow's default is 10, at which a loop that adds a dozen scalars a step waits for the
+    disk in every step.) ``flush_secs``: events are written 0.2 seconds after they are added, or at
+    once if this is less; so much a process that is killed can lose. ``graph_def``: a graph as
+    bytes or message, in place of ``graph``. ``filename_suffix``: what the name of the file ends
+    in. ``session``: must be None; there is no file here to be shared through a session.
+    ``on_full``: what happens when ``max_queue`` events wait, or 256 MB of arrays: ``"wait"`` until
+    they are written, ``"raise"`` ``queue.Full``, or ``"drop"`` what is added and count it in
+    ``dropped``.
 
-    All methods that add return before the event is written and raise, once, what went wrong in
+    All methods that write return before the event is written and raise, once, what went wrong in
     the background before; see ``EventWriter``. After ``close`` they raise RuntimeError, where
     TensorFlow warns and drops the event: a value that is lost deserves more than a warning.
+
+    A writer that was pickled writes, where it is unpickled, to a file of its own.
 
     Raises OSError, naming the directory, if no file can be made there; ValueError for an argument
     out of range.
@@ -34,30 +44,52 @@ class FileWriter:
         self,
         logdir: str | os.PathLike[str],
         graph: GraphLike | None = None,
-        max_queue: int = 1000,
+        max_queue: int = MAX_QUEUE,
         flush_secs: float = 120,
         graph_def: bytes | Message | None = None,
         filename_suffix: str | None = None,
         session: None = None,
+        on_full: OnFull = "wait",
     ) -> None:
         if session is not None:
             raise ValueError(
                 f"session must be None, got {session!r}: event files are not shared through a "
                 "session; use FileWriterCache.get(logdir) to share a writer"
             )
-        self._events = EventWriter(logdir, max_queue, flush_secs, filename_suffix or "")
-        self._start_step: int | None = None  # of the event added last, if it is a START
+        suffix = filename_suffix or ""
+        self.__setstate__(EventWriter(logdir, max_queue, flush_secs, suffix, on_full))
         if graph is not None or graph_def is not None:
             self.add_graph(graph, graph_def=graph_def)
+
+    def __getstate__(self) -> EventWriter:
+        return self._events
+
+    def __setstate__(self, events: EventWriter) -> None:
+        self._events = events
+        self._start_step: int | None = None  # of the event added last, if it is a START
 
     @property
     def closed(self) -> bool:
         """Whether it is closed."""
         return self._events.closed
 
+    @property
+    def dropped(self) -> int:
+        """How many events were dropped because too many waited."""
+        return self._events.dropped
+
     def get_logdir(self) -> str:
         """Return the directory of the event file."""
         return self._events.get_logdir()
+
+    def scalar(self, tag: str, value: Any, step: int | None = None) -> None:
+        self._start_step = None
+        self._events.scalar(tag, value if type(value) in NUMBERS else as_now(value), step)
+
+    def scalars(self, step: int | None, values: Mapping[str, Any]) -> None:
+        """Write several numbers of one step, by tag, as ``scalar`` does, in one event."""
+        self._start_step = None
+        self._events.scalars(step, {tag: as_now(value) for tag, value in values.items()})
 
     def add_summary(self, summary: bytes | Message, global_step: int | None = None) -> None:
         """Add ``summary``: a ``Summary``, or one of Protocol Buffers, or the bytes of one.
@@ -66,22 +98,17 @@ class FileWriter:
 
         Raises TypeError if it is none of these.
         """
-        if not isinstance(summary, bytes) and not hasattr(summary, "SerializeToString"):
-            raise TypeError(
-                f"summary must be a Summary, a message or bytes, got {summary!r}; "
-                "Summary([scalar_value(tag, number)]) makes one"
-            )
-        self._add(Event(clock.wall(), int(global_step or 0), summary))
+        self._add(summary_event(summary, global_step), nbytes=nbytes_of(summary))
 
     def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
         """Add ``session_log``: a ``SessionLog``, of ours or of Protocol Buffers.
 
         A START that repeats the START added just before, at the same step, is left out.
         """
-        step = int(global_step or 0)
-        start_step = step if session_log.status == SessionStatus.START else None
+        event = session_log_event(session_log, global_step)
+        start_step = event.step if session_log.status == SessionStatus.START else None
         if start_step is None or start_step != self._start_step:
-            self._add(Event(clock.wall(), step, session_log=session_log), start_step)
+            self._add(event, start_step)
 
     def add_graph(
         self,
@@ -96,6 +123,10 @@ class FileWriter:
         arguments.exactly_one(graph=graph, graph_def=graph_def)
         encoded = encode_graph(graph) if graph is not None else graph_def
         self._add(Event(clock.wall(), int(global_step or 0), graph_def=encoded))
+
+    def graph(self, graph: GraphLike) -> None:
+        """Write ``graph``, as ``add_graph`` does."""
+        self.add_graph(graph)
 
     def add_event(self, event: Message) -> None:
         """Add ``event``: an ``Event``, of ours or of Protocol Buffers, with its own time."""
@@ -114,17 +145,6 @@ class FileWriter:
         if self._events.reopen():
             self._start_step = None
 
-    def _add(self, event: Message, start_step: int | None = None) -> None:
-        self._events.add(event)
+    def _add(self, event: Message, start_step: int | None = None, nbytes: int = 0) -> None:
+        self._events.add(event, nbytes)
         self._start_step = start_step
-
-    def __enter__(self) -> FileWriter:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -22,8 +22,7 @@ class Value(NamedTuple):
 
     ``data`` is whatever that function reads: it is not looked at before, so it may be an array
     that a device has yet to compute. The bytes are those of one or more entries of a summary, as
-    ``entry`` makes them. Made by ``scalar_value``, ``histogram_value``, ``image_value`` and
-    ``text_value``.
+    ``entry`` makes them. Made by ``scalar_value``, ``histogram_value`` and their kin.
     """
 
     tag: str

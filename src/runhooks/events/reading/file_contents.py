@@ -1,0 +1,151 @@
+"""``FileContents``: all that one event file holds, and what is added to it later."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runhooks.errors import DataLossError
+from runhooks.events.event import SessionStatus
+from runhooks.events.reading.damage import Damage
+from runhooks.events.reading.event_decoder import Decoded, EventDecoder
+from runhooks.events.reading.headers import FRAME_BYTES
+from runhooks.events.reading.points import Point
+from runhooks.events.reading.record_reader import Block, RecordReader
+from runhooks.events.reading.scalar_store import ScalarStore
+from runhooks.events.reading.tag_registry import TagRegistry
+from runhooks.events.reading.values import decode_message
+
+
+class StoredPoint(NamedTuple):
+    """A point that is no scalar: its value is at ``[begin:end]`` of the file.
+
+    ``segment``: after how many starts of a session it was written.
+    """
+
+    segment: int
+    step: int
+    wall_time: float
+    begin: int
+    end: int
+
+
+class FileContents:
+    """What the event file ``path`` holds.
+
+    A session that starts opens a segment. ``starts``: the step at which each but the first segment
+    starts; ``segments``: the scalars of each. ``points``: the others, by kind and number of tag.
+    ``errors``: records whose checks hold, but which make no sense.
+    """
+
+    def __init__(self, path: Path, registry: TagRegistry, strict: bool) -> None:
+        self.path = path
+        self.records = RecordReader(path, strict)
+        self.starts: list[int] = []
+        self.segments = [ScalarStore()]
+        self.points: dict[tuple[str, int], list[StoredPoint]] = {}
+        self.logs: list[Point] = []
+        self.errors: list[Damage] = []
+        self._graph: tuple[int, int] | None = None
+        self._registry = registry
+        self._strict = strict
+        self._decoder = EventDecoder(registry)
+
+    def update(self) -> int:
+        """Read what is new; return how many points that was. Raises OSError, DataLossError."""
+        return sum(
+            self._take(block, self._decoder.decode(block)) for block in self.records.blocks()
+        )
+
+    @property
+    def graph(self) -> bytes | None:
+        """The last graph. Raises OSError if the file is gone."""
+        return self._read(*self._graph) if self._graph else None
+
+    def value(self, point: StoredPoint, kind: str, tag: str) -> Any:
+        """Return what ``point``, of that kind and tag, decodes to.
+
+        Raises OSError if the file is gone; DataLossError if it makes no sense.
+        """
+        message = self._read(point.begin, point.end)
+        try:
+            return decode_message(message, kind, self._registry.metadata(tag))
+        except ValueError as error:
+            raise DataLossError(
+                f"{self.path} holds a {kind} of tag {tag!r} at byte {point.begin} that cannot be "
+                f"decoded: {error}",
+                path=str(self.path),
+            ) from error
+
+    def undecodable(self) -> list[Damage]:
+        """Return which values that are no scalars make no sense. Raises OSError."""
+        found = []
+        for (kind, tag_id), points in self.points.items():
+            for point in points:
+                try:
+                    self.value(point, kind, self._registry.names[tag_id])
+                except DataLossError as error:
+                    length = point.end - point.begin
+                    found.append(Damage(self.path, point.begin, length, error.message))
+        return found
+
+    def _take(self, block: Block, decoded: Decoded) -> int:
+        for fault in decoded.faults:
+            self._note(block, fault.record, fault.is_damage, fault.reason)
+        starts = [log for log in decoded.logs if log.log.status == SessionStatus.START]
+        first = len(self.starts)
+        scalars, begin = decoded.scalars, 0
+        for log in starts:
+            end = int(scalars.first[log.record])
+            self.segments[-1].add(scalars, begin, end)
+            begin = end
+            self.starts.append(log.step)
+            self.segments.append(ScalarStore())
+        self.segments[-1].add(scalars, begin, len(scalars.ids))
+        records = [log.record for log in starts]
+        for point in decoded.points:
+            segment = first + bisect.bisect_left(records, point.record)
+            span = block.offset + point.begin, block.offset + point.end
+            self.points.setdefault((point.kind, point.tag_id), []).append(
+                StoredPoint(segment, point.step, point.wall_time, *span)
+            )
+        self.logs += [Point(log.step, log.wall_time, log.log) for log in decoded.logs]
+        if decoded.graph:
+            self._graph = block.offset + decoded.graph[0], block.offset + decoded.graph[1]
+        return len(scalars.ids) + len(decoded.points)
+
+    def _note(self, block: Block, record: int, is_damage: bool, reason: str) -> None:
+        offset = block.offset + int(block.found[0][record])
+        size = int(block.found[1][record]) + FRAME_BYTES
+        if is_damage:
+            self.records.bad_payload(offset, size)
+        elif self._strict:
+            raise DataLossError(
+                f"{self.path} is damaged: the record at byte {offset} is no event ({reason})",
+                path=str(self.path),
+            )
+        else:
+            self.errors.append(Damage(self.path, offset, size, reason))
+
+    def _read(self, begin: int, end: int) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(begin)
+            return file.read(end - begin)
+
+
+def limits(files: Sequence[FileContents]) -> list[list[int | None]]:
+    """Return, for each segment of each file, the step from which on later starts drop its points.
+
+    None: no session started later.
+    """
+    limit: int | None = None
+    of_files = []
+    for file in reversed(files):
+        of_file = [limit]
+        for start in reversed(file.starts):
+            limit = start if limit is None else min(start, limit)
+            of_file.append(limit)
+        of_files.append(of_file[::-1])
+    return of_files[::-1]

@@ -1,0 +1,70 @@
+"""Custom scalars: which scalars TensorBoard shows in one chart.
+
+Field numbers are those of ``plugins/custom_scalar/layout.proto`` of TensorBoard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from runhooks.events import Message, wire
+from runhooks.summary.fields import text_field
+from runhooks.summary.kinds.tensor import encode_strings
+from runhooks.summary.message import Value
+from runhooks.summary.metadata import SummaryMetadata, tensor_entry
+
+_TAG = "custom_scalars__config__"
+_METADATA = SummaryMetadata("custom_scalars")
+
+
+class Margin(NamedTuple):
+    """A line in the middle of a band, each the tag of a scalar."""
+
+    value: str
+    lower: str
+    upper: str
+
+
+#: The tags of the lines of a chart, or one line in a band.
+Chart: TypeAlias = Sequence[str] | Margin
+
+
+def custom_scalars_value(layout: Mapping[str, Mapping[str, Chart]] | Message) -> Value:
+    """Return ``layout``, charts by title by category, to be written for the custom scalars page.
+
+    The tags of a chart are regular expressions. Or a ``layout_pb2.Layout`` of TensorBoard.
+
+    Raises TypeError for a chart that is a str, or has tags that are none.
+    """
+    encoded = _layout(layout) if isinstance(layout, Mapping) else layout.SerializeToString()
+    return Value(_TAG, encoded, _encode)
+
+
+def _encode(tag: str, layout: bytes) -> bytes:
+    return tensor_entry(tag, encode_strings((), [layout]), _METADATA)
+
+
+def _layout(layout: Mapping[str, Mapping[str, Chart]]) -> bytes:
+    return b"".join(
+        wire.bytes_field(2, text_field(1, title) + _charts(charts))
+        for title, charts in layout.items()
+    )
+
+
+def _charts(charts: Mapping[str, Chart]) -> bytes:
+    return b"".join(
+        wire.bytes_field(2, text_field(1, title) + _chart(title, chart))
+        for title, chart in charts.items()
+    )
+
+
+def _chart(title: str, chart: Chart) -> bytes:
+    if isinstance(chart, str) or not all(isinstance(tag, str) for tag in chart):
+        raise TypeError(
+            f"chart {title!r} must be a list of tags or Margin(value, lower, upper), got {chart!r}"
+        )
+    if isinstance(chart, Margin):
+        series = b"".join(text_field(number, tag) for number, tag in enumerate(chart, 1))
+        return wire.bytes_field(3, wire.bytes_field(1, series))
+    return wire.bytes_field(2, b"".join(wire.bytes_field(1, tag.encode()) for tag in chart))

@@ -1,0 +1,91 @@
+"""Hyperparameters of a run, and what came of them.
+
+Field numbers are those of ``plugins/hparams/plugin_data.proto`` and ``api.proto`` of TensorBoard,
+and of ``google/protobuf/struct.proto``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from runhooks import clock
+from runhooks.events import wire
+from runhooks.summary.fields import int_field, text_field
+from runhooks.summary.kinds.real_array import read_array
+from runhooks.summary.kinds.scalar import scalar_value
+from runhooks.summary.kinds.tensor import encode_tensor
+from runhooks.summary.message import Value
+from runhooks.summary.metadata import SummaryMetadata, tensor_entry
+
+_EXPERIMENT, _START, _END = 2, 3, 4
+_TAGS = {
+    _EXPERIMENT: "_hparams_/experiment",
+    _START: "_hparams_/session_start_info",
+    _END: "_hparams_/session_end_info",
+}
+_SUCCESS = 1
+_NOTHING = np.empty(0, np.float32)  # all is in the metadata, but a value has to have something
+
+_Plain = bool | float | str
+
+
+def hparams_values(hparams: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[Value]:
+    """Return the hyperparameters of a run, to be written.
+
+    ``hparams``: bools, numbers and strs by name; anything else becomes its ``str``. ``metrics``:
+    what the run has come to, numbers by tag; with them it counts as finished, and they are the
+    metrics of its experiment. They are read when the summary is written.
+    """
+    plain = {name: _plain(value) for name, value in hparams.items()}
+    now = clock.wall()
+    start = [*map(_hparam, plain, plain.values()), wire.double_field(5, now)]
+    values = [_session(_START, b"".join(start))]
+    if metrics:
+        end = int_field(1, _SUCCESS) + wire.double_field(2, now)
+        values.insert(0, _session(_EXPERIMENT, _experiment(plain, metrics, now)))
+        values += [scalar_value(tag, number) for tag, number in metrics.items()]
+        values.append(_session(_END, end))
+    return values
+
+
+def _plain(value: Any) -> _Plain:
+    if isinstance(value, bool | str):
+        return value
+    if isinstance(value, int | float):
+        return float(value)
+    array = read_array(value) if hasattr(value, "__array__") else np.asarray(None)
+    if array.ndim == 0 and array.dtype.kind in "biuf":
+        return bool(array) if array.dtype.kind == "b" else float(array)
+    return str(value)
+
+
+def _hparam(name: str, value: _Plain) -> bytes:
+    if isinstance(value, bool):
+        content = wire.varint_field(4, value)
+    elif isinstance(value, float):
+        content = wire.double_field(2, value)
+    else:
+        content = wire.bytes_field(3, value.encode())
+    return wire.bytes_field(1, text_field(1, name) + wire.bytes_field(2, content))
+
+
+def _experiment(hparams: Mapping[str, _Plain], metrics: Iterable[str], now: float) -> bytes:
+    types = {str: 1, bool: 2, float: 3}
+    names = (
+        wire.bytes_field(4, text_field(1, name) + int_field(4, types[type(value)]))
+        for name, value in hparams.items()
+    )
+    tags = (wire.bytes_field(5, wire.bytes_field(1, text_field(2, tag))) for tag in metrics)
+    return b"".join((wire.double_field(3, now), *names, *tags))
+
+
+def _session(kind: int, content: bytes) -> Value:
+    metadata = SummaryMetadata("hparams", wire.bytes_field(kind, content))
+    return Value(_TAGS[kind], metadata, _encode)
+
+
+def _encode(tag: str, metadata: SummaryMetadata) -> bytes:
+    return tensor_entry(tag, encode_tensor(tag, _NOTHING), metadata)

@@ -1,0 +1,93 @@
+"""Meshes: point clouds and triangles in three dimensions.
+
+Field numbers are those of ``plugins/mesh/plugin_data.proto`` of TensorBoard.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import IntEnum
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from runhooks.summary.fields import int_field, packed_ints_field, text_field
+from runhooks.summary.kinds.non_finite import finite_in
+from runhooks.summary.kinds.real_array import as_now, read_real_array
+from runhooks.summary.kinds.tensor import encode_tensor
+from runhooks.summary.message import Value
+from runhooks.summary.metadata import SummaryMetadata, tensor_entry
+
+
+class _Part(IntEnum):
+    VERTEX = 1
+    FACE = 2
+    COLOR = 3
+
+
+_DTYPES: dict[_Part, DTypeLike] = {
+    _Part.VERTEX: np.float32,
+    _Part.FACE: np.int32,
+    _Part.COLOR: np.uint8,
+}
+
+
+def mesh_values(
+    tag: str,
+    vertices: Any,
+    colors: Any = None,
+    faces: Any = None,
+    config: Mapping[str, Any] | None = None,
+) -> list[Value]:
+    """Return a mesh, or a batch of them, to be written: a value for each of its parts.
+
+    ``vertices``: float ``[N, vertices, 3]``, x, y and z; one that is not finite is put where the
+    first one of its mesh is that is, with a warning once for each tag. ``colors``: integers 0 to
+    255 ``[N, vertices, 3]``, RGB of each vertex. ``faces``: integers ``[N, faces, 3]``, which
+    vertices each triangle has. All may be given without their first axis. ``config``: classes of
+    three.js and their options, such as ``{"material": {"cls": "PointsMaterial", "size": 0.1}}``.
+
+    They are read when the summary is written, which raises ValueError for another shape.
+    """
+    given = {_Part.VERTEX: vertices, _Part.FACE: faces, _Part.COLOR: colors}
+    parts = {part: as_now(array) for part, array in given.items() if array is not None}
+    components = sum(1 << part for part in parts)
+    settings = json.dumps(dict(config or {}), sort_keys=True)
+    return [
+        Value(f"{tag}_{part.name}", array, partial(_encode, tag, part, components, settings))
+        for part, array in parts.items()
+    ]
+
+
+def _encode(mesh: str, part: _Part, components: int, settings: str, tag: str, data: Any) -> bytes:
+    array = read_real_array(tag, data)
+    array = array[None] if array.ndim == 2 else array
+    if array.ndim != 3 or array.shape[2] != 3:
+        raise ValueError(
+            f"mesh summary {tag!r} must have the shape [N, count, 3] or [count, 3], "
+            f"got {list(np.shape(data))}"
+        )
+    array = array.astype(_DTYPES[part])
+    if part is _Part.VERTEX:
+        _put_back(mesh, array)
+    content = (
+        text_field(2, mesh),
+        int_field(3, part),
+        text_field(5, settings),
+        packed_ints_field(6, array.shape),
+        int_field(7, components),
+    )
+    metadata = SummaryMetadata("mesh", b"".join(content))
+    return tensor_entry(tag, encode_tensor(tag, array), metadata)
+
+
+def _put_back(tag: str, vertices: NDArray[Any]) -> None:
+    """Move the vertices that are nowhere to where others are: viewers fail on a single NaN."""
+    finite = finite_in("mesh", tag, vertices, "put on another vertex")
+    if not finite.all():
+        for cloud, numbers in zip(vertices, finite, strict=True):
+            good = numbers.all(axis=1)
+            cloud[~good] = cloud[good.argmax()] if good.any() else 0

@@ -1,0 +1,73 @@
+"""What a summary is given to write: kept as it is now, and read as numbers later.
+
+Libraries are known by what their arrays can do; none is imported for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_NOT_REAL = "cUSOMmT"
+
+
+def as_now(values: Any) -> Any:
+    """Return ``values``, or a copy if they may still change; does not wait for a device.
+
+    Copied are a list, an array of NumPy that can be written to, a tensor of PyTorch, a variable of
+    TensorFlow, and an array of JAX, which a later step may be given as its own.
+    """
+    if isinstance(values, np.ndarray):
+        return values.copy() if values.flags.writeable else values
+    if isinstance(values, list):
+        return values.copy()
+    if hasattr(values, "is_deleted"):
+        return _copied_by_jax(values)
+    if _is_torch(values):
+        return values.detach().clone()
+    return values.read_value() if hasattr(values, "read_value") else values
+
+
+def read_array(values: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return ``values`` as a NumPy array, from any device; if it still computes them, this waits.
+
+    Types of PyTorch that NumPy has not, bfloat16 among them, become float32.
+    """
+    if not _is_torch(values):
+        # np.asarray fails on a single bfloat16 of TensorFlow.
+        return np.asarray(values.numpy() if hasattr(values, "numpy") else values)
+    try:
+        return np.asarray(values.numpy(force=True))
+    except TypeError:
+        return np.asarray(values.float().numpy(force=True))
+
+
+def read_real_array(tag: str, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return ``values`` as a NumPy array of bool, an integer or a float type, bfloat16 too.
+
+    If a device still computes them, this waits.
+
+    Raises TypeError, naming ``tag``, for any other type.
+    """
+    array = read_array(values)
+    if array.dtype.kind in _NOT_REAL or array.dtype.names:
+        raise TypeError(
+            f"the values of summary {tag!r} must be real numbers, got {type(values).__name__} "
+            f"of dtype {array.dtype}"
+        )
+    return array
+
+
+def as_float(array: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return ``array`` as float32, or float64 if its numbers may need that."""
+    return array.astype(np.float64 if array.dtype.itemsize > 4 else np.float32, copy=False)
+
+
+def _copied_by_jax(array: Any) -> Any:
+    # Of a single number, its maximum: five times faster than to say copy.
+    return array.copy() if array.ndim else array.max()
+
+
+def _is_torch(values: Any) -> bool:
+    return hasattr(values, "detach") and hasattr(values, "clone")

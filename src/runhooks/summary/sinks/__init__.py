@@ -1,0 +1,1 @@
+"""Where summaries go other than into an event file."""

@@ -1,0 +1,96 @@
+"""``JsonLinesWriter``: summaries into a file of JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from io import FileIO
+from pathlib import Path
+
+from runhooks.events.write_queue import WriteQueue
+from runhooks.summary.sinks.json_value import json_point
+from runhooks.summary.sinks.point import SummaryPoint
+from runhooks.summary.sinks.point_sink import PointSink
+from runhooks.summary.sinks.point_writer import PointWriter
+
+_BLOCK = 1 << 16
+
+
+class JsonLinesWriter(PointWriter):
+    """Appends a line for each value to the file ``path``, which it makes if it is missing.
+
+    A line is an object with ``tag``, ``kind``, ``step``, ``wall_time`` (seconds since the epoch)
+    and ``value``, as ``SummaryPoint`` says: images and sounds are objects whose ``encoded`` is a
+    file in base64. NaN and infinities are the strings ``"NaN"``, ``"Infinity"`` and
+    ``"-Infinity"``. A line of kind ``session_log`` and status ``START`` says that a session starts
+    at its step: what earlier lines say of that step and later ones does not count any more.
+
+    There are only ever whole lines in the file: the rest of one that is cut off, which a writer
+    left that was killed, is removed. Several processes may write to one file on a local disk.
+
+    Raises OSError if the file cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        super().__init__(WriteQueue(_JsonLines(self._path)))
+
+    def __reduce__(self) -> tuple[type[JsonLinesWriter], tuple[str]]:
+        return JsonLinesWriter, (self._path,)
+
+
+class _JsonLines(PointSink):
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = Path(path).absolute()
+        self._file = self._open()
+
+    @property
+    def name(self) -> str:
+        return f"the file {str(self._path)!r}"
+
+    @property
+    def is_gone(self) -> bool:
+        return not self._path.exists()
+
+    def open(self) -> None:
+        before, self._file = self._file, self._open()
+        before.close()
+
+    def write_points(self, points: Sequence[SummaryPoint]) -> None:
+        # In ASCII: to some readers, lines end at other characters too.
+        lines = [json.dumps(json_point(point)) + "\n" for point in points]
+        rest = memoryview("".join(lines).encode())
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            self._file.truncate(size)
+            error.filename = str(self._path)
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _open(self) -> FileIO:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._path.open("a+b", buffering=0)
+        _cut_off_torn_line(file)
+        return file
+
+
+def _cut_off_torn_line(file: FileIO) -> None:
+    """Truncate ``file`` to the end of its last whole line."""
+    end = size = file.seek(0, os.SEEK_END)
+    while end:
+        begin = max(0, end - _BLOCK)
+        file.seek(begin)
+        newline = file.read(end - begin).rfind(b"\n")
+        if newline >= 0:
+            end = begin + newline + 1
+            break
+        end = begin
+    if end < size:
+        file.truncate(end)

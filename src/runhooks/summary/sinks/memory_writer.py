@@ -1,0 +1,62 @@
+"""``MemoryWriter``: summaries kept as values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from runhooks.events import Scalars, SessionStatus
+from runhooks.events.write_queue import WriteQueue
+from runhooks.summary.sinks.point import SESSION_LOG, SummaryPoint
+from runhooks.summary.sinks.point_sink import PointSink
+from runhooks.summary.sinks.point_writer import PointWriter
+
+
+class MemoryWriter(PointWriter):
+    """Keeps all it is given, decoded, for tests and notebooks.
+
+    Where a session starts again at a step, what earlier ones wrote from that step on is dropped,
+    as TensorBoard does.
+    """
+
+    def __init__(self) -> None:
+        self._memory = _Memory()
+        super().__init__(WriteQueue(self._memory))
+
+    @property
+    def points(self) -> list[SummaryPoint]:
+        """All points, in the order in which they were added. Raises what went wrong with one."""
+        self.flush()
+        return list(self._memory.points)
+
+    def columns(self, tag: str) -> Scalars:
+        """Return the points of the scalar ``tag``, as ``events.read`` does.
+
+        Raises KeyError, naming those there are, if there is none.
+        """
+        scalars = [point for point in self.points if point.kind == "scalar"]
+        points = [point for point in scalars if point.tag == tag]
+        if not points:
+            tags = sorted({point.tag for point in scalars})
+            raise KeyError(f"there is no scalar {tag!r}, there are {tags}")
+        return Scalars(
+            np.array([point.step for point in points], np.int64),
+            np.array([point.value for point in points], np.float64),
+            np.array([point.wall_time for point in points], np.float64),
+        )
+
+
+class _Memory(PointSink):
+    name = "the memory writer"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points: list[SummaryPoint] = []
+
+    def write_points(self, points: Sequence[SummaryPoint]) -> None:
+        for point in points:
+            if point.kind == SESSION_LOG and point.value.status == SessionStatus.START:
+                self.points = [kept for kept in self.points if kept.step < point.step]
+            elif point.kind != SESSION_LOG:
+                self.points.append(point)

@@ -1,0 +1,46 @@
+"""``MultiWriter``: several writers as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from runhooks.events import Message
+from runhooks.events.call_all import call_all
+from runhooks.summary.graph_def import GraphLike
+from runhooks.summary.sinks.adapted import AnyWriter, adapted
+from runhooks.summary.summary_writer import SummaryWriter
+
+
+class MultiWriter(SummaryWriter):
+    """Writes all it is given with each of ``writers``: any that a hook takes.
+
+    All are called, flushed and closed even if one of them fails; what failed first is then raised,
+    with notes on the rest.
+    """
+
+    def __init__(self, writers: Iterable[AnyWriter]) -> None:
+        self._writers = [adapted(writer) for writer in writers]
+
+    @property
+    def closed(self) -> bool:
+        """Whether all of them are closed."""
+        return all(writer.closed for writer in self._writers)
+
+    def add_summary(self, summary: bytes | Message, global_step: int | None = None) -> None:
+        call_all(partial(writer.add_summary, summary, global_step) for writer in self._writers)
+
+    def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
+        call_all(
+            partial(writer.add_session_log, session_log, global_step) for writer in self._writers
+        )
+
+    def graph(self, graph: GraphLike) -> None:
+        call_all(partial(writer.graph, graph) for writer in self._writers)
+
+    def flush(self) -> None:
+        call_all(writer.flush for writer in self._writers)
+
+    def close(self) -> None:
+        call_all(writer.close for writer in self._writers)

@@ -1,0 +1,157 @@
+"""``WeightsAndBiasesWriter``: summaries into a run of Weights & Biases."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from runhooks.events import Histogram
+from runhooks.events.write_queue import WriteQueue
+from runhooks.summary.sinks.json_value import json_value
+from runhooks.summary.sinks.media_file import MediaFiles
+from runhooks.summary.sinks.optional import optional
+from runhooks.summary.sinks.point import SummaryPoint
+from runhooks.summary.sinks.point_sink import PointSink
+from runhooks.summary.sinks.point_writer import PointWriter
+from runhooks.summary.sinks.remote_queue import RemoteQueue
+
+_STEP = "global_step"
+_Row = dict[str, SummaryPoint]
+
+
+class WeightsAndBiasesWriter(PointWriter):
+    """Logs to ``run``, which ``wandb.init`` has made and its owner finishes, after the writer.
+
+    The values of a step are logged together, with ``global_step`` beside them, over which W&B then
+    draws them; so a step may come again, or come late, where W&B's own would drop it. Histograms,
+    images, sounds, texts, precision-recall curves and point clouds become W&B's; other arrays are
+    logged as they are; hyperparameters go to ``run.config``. A layout of custom scalars, a graph
+    and the faces of a mesh have no place there, nor what is said of sessions.
+
+    Raises ImportError without the packages ``wandb`` and ``pillow``.
+    """
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(RemoteQueue(_Run(run)))
+        # wandb.init has said that the run be finished as the process ends: this is done before.
+        atexit.register(_flush, weakref.ref(self._queue))
+
+
+class _Run(PointSink):
+    def __init__(self, run: Any) -> None:
+        super().__init__()
+        self._wandb = optional("wandb", "wandb")
+        optional("PIL", "pillow")  # for wandb.Image
+        self._run = run
+        run.define_metric(_STEP, hidden=True)
+        run.define_metric("*", step_metric=_STEP, step_sync=True)
+        self._kinds = {
+            "histogram": self._histogram,
+            "image": self._images,
+            "audio": self._audio,
+            "text": self._text,
+            "pr_curve": self._pr_curve,
+            "mesh": self._cloud,
+            "tensor": self._tensor,
+        }
+
+    @property
+    def name(self) -> str:
+        return f"the run {self._run.name!r} of Weights & Biases"
+
+    def write_points(self, points: Sequence[SummaryPoint]) -> None:
+        from tempfile import TemporaryDirectory  # not for those who only import runhooks
+
+        with TemporaryDirectory() as directory:
+            self._files = MediaFiles(directory)
+            for row in _rows(points):
+                self._log(row)
+
+    def _log(self, row: _Row) -> None:
+        logged: dict[str, Any] = {}
+        for point in row.values():
+            if point.kind == "scalar":
+                logged[point.tag] = point.value
+            elif point.kind == "hparams":
+                self._run.config.update(point.value, allow_val_change=True)
+            elif point.kind in self._kinds:
+                logged.update(self._kinds[point.kind](point, row))
+        if logged:
+            first = next(iter(row.values()))
+            self._run.log({_STEP: first.step, "_timestamp": first.wall_time, **logged})
+
+    def _histogram(self, point: SummaryPoint, row: _Row) -> dict[str, Any]:
+        counts, edges = _bins(point.value, self._wandb.Histogram.MAX_LENGTH)
+        return {point.tag: self._wandb.Histogram(np_histogram=(counts, edges))}
+
+    def _images(self, point: SummaryPoint, row: _Row) -> dict[str, Any]:
+        paths = [self._files.write(image.encoded) for image in point.value]
+        return {point.tag: [self._wandb.Image(path) for path in paths]}
+
+    def _audio(self, point: SummaryPoint, row: _Row) -> dict[str, Any]:
+        # One by one: W&B takes a list of them only with one more package.
+        sounds = [self._wandb.Audio(self._files.write(clip.encoded)) for clip in point.value]
+        if len(sounds) == 1:
+            return {point.tag: sounds[0]}
+        return {f"{point.tag}/{index}": sound for index, sound in enumerate(sounds)}
+
+    def _text(self, point: SummaryPoint, row: _Row) -> dict[str, Any]:
+        if isinstance(point.value, str):
+            return {point.tag: point.value}
+        cells = point.value.reshape(len(point.value), -1)
+        columns = [str(index) for index in range(cells.shape[1])]
+        return {point.tag: self._wandb.Table(columns=columns, data=cells.tolist())}
+
+    def _pr_curve(self, point: SummaryPoint, row: _Row) -> dict[str, Any]:
+        precision, recall = point.value[-2:]
+        data = np.stack((recall, precision), 1).tolist()
+        table = self._wandb.Table(columns=["recall", "precision"], data=data)
+        return {point.tag: self._wandb.plot.line(table, "recall", "precision", title=point.tag)}
+
+    def _cloud(self, point: SummaryPoint, row: _Row) -> dict[str, Any]:
+        tag = point.tag.removesuffix("_VERTEX")
+        if tag == point.tag:
+            return {}
+        vertices = point.value
+        if f"{tag}_COLOR" in row:
+            vertices = np.concatenate((vertices, row[f"{tag}_COLOR"].value), -1)
+        return {tag: [self._wandb.Object3D(cloud) for cloud in vertices]}
+
+    def _tensor(self, point: SummaryPoint, row: _Row) -> dict[str, Any]:
+        numeric = point.value.dtype.kind in "biuf"
+        return {point.tag: point.value if numeric else json_value(point.value)}
+
+
+def _flush(queue: weakref.ref[WriteQueue]) -> None:
+    living = queue()
+    if living is not None:
+        living.flush()
+
+
+def _rows(points: Sequence[SummaryPoint]) -> Iterator[_Row]:
+    """Yield the points that can be logged at once: of one step, and each tag once."""
+    row: _Row = {}
+    for point in points:
+        if row and (point.tag in row or point.step != next(iter(row.values())).step):
+            yield row
+            row = {}
+        row[point.tag] = point
+    if row:
+        yield row
+
+
+def _bins(histogram: Histogram, most: int) -> tuple[list[float], list[float]]:
+    """Return counts, at most so many, and their edges, one more; neighbours are put together."""
+    if not histogram.num:
+        return [0.0], [0.0, 0.0]
+    group = math.ceil(len(histogram.counts) / most)
+    counts = np.add.reduceat(histogram.counts, range(0, len(histogram.counts), group))
+    # The outermost limits may be far beyond the numbers.
+    limits = np.clip(histogram.limits[group - 1 :: group], histogram.min, histogram.max)
+    edges = [histogram.min, *limits.tolist()[: len(counts) - 1], histogram.max]
+    return counts.tolist(), edges

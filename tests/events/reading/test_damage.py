@@ -1,0 +1,177 @@
+"""Files that are not as they were written: what is sound is read, the rest is named."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runhooks.errors import DataLossError
+from runhooks.events import Damage, check, frame, read, stream
+from runhooks.events.crc import crc32c, masked
+
+Write = Callable[..., Path]
+Make = Callable[..., Any]
+
+same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+NO_RECORD = "no record begins here"
+BAD_PAYLOAD = "the payload of the record fails its check"
+
+
+@pytest.fixture
+def records(scalar: Make) -> list[bytes]:
+    """The records of 1,000 scalars, of step 0 on."""
+    return [frame(scalar("x", step, step).SerializeToString()) for step in range(1_000)]
+
+
+def steps(path: Path) -> list[int]:
+    return read(path).only.scalars["x"].steps.tolist()
+
+
+def flipped(record: bytes, at: int) -> bytes:
+    return record[:at] + bytes([record[at] ^ 0x10]) + record[at + 1 :]
+
+
+@pytest.mark.parametrize("which", [0, 1, 500, 998, 999])
+@pytest.mark.parametrize(
+    ("at", "reason"),
+    [(0, NO_RECORD), (7, NO_RECORD), (9, NO_RECORD), (13, BAD_PAYLOAD), (-1, BAD_PAYLOAD)],
+)
+def test_a_flipped_bit_costs_one_record(
+    write: Write, records: list[bytes], which: int, at: int, reason: str
+) -> None:
+    offset = sum(map(len, records[:which]))
+    length = len(records[which])
+    records[which] = flipped(records[which], at % length)
+    path = write(*records)
+    runs = read(path)
+    damage = Damage(path, offset, length, reason)
+    assert runs.damages == runs.only.damages == [damage]
+    assert steps(path) == [step for step in range(1_000) if step != which]
+    assert [point.step for point in stream(path)] == steps(path)
+    (report,) = check(path)
+    assert (report.sound, report.damages, report.records) == (False, [damage], 999)
+    with pytest.raises(DataLossError, match=f"damaged at byte {offset}: {reason}") as raised:
+        read(path, strict=True)
+    assert raised.value.path == str(path)
+
+
+@pytest.mark.parametrize(
+    "rubbish", [bytes(1), bytes(12), bytes(100_000), b"\xff" * 70_000, b"stray"]
+)
+def test_what_is_no_record_is_passed_over(
+    write: Write, records: list[bytes], rubbish: bytes
+) -> None:
+    path = write(*records[:500], rubbish, *records[500:])
+    offset = sum(map(len, records[:500]))
+    assert read(path).damages == [Damage(path, offset, len(rubbish), NO_RECORD)]
+    assert steps(path) == list(range(1_000))
+
+
+def test_a_record_cut_off_by_another_process_costs_itself_alone(
+    write: Write, records: list[bytes]
+) -> None:
+    path = write(*records[:10], records[10][:20], *records[11:])
+    assert steps(path) == [step for step in range(1_000) if step != 10]
+    assert read(path).damages == [
+        Damage(path, sum(map(len, records[:10])), 20, BAD_PAYLOAD),
+    ]
+
+
+def test_a_bad_record_at_the_end_is_judged_when_more_has_come(
+    write: Write, records: list[bytes]
+) -> None:
+    torn = records[10][:20]
+    whole = b"".join([*records[:10], torn, *records[11:20]])
+    end = sum(map(len, records[:11]))  # of what the torn one says that it has
+    path = write(whole[:end])
+    runs = read(path)
+    begin = end - len(records[10])
+    assert runs.damages == [Damage(path, begin, len(records[10]), BAD_PAYLOAD)]
+    write(whole[end:])
+    assert runs.update() == 9
+    assert runs.damages == [Damage(path, begin, len(torn), BAD_PAYLOAD)]
+
+
+def test_damage_in_many_places_of_many_blocks(write: Write, scalar: Make) -> None:
+    good = [frame(scalar("x", 1, step).SerializeToString()) for step in range(50_000)]
+    path = write(
+        *(flipped(record, n % 40) if n % 7 == 3 else record for n, record in enumerate(good))
+    )
+    assert steps(path) == [step for step in range(50_000) if step % 7 != 3]
+    assert len(read(path).damages) == len(range(3, 50_000, 7))
+
+
+@pytest.mark.parametrize("length", [1 << 20, 1 << 40, (1 << 63) + 7, (1 << 64) - 1])
+def test_an_absurd_length_waits_for_its_record(
+    write: Write, records: list[bytes], length: int
+) -> None:
+    """For that it is not damaged: both are as they were written."""
+    header = struct.pack("<Q", length)
+    header += struct.pack("<I", masked(crc32c(header)))
+    path = write(*records, header, b"payload")
+    assert steps(path) == list(range(1_000))
+    assert read(path).damages == []
+    assert check(path)[0].partial == len(header) + 7
+
+
+def test_a_record_inside_a_record_is_not_read(write: Write, scalar: Make) -> None:
+    inner = frame(scalar("inner", 1, 1).SerializeToString())
+    outer = [scalar("x", step, step) for step in range(300)]
+    for event in outer:
+        event.summary.value[0].node_name = "n"
+        event.summary.value.add(tag="y").tensor.CopyFrom(_string_tensor(inner))
+    path = write(*outer)
+    assert list(read(path).only.tags) == ["x", "y"]
+    assert read(path).only.tensors["y"][299].value.tolist() == [inner]
+
+
+def _string_tensor(content: bytes) -> Any:
+    from tensorboard.compat.proto import tensor_pb2, tensor_shape_pb2, types_pb2
+
+    shape = tensor_shape_pb2.TensorShapeProto(dim=[tensor_shape_pb2.TensorShapeProto.Dim(size=1)])
+    return tensor_pb2.TensorProto(
+        dtype=types_pb2.DT_STRING, tensor_shape=shape, string_val=[content]
+    )
+
+
+def test_a_sound_record_that_is_no_event_is_named(write: Write, records: list[bytes]) -> None:
+    senseless = [frame(b"\x0a\x05a"), frame(b"\xff" * 30)]
+    path = write(records[0], *senseless, records[1])
+    assert steps(path) == [0, 1]
+    (report,) = check(path)
+    assert [(error.offset, error.skipped) for error in report.errors] == [
+        (len(records[0]), len(senseless[0])),
+        (len(records[0] + senseless[0]), len(senseless[1])),
+    ]
+    assert (report.sound, report.damages) == (False, [])
+    assert read(path).damages == report.errors
+    with pytest.raises(DataLossError, match="is no event"):
+        read(path, strict=True)
+
+
+@same_folder
+@given(st.lists(st.tuples(st.integers(0, 5_000), st.binary(max_size=20)), max_size=5))
+def test_any_damage(write: Write, scalar: Make, damage: list[tuple[int, bytes]]) -> None:
+    """All is accounted for: the file is records, damages and a cut end, without a gap between."""
+    records = [frame(scalar("x", step, step).SerializeToString()) for step in range(100)]
+    path = write()
+    content = bytearray(b"".join(records))
+    for at, stray in damage:
+        content[at : at + len(stray) // 2] = stray
+    path.write_bytes(content)
+    (report,) = check(path)
+    skipped = sum(found.skipped for found in report.damages)
+    assert all(found.offset + found.skipped <= report.size for found in report.damages)
+    assert steps(path) == sorted(set(steps(path)))
+    left = len(content) - skipped - report.partial
+    assert left == sum(len(records[step]) for step in steps(path))
+    with path.open("ab") as file:
+        file.write(frame(scalar("x", 1, 1_000).SerializeToString()) * 2)
+    if not report.partial:
+        assert steps(path)[-2:] == [1_000, 1_000]

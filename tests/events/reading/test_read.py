@@ -1,0 +1,215 @@
+"""Runs, tags and columns; what other libraries wrote is in ``test_other_writers``."""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.proto import event_pb2, summary_pb2
+
+from runhooks.events import frame, read
+
+Write = Callable[..., Path]
+Scalar = Callable[..., Any]
+
+same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+floats32 = st.floats(width=32)
+steps = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(0, 300)
+tags = st.text(max_size=20).filter(lambda tag: not any(0xD800 <= ord(c) < 0xE000 for c in tag))
+
+
+def points(scalars: Any) -> list[tuple[int, float, float]]:
+    return list(zip(*(column.tolist() for column in scalars), strict=True))
+
+
+def test_columns(tmp_path: Path, write: Write, scalar: Scalar) -> None:
+    write(scalar("loss", 0.5, 1, 10.5), scalar("rate", 2, 1), scalar("loss", 0.25, 2, 11.5))
+    run = read(tmp_path).only
+    assert list(run.scalars) == ["loss", "rate"]
+    assert points(run.scalars["loss"]) == [(1, 0.5, 10.5), (2, 0.25, 11.5)]
+    assert [column.dtype for column in run.scalars["loss"]] == ["int64", "float64", "float64"]
+    assert run.tags["loss"] == ("scalar", 2, "", "", "")
+
+
+def test_runs_are_named_as_tensorboard_names_them(
+    tmp_path: Path, write: Write, scalar: Scalar
+) -> None:
+    for name in ("b/train", "b/eval", "a", "."):
+        write(scalar(name, 1, 1), name=f"{name}/events.out.tfevents.1")
+    (tmp_path / "a" / "checkpoint").write_text("no event file")
+    write(name="c/events.out.tfevents.1.profile-empty")
+    runs = read(tmp_path)
+    assert list(runs) == [".", "a", "b/eval", "b/train"]
+    assert [list(run.scalars) for run in runs.values()] == [[name] for name in runs]
+    assert runs["b/eval"].path == tmp_path / "b" / "eval"
+    assert list(read(tmp_path / "b")) == ["eval", "train"]
+    with pytest.raises(ValueError, match=r"exactly one run, found '\.', 'a', 'b/eval', 'b/train'"):
+        _ = runs.only
+
+
+def test_a_single_file_is_a_run(tmp_path: Path, write: Write, scalar: Scalar) -> None:
+    first = write(scalar("x", 1, 1))
+    write(scalar("x", 2, 2), name="events.out.tfevents.2")
+    run = read(str(first)).only
+    assert (run.name, run.path, run.files) == (".", first, [first])
+    assert points(run.scalars["x"]) == [(1, 1.0, 1.0)]
+
+
+def test_the_files_of_a_run_are_one(tmp_path: Path, write: Write, scalar: Scalar) -> None:
+    write(scalar("x", 2, 2), name="events.out.tfevents.2")
+    write(scalar("x", 1, 1), name="events.out.tfevents.1")
+    assert points(read(tmp_path).only.scalars["x"]) == [(1, 1.0, 1.0), (2, 2.0, 2.0)]
+
+
+def test_a_folder_that_links_to_itself_is_read_once(
+    tmp_path: Path, write: Write, scalar: Scalar
+) -> None:
+    write(scalar("x", 1, 1), name="a/events.out.tfevents.1")
+    (tmp_path / "a" / "again").symlink_to(tmp_path)
+    assert list(read(tmp_path)) == ["a"]
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    runs = read(tmp_path)
+    assert dict(runs) == {}
+    assert runs.update() == 0
+    with pytest.raises(ValueError, match="exactly one run, found none"):
+        _ = runs.only
+    with pytest.raises(FileNotFoundError, match="must be an event file or a directory, got .*gone"):
+        read(tmp_path / "gone")
+
+
+def test_an_empty_file_is_an_empty_run(tmp_path: Path, write: Write) -> None:
+    write()
+    run = read(tmp_path).only
+    assert (dict(run.tags), dict(run.scalars), run.damages, run.graph) == ({}, {}, [], None)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (None, ["eval/loss", "loss", "rate"]),
+        ("loss", ["loss"]),
+        ("*loss", ["eval/loss", "loss"]),
+        (["rate", "eval/*"], ["eval/loss", "rate"]),
+        ([], []),
+        ("nothing", []),
+    ],
+)
+def test_only_wanted_tags(
+    tmp_path: Path, write: Write, scalar: Scalar, wanted: Any, found: list[str]
+) -> None:
+    for step in range(20):  # enough of them to be read by the column
+        write(scalar("loss", 1, step), scalar("rate", 2, step), scalar("eval/loss", 3, step))
+    run = read(tmp_path, tags=wanted).only
+    assert list(run.tags) == list(run.scalars) == found
+    assert all(len(run.scalars[tag].steps) == 20 for tag in found)
+
+
+def test_only_wanted_kinds(tmp_path: Path, write: Write, scalar: Scalar) -> None:
+    image = summary_pb2.Summary.Image(height=1, width=1, encoded_image_string=b"png")
+    values = [
+        summary_pb2.Summary.Value(tag="picture", image=image),
+        summary_pb2.Summary.Value(tag="rate", simple_value=2),
+    ]
+    write(event_pb2.Event(summary=summary_pb2.Summary(value=values)))
+    write(*(scalar("loss", 1, step) for step in range(20)))
+    assert list(read(tmp_path, kinds="scalar").only.tags) == ["loss", "rate"]
+    assert list(read(tmp_path, kinds=["image", "audio"]).only.tags) == ["picture"]
+    assert list(read(tmp_path, kinds="image", tags="rate").only.tags) == []
+    with pytest.raises(ValueError, match="kinds must be among scalar, .*, got picture"):
+        read(tmp_path, kinds="picture")
+
+
+@same_folder
+@given(st.lists(st.tuples(tags, floats32, steps, st.floats()), max_size=40))
+def test_any_scalars(
+    tmp_path: Path,
+    write: Write,
+    scalar: Scalar,
+    written: list[tuple[str, float, int, float]],
+) -> None:
+    path = write()
+    path.write_bytes(b"")
+    write(*(scalar(*point) for point in written))
+    run = read(path).only
+    expected: dict[str, list[tuple[int, float, float]]] = {}
+    for tag, value, step, wall_time in written:
+        expected.setdefault(tag, []).append((step, value, wall_time))
+    assert list(run.scalars) == sorted(expected)
+    for tag, columns in expected.items():
+        for ours, theirs in zip(run.scalars[tag], zip(*columns, strict=True), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert run.damages == []
+
+
+@pytest.mark.parametrize("tag_count", [1, 20, 700])
+def test_many_scalars(
+    tmp_path: Path,
+    write: Write,
+    scalar: Scalar,
+    tensorboard: Callable[[Path], EventAccumulator],
+    tag_count: int,
+) -> None:
+    """In no order, so that records of all lengths follow each other; over several blocks."""
+    chance = random.Random(0)
+    names = [f"tag {n}" + "." * chance.randrange(30) for n in range(tag_count)]
+    write(*(scalar(chance.choice(names), chance.random(), n // 3) for n in range(30_000)))
+    run, theirs = read(tmp_path).only, tensorboard(tmp_path)
+    assert list(run.scalars) == sorted(theirs.Tags()["scalars"])
+    for tag, columns in run.scalars.items():
+        assert points(columns) == [(s.step, s.value, s.wall_time) for s in theirs.Scalars(tag)]
+
+
+def test_several_scalars_in_an_event(tmp_path: Path, write: Write) -> None:
+    for step in range(50):
+        values = [
+            summary_pb2.Summary.Value(tag=tag, simple_value=step + place)
+            for place, tag in enumerate(("loss", "rate", "loss"))
+        ]
+        write(event_pb2.Event(step=step, summary=summary_pb2.Summary(value=values)))
+    run = read(tmp_path).only
+    assert run.scalars["rate"].values.tolist() == [step + 1 for step in range(50)]
+    assert run.scalars["loss"].values.tolist() == [s + p for s in range(50) for p in (0, 2)]
+    assert read(tmp_path, tags="rate").only.scalars["rate"].steps.tolist() == list(range(50))
+
+
+def test_a_run_that_is_dropped_frees_its_columns_at_once(
+    tmp_path: Path, write: Write, scalar: Scalar
+) -> None:
+    write(*(scalar("x", 1, step) for step in range(50)))
+    gc.disable()
+    try:
+        runs = read(tmp_path)
+        run = runs.only
+        steps = weakref.ref(run.scalars["x"].steps)
+        assert (run.tags["x"].points, dict(run.images)) == (50, {})
+        del runs, run
+        assert steps() is None
+    finally:
+        gc.enable()
+
+
+def test_what_a_session_noted_and_the_graph(tmp_path: Path, write: Write) -> None:
+    checkpoint = event_pb2.SessionLog(status=3, checkpoint_path="model-7", msg="saved")
+    write(event_pb2.Event(graph_def=b"first"), event_pb2.Event(graph_def=b"second"))
+    write(event_pb2.Event(wall_time=5.0, step=7, session_log=checkpoint))
+    run = read(tmp_path).only
+    ((step, wall_time, log),) = run.session_logs
+    assert (step, wall_time, *log) == (7, 5.0, 3, "model-7", "saved")
+    assert run.graph == b"second"
+
+
+def test_a_name_that_is_no_utf8_is_escaped(tmp_path: Path, write: Write, scalar: Scalar) -> None:
+    message = scalar("ab", 1.0, 1).SerializeToString().replace(b"ab", b"a\xff")
+    write(frame(message))
+    assert list(read(tmp_path).only.scalars) == [r"a\xff"]

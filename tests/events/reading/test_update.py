@@ -1,0 +1,164 @@
+"""What is added to a run that was read already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runhooks.errors import DataLossError
+from runhooks.events import Damage, Run, check, frame, read
+
+Write = Callable[..., Path]
+Make = Callable[..., Any]
+
+same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+def contents(run: Run) -> dict[str, Any]:
+    return {tag: [column.tolist() for column in run.scalars[tag]] for tag in run.scalars}
+
+
+def test_only_what_is_new_is_read(tmp_path: Path, write: Write, scalar: Make) -> None:
+    path = write(*(scalar("x", step, step) for step in range(100)))
+    runs = read(tmp_path)
+    before = runs.only.scalars["x"]
+    assert runs.update() == 0
+    size = path.stat().st_size
+    with path.open("r+b") as file:  # what was read is not looked at again
+        file.write(bytes(size))
+    write(scalar("x", 100, 100), scalar("y", 1, 1))
+    assert runs.update() == 2
+    assert runs.only.scalars["x"].steps.tolist() == list(range(101))
+    assert list(runs.only.scalars) == ["x", "y"]
+    assert runs.only.damages == []
+    assert len(before.steps) == 100
+
+
+def test_new_files_and_runs(tmp_path: Path, write: Write, scalar: Make) -> None:
+    write(scalar("x", 1, 1), name="a/events.out.tfevents.1")
+    runs = read(tmp_path)
+    write(scalar("x", 2, 2), name="a/events.out.tfevents.2")
+    write(scalar("x", 3, 3), name="b/events.out.tfevents.1")
+    assert runs["a"].update() == 1
+    assert list(runs) == ["a"]
+    assert runs.update() == 1
+    assert {name: run.scalars["x"].steps.tolist() for name, run in runs.items()} == {
+        "a": [1, 2],
+        "b": [3],
+    }
+
+
+def test_a_file_that_is_gone_leaves_what_was_read(
+    tmp_path: Path, write: Write, scalar: Make
+) -> None:
+    path = write(scalar("x", 1, 1))
+    write(scalar("x", 2, 2), name="events.out.tfevents.2")
+    runs = read(tmp_path)
+    path.unlink()
+    assert runs.update() == 0
+    assert runs.only.scalars["x"].steps.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("cut", [1, 11, 12, 30, -1])
+def test_a_last_record_that_is_cut_off_waits(
+    tmp_path: Path, write: Write, scalar: Make, cut: int
+) -> None:
+    record = frame(scalar("x", 2, 2).SerializeToString())
+    path = write(scalar("x", 1, 1), record[:cut])
+    runs = read(tmp_path, strict=True)
+    assert runs.only.scalars["x"].steps.tolist() == [1]
+    assert runs.damages == []
+    (report,) = check(tmp_path)
+    assert (report.sound, report.partial) == (True, len(record[:cut]))
+    assert runs.update() == 0
+    write(record[cut:])
+    assert runs.update() == 1
+    assert runs.only.scalars["x"].steps.tolist() == [1, 2]
+    assert check(tmp_path)[0].partial == 0
+    assert check(tmp_path)[0].size == path.stat().st_size
+
+
+def test_a_damage_at_the_end_may_turn_out_longer(
+    tmp_path: Path, write: Write, scalar: Make
+) -> None:
+    path = write(scalar("x", 1, 1))
+    begin = path.stat().st_size
+    write(bytes(20))
+    runs = read(tmp_path)
+    reason = "no record begins here"
+    assert runs.damages == [Damage(path, begin, 20, reason)]
+    write(bytes(5))
+    assert runs.update() == 0
+    assert runs.damages == [Damage(path, begin, 25, reason)]
+    write(scalar("x", 2, 2))
+    assert runs.update() == 1
+    assert runs.damages == [Damage(path, begin, 25, reason)]
+    assert runs.only.scalars["x"].steps.tolist() == [1, 2]
+
+
+def test_zeros_that_are_filled_in_later_were_no_damage(
+    tmp_path: Path, write: Write, scalar: Make
+) -> None:
+    """As on NFS, where the size of a file may be seen before what is in it."""
+    path = write(scalar("x", 1, 1))
+    begin = path.stat().st_size
+    record = frame(scalar("x", 2, 2).SerializeToString())
+    write(bytes(len(record)))
+    runs = read(tmp_path)
+    assert len(runs.damages) == 1
+    with path.open("r+b") as file:
+        file.seek(begin)
+        file.write(record)
+    write(scalar("x", 3, 3))
+    assert runs.update() == 2
+    assert runs.damages == []
+    with pytest.raises(DataLossError):
+        write(bytes(20))
+        read(tmp_path, strict=True)
+
+
+items = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["a", "b", "long tag"]), st.integers(0, 300)),
+        st.integers(0, 300),  # a session starts
+        st.binary(min_size=1, max_size=30),  # rubbish
+    ),
+    max_size=30,
+)
+
+
+@same_folder
+@given(items, st.integers(1, 8), st.lists(st.integers(1, 400), max_size=10))
+def test_read_piece_by_piece_as_at_once(
+    tmp_path: Path,
+    write: Write,
+    scalar: Make,
+    start: Make,
+    written: list[Any],
+    times: int,
+    lengths: list[int],
+) -> None:
+    path = write()
+    path.write_bytes(b"")
+    for item in written:
+        if isinstance(item, tuple):
+            write(*(scalar(item[0], item[1], item[1]) for _ in range(times)))
+        else:
+            write(item if isinstance(item, bytes) else start(item))
+    whole = path.read_bytes()
+    path.write_bytes(b"")
+    runs = read(path)
+    new = 0
+    for end in [*np.cumsum(lengths).tolist(), len(whole)]:
+        path.write_bytes(whole[:end])
+        new += runs.update()
+    at_once = read(path)
+    assert contents(runs.only) == contents(at_once.only)
+    assert runs.damages == at_once.damages
+    assert new == sum(len(s.steps) for s in read(path, purge=False).only.scalars.values())

@@ -1,0 +1,241 @@
+"""What a disk can do to an event file, and a kill to a process that writes one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+from tensorboard.compat.proto import event_pb2
+
+from runhooks.events import EventWriter, flush_all
+
+WRITE = """
+import sys, threading
+from runhooks.events import EventWriter
+writer = EventWriter(sys.argv[1])
+begun = threading.Barrier(9)
+def write(thread):
+    begun.wait()
+    step = 0
+    while True:
+        step += 1
+        writer.scalar(f"thread {thread}", step, step)
+        if step % 100 == 0:
+            writer.scalars(step, {f"of {thread}": step})
+        if step % 1000 == 0:
+            writer.flush()
+for thread in range(8):
+    threading.Thread(target=write, args=(thread,), daemon=True).start()
+begun.wait()
+"""
+
+
+def events(folder: Path) -> list[event_pb2.Event]:
+    """What TensorBoard's loader reads, which stops at a record that is damaged."""
+    (path,) = folder.glob("*.tfevents.*")
+    payloads = RawEventFileLoader(str(path), detect_file_replacement=False).Load()
+    return [event_pb2.Event.FromString(payload) for payload in payloads]
+
+
+def steps_by_tag(folder: Path) -> dict[str, list[int]]:
+    steps = defaultdict(list)
+    for event in events(folder):
+        for value in event.summary.value:
+            assert value.simple_value == event.step
+            steps[value.tag].append(event.step)
+    return steps
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def start(script: str, folder: Path, started: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", script, str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    started.append(process)
+    return process
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
+def test_what_was_flushed_survives_a_kill_while_eight_threads_write(
+    tmp_path: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    script = (
+        WRITE
+        + """
+for count in range(1, 1000):
+    writer.scalar("mark", count, count)
+    writer.flush()
+    print(count, flush=True)
+"""
+    )
+    process = start(script, tmp_path, started)
+    assert process.stdout is not None
+    flushed = [int(process.stdout.readline()) for _ in range(5)][-1]
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(timeout=60) == -signal.SIGKILL
+    found = steps_by_tag(tmp_path)
+    assert found.pop("mark")[:flushed] == list(range(1, flushed + 1))
+    threads = {tag: steps for tag, steps in found.items() if tag.startswith("thread")}
+    assert len(threads) == 8
+    for steps in threads.values():  # not one is missing before the last one there
+        assert steps == list(range(1, len(steps) + 1))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
+def test_what_nobody_flushes_is_written_nevertheless(
+    tmp_path: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    script = """
+import sys, threading
+from runhooks.events import EventWriter
+writer = EventWriter(sys.argv[1])
+writer.scalar("loss", 1, 1)
+print("added", flush=True)
+threading.Event().wait()
+"""
+    process = start(script, tmp_path, started)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "added\n"
+    while "loss" not in steps_by_tag(tmp_path):
+        assert process.poll() is None
+    process.kill()
+    assert process.wait(timeout=60) == -signal.SIGKILL
+    assert steps_by_tag(tmp_path) == {"loss": [1]}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = shutil.which("mount")
+    command = [str(mount), "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if mount is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a small disk")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_is_an_error_and_what_was_there_stays_whole(small_disk: Path) -> None:
+    writer = EventWriter(small_disk)
+    writer.scalar("loss", 1, 1)
+    writer.flush()
+    for step in range(2, 5000):
+        writer.scalar("loss", step, step)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        writer.flush()
+    assert "events for" in raised.value.__notes__[0]
+    writer.scalar("loss", 5000, 5000)  # one fits
+    writer.close()
+    assert steps_by_tag(small_disk) == {"loss": [1, 5000]}
+
+
+def test_a_disk_that_stays_full_neither_hangs_nor_keeps_the_writer_open(small_disk: Path) -> None:
+    writer = EventWriter(small_disk, max_queue=100)
+    (small_disk / "filler").write_bytes(bytes(56 << 10))
+    told = 0
+    for step in range(1, 20_000):
+        try:
+            writer.scalar("loss", step, step)
+        except OSError:
+            told += 1
+    try:
+        writer.close()
+    except OSError:
+        told += 1
+    assert told > 0
+    assert writer.closed
+    found = steps_by_tag(small_disk).get("loss", [])
+    assert found == sorted(set(found))
+
+
+def test_a_directory_that_was_removed_can_be_come_back_to(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    writer = EventWriter(folder)
+    writer.scalar("loss", 1, 1)
+    writer.flush()
+    shutil.rmtree(folder)
+    writer.scalar("loss", 2, 2)
+    writer.flush()  # into a file that has no name any more
+    assert writer.reopen()
+    writer.scalar("loss", 3, 3)
+    writer.close()
+    assert steps_by_tag(folder) == {"loss": [3]}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="other rights there")
+def test_a_file_that_was_made_read_only_is_written_on(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.chmod(stat.S_IRUSR)
+    writer.scalar("loss", 1, 1)
+    writer.close()
+    assert steps_by_tag(tmp_path) == {"loss": [1]}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")
+def test_the_place_for_the_file_of_a_child_may_be_taken(tmp_path: Path) -> None:
+    script = """
+import os, shutil, sys
+from runhooks.events import EventWriter
+folder = sys.argv[1] + "/run"
+writer = EventWriter(folder)
+child = os.fork()
+if child:
+    sys.exit(os.waitpid(child, 0)[1])
+shutil.rmtree(folder)
+open(folder, "w").close()
+writer.scalar("loss", 1, 1)
+try:
+    writer.close()
+except OSError as error:
+    print(*error.__notes__, sep="\\n", flush=True)
+    assert writer.closed
+    os._exit(0)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    run = str(tmp_path / "run")
+    assert result.stdout.splitlines() == [
+        f"logdir must be a directory that can be written, got {run!r}",
+        f"1 events for {run!r} are lost",
+    ]
+
+
+def test_eight_threads_lose_and_mix_up_nothing(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path, max_queue=500)
+
+    def write(tag: str) -> None:
+        for step in range(1, 2001):
+            writer.scalar(tag, step, step)
+            if step % 500 == 0:
+                writer.flush()
+
+    tags = [f"thread {number}" for number in range(8)]
+    threads = [threading.Thread(target=write, args=(tag,)) for tag in tags]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    flush_all()
+    assert steps_by_tag(tmp_path) == {tag: list(range(1, 2001)) for tag in tags}
+    writer.close()

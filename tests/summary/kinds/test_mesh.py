@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+from tensorboard.compat.proto import summary_pb2
+from tensorboard.plugins.mesh import summary as theirs
+from tensorboard.util.tensor_util import make_ndarray
+
+rng = np.random.default_rng(0)
+VERTICES = rng.normal(size=(2, 5, 3)).astype(np.float32)
+COLORS = rng.integers(0, 256, (2, 5, 3)).astype(np.uint8)
+FACES = rng.integers(0, 5, (2, 4, 3)).astype(np.int32)
+CONFIG = {"material": {"cls": "PointsMaterial", "size": 0.1}, "camera": {"fov": 75}}
+
+
+def arrays(values: list[summary_pb2.Summary.Value]) -> dict[str, list[object]]:
+    return {value.tag: make_ndarray(value.tensor).tolist() for value in values}
+
+
+@pytest.mark.parametrize(
+    ("colors", "faces", "config"),
+    [(None, None, None), (COLORS, None, CONFIG), (COLORS, FACES, None)],
+)
+def test_it_is_tensorboards_message(writer, colors, faces, config) -> None:
+    writer.mesh("bunny", VERTICES, 1, colors, faces, config)
+    expected = theirs.pb("bunny", VERTICES, faces=faces, colors=colors, config_dict=config)
+    expected = summary_pb2.Summary.FromString(expected.SerializeToString()).value
+    assert [v.tag for v in writer.values] == [v.tag for v in expected]
+    assert [v.metadata.plugin_data for v in writer.values] == [
+        v.metadata.plugin_data for v in expected
+    ]
+    assert arrays(writer.values) == arrays(expected)
+
+
+def test_one_mesh_is_a_batch_of_one(writer) -> None:
+    writer.mesh("bunny", VERTICES[0].tolist(), 1, COLORS[0].tolist(), FACES[0].astype(np.int64))
+    assert arrays(writer.values) == {
+        "bunny_VERTEX": VERTICES[:1].tolist(),
+        "bunny_FACE": FACES[:1].tolist(),
+        "bunny_COLOR": COLORS[:1].tolist(),
+    }
+
+
+def test_a_vertex_that_is_nowhere_is_put_on_another(
+    writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    vertices = np.array([[[0, np.nan, 0], [1, 2, 3], [4, np.inf, 6]], [[np.nan] * 3] * 3])
+    for step in range(2):
+        writer.mesh("cloud", vertices, step)
+    assert arrays(writer.values) == {"cloud_VERTEX": [[[1, 2, 3]] * 3, [[0, 0, 0]] * 3]}
+    assert [record.getMessage() for record in caplog.records] == [
+        "mesh 'cloud' has 10 NaN and 1 infinite values, put on another vertex (said once for a tag)"
+    ]
+
+
+def test_another_shape_is_refused(writer) -> None:
+    writer.mesh("bunny", np.zeros((5, 2)), 1)
+    with pytest.raises(
+        ValueError, match=r"'bunny_VERTEX' must have the shape \[N, count, 3\] .* got \[5, 2\]"
+    ):
+        _ = writer.values

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from tensorboard.compat.proto import summary_pb2
+from tensorboard.plugins.pr_curve import summary as theirs
+from tensorboard.util.tensor_util import make_ndarray
+
+from runhooks.summary import Summary, pr_curve_value
+
+
+def written(*args: object, **options: object) -> summary_pb2.Summary.Value:
+    message = Summary([pr_curve_value("digit", *args, **options)]).SerializeToString()
+    return summary_pb2.Summary.FromString(message).value[0]
+
+
+def curve(*args: object, **options: object) -> np.ndarray:
+    return make_ndarray(written(*args, **options).tensor)
+
+
+probabilities = st.floats(0, 1, width=32)
+
+
+@settings(deadline=None)
+@given(
+    hnp.arrays(np.float32, st.integers(1, 60), elements=probabilities),
+    st.integers(2, 200),
+    st.randoms(use_true_random=False),
+    st.booleans(),
+)
+def test_it_is_tensorboards_curve(predictions, num_thresholds, random, weighted) -> None:
+    labels = np.array([random.random() < 0.5 for _ in predictions])
+    weights = np.array([random.random() for _ in predictions]) if weighted else None
+    expected = theirs.pb("digit", labels, predictions, num_thresholds, weights)
+    expected = summary_pb2.Summary.FromString(expected.SerializeToString()).value[0]
+    ours = written(labels, predictions, num_thresholds, weights)
+    assert ours.metadata.plugin_data == expected.metadata.plugin_data
+    np.testing.assert_allclose(
+        make_ndarray(ours.tensor), make_ndarray(expected.tensor), rtol=1e-6, atol=1e-6
+    )
+
+
+def test_a_perfect_classifier() -> None:
+    labels = np.array([[0, 1], [1, 0]])
+    positives, negatives, _, _, precision, recall = curve(labels, labels * 0.8 + 0.1, 3)
+    assert positives.tolist() == [2, 2, 0]
+    assert negatives.tolist() == [2, 0, 0]
+    assert precision[:2].tolist() == [0.5, 1]
+    assert recall.tolist() == [1, 1, 0]
+
+
+def test_what_is_not_finite_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    labels, predictions = [True, True, False, True], [0.9, np.nan, 0.1, np.inf]
+    assert np.array_equal(curve(labels, predictions), curve([True, False], [0.9, 0.1]))
+    assert len(caplog.records) == 1
+    assert "pr_curve 'digit' has 1 NaN and 1 infinite values, left out" in caplog.text
+
+
+def test_predictions_beyond_the_range_are_cut_off() -> None:
+    assert np.array_equal(curve([True, False], [1.5, -2.0]), curve([True, False], [1.0, 0.0]))
+
+
+def test_nothing_gives_an_empty_curve() -> None:
+    assert not curve([], []).any()
+
+
+def test_other_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"'digit' must have one shape, got \[2\], \[3\] and"):
+        written([True, False], [0.1, 0.2, 0.3])
+
+
+def test_too_few_thresholds_are_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="num_thresholds of .*'digit' must be 2 or more, got 1"):
+        pr_curve_value("digit", [True], [0.5], 1)

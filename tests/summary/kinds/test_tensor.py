@@ -1,0 +1,76 @@
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from tensorboard.compat.proto import summary_pb2
+from tensorboard.util.tensor_util import make_ndarray
+
+from runhooks.summary import Summary, tensor_value
+
+DTYPES = [
+    *(np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
+    *(np.float16, np.float32, np.float64, np.complex64, np.complex128, ml_dtypes.bfloat16),
+]
+
+
+def written(value: object) -> summary_pb2.Summary.Value:
+    message = Summary([tensor_value("t", value)]).SerializeToString()
+    (value,) = summary_pb2.Summary.FromString(message).value
+    assert value.tag == "t"
+    return value
+
+
+def read(value: object) -> np.ndarray:
+    """What TensorFlow reads; its protobuf is a type of its own."""
+    proto = tf.compat.v1.Summary.FromString(
+        summary_pb2.Summary(value=[written(value)]).SerializeToString()
+    )
+    return tf.make_ndarray(proto.value[0].tensor)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (1,), (0, 2), (2, 3), (2, 1, 3)])
+def test_tensorflow_reads_the_very_array(dtype: type, shape: tuple[int, ...]) -> None:
+    values = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
+    array = read(values)
+    assert (array.dtype, array.shape) == (values.dtype, values.shape)
+    assert np.array_equal(array, values)
+
+
+@settings(deadline=None)
+@given(hnp.arrays(st.sampled_from([np.float32, np.int64, ">f4", ">i2"]), hnp.array_shapes()))
+def test_tensorboard_reads_the_very_bits(values: np.ndarray) -> None:
+    array = make_ndarray(written(values).tensor)
+    assert np.array_equal(array, values, equal_nan=values.dtype.kind == "f")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("grüße", "grüße".encode()),
+        ([["a", "b"], ["c", "d"]], [[b"a", b"b"], [b"c", b"d"]]),
+        (np.array([b"\xff", b""], object), [b"\xff", b""]),
+    ],
+)
+def test_strings_are_tensors_too(value: object, expected: object) -> None:
+    assert make_ndarray(written(value).tensor).tolist() == expected
+
+
+def test_float8_of_jax(accumulate) -> None:
+    values = np.array([0.5, -2.0]).astype(ml_dtypes.float8_e4m3fn)
+    assert read(values).astype(float).tolist() == [0.5, -2.0]
+
+
+@pytest.mark.parametrize("value", [np.zeros(2, "M8[s]"), [object()], {"a": 1}])
+def test_what_is_no_tensor_is_refused(value: object) -> None:
+    with pytest.raises(TypeError, match="'t' must hold numbers, str or bytes, got"):
+        written(value)
+
+
+def test_tensorboard_keeps_it(accumulate) -> None:
+    (event,) = accumulate(tensor_value("t", np.arange(6).reshape(2, 3))).Tensors("t")
+    assert event.step == 7
+    assert make_ndarray(event.tensor_proto).tolist() == [[0, 1, 2], [3, 4, 5]]

@@ -1,0 +1,209 @@
+"""Summaries as values: every kind, of any writer, read in the background."""
+
+from __future__ import annotations
+
+import threading
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+from tensorboard.compat.proto.event_pb2 import SessionLog
+from tensorboard.plugins.histogram import summary_v2 as tensorboard_histogram
+
+import runhooks as rh
+from runhooks import events, summary
+from runhooks.summary import MemoryWriter, Summary
+from runhooks.testing import FakeClock
+
+START = summary.SessionLog(summary.SessionStatus.START)
+
+
+@pytest.fixture
+def writer():
+    with MemoryWriter() as writer:
+        yield writer
+
+
+def only(writer):
+    [point] = writer.points
+    return point
+
+
+def test_a_point_says_when_and_what(writer):
+    with FakeClock(wall_start=1_700_000_000.0):
+        writer.scalar("loss", 0.1, 3)
+    assert writer.points == [summary.SummaryPoint("loss", "scalar", 3, 1_700_000_000.0, 0.1)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [2, 2.0, np.float32(2), np.array([2]), jnp.bfloat16(2), torch.tensor(2.0), tf.constant(2.0)],
+    ids=lambda value: type(value).__module__,
+)
+def test_a_scalar_of_any_library(writer, value):
+    writer.scalar("loss", value, 1)
+    assert only(writer).value == 2.0
+
+
+def test_scalars_keep_their_precision(writer):
+    """However they come: on the wire they would be float32."""
+    writer.scalar("direct", 0.1, 1)
+    writer.scalars(1, {"several": 0.1})
+    writer.add_summary(Summary([summary.scalar_value("summary", 0.1)]), 1)
+    assert [point.value for point in writer.points] == [0.1, 0.1, 0.1]
+
+
+def test_every_kind(writer):
+    writer.histogram("spread", np.arange(5.0), 1)
+    writer.image("picture", np.zeros((2, 3, 3), np.uint8), 1)
+    writer.audio("sound", np.zeros(5), 1, 8000)
+    writer.text("note", "hello", 1)
+    writer.tensor("array", np.arange(3), 1)
+    writer.pr_curve("curve", [0, 1], [0.2, 0.7], 1, num_thresholds=3)
+    writer.mesh("cloud", np.zeros((2, 3)), 1)
+    writer.hparams({"rate": 0.1, "name": "adam", "nesterov": True}, step=1)
+    writer.custom_scalars({"all": {"losses": ["loss"]}})
+    found = {point.kind: point for point in writer.points}
+    assert list(found) == [
+        *("histogram", "image", "audio", "text", "tensor", "pr_curve", "mesh"),
+        *("hparams", "custom_scalars"),
+    ]
+    spread = found["histogram"].value
+    assert (spread.num, spread.sum, spread.min, spread.max) == (5, 10, 0, 4)
+    [image] = found["image"].value
+    assert tf.io.decode_png(image.encoded).shape == (2, 3, 3)
+    assert found["audio"].value[0].sample_rate == 8000
+    assert found["text"].value == "hello"
+    assert found["tensor"].value.tolist() == [0, 1, 2]
+    assert found["pr_curve"].value.shape == (6, 3)
+    assert found["mesh"].value.shape == (1, 2, 3)
+    assert found["hparams"].value == {"rate": 0.1, "name": "adam", "nesterov": True}
+
+
+def test_a_summary_of_another_library(writer):
+    message = tensorboard_histogram.histogram_pb("spread", np.arange(10.0), buckets=5)
+    writer.add_summary(message, 1)
+    writer.add_summary(message.SerializeToString(), 2)
+    for step, point in enumerate(writer.points, 1):
+        assert (point.kind, point.step) == ("histogram", step)
+        assert point.value.counts.tolist() == [2, 2, 2, 2, 2]
+
+
+def test_a_session_that_starts_again_purges(writer):
+    for step in (1, 2, 3):
+        writer.scalar("loss", step, step)
+    writer.add_session_log(START, 2)
+    writer.scalar("loss", 20.0, 2)
+    writer.add_session_log(SessionLog(status=SessionLog.CHECKPOINT, checkpoint_path="a"), 2)
+    assert [(point.step, point.value) for point in writer.points] == [(1, 1.0), (2, 20.0)]
+
+
+def test_columns(writer):
+    with FakeClock(wall_start=50.0) as clock:
+        for step in (1, 2):
+            writer.scalar("loss", 0.5 * step, step)
+            writer.text("note", "hello", step)
+            clock.advance(10)
+    columns = writer.columns("loss")
+    assert isinstance(columns, events.Scalars)
+    assert [column.dtype for column in columns] == [np.int64, np.float64, np.float64]
+    assert [column.tolist() for column in columns] == [[1, 2], [0.5, 1.0], [50.0, 60.0]]
+
+
+def test_columns_of_a_tag_that_is_no_scalar(writer):
+    writer.scalar("loss", 1.0, 1)
+    writer.text("note", "hello", 1)
+    with pytest.raises(KeyError, match=r"there is no scalar 'note', there are \['loss'\]"):
+        writer.columns("note")
+
+
+class Pending:
+    """An array that a device still computes."""
+
+    def __init__(self):
+        self.done = threading.Event()
+
+    def __array__(self, dtype=None, copy=None):
+        assert self.done.wait(60), "nobody has finished it"
+        return np.array(3.0)
+
+
+@pytest.mark.parametrize("kind", ["scalar", "histogram"])
+def test_an_array_is_waited_for_in_the_background(writer, kind):
+    pending = Pending()
+    getattr(writer, kind)("loss", pending, 1)  # does not wait: nobody could finish it
+    pending.done.set()
+    assert only(writer).kind == kind
+
+
+def test_an_array_may_be_changed_at_once(writer):
+    loss, weights = np.array(1.0), np.arange(3.0)
+    writer.scalar("loss", loss, 1)
+    writer.histogram("weights", weights, 1)
+    loss[...] = weights[...] = 7.0
+    first, second = writer.points
+    assert (first.value, second.value.sum) == (1.0, 3.0)
+
+
+@pytest.mark.parametrize("bad", ["text", np.zeros(2), None, 1j], ids=repr)
+def test_what_is_no_number_is_raised_and_the_others_are_kept(writer, bad):
+    writer.scalar("before", 1.0, 1)
+    writer.scalar("bad", bad, 2)
+    writer.scalar("after", 2.0, 3)
+    with pytest.raises((TypeError, ValueError)) as failure:
+        writer.flush()
+    assert "while reading the scalar 'bad' of step 2" in failure.value.__notes__
+    assert [point.tag for point in writer.points] == ["before", "after"]
+
+
+def test_a_summary_that_cannot_be_read_is_raised_and_the_others_are_kept(writer):
+    writer.add_summary(b"\xff", 4)
+    writer.scalar("after", 2.0, 5)
+    with pytest.raises(ValueError, match=".") as failure:
+        writer.flush()
+    assert any("a summary of step 4" in note for note in failure.value.__notes__)
+    assert only(writer).tag == "after"
+
+
+def test_what_is_no_summary_is_refused_at_once(writer):
+    with pytest.raises(TypeError, match="summary must be a Summary, a message or bytes, got 3"):
+        writer.add_summary(3, 1)
+
+
+def test_a_closed_writer_refuses_until_it_is_reopened():
+    writer = MemoryWriter()
+    writer.scalar("loss", 1.0, 1)
+    writer.close()
+    writer.close()
+    assert writer.closed
+    with pytest.raises(RuntimeError, match="closed"):
+        writer.scalar("loss", 2.0, 2)
+    writer.reopen()
+    writer.scalar("loss", 3.0, 3)
+    assert [point.value for point in writer.points] == [1.0, 3.0]
+
+
+def test_each_thread_keeps_its_order(writer):
+    def write(tag):
+        for step in range(1_000):
+            writer.scalar(tag, step, step)
+
+    threads = [threading.Thread(target=write, args=(tag,)) for tag in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for tag in "abcd":
+        assert writer.columns(tag).steps.tolist() == list(range(1_000))
+
+
+def test_a_hook_writes_with_it(writer, graph, model):
+    loss = summary.scalar("loss", model.loss)
+    saver = rh.SummarySaverHook(save_steps=2, summary_writer=writer, summary_op=loss)
+    hooks = [saver, rh.StopAtStepHook(last_step=5)]
+    with rh.SingularMonitoredSession(hooks=hooks) as session:
+        while not session.should_stop():
+            session.run(model.train_op)
+    assert writer.columns("loss").steps.tolist() == [1, 3, 5]

@@ -1,0 +1,90 @@
+"""Several writers as one: a fault of one is nobody else's."""
+
+from __future__ import annotations
+
+import pytest
+import tensorboardX
+
+from runhooks import summary
+from runhooks.summary import FileWriter, MemoryWriter, MultiWriter
+from runhooks.testing import read_events
+
+
+class Broken(summary.SummaryWriter):
+    """Fails in whatever it is asked to do."""
+
+    closed = False
+
+    def add_summary(self, summary, global_step=None):
+        raise OSError("no space is left for a summary")
+
+    def add_session_log(self, session_log, global_step=None):
+        raise OSError("no space is left for a log")
+
+    def flush(self):
+        raise OSError("not flushed")
+
+    def close(self):
+        raise OSError("not closed")
+
+
+def values(writer):
+    return [(point.tag, point.step, point.value) for point in writer.points]
+
+
+def test_each_writer_gets_all(tmp_path):
+    memory = MemoryWriter()
+    foreign = tensorboardX.SummaryWriter(str(tmp_path / "foreign"))
+    with MultiWriter([FileWriter(tmp_path / "ours"), memory, foreign]) as writer:
+        writer.scalar("loss", 0.5, 1)
+        writer.scalars(2, {"loss": 0.25, "accuracy": 1.0})
+    for directory in (tmp_path / "ours", tmp_path / "foreign"):
+        written = [(value.tag, value.step, value.value) for value in read_events(directory)]
+        assert written == [("loss", 1, 0.5), ("loss", 2, 0.25), ("accuracy", 2, 1.0)]
+    assert values(memory) == [("loss", 1, 0.5), ("loss", 2, 0.25), ("accuracy", 2, 1.0)]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_fault_of_one_does_not_keep_the_others_from_writing(place):
+    writers = [MemoryWriter(), MemoryWriter()]
+    multi = MultiWriter([*writers[:place], Broken(), *writers[place:]])
+    with pytest.raises(OSError, match="for a summary"):
+        multi.scalar("loss", 0.5, 1)
+    with pytest.raises(OSError, match="for a log"):
+        multi.add_session_log(summary.SessionLog(summary.SessionStatus.START), 2)
+    with pytest.raises(OSError, match="not flushed"):
+        multi.flush()
+    with pytest.raises(OSError, match="not closed"):
+        multi.close()
+    for writer in writers:
+        assert writer.closed
+        assert values(writer) == [("loss", 1, 0.5)]
+
+
+def test_what_failed_first_tells_of_what_failed_then():
+    with pytest.raises(OSError, match="for a summary") as failure:
+        MultiWriter([Broken(), Broken()]).scalar("loss", 0.5, 1)
+    assert failure.value.__notes__ == ["and then failed: OSError('no space is left for a summary')"]
+
+
+def test_it_is_closed_when_all_are():
+    writers = [MemoryWriter(), MemoryWriter()]
+    multi = MultiWriter(writers)
+    writers[0].close()
+    assert not multi.closed
+    multi.close()
+    assert multi.closed
+
+
+def test_a_session_that_starts_again_is_told_to_each():
+    memories = [MemoryWriter(), MemoryWriter()]
+    with MultiWriter(memories) as multi:
+        for step in (1, 2, 3):
+            multi.scalar("loss", step, step)
+        multi.add_session_log(summary.SessionLog(summary.SessionStatus.START), 2)
+    assert [values(memory) for memory in memories] == [[("loss", 1, 1.0)]] * 2
+
+
+def test_what_cannot_be_written_with_is_refused():
+    with pytest.raises(TypeError, match="must have add_summary"):
+        MultiWriter(["runs/a"])

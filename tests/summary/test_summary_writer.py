@@ -1,0 +1,187 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from runhooks.summary import FileWriter, HistogramCounts, SummaryWriter, histogram_counts
+
+ARRAY = np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3) / 16
+
+Write = Callable[[SummaryWriter, object], None]
+
+# Each writes an array of the numbers of ARRAY, in a shape it takes.
+KINDS: dict[str, Write] = {
+    "scalar": lambda writer, x: writer.scalar("x", x[0, 1, 1, 2], 1),
+    "scalars": lambda writer, x: writer.scalars(1, {"x": x[0, 1, 1, 2], "y": x[0, 0, 0, :1]}),
+    "histogram": lambda writer, x: writer.histogram("x", x, 1),
+    "image": lambda writer, x: writer.image("x", x, 1),
+    "audio": lambda writer, x: writer.audio("x", x[0, 0], 1, 8000),
+    "tensor": lambda writer, x: writer.tensor("x", x, 1),
+    "pr_curve": lambda writer, x: writer.pr_curve("x", x > 0.3, x, 1),
+    "mesh": lambda writer, x: writer.mesh("x", x[0], 1),
+}
+
+ARRAYS: dict[str, Callable[[np.ndarray], object]] = {
+    "numpy": lambda array: array,
+    "numpy of doubles": lambda array: array.astype(np.float64),
+    "jax": jnp.asarray,
+    "jax of halves": lambda array: jnp.asarray(array, jnp.bfloat16),
+    "torch": torch.tensor,
+    "torch of halves": lambda array: torch.tensor(array).bfloat16(),
+    "torch with gradients": lambda array: torch.tensor(array, requires_grad=True) * 1,
+    "tensorflow": tf.constant,
+    "tensorflow of halves": lambda array: tf.constant(array, tf.bfloat16),
+}
+
+
+def contents(values: list) -> list[object]:
+    """What was written, less the dtype of a tensor, which is that of what was given."""
+    return [
+        tf.make_ndarray(tf.compat.v1.Summary.Value.FromString(v.SerializeToString()).tensor)
+        .astype(np.float32)
+        .tolist()
+        if v.tag == "x" and v.HasField("tensor") and not v.metadata.plugin_data.plugin_name
+        else v
+        for v in values
+    ]
+
+
+@pytest.mark.parametrize("library", ARRAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_librarys_arrays_are_written_alike(writer, kind: str, library: str) -> None:
+    expected = type(writer)()
+    KINDS[kind](expected, ARRAY)
+    KINDS[kind](writer, ARRAYS[library](ARRAY))
+    assert contents(writer.values) == contents(expected.values)
+    assert writer.values
+
+
+@pytest.mark.parametrize("value", [0.5, np.float32(0.5), np.array([[0.5]]), torch.tensor(0.5)])
+def test_a_number_may_have_any_form(writer, value: object) -> None:
+    writer.scalar("loss", value, 3)
+    assert (writer.value.tag, writer.value.simple_value, writer.steps) == ("loss", 0.5, [3])
+
+
+def test_lists_are_arrays_too(writer) -> None:
+    writer.histogram("h", [1.0, 2.0, 2.0], 1)
+    writer.image("i", [[0.0, 1.0]], 1)
+    histogram, image = writer.values
+    assert (histogram.histo.num, image.image.width) == (3, 2)
+
+
+def changed_by_numpy() -> tuple[object, Callable[[], object]]:
+    array = ARRAY.copy()
+    return array, lambda: array.fill(9)
+
+
+def changed_by_torch() -> tuple[object, Callable[[], object]]:
+    tensor = torch.tensor(ARRAY, requires_grad=True)
+    return tensor, lambda: tensor.data.add_(9)
+
+
+def changed_by_tensorflow() -> tuple[object, Callable[[], object]]:
+    variable = tf.Variable(ARRAY)
+    return variable, lambda: variable.assign_add(tf.ones_like(variable))
+
+
+def donated_by_jax() -> tuple[object, Callable[[], object]]:
+    array = jnp.asarray(ARRAY)
+    step = jax.jit(lambda x: x + 1, donate_argnums=0)
+    return array, lambda: step(array).block_until_ready()
+
+
+@pytest.mark.parametrize(
+    "make", [changed_by_numpy, changed_by_torch, changed_by_tensorflow, donated_by_jax]
+)
+@pytest.mark.parametrize("kind", ["histogram", "image", "tensor"])
+def test_an_array_is_written_as_it_was(writer, kind: str, make: Callable) -> None:
+    array, change = make()
+    KINDS[kind](writer, array)
+    change()
+    expected = type(writer)()
+    KINDS[kind](expected, ARRAY)
+    assert writer.values == expected.values
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_number_of_jax_may_be_donated(writer, shape: tuple[int, ...]) -> None:
+    step = jax.jit(lambda x: x + 1, donate_argnums=0)
+    for dtype in (jnp.float32, jnp.int32, jnp.bfloat16):
+        rate = jnp.full(shape, 2, dtype)
+        writer.scalar("rate", rate, 1)
+        writer.tensor("rate", rate, 1)
+        step(rate).block_until_ready()
+        assert rate.is_deleted()
+    scalars, tensors = writer.values[::2], writer.values[1::2]
+    assert [value.simple_value for value in scalars] == [2, 2, 2]
+    assert all(len(value.tensor.tensor_shape.dim) == len(shape) for value in tensors)
+
+
+def test_counts_are_a_histogram_too(writer) -> None:
+    counts = histogram_counts(ARRAY)
+    assert isinstance(counts, HistogramCounts)
+    writer.histogram("x", counts, 1)
+    writer.histogram("x", ARRAY, 1)
+    assert writer.values[0] == writer.values[1]
+
+
+def test_each_call_is_one_summary_of_its_step(writer) -> None:
+    for step, write in enumerate(KINDS.values()):
+        write(writer, ARRAY)
+        assert len(writer.steps) == step + 1
+    writer.text("t", "hi", 5)
+    writer.scalars(np.int64(6), {"a": 1, "b": 2})
+    assert writer.steps[-2:] == [5, 6]
+    assert [v.tag for v in writer.values[-3:]] == ["t", "a", "b"]
+
+
+def test_what_cannot_be_read_names_its_tag(writer) -> None:
+    writer.histogram("weights", ["no number"], 1)
+    with pytest.raises(TypeError, match="'weights' must be real numbers") as raised:
+        _ = writer.values
+    assert raised.value.__notes__ == ["while encoding the summary 'weights'"]
+
+
+def test_it_closes_at_the_end_of_its_block(writer) -> None:
+    with writer as entered:
+        assert entered is writer
+        assert not writer.closed
+    assert writer.closed
+
+
+def test_what_it_has_no_place_for_it_drops(writer) -> None:
+    writer.graph(None)
+    writer.add_session_log(None, 3)
+    assert writer.steps == []
+
+
+def test_tensorboard_reads_every_kind_of_a_file(tmp_path: Path) -> None:
+    with FileWriter(tmp_path) as file:
+        for kind, write in KINDS.items():
+            if kind != "scalars":
+                write(Renamed(file, kind), ARRAY)
+        file.hparams({"rate": 0.1}, {"accuracy": 0.9}, 1)
+        file.custom_scalars({"all": {"all": [".*"]}})
+    tags = EventAccumulator(str(tmp_path)).Reload().Tags()
+    assert tags["scalars"] == ["scalar", "accuracy"]
+    assert (tags["histograms"], tags["audio"]) == (["histogram"], ["audio"])
+    tensors = {"image", "tensor", "pr_curve", "mesh_VERTEX", "custom_scalars__config__"}
+    assert tensors < set(tags["tensors"])
+
+
+class Renamed:
+    """Passes calls on to ``writer``, with ``tag`` in place of the tag given."""
+
+    def __init__(self, writer: SummaryWriter, tag: str) -> None:
+        self._writer = writer
+        self._tag = tag
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        method = getattr(self._writer, name)
+        return lambda tag, *args: method(self._tag, *args)
