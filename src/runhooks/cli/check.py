@@ -1,0 +1,82 @@
+"""``runhooks check``: whether event files are sound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import typer
+
+from runhooks import events
+from runhooks.cli import formats, output
+from runhooks.cli.command_error import CommandError
+from runhooks.cli.parameters import Json, RunPath
+from runhooks.cli.progress import progress
+from runhooks.cli.runs import check_exists
+from runhooks.cli.table import Column, write_table
+
+
+def check(run: RunPath, json: Json = False) -> None:
+    """Check whether event files are sound.
+
+    Every checksum is verified. Ends with status 1 if a file is damaged, holds what makes no sense,
+    or has curves that go back to an earlier step although no session was started again there. A
+    last record that is cut off is no fault: it may be written at this moment. Nor is a gap, steps
+    for which a curve has no points.
+    """
+    check_exists(run)
+    with progress(run):
+        reports = events.check(run)
+    if not reports:
+        raise CommandError(f"there is no event file in {run}")
+    if json:
+        output.write_json([{**it._asdict(), "sound": it.sound} for it in reports])
+    else:
+        _write(reports)
+    if not all(it.sound for it in reports):
+        raise typer.Exit(1)
+
+
+def _write(reports: Sequence[events.FileReport]) -> None:
+    sound = [it.sound for it in reports]
+    write_table(
+        [
+            Column("file", [formats.printable(it.path) for it in reports], left=True),
+            Column("size", [formats.size(it.size) for it in reports], rank=2),
+            Column("records", [str(it.records) for it in reports], rank=1),
+            Column(
+                "",
+                ["sound" if it else "NOT SOUND" for it in sound],
+                left=True,
+                styles=["green" if it else "bold red" for it in sound],
+            ),
+        ]
+    )
+    for report in reports:
+        remarks = list(_remarks(report))
+        if remarks:
+            output.write()
+            output.write(formats.printable(report.path), "bold")
+            for remark in remarks:
+                output.say(f"  {remark}")
+    faulty = sound.count(False)
+    output.write()
+    output.say(
+        f"{formats.count(len(reports), 'file')}, {f'{faulty} not' if faulty else 'all'} sound"
+    )
+
+
+def _remarks(report: events.FileReport) -> Iterator[str]:
+    for it in report.damages:
+        skipped = formats.count(it.skipped, "byte")
+        yield f"damaged at byte {it.offset}, {skipped} skipped: {it.reason}"
+    for it in report.errors:
+        yield f"record at byte {it.offset}, {formats.count(it.skipped, 'byte')}: {it.reason}"
+    for fold in report.folds:
+        tag = formats.printable(fold.tag)
+        yield f"{tag} goes back from step {fold.step} to {fold.next_step}, and no session started"
+    for gap in report.gaps:
+        tag = formats.printable(gap.tag)
+        yield f"{tag} has no point between steps {gap.step} and {gap.next_step}"
+    if report.partial:
+        partial = formats.count(report.partial, "byte")
+        yield f"its last record is cut off after {partial}: being written, or its writer died"

@@ -1,0 +1,85 @@
+"""How numbers, times and names are printed for people; JSON has them exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_MANY = 10
+
+
+def number(value: float) -> str:
+    """Return ``value`` with five digits that count, or all of them if it is a small integer."""
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    return f"{value:.5g}"
+
+
+def at_step(value: float, step: int) -> str:
+    """Return ``value`` and the step it is of."""
+    return f"{number(value)} @{step}"
+
+
+def span(first: int, last: int) -> str:
+    """Return the range of steps from ``first`` to ``last``."""
+    return str(first) if first == last else f"{first}..{last}"
+
+
+def size(in_bytes: int) -> str:
+    """Return a size in decimal units."""
+    if in_bytes < 1000:
+        return f"{in_bytes} B"
+    scaled = float(in_bytes)
+    for unit in ("kB", "MB", "GB"):
+        scaled /= 1000
+        if scaled < 999.5:
+            return f"{scaled:.3g} {unit}"
+    return f"{scaled / 1000:.3g} TB"
+
+
+def duration(secs: float) -> str:
+    """Return a time span in its two largest units."""
+    if not 0 <= secs < 1e11:
+        return "?"
+    whole = int(secs)
+    for large, small, signs in ((_DAY, _HOUR, "dh"), (_HOUR, _MINUTE, "hm"), (_MINUTE, 1, "ms")):
+        if whole >= large:
+            return f"{whole // large}{signs[0]}{whole % large // small:02d}{signs[1]}"
+    return f"{whole}s"
+
+
+def date(wall_time: float) -> str:
+    """Return a time, in seconds since the epoch, as local date and time; a wrong one as it is."""
+    try:
+        return f"{datetime.fromtimestamp(wall_time):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return number(wall_time)
+
+
+def time_of_day(wall_time: float) -> str:
+    """Return a time, in seconds since the epoch, as local time."""
+    return date(wall_time).rpartition(" ")[2]
+
+
+def printable(name: str | Path) -> str:
+    """Return ``name`` with what a terminal would obey, or could not print, escaped."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in str(name)
+    )
+
+
+def count(quantity: int, noun: str) -> str:
+    """Return ``quantity`` with its noun: ``1 file``, ``2 files``."""
+    return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return ``names`` one after the other; of many the first ones, and how many there are."""
+    if not names:
+        return "none"
+    rest = len(names) - _MANY
+    return ", ".join(names[:_MANY]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,172 @@
+"""``runhooks show``: what is in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from runhooks import clock, events
+from runhooks.cli import formats, output
+from runhooks.cli.curve import sparkline
+from runhooks.cli.goals import Goals
+from runhooks.cli.parameters import Higher, Json, Lower, RunPath, Tags
+from runhooks.cli.runs import NamedRun, read_runs
+from runhooks.cli.summary import Extreme, ScalarSummary, summarized
+from runhooks.cli.table import Column, write_table
+
+#: Of more runs than this each gets one row.
+_FEW_RUNS = 10
+
+
+def show(
+    run: RunPath, tag: Tags = None, lower: Lower = None, higher: Higher = None, json: Json = False
+) -> None:
+    """Show the tags of a run, their kinds, steps and values.
+
+    Of more than ten runs each gets one row. An arrow tells what is best: the lowest value or the
+    highest.
+    """
+    goals = Goals(lower, higher)
+    runs = read_runs([run], tag)
+    if json:
+        output.write_json({"path": run, "runs": [_as_json(it, goals) for it in runs]})
+    elif len(runs) > _FEW_RUNS:
+        _write_overview(runs)
+    else:
+        for index, it in enumerate(runs):
+            if index:
+                output.write()
+            _write_run(it, goals)
+
+
+def _as_json(named: NamedRun, goals: Goals) -> dict[str, Any]:
+    run = named.run
+    return {
+        "run": run.name,
+        "path": run.path,
+        "files": run.files,
+        "scalars": _summaries(run, goals),
+        "others": _others(run),
+        "damages": run.damages,
+    }
+
+
+def _write_run(named: NamedRun, goals: Goals) -> None:
+    run = named.run
+    output.say(_heading(named))
+    summaries = _summaries(run, goals)
+    if summaries:
+        output.write()
+        _write_scalars(run, summaries)
+    if others := _others(run):
+        output.write()
+        _write_others(others)
+
+
+def _heading(named: NamedRun) -> str:
+    files = named.run.files
+    in_bytes = sum(file.stat().st_size for file in files)
+    parts = [formats.count(len(files), "file"), formats.size(in_bytes)]
+    if times := _times(named.run):
+        first, last = times
+        parts += [f"{formats.duration(last - first)} long", f"last point {_ago(last)}"]
+    return f"{formats.printable(named.name)}: {', '.join(parts)}"
+
+
+def _ago(wall_time: float) -> str:
+    age = clock.wall() - wall_time
+    return f"{formats.date(wall_time)}" + (f" ({formats.duration(age)} ago)" if age >= 0 else "")
+
+
+def _summaries(run: events.Run, goals: Goals) -> list[ScalarSummary]:
+    return [
+        summarized(tag, scalars, goals.of(tag))
+        for tag, scalars in run.scalars.items()
+        if len(scalars.steps)
+    ]
+
+
+def _others(run: events.Run) -> list[dict[str, Any]]:
+    found = []
+    for tag, about in run.tags.items():
+        if about.kind != "scalar" and about.points:
+            steps = run.points(about.kind)[tag].steps
+            row = {"tag": tag, "kind": about.kind, "points": about.points}
+            found.append({**row, "first_step": int(steps[0]), "last_step": int(steps[-1])})
+    return found
+
+
+def _write_scalars(run: events.Run, summaries: Sequence[ScalarSummary]) -> None:
+    columns = [
+        Column("scalar", [formats.printable(it.tag) for it in summaries], left=True),
+        Column("points", [str(it.points) for it in summaries], rank=4),
+        Column("steps", [formats.span(it.first_step, it.last_step) for it in summaries], rank=1),
+        Column("first", [formats.number(it.first) for it in summaries], rank=3),
+        Column("last", [formats.number(it.last) for it in summaries]),
+        Column("min", [_extreme(it.min) for it in summaries], rank=5),
+        Column("max", [_extreme(it.max) for it in summaries], rank=6),
+        Column("best", [_best(it) for it in summaries], rank=2),
+        Column(
+            "nan/inf",
+            [str(it.non_finite or "") for it in summaries],
+            styles=["red"] * len(summaries),
+        ),
+    ]
+    curves = [run.scalars[it.tag] for it in summaries]
+    write_table(columns, lambda row, width: sparkline(curves[row], width))
+
+
+def _extreme(extreme: Extreme | None) -> str:
+    return "" if extreme is None else formats.at_step(*extreme)
+
+
+def _best(summary: ScalarSummary) -> str:
+    if summary.best is None or summary.goal is None:
+        return ""
+    return f"{output.arrow(summary.goal)} {formats.at_step(*summary.best)}"
+
+
+def _write_others(others: Sequence[dict[str, Any]]) -> None:
+    spans = [formats.span(it["first_step"], it["last_step"]) for it in others]
+    write_table(
+        [
+            Column("other", [formats.printable(it["tag"]) for it in others], left=True),
+            Column("kind", [it["kind"] for it in others], left=True),
+            Column("points", [str(it["points"]) for it in others], rank=1),
+            Column("steps", spans, rank=2),
+        ]
+    )
+
+
+def _write_overview(runs: Sequence[NamedRun]) -> None:
+    tags = [str(len(it.run.tags)) for it in runs]
+    points = [str(sum(tag.points for tag in it.run.tags.values())) for it in runs]
+    times = [_times(it.run) for it in runs]
+    columns = [
+        Column("run", [formats.printable(it.name) for it in runs], left=True),
+        Column("tags", tags, rank=2),
+        Column("points", points, rank=1),
+        Column("last step", [_last_step(it.run) for it in runs]),
+        Column("long", [formats.duration(it[1] - it[0]) if it else "" for it in times], rank=3),
+        Column("last point", [formats.date(it[1]) if it else "" for it in times], rank=4),
+    ]
+    write_table(columns)
+
+
+def _last_step(run: events.Run) -> str:
+    return str(max((int(it.steps[-1]) for it in _columns(run)), default=""))
+
+
+def _times(run: events.Run) -> tuple[float, float] | None:
+    times = [it.wall_times for it in _columns(run)]
+    if not times:
+        return None
+    return min(float(it[0]) for it in times), max(float(it[-1]) for it in times)
+
+
+def _columns(run: events.Run) -> list[events.Scalars | events.Points]:
+    kinds = {it.kind for it in run.tags.values()} - {"scalar"}
+    columns: list[events.Scalars | events.Points] = [*run.scalars.values()]
+    for kind in kinds:
+        columns += run.points(kind).values()
+    return [it for it in columns if len(it.steps)]

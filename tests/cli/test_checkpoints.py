@@ -1,0 +1,79 @@
+import json
+
+import numpy as np
+import pytest
+
+from runhooks.checkpoint import Snapshot, write_checkpoint
+
+
+@pytest.fixture
+def saved(tmp_path):
+    for step in (10, 20, 30):
+        arrays = {"dense/kernel": np.zeros((3, step), np.float32), "global_step": np.int64(step)}
+        states = {"StopAtStepHook": {"last_step": 100}}
+        path = tmp_path / f"model.ckpt-{step}"
+        write_checkpoint(path, Snapshot(arrays, states), global_step=step)
+    return tmp_path
+
+
+def test_a_row_a_checkpoint(run, saved) -> None:
+    listed = run("checkpoints", saved)
+    assert listed.status == 0
+    titles, *rows = (line.split() for line in listed.out.splitlines())
+    assert titles == ["checkpoint", "step", "saved", "size", "arrays", "values"]
+    assert [(row[0], row[1], row[-2]) for row in rows[:2]] == [
+        ("model.ckpt-10", "10", "31"), ("model.ckpt-20", "20", "61")
+    ]  # fmt: skip
+    assert rows[2][-2:] == ["sound", "latest"]
+
+
+def test_what_is_in_one(run, saved) -> None:
+    lines = run("checkpoints", saved / "model.ckpt-20").out.splitlines()
+    assert lines[1].split()[-1] == "sound"
+    assert [line.split() for line in lines[3:6]] == [
+        ["array", "dtype", "shape", "size"],
+        ["dense/kernel", "float32", "3x20", "240", "B"],
+        ["global_step", "int64", "scalar", "8", "B"],
+    ]
+    assert lines[-1] == "states of StopAtStepHook"
+
+
+def test_damaged_ones_are_found(run, saved) -> None:
+    path = saved / "model.ckpt-30" / "variables.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    (saved / "model.ckpt-10" / "states.json").unlink()
+    listed = run("checkpoints", saved)
+    assert listed.status == 1
+    by_name = {line.split()[0]: line for line in listed.out.splitlines()}
+    assert by_name["model.ckpt-20"].split()[-2:] == ["sound", "latest"]
+    assert by_name["model.ckpt-10:"] == "model.ckpt-10: states.json is missing"
+    assert by_name["model.ckpt-30:"] == (
+        "model.ckpt-30: the checksum of variables.safetensors does not fit its content"
+    )
+    found = {it["step"]: it for it in json.loads(run("checkpoints", saved, "--json").out)}
+    assert {step: it["sound"] for step, it in found.items()} == {10: False, 20: True, 30: False}
+    kernel = {"dtype": "float32", "shape": [3, 20], "size": 240}
+    assert found[20]["arrays"]["dense/kernel"] == kernel
+
+
+def test_a_checkpoint_of_a_later_version_is_named(run, saved) -> None:
+    import google_crc32c
+
+    path = saved / "model.ckpt-20" / "manifest.json"
+    content = json.loads(path.read_bytes())
+    del content["crc32c"]
+    content["format_version"] = 99
+    checksum = google_crc32c.value(json.dumps(content, sort_keys=True).encode())
+    path.write_text(json.dumps({**content, "crc32c": checksum}))
+    listed = run("checkpoints", saved)
+    assert listed.status == 2
+    assert "its format is 99" in listed.errors
+
+
+def test_a_directory_without_any(run, tmp_path) -> None:
+    listed = run("checkpoints", tmp_path)
+    assert (listed.status, listed.errors) == (
+        2, f"runhooks: there is no checkpoint in {tmp_path}\n"
+    )  # fmt: skip

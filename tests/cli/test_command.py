@@ -1,0 +1,164 @@
+"""What all sub-commands have in common."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+COMMANDS = ["show", "plot", "compare", "tail", "export", "check", "checkpoints"]
+READING = [["show"], ["plot"], ["compare"], ["export", "--csv"], ["check"]]
+
+
+def test_help_names_every_command(run) -> None:
+    out = run("--help").out
+    assert [line.split()[0] for line in out.partition("Commands:\n")[2].splitlines()] == COMMANDS
+    assert run().status == 2
+    assert run("--version").out.startswith("runhooks 0.")
+
+
+@pytest.mark.parametrize("command", [*READING, ["tail"], ["checkpoints"]])
+def test_a_path_that_is_not_there(run, tmp_path, command) -> None:
+    (tmp_path / "baseline").mkdir()
+    missing = run(*command, tmp_path / "baselin")
+    assert missing.status == 2
+    assert missing.errors == (
+        f"runhooks: there is no {tmp_path}/baselin; did you mean {tmp_path}/baseline?\n"
+    )
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_directory_without_runs(run, tmp_path, command) -> None:
+    empty = run(*command, tmp_path)
+    assert (empty.status, empty.out) == (2, "")
+    assert empty.errors == f"runhooks: there is no event file in {tmp_path}\n"
+
+
+@pytest.mark.parametrize("command", [["show"], ["plot"], ["compare"], ["export", "--csv"]])
+def test_a_tag_that_is_not_there(run_file, run, command) -> None:
+    file = run_file("a").add(1, train__loss=1.0, rate=2.0)
+    wrong = run(*command, file.path, "--tag", "train/lost")
+    assert (wrong.status, wrong.out) == (2, "")
+    assert wrong.errors == (
+        f"runhooks: no tag 'train/lost' in {file.path}; did you mean train/loss?\n"
+    )
+    other = run(*command, file.path, "--tag", "xyz*")
+    assert other.errors == f"runhooks: no tag 'xyz*' in {file.path}, which has rate, train/loss\n"
+
+
+def test_a_tag_of_another_kind(run_file, run) -> None:
+    from runhooks import summary
+
+    file = run_file("a").add(1, summary.histogram_value("weights", [1.0]), loss=1.0)
+    wrong = run("plot", file.path, "--tag", "weights")
+    assert wrong.errors == (
+        f"runhooks: tag 'weights' in {file.path} is of kind histogram, not scalar\n"
+    )
+
+
+def test_a_wrong_command_line(run) -> None:
+    for arguments in (["nope"], ["show"], ["show", "--nope"]):
+        wrong = run(*arguments)
+        assert (wrong.status, wrong.out) == (2, "")
+        assert "Traceback" not in wrong.errors
+
+
+def test_a_reader_that_stops_reading(run_file, start_piped) -> None:
+    file = run_file("a")
+    for step in range(5000):
+        file.add(step, loss=1.0)
+    process = start_piped("export", file.path, "--csv")
+    assert process.stdout.readline()
+    process.stdout.close()
+    process.wait(60)
+    assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_no_line_is_longer_than_the_terminal_is_wide(run_file, terminal, tmp_path, columns) -> None:
+    for name in ("a", "b"):
+        file = run_file(name)
+        for step in range(2000, 2100):
+            file.add(step, train__loss=-1.23456e-7, eval__accuracy=1 / (step + 7), lr=float("nan"))
+    for arguments in (["show", tmp_path / "a"], ["compare", tmp_path]):
+        shown = terminal(*arguments, columns=columns)
+        assert shown.finish() == 0
+        assert len(shown.lines) == shown.sent.count(b"\n")  # the terminal has broken none
+
+
+def test_a_terminal_that_is_far_too_narrow_loses_nothing(run_file, terminal) -> None:
+    file = run_file("a").add(1, training__loss=0.123456)
+    shown = terminal("show", file.directory, columns=18)
+    assert shown.finish() == 0
+    table = shown.lines[shown.lines.index("scalar        last") :]
+    assert table[1:3] == ["training/  0.12346", "loss"]
+
+
+def test_a_wide_terminal_shows_all_columns_and_a_narrow_one_says_what_is_missing(
+    run_file, terminal
+) -> None:
+    file = run_file("a")
+    for step in range(100):
+        file.add(step, loss=step + 0.123)
+
+    def titles(columns: int) -> tuple[list[str], str]:
+        shown = terminal("show", file.directory, columns=columns)
+        assert shown.finish() == 0
+        start = next(i for i, line in enumerate(shown.lines) if line.startswith("scalar"))
+        return shown.lines[start].split(), " ".join(shown.lines[start + 2 :])
+
+    wide, nothing = titles(200)
+    assert " ".join(wide) == "scalar points steps first last min max best curve"
+    assert nothing == ""
+    narrow, note = titles(60)
+    assert narrow == ["scalar", "points", "steps", "first", "last", "best", "curve"]
+    assert note == "min, max: in a wider terminal, or with --json"
+
+
+def test_colours_are_for_terminals_that_want_them(run_file, run, terminal) -> None:
+    file = run_file("a").add(1, loss=1.0)
+    for variables, wanted in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+        shown = terminal("show", file.path, columns=200, **variables)
+        assert shown.finish() == 0
+        assert (b"\x1b[36m" in shown.sent) is wanted
+    assert "\x1b" not in run("show", file.path).out
+
+
+def test_a_long_read_is_announced_on_the_terminal_and_leaves_no_trace(
+    run_file, terminal, tmp_path
+) -> None:
+    file = run_file("a").add(1, loss=1.0)
+    read_when_allowed = """
+import pathlib, time
+from runhooks import events
+read = events.read
+def slow(*arguments, **options):
+    while not pathlib.Path("allowed").exists():
+        time.sleep(0.01)
+    return read(*arguments, **options)
+events.read = slow
+""".replace("allowed", str(tmp_path / "allowed"))
+    with (tmp_path / "results").open("w+") as results:
+        reading = terminal("show", file.path, columns=200, stdout=results, first=read_when_allowed)
+        reading.wait_for(f"reading {file.path}, {file.path.stat().st_size} B")
+        (tmp_path / "allowed").touch()
+        assert reading.finish() == 0
+        assert reading.lines == [""]
+        results.seek(0)
+        assert "reading" not in results.read()
+
+
+def test_without_its_extra_the_command_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['typer'] = None; sys.modules['plotext'] = None\n"
+        "from runhooks.cli import main; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr == ("runhooks: needs typer and plotext: pip install 'runhooks[cli]'\n")
+
+
+def test_json_of_every_command_is_one_document(run_file, run, tmp_path) -> None:
+    run_file("a").add(1, loss=float("inf"))
+    for command in ("show", "plot", "compare", "check"):
+        assert json.loads(run(command, tmp_path, "--json").out)

@@ -1,0 +1,92 @@
+import json
+import math
+
+import matplotlib.image
+
+
+def test_a_chart_fits_the_terminal_and_has_a_legend(run_file, terminal, tmp_path) -> None:
+    for name, sign in (("up", 1), ("down", -1)):
+        file = run_file(name)
+        for step in range(50):
+            file.add(step, loss=sign * step, rate=1.0)
+    for columns in (60, 80, 200):
+        shown = terminal("plot", tmp_path, "--tag", "loss", columns=columns)
+        assert shown.finish() == 0
+        title, *chart, first, second = shown.lines
+        assert title == "loss"
+        assert [first, second] == ["━━ down", "━━ up"]
+        assert len(chart) <= 24 - 3
+        assert len(chart[0]) == columns
+        assert [line.split("┤")[0] for line in chart if "┤" in line] == [
+            " 40", " 20", "  0", "-20", "-40"
+        ]  # fmt: skip
+        assert chart[-1].split()[0] == "0"
+        assert b"\x1b[36m" in shown.sent  # each run in a colour of its own
+        assert b"\x1b[33m" in shown.sent
+
+
+def test_lines_without_colours_are_drawn_with_letters(run_file, run, terminal, tmp_path) -> None:
+    for name, sign in (("up", 1), ("down", -1)):
+        file = run_file(name)
+        for step in range(50):
+            file.add(step, loss=sign * step)
+    piped = run("plot", tmp_path).out
+    assert piped.splitlines()[-2:] == ["a down", "b up"]
+    assert "\x1b" not in piped
+    assert len(piped.splitlines()[1]) == 80
+    colorless = terminal("plot", tmp_path, NO_COLOR="1")
+    assert colorless.finish() == 0
+    assert colorless.lines[-2:] == ["a down", "b up"]
+    assert b"\x1b[3" not in colorless.sent
+    middle = colorless.lines[len(colorless.lines) // 2]
+    assert set(middle) & {"a", "b"}
+
+
+def test_a_place_that_takes_only_ascii(run_file, start_piped) -> None:
+    file = run_file("a")
+    for step in range(5):
+        file.add(step, loss=step)
+    for command in ("plot", "show"):
+        shown = start_piped(command, file.path, PYTHONIOENCODING="ascii")
+        out, errors = shown.communicate()
+        assert (shown.returncode, errors) == (0, b"")
+        assert out.isascii()
+        assert b"\\u" not in out
+
+
+def test_values_that_are_not_finite_are_left_out_and_counted(run_file, run) -> None:
+    file = run_file("a")
+    for step, value in enumerate([1.0, math.nan, 2.0, math.inf, -math.inf]):
+        file.add(step, loss=value)
+    assert run("plot", file.directory).out.splitlines()[-1].endswith("a, less 3 not finite")
+
+
+def test_a_picture(run_file, run, tmp_path) -> None:
+    for name in ("_a$x^$", "b"):
+        run_file(name).add(0, loss=1.0, **{"$_{$": 2.0}).add(5, loss=0.5, **{"$_{$": math.nan})
+    drawn = run("plot", tmp_path, "--tag", "*", "--png", tmp_path / "x.png")
+    assert (drawn.status, drawn.out) == (0, "")
+    height, width, _ = matplotlib.image.imread(tmp_path / "x.png").shape
+    assert (height, width) == (1350, 1200)  # two charts, one below the other
+
+
+def test_points_as_json_are_all_there(run_file, run) -> None:
+    file = run_file("a")
+    for step in range(3000):
+        file.add(step, loss=step)
+    [line] = json.loads(run("plot", file.directory, "--json").out)
+    assert line["steps"] == list(range(3000))
+    assert line["values"] == list(range(3000))
+
+
+def test_what_to_plot_is_asked_for_where_it_is_not_clear(run_file, run, tmp_path) -> None:
+    run_file("a").add(0, loss=1.0, rate=2.0)
+    asked = run("plot", tmp_path)
+    assert asked.status == 2
+    assert asked.errors == "runhooks: name what to plot with --tag: loss, rate\n"
+    for index in range(13):
+        run_file(f"many/{index}").add(0, loss=1.0)
+    many = run("plot", tmp_path / "many")
+    assert many.status == 2
+    assert "12 lines apart, not 13" in many.errors
+    assert run("plot", tmp_path / "many", "--png", tmp_path / "x.png").status == 0
