@@ -1,33 +1,40 @@
 # Needs Python 3.11 or newer and make. Everything else is installed into .venv at the first use.
 #
-#   make train   train the example; Ctrl-C stops it well, run again it goes on. ARGS="--steps 500"
-#   make board   look at it: TensorBoard on RUNS (default: runs)
-#   make test    the tests; ARGS="tests/hooks -x"
-#   make lint    formatting, rules, types
-#   make bench   what a step costs, beside TensorFlow and CLU, in a .venv-bench of its own
-#   make soak    the tests that take many minutes
-#   make clean   remove what was installed and cached; runs/ stays
+#   make train         train the example; Ctrl-C stops it well, run again it goes on.
+#                      ARGS="--steps 500"
+#   make train-torch   the same in PyTorch instead of JAX
+#   make board         look at it: TensorBoard on RUNS (default: runs)
+#   make test          the tests; ARGS="tests/hooks -x"
+#   make lint          formatting, rules, types
+#   make bench         what a step costs, beside its peers, in a .venv-bench of its own
+#   make soak          the tests that take many minutes
+#   make clean         remove what was installed and cached; runs/ stays
 
 PYTHON ?= python3
 RUNS ?= runs
 ARGS ?=
 # Each says that what an extra of pyproject.toml names is installed.
 TRAIN := .venv/.train
+TRAIN_TORCH := .venv/.train-torch
 TEST := .venv/.test
+SOAK := .venv/.soak
 BENCH := .venv-bench/.bench
 
-.PHONY: train board test lint bench soak clean
+.PHONY: train train-torch board test lint bench soak clean
 
 train: $(TRAIN)
 	@.venv/bin/python examples/digits_jax.py $(ARGS)
 
-board: $(TRAIN)
+train-torch: $(TRAIN_TORCH)
+	@.venv/bin/python examples/digits_torch.py $(ARGS)
+
+board: $(if $(wildcard $(TRAIN_TORCH)),,$(TRAIN))
 	@.venv/bin/tensorboard --logdir $(RUNS) --host 127.0.0.1
 
 test: $(TEST)
 	@.venv/bin/pytest $(ARGS)
 
-soak: $(TEST)
+soak: $(SOAK)
 	@.venv/bin/pytest -m soak $(ARGS)
 
 lint: $(TEST)
@@ -41,7 +48,7 @@ bench: $(BENCH)
 clean:
 	rm -rf .venv .venv-bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
-$(TRAIN) $(TEST) $(BENCH): pyproject.toml
+$(TRAIN) $(TRAIN_TORCH) $(TEST) $(SOAK) $(BENCH): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo 'runhooks needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11' >&2; exit 1; }
 	@echo 'installing into $(@D)'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench import ours, peers, saving, writers
+from bench import ours, peers, readers, saving, torch_step, writers
 from bench.measure import Contender, measure, table
 
 
@@ -14,9 +14,14 @@ def main() -> None:
     turns = parser.parse_args().turns
     show("one trivial step", [*ours.contenders(), *peers.contenders()], turns, 300)
     show("a scalar, as the caller's thread sees it", writers.scalars(), turns, 300)
+    writers.show_sustained(turns=5)
     show("a histogram of a million float32, to the file", writers.histograms(), 5, 2)
     show("an image 256x256x3, to the file", writers.images(), 5, 5)
+    readers.show(turns=5)
     saving.show(turns=7)
+    # The last, for they leave PyTorch with one thread.
+    show("PyTorch, a trivial step", torch_step.contenders(torch_step.trivial, 8.0), turns, 300)
+    show("PyTorch, a step of the digits", torch_step.contenders(torch_step.digits, 20.0), turns, 10)
 
 
 def show(title: str, contenders: list[Contender], turns: int, times: int) -> None:

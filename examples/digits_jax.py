@@ -9,6 +9,7 @@ import argparse
 import itertools
 import logging
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import runhooks as rh
+from digits_hooks import hooks_until
 
 SEED = 0
 BATCH = 64
@@ -98,17 +100,6 @@ def batches(images: Any, labels: Any, step: int) -> Iterator[tuple[Any, Any]]:
         yield images[chosen], labels[chosen]
 
 
-class Evaluation(rh.SessionRunHook):
-    """Evaluates when the loop has ended well, by the last step or by Ctrl-C."""
-
-    def __init__(self, accuracy: rh.Tensor) -> None:
-        self.accuracy = accuracy
-
-    def end(self, session: Any) -> None:
-        accuracy = float(session.run(self.accuracy))
-        self.report = f"step {session.global_step}: {accuracy:.1%} of the test digits read right"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train on handwritten digits.")
     parser.add_argument("--dir", default="runs/digits", help="run directory (%(default)s)")
@@ -124,27 +115,27 @@ def main() -> None:
         state = rh.Variable(init, name="state")
         images, labels = rh.inputs(lambda at: batches(train_images, train_labels, at), 2)
         new_state, metrics = rh.call(train_step, state, images, labels, step, num_outputs=2)
-        train_op = rh.group(state.assign(new_state), step.assign_add(1), name="train_op")
+        rh.group(state.assign(new_state), step.assign_add(1), name="train_op")
+        loss = rh.call(itemgetter("loss"), metrics, name="loss")
         accuracy, misread = rh.call(evaluate, state, test_images, test_labels, num_outputs=2)
 
-        rh.summary.scalar("loss", metrics["loss"])
+        rh.summary.scalar("loss", loss)
         rh.summary.scalar("learning_rate", metrics["learning_rate"])
         rh.summary.scalar("test/accuracy", accuracy)
         rh.summary.image("test/misread", misread, max_outputs=3)
         for layer in SHAPES:
             rh.summary.histogram(f"gradients/{layer}", metrics["grads"][layer]["kernel"])
 
-        progress = rh.ProgressHook(args.steps, {"loss": metrics["loss"]})
-        evaluation = Evaluation(accuracy)
+        hooks = hooks_until(args.steps)
         with rh.MonitoredTrainingSession(
             checkpoint_dir=args.dir,
-            hooks=[rh.StopAtStepHook(last_step=args.steps), progress, evaluation],
+            hooks=hooks,
             save_checkpoint_steps=args.save_steps,
             save_summaries_steps=50,
         ) as session:
             while not session.should_stop():
-                session.run(train_op)
-    print(evaluation.report)
+                session.run("train_op")
+    print(hooks[-1].report)
     print(f"look at it: make board, or tensorboard --logdir {args.dir}")
 
 

@@ -13,7 +13,7 @@ import pytest
 import runhooks as rh
 
 
-@pytest.fixture(params=["python", "jax"])
+@pytest.fixture(params=["python", "jax", "torch"])
 def engine(request: pytest.FixtureRequest) -> str:
     """The name of an engine; a test that takes it runs once on each."""
     return request.param

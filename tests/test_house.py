@@ -20,10 +20,10 @@ TREES = {module: ast.parse(path.read_text()) for module, path in FILES.items()}
 
 # From the top down. What is beside each other may import each other, as long as no circle arises.
 LAYERS = [
-    {"", "train", "cli", "testing"},
+    {"", "train", "torch", "cli", "testing"},
     {"session", "hooks"},
     {"contract", "summary", "checkpoint", "graph", "engines"},
-    {"events", "trigger", "clock", "arguments", "errors", "version"},
+    {"events", "trigger", "clock", "arguments", "errors", "lazy", "version"},
 ]
 LAYER = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
 FRAMEWORKS = {"jax", "jaxlib", "flax", "optax", "torch", "tensorflow", "keras"}
@@ -48,6 +48,7 @@ PUBLIC = [
     "KeepSteps",
     "LoggingTensorHook",
     "LooperThread",
+    "MemoryHook",
     "MonitoredSession",
     "MonitoredTrainingSession",
     "NanTensorHook",
@@ -80,6 +81,7 @@ PUBLIC = [
     "__version__",
     "call",
     "errors",
+    "events",
     "get_default_graph",
     "group",
     "inputs",

@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 ROOT = Path(__file__).parents[1]
 QUICKSTART = ROOT / "examples" / "quickstart.py"
 HOOKS = ROOT / "examples" / "hooks.py"
 KEEP_BEST = ROOT / "examples" / "keep_best.py"
+QUICKSTART_TORCH = ROOT / "examples" / "quickstart_torch.py"
+EVENT_FILES = ROOT / "examples" / "event_files.py"
 
 
 def run(program, folder):
@@ -28,9 +31,16 @@ def test_readme_shows_what_runs():
     _, _, quickstart = QUICKSTART.read_text().partition('"""\n\n')
     shown = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert shown[0] == quickstart
-    assert len(shown) == 4
+    assert len(shown) == 6
     assert all(code in HOOKS.read_text() for code in shown[1:3])
     assert shown[3] in KEEP_BEST.read_text()
+    assert shown[4] in QUICKSTART_TORCH.read_text()
+    assert shown[5] in EVENT_FILES.read_text()
+
+
+def test_event_files_are_read_back(tmp_path):
+    assert run(EVENT_FILES, tmp_path) == "0.001 at step 999\n"
+    assert len((tmp_path / "loss.csv").read_text().splitlines()) == 1 + 1000 + 2 * 10
 
 
 def test_best_checkpoint_is_kept(tmp_path):
@@ -53,6 +63,13 @@ def test_hooks_act_when_they_say(tmp_path):
         f"step {step}" for step in range(1, 300, 50)
     ]
     assert sum(line.startswith("loss") for line in lines) == 2
+
+
+def test_pytorch_quickstart_learns(tmp_path):
+    run(QUICKSTART_TORCH, tmp_path)
+    checkpoint = tmp_path / "runs" / "torch-line" / "model.ckpt-500"
+    learned = load_file(checkpoint / "variables.safetensors")
+    assert learned["model/weight"].ravel().tolist() == pytest.approx([2, -3], abs=1e-3)
 
 
 def test_quickstart_learns_and_resumes(tmp_path):

@@ -48,13 +48,13 @@ def test_arguments(arguments, message):
 @pytest.mark.parametrize(
     ("trigger", "arguments", "got"),
     [
-        (None, {"save_steps": None, "save_secs": None}, "got neither"),
+        (None, {"save_steps": None, "save_secs": None}, "got none"),
         (rh.Trigger(every_steps=1), {"save_steps": 2, "save_secs": None}, "got save_steps=2 and"),
         (None, {"save_steps": 1, "save_secs": 2}, "got save_steps=1 and save_secs=2"),
     ],
 )
 def test_a_hook_takes_one_cadence(trigger, arguments, got):
-    with pytest.raises(ValueError, match=f"save_steps and save_secs and trigger .*{got}"):
+    with pytest.raises(ValueError, match=f"save_steps, save_secs and trigger .*{got}"):
         timer_of(trigger, **arguments)
 
 

@@ -14,7 +14,10 @@ A graph holds the user's own functions, a session runs it step by step, and hook
 No framework is imported before a graph of its engine is made.
 """
 
-from runhooks import errors, summary, train
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from runhooks import errors, events, summary, train
 from runhooks.checkpoint import (
     KeepBest,
     KeepEvery,
@@ -54,6 +57,7 @@ from runhooks.hooks import (
     HookTimesHook,
     InMemoryEvaluatorHook,
     LoggingTensorHook,
+    MemoryHook,
     NanTensorHook,
     ProfilerHook,
     ProgressHook,
@@ -88,6 +92,9 @@ from runhooks.session.training_session import MonitoredTrainingSession
 from runhooks.trigger import Due, SecondOrStepTimer, Trigger
 from runhooks.version import __version__
 
+if TYPE_CHECKING:
+    from runhooks import torch as torch
+
 __all__ = [
     "CheckpointSaverHook",
     "CheckpointSaverListener",
@@ -109,6 +116,7 @@ __all__ = [
     "KeepSteps",
     "LoggingTensorHook",
     "LooperThread",
+    "MemoryHook",
     "MonitoredSession",
     "MonitoredTrainingSession",
     "NanTensorHook",
@@ -141,6 +149,7 @@ __all__ = [
     "__version__",
     "call",
     "errors",
+    "events",
     "get_default_graph",
     "group",
     "inputs",
@@ -157,3 +166,9 @@ __all__ = [
     "summary",
     "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "torch":  # which imports PyTorch
+        return importlib.import_module("runhooks.torch")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

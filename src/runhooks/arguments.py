@@ -1,20 +1,89 @@
-"""Checks of arguments that many classes share; each names the argument, the rule and the value."""
+"""Checks of arguments that many classes share; each names the argument, the rule and the value.
+
+None stands for what is not given, and passes; ``given`` refuses it.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
 
 
 def exactly_one(**arguments: object) -> None:
     """Raise ValueError unless exactly one of ``arguments`` is given (is not None)."""
     given = [f"{name}={value!r}" for name, value in arguments.items() if value is not None]
     if len(given) != 1:
+        *names, last = arguments
         raise ValueError(
-            f"exactly one of {' and '.join(arguments)} must be given, "
-            f"got {' and '.join(given) or 'neither'}"
+            f"exactly one of {', '.join(names)} and {last} must be given, "
+            f"got {' and '.join(given) or 'none'}"
         )
 
 
-def positive(**arguments: float | None) -> None:
-    """Raise ValueError for any of ``arguments`` that is given and not above zero."""
+def given(**arguments: object) -> None:
+    """Raise TypeError for any of ``arguments`` that is None."""
     for name, value in arguments.items():
-        if value is not None and not value > 0:
+        if value is None:
+            raise TypeError(f"{name} must be given, got None")
+
+
+def positive(**arguments: Any) -> None:
+    """Raise TypeError for any of ``arguments`` that is no number, ValueError if not above zero."""
+    for name, value in _numbers(Real, "number", arguments):
+        if not value > 0:
             raise ValueError(f"{name} must be above 0, got {value!r}")
+
+
+def not_negative(**arguments: Any) -> None:
+    """Raise TypeError for any of ``arguments`` that is no number, ValueError if below zero."""
+    for name, value in _numbers(Real, "number", arguments):
+        if not value >= 0:
+            raise ValueError(f"{name} must not be negative, got {value!r}")
+
+
+def whole(least: float = 1, /, **arguments: Any) -> None:
+    """Raise TypeError for any that is no whole number, ValueError for one below ``least``."""
+    for name, value in _numbers(Integral, "whole number", arguments):
+        if value < least:
+            rule = "not be negative" if least == 0 else f"be above {least - 1:g}"
+            raise ValueError(f"{name} must {rule}, got {value!r}")
+
+
+def finite(**arguments: Any) -> None:
+    """Raise TypeError for any of ``arguments`` that is no number, ValueError if not finite."""
+    for name, value in _numbers(Real, "number", arguments):
+        if not math.isfinite(value):
+            raise ValueError(f"{name} must be finite, got {value!r}")
+
+
+def function(**arguments: object) -> None:
+    """Raise TypeError for any of ``arguments`` that cannot be called."""
+    for name, value in arguments.items():
+        if value is not None and not callable(value):
+            raise TypeError(f"{name} must be a function, got {value!r}")
+
+
+def instance(kind: type, /, **arguments: object) -> None:
+    """Raise TypeError for any of ``arguments`` that is no ``kind``."""
+    for name, value in arguments.items():
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
+
+
+def directory(**arguments: Any) -> None:
+    """Raise TypeError for any of ``arguments`` that is no path, ValueError for an empty one."""
+    for name, value in arguments.items():
+        if value is not None and not isinstance(value, str) and not hasattr(value, "__fspath__"):
+            raise TypeError(f"{name} must be a str or a Path, got {value!r}")
+        if value == "":
+            raise ValueError(f"{name} must not be empty, got '': give '.' for the current one")
+
+
+def _numbers(kind: type, noun: str, arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    numbers = [(name, value) for name, value in arguments.items() if value is not None]
+    for name, value in numbers:
+        if isinstance(value, bool) or not isinstance(value, kind):
+            raise TypeError(f"{name} must be a {noun}, got {value!r}")
+    return numbers

@@ -35,7 +35,8 @@ class Trigger:
     passed since the last time. ``on_steps``: at these global steps, or the first step after one
     that is jumped over. ``at_end``: when the loop ends well, unless it acted at that very step.
 
-    Raises ValueError if nothing is given, or a number is not above zero.
+    Raises ValueError if nothing is given, or a number is not above zero, TypeError for what is of
+    another kind.
     """
 
     every_steps: int | None = None
@@ -44,9 +45,12 @@ class Trigger:
     at_end: bool = False
 
     def __post_init__(self) -> None:
-        arguments.positive(every_steps=self.every_steps, every_secs=self.every_secs)
+        arguments.whole(every_steps=self.every_steps)
+        arguments.positive(every_secs=self.every_secs)
+        arguments.instance(Collection, on_steps=self.on_steps)
+        arguments.instance(bool, at_end=self.at_end)
         for step in self.on_steps:
-            arguments.positive(on_steps=step)
+            arguments.whole(on_steps=step)
         if not (self.is_repeated or self.on_steps or self.at_end):
             raise ValueError(
                 "a Trigger needs at least one of every_steps, every_secs, on_steps and at_end"
@@ -157,9 +161,12 @@ def timer_of(trigger: Trigger | None, **cadence: float | None) -> Timer:
     Raises ValueError, naming the arguments, unless exactly one of the three is given.
     """
     arguments.exactly_one(**cadence, trigger=trigger)
+    arguments.instance(Trigger, trigger=trigger)
+    steps = {name: value for name, value in cadence.items() if name.endswith("_steps")}
+    arguments.whole(**steps)
     arguments.positive(**cadence)
     if trigger is not None:
         return Timer(trigger)
-    (steps,) = (value for name, value in cadence.items() if name.endswith("_steps"))
-    (secs,) = (value for name, value in cadence.items() if name.endswith("_secs"))
-    return Timer(Trigger(every_steps=None if steps is None else int(steps), every_secs=secs))
+    (every_steps,) = steps.values()
+    (every_secs,) = (value for name, value in cadence.items() if name not in steps)
+    return Timer(Trigger(None if every_steps is None else int(every_steps), every_secs))

@@ -121,7 +121,7 @@ def test_a_rule_of_ones_own(kept: Callable[..., Any]) -> None:
         (lambda: rh.KeepEvery(hours=-1), ValueError, "hours must be above 0, got -1"),
         (lambda: rh.KeepBest("loss", n=0), ValueError, "n must be above 0, got 0"),
         (lambda: rh.KeepBest("loss", mode="low"), ValueError, "mode must be .* got 'low'"),
-        (lambda: rh.Saver(keep=[5]), TypeError, r"rules such as KeepLast\(5\), got 5 in it"),
+        (lambda: rh.Saver(keep=[5]), TypeError, r"rules such as KeepLast\(5\), got"),
         (lambda: rh.Saver(keep=[rh.KeepBest("loss")]), ValueError, "KeepBest .* needs metrics"),
         (lambda: rh.Saver(keep=[], max_to_keep=3), ValueError, "keep cannot be given together"),
     ],
@@ -141,7 +141,7 @@ rules = st.lists(
     numbers.map(rh.KeepLast)
     | st.floats(0.5, 5).map(rh.KeepEvery)
     | st.builds(rh.KeepBest, st.just("loss"), numbers, st.sampled_from(["max", "min"]))
-    | st.lists(st.integers(0, 12), max_size=3).map(lambda steps: rh.KeepSteps(*steps)),
+    | st.lists(st.integers(0, 12), min_size=1, max_size=3).map(lambda steps: rh.KeepSteps(*steps)),
     max_size=4,
 )
 losses = st.none() | st.sampled_from([0.0, 1.0, 2.0, 3.0, math.nan])
@@ -195,3 +195,42 @@ class _Session:
 
     def snapshot(self) -> Any:
         return rh.checkpoint.Snapshot({}, {})
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: rh.KeepSteps([3, 7]), TypeError, r"steps must be a whole number, got \[3, 7\]"),
+        (lambda: rh.KeepSteps("3"), TypeError, "steps must be a whole number, got '3'"),
+        (lambda: rh.KeepSteps(-1), ValueError, "steps must not be negative, got -1"),
+        (lambda: rh.KeepSteps(), ValueError, "needs the steps to keep"),
+        (lambda: rh.KeepLast(None), TypeError, "n must be given"),
+        (lambda: rh.KeepLast(2.5), TypeError, "n must be a whole number, got 2.5"),
+        (lambda: rh.KeepEvery("a"), TypeError, "hours must be a number, got 'a'"),
+        (lambda: rh.KeepBest(None), TypeError, "metric must be given"),
+    ],
+)
+def test_values_that_would_keep_nothing_are_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_metric_that_nobody_knows_is_told_once(tmp_path, at_step, caplog):
+    saver = rh.Saver(keep=[rh.KeepBest("accuracy")], metrics=lambda step: {"accurcy": step})
+    for step in (1, 2):
+        saver.save(at_step(step), tmp_path / "model.ckpt", global_step=step)
+    (warning,) = [it for it in caplog.messages if "KeepBest" in it]
+    assert "the metrics are ['accurcy']; did you mean 'accurcy'?" in warning
+
+
+def test_metric_that_is_not_there_yet_is_no_matter_for_a_warning(tmp_path, at_step, caplog):
+    saver = rh.Saver(keep=[rh.KeepBest("accuracy")], metrics=lambda step: {})
+    saver.save(at_step(1), tmp_path / "model.ckpt", global_step=1)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("metrics", [None, {"m": "good"}, {"m": [1.0, 2.0]}, 5], ids=repr)
+def test_metrics_that_are_no_numbers_are_told_of_the_saver(tmp_path, at_step, metrics):
+    saver = rh.Saver(metrics=lambda step: metrics)
+    with pytest.raises(TypeError, match="metrics of a Saver must return a dict of numbers"):
+        saver.save(at_step(1), tmp_path / "model.ckpt", global_step=1)

@@ -33,7 +33,7 @@ def expanded(words):
             yield word
 
 
-@pytest.fixture(scope="module", params=["python", "jax"])
+@pytest.fixture(scope="module", params=["python", "jax", "torch"])
 def traces(request):
     """What happened in each program, on each engine."""
     played = subprocess.run(

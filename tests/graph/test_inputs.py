@@ -97,3 +97,48 @@ def test_error_of_the_source_comes_through_with_the_name_of_the_input(graph):
 def test_source_that_is_neither_iterable_nor_callable_is_refused(source, graph):
     with pytest.raises(TypeError, match="source"):
         rh.inputs(source)
+
+
+# Draws that a resume cannot make again
+
+
+def warnings(caplog):
+    return [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
+
+
+def test_input_by_the_step_that_runs_without_a_step_draw_from_is_told_once(graph, caplog):
+    batch = rh.inputs(lambda step: iter(range(step, 100)), name="batch")
+    train_op = rh.group(batch, rh.train.create_global_step().assign_add(1))
+    with rh.Session() as sess:
+        sess.run(train_op)
+        sess.run([batch, train_op])
+        assert warnings(caplog) == []
+        sess.run(batch)
+        sess.run([batch, batch])
+    (warning,) = warnings(caplog)
+    assert "'batch' goes by the global step" in warning
+    assert "EvaluationHook" in warning
+
+
+def test_inputs_of_one_kind_of_run_are_no_matter_for_a_warning(graph, caplog):
+    train, test = rh.inputs(lambda step: iter(range(9))), rh.inputs(lambda step: iter(range(9)))
+    listed = rh.inputs(list(range(9)))
+    train_op = rh.group(train, listed, rh.train.create_global_step().assign_add(1))
+    with rh.Session() as sess:
+        for fetches in (train_op, test, listed, train_op):
+            sess.run(fetches)
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize("source", [[1, 2, 3], lambda step: [1, 2, 3]], ids=["list", "by step"])
+def test_input_that_begins_anew_after_a_restore_is_told(graph, tmp_path, caplog, source):
+    batch = rh.inputs(source, name="batch")
+    train_op = rh.group(batch, rh.train.create_global_step().assign_add(1))
+    caplog.set_level("INFO", "runhooks")
+    for _ in range(2):
+        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as sess:
+            sess.run(train_op)
+            sess.run(train_op)
+    told = [it for it in caplog.messages if "'batch' does not go on" in it]
+    assert len(told) == (1 if isinstance(source, list) else 0)
+    assert all("step 2" in message for message in told)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import runhooks as rh
 
@@ -11,6 +12,8 @@ def drawn(engine):
     """From a key to a tensor of three numbers drawn with it."""
     if engine == "python":
         return lambda key: rh.call(lambda generator: generator.random(3), key)
+    if engine == "torch":
+        return lambda key: rh.call(lambda generator: torch.rand(3, generator=generator), key)
     import jax
 
     return lambda key: rh.call(lambda k: jax.random.uniform(k, (3,)), key)
@@ -87,6 +90,8 @@ def test_kind_of_key_is_that_of_the_engine(graph, engine):
     with rh.Session(graph) as sess:
         if engine == "python":
             assert isinstance(sess.run(key), np.random.Generator)
+        elif engine == "torch":
+            assert isinstance(sess.run(key), torch.Generator)
         else:
             import jax
 

@@ -85,6 +85,10 @@ class Average(rh.SessionRunHook):
 def dropout(engine):
     if engine == "python":
         return lambda key, x: x * (key.random(x.shape, np.float32) < 0.5)
+    if engine == "torch":
+        import torch
+
+        return lambda key, x: x * (torch.rand(x.shape, generator=key) < 0.5)
     import jax
 
     return lambda key, x: x * jax.random.bernoulli(key, 0.5, x.shape)

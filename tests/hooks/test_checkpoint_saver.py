@@ -38,7 +38,7 @@ class Listener(rh.CheckpointSaverListener):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "exactly one of save_secs and save_steps"),
+        ({}, "exactly one of save_secs, save_steps and trigger"),
         ({"save_secs": 1, "save_steps": 1}, "got save_secs=1 and save_steps=1"),
         ({"save_steps": 0}, "save_steps must be above 0, got 0"),
         ({"save_steps": 1, "saver": "a", "scaffold": "b"}, "saver='a' and scaffold='b' cannot"),
@@ -543,3 +543,51 @@ def test_the_time_of_saving_is_kept_apart(model, fake_clock, tmp_path):
             sess.run(model.train_op)
             fake_clock.advance(1)
     assert spent == [5, 10, 10, 15]
+
+
+# After a resume, and errors of listeners.
+
+
+def test_a_resumed_run_saves_at_the_steps_of_an_undisturbed_one(train, tmp_path):
+    for at, lengths in (("undisturbed", [25]), ("resumed", [7, 4, 14])):
+        for length in lengths:
+            saver = rh.Saver(max_to_keep=None)
+            hook = rh.CheckpointSaverHook(tmp_path / at, save_steps=10, saver=saver)
+            train(hook, steps=length, checkpoint_dir=str(tmp_path / at))
+    assert steps(tmp_path / "undisturbed") == [0, 10, 20, 25]
+    assert steps(tmp_path / "resumed") == [0, 7, 10, 11, 20, 25]
+
+
+@pytest.mark.parametrize("phase", ["begin", "before_save", "after_save", "end"])
+def test_a_listener_that_raises_is_named(train, tmp_path, phase):
+    class Broken(rh.CheckpointSaverListener):
+        pass
+
+    def fail(self, *args):
+        raise ValueError("a listener's own")
+
+    setattr(Broken, phase, fail)
+    with pytest.raises(ValueError, match="a listener's own") as caught:
+        train(rh.CheckpointSaverHook(tmp_path, save_steps=1, listeners=[Broken()]), steps=1)
+    assert f"in {phase} of the listener Broken" in caught.value.__notes__
+
+
+def test_a_listener_that_asks_to_stop_is_named(train, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "runhooks")
+    hook = rh.CheckpointSaverHook(tmp_path, save_steps=1, listeners=[Listener(stop_at=2)])
+    assert train(hook) == 2
+    assert "Listener asks to stop after the checkpoint of step 2" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"checkpoint_dir": ""}, ValueError, "checkpoint_dir must not be empty"),
+        ({"checkpoint_dir": 5}, TypeError, "checkpoint_dir must be a str or a Path, got 5"),
+        ({"listeners": [5]}, TypeError, "listeners must be CheckpointSaverListeners, got 5"),
+        ({"save_steps": "a"}, TypeError, "save_steps must be a whole number, got 'a'"),
+    ],
+)
+def test_arguments_of_another_kind(arguments, error, message):
+    with pytest.raises(error, match=message):
+        rh.CheckpointSaverHook(**{"checkpoint_dir": "dir", "save_steps": 1, **arguments})

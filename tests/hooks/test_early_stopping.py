@@ -325,7 +325,7 @@ def test_a_function_of_the_users(model):
 
 
 def test_arguments():
-    with pytest.raises(ValueError, match="exactly one of run_every_secs and run_every_steps"):
+    with pytest.raises(ValueError, match="exactly one of run_every_secs, run_every_steps"):
         rh.make_early_stopping_hook(None, bool, run_every_steps=5)
     with pytest.raises(ValueError, match="run_every_steps must be above 0, got 0"):
         rh.make_early_stopping_hook(None, bool, None, 0)

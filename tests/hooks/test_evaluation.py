@@ -311,7 +311,7 @@ def test_a_thread_of_its_hooks_that_fails(model, x):
 
 def test_arguments(model):
     metrics = {"loss": model.loss}
-    with pytest.raises(ValueError, match="exactly one of every_n_steps and every_n_secs and trig"):
+    with pytest.raises(ValueError, match="exactly one of every_n_steps, every_n_secs and trig"):
         rh.EvaluationHook(metrics)
     with pytest.raises(ValueError, match="steps must be above 0, got 0"):
         rh.EvaluationHook(metrics, every_n_steps=1, steps=0)
@@ -360,3 +360,25 @@ def test_feeds_that_serve_one_evaluation_alone(model, x):
         loop([hook], model.train_op, 2)
     assert "an iterator serves the first one alone" in str(error.value)
     assert error.value.__notes__ == ["in after_run of the hook EvaluationHook"]
+
+
+def test_hook_that_no_session_has_says_so_when_its_metrics_are_asked_for(model, tmp_path):
+    evaluation = rh.EvaluationHook({"loss": model.loss}, every_n_steps=1, output_dir=tmp_path)
+    with pytest.raises(RuntimeError, match="in no session"):
+        evaluation.metrics_at(1)
+    stop = rh.stop_if_higher_hook(evaluation, "loss", 1.0, run_every_secs=None, run_every_steps=1)
+    with pytest.raises(RuntimeError, match="in no session"):
+        loop([stop], model.train_op, 1)
+    loop([stop, evaluation], model.train_op, 1)
+
+
+@pytest.mark.parametrize("metrics", [{}, {3: "loss:0"}], ids=repr)
+def test_metrics_need_names(metrics):
+    with pytest.raises(ValueError, match="metrics must be one tensor or more, each by a str"):
+        rh.EvaluationHook(metrics, every_n_steps=1)
+
+
+def test_feeds_that_give_nothing_to_iterate_are_told(model):
+    evaluation = rh.EvaluationHook({"loss": model.loss}, lambda: None, every_n_steps=1)
+    with pytest.raises(TypeError, match="feeds must return an iterable of feed_dicts, got None"):
+        loop([evaluation], model.train_op, 1)

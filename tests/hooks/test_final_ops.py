@@ -41,3 +41,19 @@ def test_ops_that_draw_from_an_input_at_its_end(graph, caplog):
     assert record.levelno == logging.WARNING
     assert "final_ops of FinalOpsHook could not be computed" in record.message
     assert "let them depend on variables alone" in record.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [(("losss:0",), "losss:0"), ((5,), "5"), (("loss:0", {"nosuch:0": 1}), "nosuch")],
+    ids=["unknown", "number", "unknown feed"],
+)
+def test_mistake_is_told_when_the_session_is_made(model, arguments, name):
+    with pytest.raises((TypeError, ValueError), match=name) as caught:
+        rh.MonitoredSession(hooks=[rh.FinalOpsHook(*arguments)])
+    assert any("FinalOpsHook" in note for note in caught.value.__notes__)
+
+
+def test_feed_dict_must_be_one():
+    with pytest.raises(TypeError, match="final_ops_feed_dict must be a Mapping, got 5"):
+        rh.FinalOpsHook("loss:0", 5)

@@ -233,3 +233,39 @@ def test_models_that_cannot_be_evaluated(train_op, spec, message):
 
     with pytest.raises(ValueError, match=message):
         loop(rh.InMemoryEvaluatorHook(Model(), lambda: DATA), train_op, 1)
+
+
+def test_model_that_uses_nothing_of_its_input_is_evaluated_in_one_run(train_op, estimator):
+    def model_fn(features, labels, mode):
+        return Spec(rh.Variable(np.float32(7.0), name="constant") * 1.0)
+
+    estimator.model_fn = model_fn
+    hook = rh.InMemoryEvaluatorHook(estimator, lambda: DATA, every_n_iter=1)
+    loop(hook, train_op, 1)
+    assert hook.metrics_at(1) == {"loss": 7.0}
+
+
+def test_model_that_returns_something_else_is_told(train_op, estimator):
+    estimator.model_fn = lambda features, labels, mode: {"loss": features}
+    with pytest.raises(TypeError, match="model_fn must return an object with loss"):
+        loop(rh.InMemoryEvaluatorHook(estimator, lambda: DATA), train_op, 1)
+
+
+def test_evaluation_that_a_stop_ends_is_made_up_by_the_resumed_run(train_op, estimator, tmp_path):
+    stop = []  # functions that the second element of an evaluation calls
+
+    def data(step):
+        yield DATA[0]
+        for act in stop:
+            act("enough")
+        yield from DATA[1:]
+
+    hook = rh.InMemoryEvaluatorHook(estimator, lambda: data, every_n_iter=2)
+    with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=[hook]) as sess:
+        sess.run(train_op)
+        stop.append(sess.request_stop)
+        sess.run(train_op)
+        assert hook.metrics_at(2) == {}
+    stop.clear()
+    with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=[hook]):
+        assert hook.metrics_at(2).keys() == {"loss", "accuracy"}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jax
 import pytest
+import torch
 
 import runhooks as rh
 from runhooks.testing import read_events
@@ -22,10 +23,13 @@ def named(name, function):
 def train_op(graph):
     """The run that leads to step n calls a function by the name of ``draw_<n>``."""
 
+    functions = []  # torch's profiler reads their names when it stops
+
     def draws(step):
         while True:
             step += 1
-            yield named(f"draw_{step}", lambda: 1.0)()
+            functions.append(named(f"draw_{step}", lambda: 1.0))
+            yield functions[-1]()
 
     step = rh.train.create_global_step()
     weights = rh.Variable(0.0, name="weights")
@@ -47,7 +51,7 @@ def traces(folder):
     found = {}
     for path in Path(folder).rglob("*"):
         if path.name.startswith("timeline-"):
-            step, text = path.stem.partition("-")[2], path.read_bytes()
+            step, text = path.name.partition("-")[2].partition(".")[0], path.read_bytes()
         elif path.name == "perfetto_trace.json.gz":
             step, text = path.parent.name.partition("-")[2], gzip.decompress(path.read_bytes())
         else:
@@ -69,7 +73,7 @@ def profiled(folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "exactly one of save_steps and save_secs and trigger"),
+        ({}, "exactly one of save_steps, save_secs and trigger"),
         ({"save_steps": 1, "save_secs": 1}, "got save_steps=1 and save_secs=1"),
         ({"save_steps": 0}, "save_steps must be above 0, got 0"),
         ({"save_steps": 1, "num_steps": 0}, "num_steps must be above 0, got 0"),
@@ -176,6 +180,8 @@ def is_profiled(engine):
     """Whether a profiler runs; JAX tells it only to one who starts another."""
     if engine == "python":
         return sys.getprofile() is not None
+    if engine == "torch":
+        return torch.autograd._profiler_enabled()
     try:
         jax.profiler.start_trace("never-written")
     except RuntimeError:
@@ -222,6 +228,10 @@ def other_profiler(engine, tmp_path):
         jax.profiler.start_trace(tmp_path / "other")
         yield
         jax.profiler.stop_trace()
+        return
+    if engine == "torch":
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+            yield
         return
     sys.setprofile(lambda *args: None)
     yield
@@ -271,7 +281,11 @@ def test_a_session_without_a_profiler_is_a_warning(train, graph, tmp_path, caplo
 def test_says_where_the_profile_is(train, engine, tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="runhooks")
     train(rh.ProfilerHook(3, output_dir=tmp_path), steps=3)
-    path = "timeline-3.json" if engine == "python" else Path("plugins", "profile", "step-3")
+    path = {
+        "python": "timeline-3.json",
+        "jax": Path("plugins", "profile", "step-3"),
+        "torch": "timeline-3.pt.trace.json",
+    }[engine]
     assert f"wrote the profile {tmp_path / path}" in caplog.messages
 
 

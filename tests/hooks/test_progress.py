@@ -56,6 +56,13 @@ def test_a_line_tells_no_more_than_is_known():
     )
 
 
+def test_a_number_is_shown_shortly_on_each_engine(graph):
+    half = rh.call(lambda x: x / 7, rh.Variable(np.float32(1), name="x"))
+    for value in (half, rh.call(lambda x: x.reshape(1), half, name="one")):
+        line = progress_line(1, None, None, [("loss", rh.Session(graph).run(value))], 0)
+        assert line == "step 1  loss 0.1429"
+
+
 def test_a_line_can_tell_of_any_time_and_value():
     assert progress_line(1, sys.maxsize, 0.5, [], bar_width=0).endswith(":00:16 left")
     assert progress_line(0, 360_000, 1.0, [], bar_width=0).endswith("  100:00:00 left")

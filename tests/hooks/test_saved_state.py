@@ -62,22 +62,52 @@ def test_resumed_program_goes_on_with_the_states_of_its_checkpoint(tmp_path: Pat
     assert train(tmp_path / "resumed", 2) + train(tmp_path / "resumed", 4) == undisturbed
 
 
+def run(*hooks: rh.SessionRunHook, **kwargs: Any) -> rh.MonitoredSession:
+    return rh.MonitoredSession(hooks=hooks, **kwargs)
+
+
+def raw(sess: rh.MonitoredSession) -> rh.Session:
+    return sess.run_step_fn(lambda context: context.session)
+
+
 def test_states_are_saved_by_the_names_given(graph: rh.Graph) -> None:
-    hook = rh.SavedStateHook(batches=Batches())
-    with rh.Session(graph) as sess:
-        sess.attach("SavedStateHook", hook)
-        assert sess.snapshot().states == {"SavedStateHook": {"batches": {"index": 0}}}
+    with run(rh.SavedStateHook(batches=Batches())) as sess:
+        assert raw(sess).snapshot().states == {"batches": {"index": 0}}
 
 
 def test_snapshot_is_the_same_after_a_part_went_on_from_it(graph: rh.Graph) -> None:
     batches = Batches()
-    with rh.Session(graph) as sess:
-        sess.attach("saved", rh.SavedStateHook(batches=batches))
+    with run(rh.SavedStateHook(batches=batches)) as sess:
         next(batches)
-        snapshot = sess.snapshot()
+        snapshot = raw(sess).snapshot()
         for _ in range(2):
             assert next(batches) == 2
-            sess.load(snapshot)
+            raw(sess).load(snapshot)
+
+
+def test_hooks_of_the_same_part_are_refused(graph: rh.Graph) -> None:
+    hooks = [rh.SavedStateHook(batches=Batches()), rh.SavedStateHook(batches=Batches())]
+    with pytest.raises(ValueError, match="'batches' already: give it another name"):
+        run(*hooks)
+
+
+def checkpoint_of(folder: Path, *hooks: rh.SessionRunHook) -> Path:
+    """Make a step under ``hooks`` in a program of its own."""
+    with rh.Graph().as_default():
+        train_op = rh.train.get_or_create_global_step().assign_add(1)
+        with rh.MonitoredTrainingSession(checkpoint_dir=folder, hooks=hooks) as sess:
+            sess.run(train_op)
+    return folder
+
+
+def test_parts_are_known_by_name_whatever_the_order_of_the_hooks(tmp_path: Path) -> None:
+    one, two = Batches(), Batches()
+    next(one), next(two), next(two)
+    checkpoint_of(tmp_path, rh.SavedStateHook(one=one), rh.SavedStateHook(two=two))
+    one, two, new = Batches(), Batches(), Batches()
+    hooks = [rh.SavedStateHook(new=new), rh.SavedStateHook(two=two), rh.SavedStateHook(one=one)]
+    checkpoint_of(tmp_path, *hooks)
+    assert [next(one), next(two), next(new)] == [2, 3, 1]
 
 
 @pytest.mark.parametrize("part", [object(), None, {}, iter([1])], ids=repr)
@@ -87,16 +117,12 @@ def test_part_without_a_state_is_refused_by_its_name(part: Any) -> None:
 
 
 def test_part_that_the_checkpoint_does_not_know_stays_as_it_is_and_is_told(
-    graph: rh.Graph, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     batches, others = Batches(), Batches()
-    with rh.Session(graph) as sess:
-        sess.attach("saved", rh.SavedStateHook(batches=batches))
-        snapshot = sess.snapshot()
-        sess.detach("saved")
-        next(batches), next(others)
-        sess.attach("saved", rh.SavedStateHook(batches=batches, others=others))
-        with caplog.at_level(logging.WARNING, "runhooks"):
-            sess.load(snapshot)
+    checkpoint_of(tmp_path, rh.SavedStateHook(batches=batches))
+    next(batches), next(others)
+    with caplog.at_level(logging.WARNING, "runhooks"):
+        checkpoint_of(tmp_path, rh.SavedStateHook(batches=batches, others=others))
     assert (next(batches), next(others)) == (1, 2)
     assert "'others'" in caplog.text

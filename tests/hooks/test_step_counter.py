@@ -23,7 +23,7 @@ def timed_train(model, fake_clock):
     ("arguments", "message"),
     [
         ({"every_n_secs": 1}, "got every_n_steps=100 and every_n_secs=1"),
-        ({"every_n_steps": None}, "exactly one of every_n_steps and every_n_secs"),
+        ({"every_n_steps": None}, "exactly one of every_n_steps, every_n_secs and"),
         ({"every_n_steps": 0}, "every_n_steps must be above 0, got 0"),
         ({"every_n_steps": None, "every_n_secs": -1}, "every_n_secs must be above 0, got -1"),
         ({"every_n_steps": 7, "trigger": rh.Trigger(at_end=True)}, "got every_n_steps=7 and trig"),

@@ -54,3 +54,10 @@ def test_it_may_be_called_in_every_run(every_run, model):
     for _ in range(3):
         sess.run(model.train_op)
     assert sess.raw.global_step == 3
+
+
+@pytest.mark.parametrize("name", ["num_steps", "last_step"])
+@pytest.mark.parametrize(("value", "error"), [(-5, ValueError), (2.5, TypeError), ("5", TypeError)])
+def test_numbers_that_make_no_sense_are_refused(name, value, error):
+    with pytest.raises(error, match=f"{name} must"):
+        rh.StopAtStepHook(**{name: value})

@@ -16,7 +16,7 @@ def points(path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"summary_op": 1}, "exactly one of save_steps and save_secs"),
+        ({"summary_op": 1}, "exactly one of save_steps, save_secs and"),
         ({"save_steps": 1, "save_secs": 1, "summary_op": 1}, "got save_steps=1 and save_secs=1"),
         ({"save_steps": 1, "summary_op": 1, "trigger": rh.Trigger(every_steps=1)}, "save_steps=1"),
         ({"save_steps": 0, "summary_op": 1}, "save_steps must be above 0, got 0"),

@@ -233,7 +233,8 @@ def test_inputs_drawn_apart_from_training_are_no_wait(slow_input, fake_clock, fi
 def test_logs_one_line(timed_train, caplog):
     caplog.set_level(logging.INFO, logger="runhooks")
     timed_train(rh.ThroughputHook(32, every_n_steps=10), steps=11)
-    assert caplog.messages == ["step 11: 2 steps/sec, 64 examples/sec"]
+    lines = [line for line in caplog.messages if "/sec" in line]
+    assert lines == ["step 11: 2 steps/sec, 64 examples/sec"]
 
 
 def test_it_may_be_called_in_every_run(every_run, model, fake_clock, figures, tmp_path):

@@ -13,7 +13,7 @@ import runhooks as rh
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
 
-CYCLES = {"python": 1_000, "jax": 200}
+CYCLES = {"python": 1_000, "jax": 200, "torch": 200}
 WARM_UP = 50
 
 

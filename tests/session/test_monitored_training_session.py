@@ -339,3 +339,39 @@ def test_wrong_argument_is_named_with_what_was_given(argument, value, model, tmp
     ) as caught:
         rh.MonitoredTrainingSession(**arguments)
     assert repr(value).strip("[]") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "save_checkpoint_steps",
+        "save_checkpoint_secs",
+        "save_summaries_steps",
+        "save_summaries_secs",
+        "log_step_count_steps",
+    ],
+)
+def test_cadence_below_zero_is_refused_by_its_name(name, model, tmp_path):
+    with pytest.raises(ValueError, match=f"{name} must not be negative, got -4"):
+        rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, **{name: -4})
+    with pytest.raises(TypeError, match=f"{name} must be a number, got 'a'"):
+        rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, **{name: "a"})
+
+
+@pytest.mark.parametrize("name", ["checkpoint_dir", "summary_dir"])
+def test_empty_directory_is_refused(name, model):
+    with pytest.raises(ValueError, match=f"{name} must not be empty"):
+        rh.MonitoredTrainingSession(**{name: ""})
+
+
+@pytest.mark.parametrize("recovery", [5, "no"])
+def test_recovery_must_be_a_policy(recovery, model):
+    with pytest.raises(TypeError, match=f"recovery must be a RecoveryPolicy, got {recovery!r}"):
+        rh.MonitoredTrainingSession(recovery=recovery)
+
+
+def test_model_built_twice_in_one_graph_gets_a_hint(model, build_model, train, tmp_path):
+    train(1, checkpoint_dir=tmp_path)
+    build_model()
+    with pytest.raises(ValueError, match="has 'weights' as well as 'weights_1'.*a graph of its"):
+        rh.MonitoredTrainingSession(checkpoint_dir=tmp_path)

@@ -216,7 +216,7 @@ class History:
         life = self.lived(self.life("--last-step", last_step))
         assert (life.exit, life.told[-1][:2]) == (0, ["ended", last_step]), life.complaints
         assert not [path for path in self.folder.iterdir() if path.name.startswith(".tmp-")]
-        options = ["--engine", self.engine, "--save-steps", "1000", "--last-step", last_step]
+        options = ["--engine", self.engine, "--last-step", last_step]
         with tempfile.TemporaryDirectory() as folder:  # its disk is another, if ours is small
             undisturbed = Life(folder, *options).live()
             assert undisturbed.exit == 0, undisturbed.complaints

@@ -33,7 +33,8 @@ class KeepLast:
     n: int
 
     def __post_init__(self) -> None:
-        arguments.positive(n=self.n)
+        arguments.given(n=self.n)
+        arguments.whole(n=self.n)
 
     def wanted(self, saved: Sequence[Checkpoint]) -> Sequence[Checkpoint]:
         return saved[-self.n :]
@@ -49,6 +50,7 @@ class KeepEvery:
     hours: float
 
     def __post_init__(self) -> None:
+        arguments.given(hours=self.hours)
         arguments.positive(hours=self.hours)
 
     def wanted(self, saved: Sequence[Checkpoint]) -> Sequence[Checkpoint]:
@@ -76,7 +78,9 @@ class KeepBest:
     mode: Literal["max", "min"] = "max"
 
     def __post_init__(self) -> None:
-        arguments.positive(n=self.n)
+        arguments.given(metric=self.metric, n=self.n)
+        arguments.instance(str, metric=self.metric)
+        arguments.whole(n=self.n)
         if self.mode not in ("max", "min"):
             raise ValueError(f"mode must be 'max' or 'min', got {self.mode!r}")
 
@@ -89,11 +93,19 @@ class KeepBest:
 
 @dataclass(frozen=True, init=False)
 class KeepSteps:
-    """Keeps the checkpoints of these global steps."""
+    """Keeps the checkpoints of these global steps: ``KeepSteps(1000, 5000)``.
+
+    Raises ValueError for none, or one below zero, TypeError for what is no whole number.
+    """
 
     steps: tuple[int, ...]
 
     def __init__(self, *steps: int) -> None:
+        if not steps:
+            raise ValueError("KeepSteps needs the steps to keep, one by one: KeepSteps(1000, 5000)")
+        for step in steps:
+            arguments.given(steps=step)
+            arguments.whole(0, steps=step)
         object.__setattr__(self, "steps", steps)
 
     def wanted(self, saved: Sequence[Checkpoint]) -> Sequence[Checkpoint]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +17,9 @@ from runhooks.checkpoint.format import Content, content_of, read_checkpoint
 from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast
 from runhooks.checkpoint.series import Series
 from runhooks.checkpoint.snapshot import SavableSession
+from runhooks.graph.names import suggestion
+
+_log = logging.getLogger("runhooks")
 
 #: The metrics of a step, by name.
 Metrics = Callable[[int | None], Mapping[str, float]]
@@ -57,7 +61,9 @@ class Saver:
         self._keep = _rules(max_to_keep, keep_checkpoint_every_n_hours, keep)
         if metrics is None and any(isinstance(rule, KeepBest) for rule in self._keep or ()):
             raise ValueError("KeepBest in keep needs metrics, a function from the step to a dict")
+        arguments.function(metrics=metrics)
         self._metrics = metrics
+        self._unknown_told = False
         self._asynchronous = asynchronous
         self._series: dict[Path, Series] = {}  # by save_path
         self._under_way: BackgroundSave | None = None
@@ -126,7 +132,10 @@ class Saver:
         try:
             sess.load(snapshot, only=self._only)
         except ValueError as error:
-            error.add_note(f"while restoring checkpoint {save_path}")
+            error.add_note(
+                f"while restoring checkpoint {save_path}: give another directory to begin anew, or "
+                "Saver(var_list=[...]) to restore those variables alone"
+            )
             raise
         sess.checkpoint = str(save_path) if self._only is None else None
 
@@ -150,16 +159,35 @@ class Saver:
         return content_of(snapshot)
 
     def _metrics_of(self, step: int | None) -> dict[str, float]:
-        found = {} if self._metrics is None else self._metrics(step)
-        return {str(name): float(value) for name, value in found.items()}
+        if self._metrics is None:
+            return {}
+        found = self._metrics(step)
+        try:
+            known = {str(name): float(value) for name, value in found.items()}
+        except (AttributeError, TypeError, ValueError):
+            raise TypeError(
+                f"metrics of a Saver must return a dict of numbers by name, got {found!r}"
+            ) from None
+        self._check_known(known)
+        return known
+
+    def _check_known(self, metrics: Mapping[str, float]) -> None:
+        """Warn, once, if a rule goes by a metric that is not among those there are."""
+        wanted = [rule.metric for rule in self._keep or () if isinstance(rule, KeepBest)]
+        for name in wanted:
+            if metrics and name not in metrics and not self._unknown_told:
+                self._unknown_told = True
+                near = suggestion(name, metrics)
+                _log.warning(
+                    "KeepBest(%r) keeps nothing: the metrics are %s%s", name, sorted(metrics), near
+                )
 
 
 def _rules(
     max_to_keep: int | None, hours: float, keep: Iterable[Keep] | None
 ) -> Sequence[Keep] | None:
     if keep is None:
-        if max_to_keep is not None and max_to_keep < 0:
-            raise ValueError(f"max_to_keep must not be negative, got {max_to_keep}")
+        arguments.whole(0, max_to_keep=max_to_keep)
         arguments.positive(keep_checkpoint_every_n_hours=hours)
         return [KeepLast(max_to_keep), KeepEvery(hours)] if max_to_keep else None
     if (max_to_keep, hours) != (_MAX_TO_KEEP, _EVERY_N_HOURS):
@@ -167,10 +195,9 @@ def _rules(
             "keep cannot be given together with max_to_keep or keep_checkpoint_every_n_hours: "
             "put KeepLast and KeepEvery into it"
         )
-    rules = list(keep)
-    for rule in rules:
-        if not callable(getattr(rule, "wanted", None)):
-            raise TypeError(f"keep must be a list of rules such as KeepLast(5), got {rule!r} in it")
+    rules = list(keep) if isinstance(keep, Iterable) else [None]
+    if not all(callable(getattr(rule, "wanted", None)) for rule in rules):
+        raise TypeError(f"keep must be a list of rules such as KeepLast(5), got {keep!r}")
     return rules
 
 

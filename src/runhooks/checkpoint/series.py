@@ -46,7 +46,7 @@ class Series:
                 path, content, global_step=global_step, previous=previous, metrics=metrics
             )
         except OSError as error:
-            error.add_note(f"while saving checkpoint {path}; those saved before are still there")
+            error.add_note(f"while saving checkpoint {path}; no other was changed")
             raise
         self.saved = [*(it for it in self.saved if it.path != path), new]
         if self._keep is not None:

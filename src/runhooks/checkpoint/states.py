@@ -5,6 +5,7 @@ What JSON has stands as it is. Anything else is an object of one key, which begi
     {"$tuple": [...]}  {"$bytes": "<base64>"}  {"$scalar": ["<f4", 0.5]}
     {"$dict": [[key, value], ...]}             one with other keys than str, or with such a key
     {"$ordered": [[key, value], ...]}          an OrderedDict
+    {"$counter": [[key, value], ...]}          a Counter
     {"$array": ["0", "numpy", "<f4", [2, 3]]}  entry, whose it is, dtype and shape
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from types import NoneType
 from typing import Any, NamedTuple
@@ -63,9 +64,10 @@ def _plain(value: Any, key: str, arrays: dict[str, NDArray[np.uint8]]) -> Any:
         return value
     if type(value) is dict and all(type(name) is str and name[:1] != "$" for name in value):
         return {name: _plain(part, _at(key, name), arrays) for name, part in value.items()}
-    if type(value) in (dict, OrderedDict):
-        mark = "$dict" if type(value) is dict else "$ordered"
-        return {mark: [_pair(name, part, key, arrays) for name, part in value.items()]}
+    if type(value) in _MAPPINGS:
+        return {
+            _MAPPINGS[type(value)]: [_pair(name, part, key, arrays) for name, part in value.items()]
+        }
     if type(value) in (list, tuple):
         parts = [_plain(part, _at(key, index), arrays) for index, part in enumerate(value)]
         return parts if type(value) is list else {"$tuple": parts}
@@ -109,10 +111,13 @@ def _kind(value: Any) -> str:
     return type(value).__name__ if dtype is None else f"{type(value).__name__} of {dtype}"
 
 
+_MAPPINGS: dict[type, str] = {dict: "$dict", OrderedDict: "$ordered", Counter: "$counter"}
+
 _FROM_MARK: dict[str, Callable[[Any], Any]] = {
     "$tuple": tuple,
     "$bytes": base64.b64decode,
     "$scalar": lambda value: dtype_named(value[0]).type(value[1]),
     "$dict": dict,
     "$ordered": OrderedDict,
+    "$counter": lambda pairs: Counter(dict(pairs)),
 }

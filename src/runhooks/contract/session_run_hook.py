@@ -19,6 +19,12 @@ class SessionRunHook:
     The first five methods are those of ``tf.compat.v1.train.SessionRunHook`` and keep its
     contract; ``runhooks.contract.life_cycle`` says when each is called. The rest is ours and
     optional: a hook written for TensorFlow needs none of it.
+
+    Attributes that a class or an object may set: ``hook_name``, what the hook is called in
+    messages and in checkpoints, by which its state is found again (the name of the class, ``_1``
+    added to that of a second one in order, if it is None); ``last``, whether it is called after
+    all others; ``hook_secs``, a dict for the seconds that each hook takes; ``hook_parts``, objects
+    that are kept in checkpoints in its place.
     """
 
     #: Whether this hook is called after all others in every phase, as one that saves checkpoints
@@ -31,6 +37,10 @@ class SessionRunHook:
     #: Ours, for a hook that measures hooks: the session adds to this dict the seconds that the
     #: calls of each hook take, by its name. None: nothing is measured.
     hook_secs: dict[str, float] | None = None
+
+    #: Ours, for a hook that keeps other objects in checkpoints: each has ``state_dict`` and
+    #: ``load_state_dict``, and is known by its name here. None: the hook itself, by its own name.
+    hook_parts: Mapping[str, Any] | None = None
 
     def begin(self) -> None:
         """Called once, before the session exists.

@@ -106,6 +106,13 @@ class Engine(Protocol):
         """What ``histogram_value`` is to be given of ``values``, made where they are."""
         ...
 
+    def memory(self) -> dict[str, int]:
+        """What devices say of their memory, such as ``{"cuda:0/allocated_bytes": 1024}``.
+
+        Empty if none does. Does not wait for them.
+        """
+        ...
+
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
         """Start the framework's profiler; return what ends it and says where the profile is.
 
@@ -115,7 +122,7 @@ class Engine(Protocol):
         ...
 
 
-_ENGINES = {"python": "numpy", "jax": "jax"}
+_ENGINES = {"python": "numpy", "jax": "jax", "torch": "torch"}
 
 
 def load_engine(name: str) -> Engine:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from runhooks import arguments
 from runhooks.graph import names, nest
 from runhooks.graph.graph import Graph, get_default_graph
 from runhooks.graph.source import Source
@@ -26,6 +27,9 @@ def placeholder(
     """
     if name is not None:
         names.check(name)
+    arguments.instance(Sequence, shape=shape)
+    for size in shape or ():
+        arguments.whole(0, shape=size)
     expected = (None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape))
     op = get_default_graph().add(
         "Placeholder", None, expected, name=name or "Placeholder", placement=Placement.HOST
@@ -45,8 +49,7 @@ def call(fn: Callable[..., Any], *args: Any, num_outputs: int = 1, name: str | N
     """
     if not callable(fn):
         raise TypeError(f"fn must be a callable, got {fn!r}")
-    if num_outputs < 0:
-        raise ValueError(f"num_outputs must not be negative, got {num_outputs}")
+    arguments.whole(0, num_outputs=num_outputs)
     if name is None:
         name = names.cleaned(getattr(fn, "__name__", type(fn).__name__).strip("<>"), "call")
     graph = _graph_of(args)
@@ -72,14 +75,14 @@ def inputs(
     ``load_state_dict``, as torchdata's ``StatefulDataLoader`` has, or ``get_state`` and
     ``set_state``, as grain's iterators have. The state of an iterable is loaded before it is
     iterated. Without a checkpoint a session takes such an iterable back to where it was when first
-    opened. An element counts as drawn even if its run then raises.
+    opened. An element counts as drawn even if its run then raises. Where the function goes by the
+    step, runs that make no step must not draw from it: a warning says so.
 
     At its end a run raises ``OutOfRangeError``, which ends a monitored loop well.
     """
     if not callable(source) and not isinstance(source, Iterable):
         raise TypeError(f"source must be an iterable or a function of the step, got {source!r}")
-    if num_outputs < 1:
-        raise ValueError(f"num_outputs must be at least 1, got {num_outputs}")
+    arguments.whole(num_outputs=num_outputs)
     op = get_default_graph().add(
         "Inputs",
         None,

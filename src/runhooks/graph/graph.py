@@ -12,6 +12,7 @@ from runhooks.graph import names, nest
 from runhooks.graph.tensor import Operation, Placement, Tensor
 
 if TYPE_CHECKING:
+    from runhooks.graph.parts import Parts
     from runhooks.graph.plan import Body
     from runhooks.graph.variable import Variable
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 class Graph:
     """A deferred graph: what is added to it is computed when a session runs it.
 
-    ``engine``: what computes it, ``"python"`` (NumPy, or any callable), ``"jax"``, or an engine of
-    your own: an object with the methods of ``runhooks.engines.engine.Engine``.
+    ``engine``: what computes it, ``"python"`` (NumPy, or any callable), ``"jax"``, ``"torch"``, or
+    an engine of your own: an object with the methods of ``runhooks.engines.engine.Engine``.
 
     Raises ValueError for the name of no engine, TypeError for what is none, ImportError if its
     framework is not installed.
@@ -32,6 +33,8 @@ class Graph:
             raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
         #: What fetches and feeds compiled to, kept for every session of this graph.
         self.executables: dict[Hashable, Any] = {}
+        #: What its steps change in place beside the variables of a session; None: nothing.
+        self.parts: Parts | None = None
         self._compiled: dict[Body, Compiled] = {}
         self._operations: dict[str, Operation] = {}
         self._collections: dict[str, list[Any]] = {}
@@ -139,6 +142,15 @@ class Graph:
             yield self._scope
         finally:
             self._scope = outer
+
+    @property
+    def scope(self) -> str:
+        """The current name scope with its "/"; "" outside any."""
+        return self._scope
+
+    def has_operation(self, name: str) -> bool:
+        """Whether there is an operation of that name, which is not put under the scope."""
+        return name in self._operations
 
     def unique_name(self, name: str) -> str:
         """``name`` under the current scope, with ``_1``, ``_2`` added if it is taken."""

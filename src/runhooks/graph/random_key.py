@@ -16,11 +16,11 @@ def random_key(seed: int = 0, name: str | None = None) -> Tensor:
     """A tensor that is a fresh random key in each run that needs it.
 
     On the jax engine it is a typed key, as ``jax.random.key`` makes; on the python engine a
-    ``numpy.random.Generator``. All that take it in one run get the same key, on the python engine
-    a generator of its own each, in the same state: give each call a ``random_key`` of its own, or
-    split it. Keys differ by ``seed``, by name, and by how many runs have drawn one, which
-    checkpoints keep as the variable ``<name>/runs``; a run that raises has drawn none. The tensor
-    is named ``<name>/key:0``; ``name`` is ``"random_key"`` if None.
+    ``numpy.random.Generator``, on the torch engine a ``torch.Generator`` of the default device. All
+    that take it in one run get the same key, generators in the same state: give each call a
+    ``random_key`` of its own, or split it. Keys differ by ``seed``, by name, and by how many runs
+    have drawn one, which checkpoints keep as the variable ``<name>/runs``; a run that raises has
+    drawn none. The tensor is named ``<name>/key:0``; ``name`` is ``"random_key"`` if None.
 
     Raises TypeError if ``seed`` is no integer, ValueError if it is not of 32 bits.
     """

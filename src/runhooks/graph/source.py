@@ -58,7 +58,7 @@ class Source:
                 name,
                 step,
             )
-        return OpenInput(iterator, keeper, first)
+        return OpenInput(iterator, keeper, first, by_step=keeper is None and callable(source))
 
     def _placed(self, part: Any, position: Mapping[str, Any] | None) -> _Keeper | None:
         """Take ``part``, if it is stateful, to ``position``, or to where it was at first."""
@@ -77,12 +77,18 @@ class Source:
 
 
 class OpenInput:
-    """An input in one session: ``iterator`` gives its elements."""
+    """An input in one session: ``iterator`` gives its elements.
 
-    __slots__ = ("_first", "_keeper", "iterator")
+    ``by_step``: a function of the global step gave it, and nothing else says where it is.
+    """
 
-    def __init__(self, iterator: Iterator[Any], keeper: _Keeper | None, first: Any) -> None:
+    __slots__ = ("_first", "_keeper", "by_step", "iterator")
+
+    def __init__(
+        self, iterator: Iterator[Any], keeper: _Keeper | None, first: Any, *, by_step: bool
+    ) -> None:
         self.iterator = iterator
+        self.by_step = by_step
         self._keeper = keeper
         self._first = first
 

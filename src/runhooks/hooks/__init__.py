@@ -18,6 +18,7 @@ from runhooks.hooks.global_step_waiter import GlobalStepWaiterHook
 from runhooks.hooks.hook_times import HookTimesHook
 from runhooks.hooks.in_memory_evaluator import InMemoryEvaluatorHook
 from runhooks.hooks.logging_tensor import LoggingTensorHook
+from runhooks.hooks.memory import MemoryHook
 from runhooks.hooks.nan_tensor import NanLossDuringTrainingError, NanTensorHook
 from runhooks.hooks.profiler import ProfilerHook
 from runhooks.hooks.progress import ProgressHook
@@ -41,6 +42,7 @@ __all__ = [
     "HookTimesHook",
     "InMemoryEvaluatorHook",
     "LoggingTensorHook",
+    "MemoryHook",
     "NanLossDuringTrainingError",
     "NanTensorHook",
     "ProfilerHook",

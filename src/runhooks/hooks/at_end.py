@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runhooks.graph.graph import Graph
+from runhooks.graph.parts import CAPTURE, STEP
 from runhooks.graph.plan import make_plan
 
 
@@ -22,9 +23,16 @@ def check_for_end(graph: Any, fetches: Any) -> None:
         raise ValueError(f"at_end: {error}; {_FIX}") from None
     operations = (*plan.head, *plan.body.operations, *plan.tail)
     changed = [op.assigns.op.name for op in operations if op.assigns is not None]
+    changed += [op.name for op in operations if op.type == STEP]
+    captured = [op.name for op in operations if op.type == CAPTURE]
     drawn = [op.name for op in plan.inputs]
-    if drawn or changed:
-        what = f"draws from the input {drawn[0]!r}" if drawn else f"changes {changed[0]!r}"
+    if drawn or changed or captured:
+        if drawn:
+            what = f"draws from the input {drawn[0]!r}"
+        elif changed:
+            what = f"changes {changed[0]!r}"
+        else:
+            what = f"is captured while a step is made: {captured[0]!r}"
         raise ValueError(f"at_end: what is to be computed at the end {what}; {_FIX}")
 
 

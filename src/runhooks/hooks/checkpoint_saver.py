@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from runhooks import arguments
 from runhooks.checkpoint import BackgroundSave, Saver, save_under_way
 from runhooks.contract import (
     RawSession,
@@ -18,7 +19,7 @@ from runhooks.contract import (
 )
 from runhooks.events import flush_all
 from runhooks.graph.collections import GraphKeys
-from runhooks.hooks.checkpoint_saver_listener import CheckpointSaverListener
+from runhooks.hooks.checkpoint_saver_listener import CheckpointSaverListener, naming_listener
 from runhooks.hooks.global_step import required_global_step, step_of
 from runhooks.hooks.summary_output import add_start
 from runhooks.hooks.time_apart import spent_apart
@@ -46,6 +47,7 @@ class CheckpointSaverHook(SessionRunHook):
     ``tf.compat.v1.train``.
 
     A step that the session was restored from, or another such hook has saved, is not saved again.
+    A resumed run saves at the steps of one that was never stopped.
 
     All event files of the process are flushed before a checkpoint is there: what was written of
     its steps will not be computed again. An error of one of them is raised when it is there.
@@ -75,12 +77,17 @@ class CheckpointSaverHook(SessionRunHook):
     ) -> None:
         if saver is not None and scaffold is not None:
             raise ValueError(f"saver={saver!r} and scaffold={scaffold!r} cannot both be given")
+        arguments.given(checkpoint_dir=checkpoint_dir)
+        arguments.directory(checkpoint_dir=checkpoint_dir)
         self._checkpoint_dir = checkpoint_dir
         self._save_path = Path(checkpoint_dir) / checkpoint_basename
         self._timer = timer_of(trigger, save_secs=save_secs, save_steps=save_steps)
         self._saver = saver
         self._scaffold = scaffold
         self._listeners = list(listeners or ())
+        for listener in self._listeners:
+            if not callable(getattr(listener, "after_save", None)):
+                raise TypeError(f"listeners must be CheckpointSaverListeners, got {listener!r}")
         self._save_graph_def = save_graph_def
         self._saved_step: int | None = None
         self._under_way: _Save | None = None
@@ -90,8 +97,10 @@ class CheckpointSaverHook(SessionRunHook):
         required_global_step(self)
         self._writer = FileWriterCache.get(self._checkpoint_dir)
         self._graph_written = False
+        self._timer.reset()
         for listener in self._listeners:
-            listener.begin()
+            with naming_listener(listener, "begin"):
+                listener.begin()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         step = step_of(session)
@@ -103,10 +112,11 @@ class CheckpointSaverHook(SessionRunHook):
             self._writer.add_graph(session.graph)
             self._graph_written = True
         self._saved_step = step if self._is_restored(session, step) else None
+        self._timer.start(step)
+        if self._timer.last_triggered_step() is None:
+            self._timer.update_last_triggered_step(step)
         if self._save(session, step) or stopping:
             coord.request_stop()
-        self._timer.start(step)
-        self._timer.update_last_triggered_step(step)
 
     def next_due(self) -> Due | None:
         return self._timer.due() if self._under_way is None else Due(runs=1)
@@ -128,7 +138,8 @@ class CheckpointSaverHook(SessionRunHook):
         finally:
             self._finish(session)
         for listener in self._listeners:
-            listener.end(session, step)
+            with naming_listener(listener, "end"):
+                listener.end(session, step)
         self._writer.flush()
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
@@ -138,6 +149,12 @@ class CheckpointSaverHook(SessionRunHook):
             if error is not exception:
                 raise
 
+    def state_dict(self) -> Mapping[str, Any]:
+        return self._timer.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._timer.load_state_dict(state)
+
     def _save(self, session: RawSession, step: int) -> bool:
         """Save ``step`` unless that is done; whether a listener asks to stop."""
         if step == self._saved_step:
@@ -145,7 +162,8 @@ class CheckpointSaverHook(SessionRunHook):
         stopping = self._finish(session)
         with spent_apart(session):
             for listener in self._listeners:
-                listener.before_save(session, step)
+                with naming_listener(listener, "before_save"):
+                    listener.before_save(session, step)
             try:
                 flush_all()
             finally:  # the loss of summaries is no reason to lose the checkpoint as well
@@ -166,11 +184,15 @@ class CheckpointSaverHook(SessionRunHook):
         save = self._wait(session)
         if save is None:
             return False
-        with spent_apart(session):
-            stopping = [it for it in self._listeners if it.after_save(session, save.step)]
-        for listener in stopping:
-            _log.info("%r asks to stop after the checkpoint of step %d", listener, save.step)
-        return bool(stopping)
+        stopping = False
+        for listener in self._listeners:
+            with spent_apart(session), naming_listener(listener, "after_save"):
+                asked = listener.after_save(session, save.step)
+            if asked:
+                stopping = True
+                name = type(listener).__name__
+                _log.info("%s asks to stop after the checkpoint of step %d", name, save.step)
+        return stopping
 
     def _wait(self, session: RawSession | None) -> _Save | None:
         """Wait for the save under way, and write down that it is on the disk."""

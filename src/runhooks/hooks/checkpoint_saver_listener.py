@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from runhooks.contract import RawSession
 
 
@@ -26,3 +29,13 @@ class CheckpointSaverListener:
 
     def end(self, session: RawSession, global_step_value: int) -> None:
         """Called at the end, after the last checkpoint."""
+
+
+@contextmanager
+def naming_listener(listener: CheckpointSaverListener, phase: str) -> Iterator[None]:
+    """Note on any error out of the ``with`` block which listener it came from."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"in {phase} of the listener {type(listener).__name__}")
+        raise

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from runhooks import arguments
 from runhooks.contract import SessionRunHook
 from runhooks.hooks.early_stopping_hook import RUN_EVERY_SECS, EarlyStoppingHook
 from runhooks.hooks.eval_metrics import EvalMetrics
@@ -44,8 +45,8 @@ def make_early_stopping_hook(
     Raises TypeError if ``should_stop_fn`` cannot be called, ValueError unless exactly one cadence
     is given: with ``run_every_steps``, ``run_every_secs`` must be None.
     """
-    if not callable(should_stop_fn):
-        raise TypeError(f"should_stop_fn must be a function, got {should_stop_fn!r}")
+    arguments.given(should_stop_fn=should_stop_fn)
+    arguments.function(should_stop_fn=should_stop_fn)
     return EarlyStoppingHook(
         "EarlyStoppingHook", should_stop_fn, run_every_secs, run_every_steps, trigger
     )
@@ -69,7 +70,7 @@ def stop_if_higher_hook(
     above or below anything; a warning says that it was met. The rest, and what is raised, as for
     ``make_early_stopping_hook``; also ValueError if it is not known where to read.
     """
-    metric = Metric(metric_name, _eval_dir(estimator, eval_dir), min_steps)
+    metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Threshold(metric, threshold, operator.gt, "higher")
     name = f"stop_if_higher_hook({metric_name})"
     return EarlyStoppingHook(name, rule, run_every_secs, run_every_steps, trigger)
@@ -87,7 +88,7 @@ def stop_if_lower_hook(
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
     """As ``stop_if_higher_hook``, for a ``metric_name`` below ``threshold``."""
-    metric = Metric(metric_name, _eval_dir(estimator, eval_dir), min_steps)
+    metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Threshold(metric, threshold, operator.lt, "lower")
     name = f"stop_if_lower_hook({metric_name})"
     return EarlyStoppingHook(name, rule, run_every_secs, run_every_steps, trigger)
@@ -111,7 +112,7 @@ def stop_if_no_increase_hook(
     increase go on, counted from the first evaluation if there was no other value yet. What stops
     the loop says how many were NaN. The rest as for ``stop_if_higher_hook``.
     """
-    metric = Metric(metric_name, _eval_dir(estimator, eval_dir), min_steps)
+    metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Improvement(metric, max_steps_without_increase, operator.gt, "increase")
     name = f"stop_if_no_increase_hook({metric_name})"
     return EarlyStoppingHook(name, rule, run_every_secs, run_every_steps, trigger)
@@ -129,19 +130,21 @@ def stop_if_no_decrease_hook(
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
     """As ``stop_if_no_increase_hook``, for the lowest ``metric_name``."""
-    metric = Metric(metric_name, _eval_dir(estimator, eval_dir), min_steps)
+    metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Improvement(metric, max_steps_without_decrease, operator.lt, "decrease")
     name = f"stop_if_no_decrease_hook({metric_name})"
     return EarlyStoppingHook(name, rule, run_every_secs, run_every_steps, trigger)
 
 
-def _eval_dir(estimator: Any, eval_dir: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
+def _metric(
+    name: str, estimator: Any, eval_dir: str | os.PathLike[str] | None, min_steps: int
+) -> Metric:
     if eval_dir is not None:
-        return eval_dir
+        return Metric(name, eval_dir, min_steps)
     if not callable(getattr(estimator, "eval_dir", None)):
         raise ValueError(
             "eval_dir must be given, the directory that evaluations write to, unless estimator "
             f"has an eval_dir(), got estimator={estimator!r}"
         )
-    found: str = estimator.eval_dir()
-    return found
+    check = getattr(estimator, "check_in_session", None)
+    return Metric(name, estimator.eval_dir(), min_steps, check)

@@ -46,7 +46,8 @@ class EvaluationHook(SessionRunHook):
     ``every_n_steps``, ``every_n_secs`` or ``trigger``: when, from the step on at which training
     began; at the end only if a ``trigger`` says so, for a run that is preempted has to save before
     it is killed. It evaluates the state that the step led to, before a checkpoint of it is saved.
-    A resumed run evaluates at the steps of one that was never stopped.
+    A resumed run evaluates at the steps of one that was never stopped: where a stop has ended an
+    evaluation, it begins with that one.
 
     ``hooks`` ride along in the runs of an evaluation, each of which is a session of its own to
     them; a stop that they ask for ends it, and not the training. The hooks of the training are not
@@ -84,7 +85,9 @@ class EvaluationHook(SessionRunHook):
                 "feeds must be a function that returns the feed_dicts of one evaluation, got "
                 f"{feeds!r}"
             )
-        arguments.positive(steps=steps)
+        if not metrics or not all(isinstance(label, str) for label in metrics):
+            raise ValueError(f"metrics must be one tensor or more, each by a str, got {metrics!r}")
+        arguments.whole(steps=steps)
         self._timer = timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs)
         self._metrics = NamedTensors(metrics)
         self._given_feeds = feeds
@@ -94,9 +97,13 @@ class EvaluationHook(SessionRunHook):
         self._output_dir = output_dir
         self._results = EvaluationResults(output_dir, summary_writer)
         self.hook_name = hook_name
+        self._dropped_at: int | None = None  # where a stop has ended an evaluation
 
     def metrics_at(self, step: int | None) -> dict[str, float]:
-        """The metrics of the evaluation at exactly that global step; empty if there was none."""
+        """The metrics of the evaluation at exactly that global step; empty if there was none.
+
+        Raises RuntimeError if the hook was given to no session.
+        """
         return self._results.at(step)
 
     def eval_dir(self) -> str:
@@ -105,12 +112,17 @@ class EvaluationHook(SessionRunHook):
             raise ValueError("this EvaluationHook has no output_dir: give it one to read from")
         return str(self._output_dir)
 
+    def check_in_session(self) -> None:
+        """Raise RuntimeError if the hook was given to no session, and will never evaluate."""
+        self._results.check_open()
+
     def begin(self) -> None:
         required_global_step(self)
         self._fetches: list[Any] = [self._metrics.fetches()]
         if self._weight is not None:
             self._fetches.append(get_default_graph().as_graph_element(self._weight))
         self._timer.reset()
+        self._dropped_at = None
         self._results.open()
         self._loop.begin()
 
@@ -120,6 +132,8 @@ class EvaluationHook(SessionRunHook):
         if self._timer.trigger.is_repeated and self._timer.last_triggered_step() is None:
             self._timer.update_last_triggered_step(step)
         self._results.start(session)
+        if self._dropped_at == step:
+            self._evaluate_in_training(session, None)
 
     def next_due(self) -> Due | None:
         return self._timer.due()
@@ -127,7 +141,7 @@ class EvaluationHook(SessionRunHook):
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         step = step_of(run_context.session)
         if self._timer.should_trigger_for_step(step):
-            self._evaluate(run_context.session, run_context.original_args)
+            self._evaluate_in_training(run_context.session, run_context.original_args)
             self._timer.update_last_triggered_step(step)
 
     def end(self, session: RawSession) -> None:
@@ -136,12 +150,19 @@ class EvaluationHook(SessionRunHook):
             self._evaluate(session, None)
 
     def state_dict(self) -> Mapping[str, Any]:
-        return self._timer.state_dict()
+        dropped = {} if self._dropped_at is None else {"dropped_at": self._dropped_at}
+        return {**self._timer.state_dict(), **dropped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._timer.load_state_dict(state)
+        self._dropped_at = state.get("dropped_at")
 
-    def _evaluate(self, session: RawSession, training: SessionRunArgs | None) -> None:
+    def _evaluate_in_training(self, session: RawSession, training: SessionRunArgs | None) -> None:
+        is_done = self._evaluate(session, training)
+        self._dropped_at = None if is_done else step_of(session)
+
+    def _evaluate(self, session: RawSession, training: SessionRunArgs | None) -> bool:
+        """Evaluate now; whether no stop has ended it."""
         step, start = step_of(session), clock.monotonic()
         means = Means(self._fetches[0])
         with spent_apart(session):
@@ -155,7 +176,7 @@ class EvaluationHook(SessionRunHook):
                 found = means.means() if runs else {}
             except LoopStoppedError as stopped:
                 _log.warning("the evaluation at step %d is dropped: %s", step, stopped)
-                return
+                return False
             except Exception as error:
                 error.add_note(f"in the evaluation at step {step}")
                 raise
@@ -166,11 +187,14 @@ class EvaluationHook(SessionRunHook):
             )
         name = self.hook_name or type(self).__name__
         self._results.record(name, step, found, runs, clock.monotonic() - start)
+        return True
 
     def _feeds(
         self, session: RawSession, training: SessionRunArgs | None
     ) -> Iterator[FeedDict | None]:
         feeds = repeat(None) if self._given_feeds is None else self._given_feeds()
+        if not isinstance(feeds, Iterable):
+            raise TypeError(f"feeds must return an iterable of feed_dicts, got {feeds!r}")
         for number, feed_dict in enumerate(islice(feeds, self._steps)):
             if number == 0:
                 inputs = inputs_apart(session.graph, self._fetches, feed_dict, training)

@@ -24,10 +24,20 @@ class EvaluationResults:
         self._output = SummaryOutput(output_dir, summary_writer)
         self._step: int | None = None
         self._metrics: dict[str, float] = {}
+        self._is_open = False
 
     def open(self) -> None:
         """Get the writer; for a hook's ``begin``."""
         self._output.open()
+        self._is_open = True
+
+    def check_open(self) -> None:
+        """Raise RuntimeError if the hook has never begun: nobody would ever evaluate."""
+        if not self._is_open:
+            raise RuntimeError(
+                "the metrics of an evaluation hook were asked for that is in no session: give it "
+                "to the session among its hooks"
+            )
 
     def start(self, session: RawSession) -> None:
         """Mark where a session starts; for a hook's ``after_create_session``."""
@@ -47,5 +57,9 @@ class EvaluationResults:
         _log.info("%s at step %d: %s (%d runs, %.3f sec)", name, step, line, runs, secs)
 
     def at(self, step: int | None) -> dict[str, float]:
-        """The metrics by label if they were found at exactly ``step``, else none."""
+        """The metrics by label if they were found at exactly ``step``, else none.
+
+        Raises as ``check_open``.
+        """
+        self.check_open()
         return dict(self._metrics) if step == self._step else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from runhooks import arguments
 from runhooks.contract import SessionRunArgs, SessionRunContext, SessionRunHook
 
 
@@ -16,8 +17,8 @@ class FeedFnHook(SessionRunHook):
     """
 
     def __init__(self, feed_fn: Callable[[], Mapping[Any, Any]]) -> None:
-        if not callable(feed_fn):
-            raise TypeError(f"feed_fn must be a function that returns a dict, got {feed_fn!r}")
+        arguments.given(feed_fn=feed_fn)
+        arguments.function(feed_fn=feed_fn)
         self.feed_fn = feed_fn
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:

@@ -6,8 +6,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from runhooks.contract import RawSession, SessionRunHook
+from runhooks import arguments
+from runhooks.contract import RawSession, SessionRunHook, StopSignal
 from runhooks.errors import OutOfRangeError
+from runhooks.graph.graph import Graph
+from runhooks.graph.plan import make_plan
 
 _log = logging.getLogger("runhooks")
 
@@ -17,12 +20,14 @@ class FinalOpsHook(SessionRunHook):
 
     ``final_ops``: whatever ``session.run`` takes; None: nothing. They must not draw from an input
     that may be at its end: OutOfRangeError and StopIteration are logged, with that advice, and
-    raised. As in ``tf.compat.v1.train``.
+    raised. As in ``tf.compat.v1.train``. When a session is made, ValueError or TypeError is raised
+    for what cannot be fetched or fed.
     """
 
     def __init__(
         self, final_ops: Any, final_ops_feed_dict: Mapping[Any, Any] | None = None
     ) -> None:
+        arguments.instance(Mapping, final_ops_feed_dict=final_ops_feed_dict)
         self._final_ops = final_ops
         self._feed_dict = final_ops_feed_dict
         self._values: Any = None
@@ -31,6 +36,11 @@ class FinalOpsHook(SessionRunHook):
     def final_ops_values(self) -> Any:
         """The values of ``final_ops``, in their shape; None until the loop has ended well."""
         return self._values
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        # A mistake is told now, not when all is done.
+        if self._final_ops is not None and isinstance(session.graph, Graph):
+            make_plan(session.graph, self._final_ops, self._feed_dict or ())
 
     def end(self, session: RawSession) -> None:
         if self._final_ops is None:

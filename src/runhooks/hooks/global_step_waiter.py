@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from typing import Any
 
+from runhooks import arguments
 from runhooks.contract import (
     RawSession,
     SessionRunArgs,
@@ -13,6 +15,7 @@ from runhooks.contract import (
     SessionRunHook,
     StopSignal,
 )
+from runhooks.errors import OutOfRangeError
 from runhooks.hooks.global_step import required_global_step, step_of
 from runhooks.trigger import Due
 
@@ -26,11 +29,14 @@ class GlobalStepWaiterHook(SessionRunHook):
     """Holds the first run back until the global step has reached ``wait_until_step``.
 
     It is for workers that start one after the other, on a global step that others advance: other
-    threads of this session, or other processes. A stop of the session, or of its coordinator, ends
-    the wait. As in ``tf.compat.v1.train``.
+    threads of this session, or other processes. A stop of the session ends the wait, and the loop:
+    the run that was held back raises OutOfRangeError, which a monitored session takes for a good
+    end. A stop of its coordinator ends the wait alone. As in ``tf.compat.v1.train``.
     """
 
     def __init__(self, wait_until_step: int) -> None:
+        arguments.given(wait_until_step=wait_until_step)
+        arguments.whole(-math.inf, wait_until_step=wait_until_step)
         self._wait_until_step = wait_until_step
         self._waited = False
 
@@ -64,4 +70,7 @@ class GlobalStepWaiterHook(SessionRunHook):
             if stop is None:
                 again.wait(_LOOK_AGAIN_SECS)
             elif stop.wait(_LOOK_AGAIN_SECS):
-                return
+                raise OutOfRangeError(
+                    f"the wait for global step {self._wait_until_step} has ended at {step}: "
+                    f"{stop.reason}"
+                )

@@ -18,6 +18,7 @@ from runhooks.contract import (
 )
 from runhooks.graph import Graph, GraphKeys, get_default_graph, inputs
 from runhooks.graph.global_step import get_or_create_global_step
+from runhooks.graph.plan import inputs_of
 from runhooks.hooks.evaluation_results import EvaluationResults
 from runhooks.hooks.global_step import required_global_step, step_of
 from runhooks.hooks.means import Means, number
@@ -43,7 +44,8 @@ class InMemoryEvaluatorHook(SessionRunHook):
     The second of a pair is run in each run, the first is fetched after the last run.
 
     ``input_fn()``: an iterable of pairs ``(features, labels)``, or a function of the global step
-    that returns one. ``steps``: the most of them for an evaluation; None: all. In each evaluation
+    that returns one. ``steps``: the most of them for an evaluation; None: all. A model that uses
+    none of it is evaluated in one run. In each evaluation
     variables have the values that those of the same name have in the training; local variables and
     the input begin anew. ``hooks`` ride along in its runs; each evaluation is a session of its own
     to them. Its time does not count in steps per second. Metrics are logged, and written to
@@ -71,7 +73,12 @@ class InMemoryEvaluatorHook(SessionRunHook):
         if trigger is not None and every_n_iter == _EVERY_N_ITER:
             every_n_iter = None
         arguments.exactly_one(every_n_iter=every_n_iter, trigger=trigger)
-        arguments.positive(steps=steps, every_n_iter=every_n_iter)
+        arguments.whole(steps=steps, every_n_iter=every_n_iter)
+        arguments.instance(Trigger, trigger=trigger)
+        arguments.given(input_fn=input_fn)
+        arguments.function(input_fn=input_fn)
+        if not callable(getattr(estimator, "model_fn", None)):
+            raise TypeError(f"estimator must have a model_fn, got {estimator!r}")
         self._timer = Timer(trigger or Trigger(every_steps=every_n_iter, at_end=True))
         self._starts = trigger is None
         self._estimator = estimator
@@ -81,14 +88,19 @@ class InMemoryEvaluatorHook(SessionRunHook):
         eval_dir = getattr(estimator, "eval_dir", None)
         self._results = EvaluationResults(None if eval_dir is None else eval_dir(name))
         self.hook_name = f"{type(self).__name__}({name})" if name else None
+        self._dropped_at: int | None = None  # where a stop has ended an evaluation
 
     def metrics_at(self, step: int | None) -> dict[str, float]:
-        """The metrics of the evaluation at exactly that global step; empty if there was none."""
+        """The metrics of the evaluation at exactly that global step; empty if there was none.
+
+        Raises RuntimeError if the hook was given to no session.
+        """
         return self._results.at(step)
 
     def begin(self) -> None:
         required_global_step(self)
         self._timer.reset()
+        self._dropped_at = None
         self._results.open()
         self._names: set[str] | None = None
         self._graph = Graph(get_default_graph().engine)
@@ -102,10 +114,11 @@ class InMemoryEvaluatorHook(SessionRunHook):
         step = step_of(session)
         self._timer.start(step)
         self._results.start(session)
-        if self._timer.last_triggered_step() is None and self._timer.trigger.is_repeated:
-            if self._starts:
-                self._evaluate(session)
+        is_first = self._timer.last_triggered_step() is None and self._timer.trigger.is_repeated
+        if is_first:
             self._timer.update_last_triggered_step(step)
+        if (is_first and self._starts) or self._dropped_at == step:
+            self._evaluate_in_training(session)
 
     def next_due(self) -> Due | None:
         return self._timer.due()
@@ -113,7 +126,7 @@ class InMemoryEvaluatorHook(SessionRunHook):
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         step = step_of(run_context.session)
         if self._timer.should_trigger_for_step(step):
-            self._evaluate(run_context.session)
+            self._evaluate_in_training(run_context.session)
             self._timer.update_last_triggered_step(step)
 
     def end(self, session: RawSession) -> None:
@@ -122,10 +135,12 @@ class InMemoryEvaluatorHook(SessionRunHook):
             self._evaluate(session)
 
     def state_dict(self) -> Mapping[str, Any]:
-        return self._timer.state_dict()
+        dropped = {} if self._dropped_at is None else {"dropped_at": self._dropped_at}
+        return {**self._timer.state_dict(), **dropped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._timer.load_state_dict(state)
+        self._dropped_at = state.get("dropped_at")
 
     def _build(self) -> None:
         given = {
@@ -136,6 +151,11 @@ class InMemoryEvaluatorHook(SessionRunHook):
         features, labels = inputs(_call(self._input_fn, given), num_outputs=2)
         model_fn = self._estimator.model_fn
         spec = _call(model_fn, {"features": features, "labels": labels, **given})
+        if not hasattr(spec, "loss") or not hasattr(spec, "eval_metric_ops"):
+            raise TypeError(
+                "model_fn must return an object with loss and eval_metric_ops, such as a "
+                f"namedtuple, got {spec!r}"
+            )
         metric_ops = spec.eval_metric_ops or {}
         if spec.loss is None:
             raise ValueError(f"model_fn must give a loss to be evaluated, got {spec!r}")
@@ -145,8 +165,15 @@ class InMemoryEvaluatorHook(SessionRunHook):
             )
         self._updates = [{_LOSS: spec.loss}, [update for _, update in metric_ops.values()]]
         self._values = {label: value for label, (value, _) in metric_ops.items()}
+        # What draws nothing comes to no end, and is the same in each run.
+        self._most_runs = self._steps if inputs_of(self._graph, self._updates) else 1
 
-    def _evaluate(self, training: Any) -> None:
+    def _evaluate_in_training(self, training: Any) -> None:
+        is_done = self._evaluate(training)
+        self._dropped_at = None if is_done else step_of(training)
+
+    def _evaluate(self, training: Any) -> bool:
+        """Evaluate now; whether no stop has ended it."""
         step, start = step_of(training), clock.monotonic()
         losses = Means([_LOSS])
         with spent_apart(training), Session(self._graph) as session:
@@ -155,7 +182,7 @@ class InMemoryEvaluatorHook(SessionRunHook):
                 runs = self._loop.run(
                     session,
                     self._updates,
-                    until_stop(training, islice(repeat(None), self._steps)),
+                    until_stop(training, islice(repeat(None), self._most_runs)),
                     lambda results: losses.add(results[0]),
                 )
                 if not runs:
@@ -165,12 +192,13 @@ class InMemoryEvaluatorHook(SessionRunHook):
                 found |= losses.means()
             except LoopStoppedError as stopped:
                 _log.warning("the evaluation at step %d is dropped: %s", step, stopped)
-                return
+                return False
             except Exception as error:
                 error.add_note(f"in the evaluation at step {step}")
                 raise
         name = self.hook_name or type(self).__name__
         self._results.record(name, step, found, runs, clock.monotonic() - start)
+        return True
 
     def _names_of(self, training: Any) -> set[str]:
         """The names of the variables that the evaluation takes over from ``training``."""

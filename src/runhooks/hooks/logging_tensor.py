@@ -23,6 +23,7 @@ from runhooks.hooks.global_step import required_global_step
 from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.hooks.run_timer import RunTimer
 from runhooks.hooks.step_timer import StepTimer
+from runhooks.summary.kinds.real_array import read_array
 from runhooks.trigger import Due, Trigger
 
 _log = logging.getLogger("runhooks")
@@ -51,7 +52,10 @@ class LoggingTensorHook(SessionRunHook):
         *,
         trigger: Trigger | None = None,
     ) -> None:
-        arguments.positive(every_n_iter=every_n_iter, every_n_secs=every_n_secs)
+        arguments.whole(every_n_iter=every_n_iter)
+        arguments.positive(every_n_secs=every_n_secs)
+        arguments.instance(Trigger, trigger=trigger)
+        arguments.function(formatter=formatter)
         self._timer: RunTimer | StepTimer | None = None
         if not at_end or (every_n_iter, every_n_secs, trigger) != (None, None, None):
             arguments.exactly_one(
@@ -116,6 +120,11 @@ class LoggingTensorHook(SessionRunHook):
                 _log.info("%s", self._formatter(values))
                 return
             line = ", ".join(
-                f"{label} = {value!s}" for label, value in self._tensors.labelled(values)
+                f"{label} = {_shown(value)!s}" for label, value in self._tensors.labelled(values)
             )
         _log.info("%s", line if secs is None else f"{line} ({secs:.3f} sec)")
+
+
+def _shown(value: Any) -> Any:
+    # Tensors of torch show their class, and where they are; others read like arrays.
+    return read_array(value) if hasattr(value, "detach") else value

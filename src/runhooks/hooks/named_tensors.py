@@ -16,7 +16,11 @@ class NamedTensors:
     """
 
     def __init__(self, tensors: Mapping[str, Any] | Iterable[Any]) -> None:
-        if isinstance(tensors, str):
+        if isinstance(tensors, str | Tensor | Operation):
+            raise TypeError(
+                f"tensors must be a dict or a list, got {tensors!r}: put it in brackets, [...]"
+            )
+        if not isinstance(tensors, Iterable):
             raise TypeError(f"tensors must be a dict or a list, got {tensors!r}")
         if isinstance(tensors, Mapping):
             self._by_key: dict[Any, Any] = {label: tensors[label] for label in sorted(tensors)}

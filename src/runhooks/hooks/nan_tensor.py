@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from runhooks import arguments
 from runhooks.contract import (
     RawSession,
     SessionRunArgs,
@@ -20,6 +21,7 @@ from runhooks.contract import (
 from runhooks.graph.graph import get_default_graph
 from runhooks.graph.tensor import Tensor
 from runhooks.hooks.global_step import next_step_of
+from runhooks.summary.kinds.real_array import read_array
 from runhooks.trigger import Due, Timer, Trigger
 
 _log = logging.getLogger("runhooks")
@@ -58,6 +60,7 @@ class NanTensorHook(SessionRunHook):
         late: bool = False,
         trigger: Trigger | None = None,
     ) -> None:
+        arguments.instance(Trigger, trigger=trigger)
         self._loss_tensor = loss_tensor
         self._fail_on_nan_loss = fail_on_nan_loss
         self._late = late
@@ -68,6 +71,8 @@ class NanTensorHook(SessionRunHook):
 
     def begin(self) -> None:
         loss = get_default_graph().as_graph_element(self._loss_tensor)
+        if not isinstance(loss, Tensor) and not loss.outputs:
+            raise ValueError(f"loss_tensor must be a tensor, got {loss!r}, which has no value")
         self._loss = loss if isinstance(loss, Tensor) else loss.outputs[0]
         self._request = SessionRunArgs(self._loss)
 
@@ -153,4 +158,6 @@ def _test_for(value: Any) -> Callable[[Any], bool]:
 
 def _text(value: Any) -> str:
     shape = np.shape(value)
-    return str(value) if shape == () else f"an array of shape {list(shape)} with NaN in it"
+    return (
+        str(read_array(value)) if shape == () else f"an array of shape {list(shape)} with NaN in it"
+    )

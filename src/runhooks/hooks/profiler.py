@@ -32,8 +32,9 @@ class ProfilerHook(SessionRunHook):
     session starts. ``output_dir``: where to. The python engine writes a trace of all Python calls,
     ``timeline-<first step>.json``, for Perfetto or chrome://tracing; the jax engine writes
     ``plugins/profile/step-<first step>``, which TensorBoard shows for the directory and whose
-    ``perfetto_trace.json.gz`` Perfetto opens. As in ``tf.compat.v1.train``, whose engine alone
-    heeds ``show_dataflow`` and ``show_memory``.
+    ``perfetto_trace.json.gz`` Perfetto opens; the torch engine writes
+    ``timeline-<first step>.pt.trace.json``, for either. As in ``tf.compat.v1.train``, whose engine
+    alone heeds ``show_dataflow`` and ``show_memory``.
 
     A profile holds these steps alone, with all that the device does for them: it is waited for
     before and after. No further step is begun after ``max_secs`` seconds. What goes wrong with a
@@ -56,7 +57,9 @@ class ProfilerHook(SessionRunHook):
         trigger: Trigger | None = None,
     ) -> None:
         self._timer = timer_of(trigger, save_steps=save_steps, save_secs=save_secs)
-        arguments.positive(num_steps=num_steps, max_secs=max_secs)
+        arguments.given(num_steps=num_steps, max_secs=max_secs)
+        arguments.whole(num_steps=num_steps)
+        arguments.positive(max_secs=max_secs)
         if self._timer.trigger.at_end:
             raise ValueError(
                 f"trigger must not have at_end, got {trigger!r}: no step is made at the end that "

@@ -40,7 +40,10 @@ class ProgressHook(SessionRunHook):
         every_n_steps: int = 10,
         stream: TextIO | None = None,
     ) -> None:
-        arguments.positive(last_step=last_step, every_n_steps=every_n_steps)
+        arguments.given(every_n_steps=every_n_steps)
+        arguments.whole(last_step=last_step, every_n_steps=every_n_steps)
+        if stream is not None and not hasattr(stream, "write"):
+            raise TypeError(f"stream must be a text file that is open, got {stream!r}")
         self._last_step = last_step
         self._tensors = NamedTensors(tensors)
         self._timer = SecondOrStepTimer(every_steps=every_n_steps)

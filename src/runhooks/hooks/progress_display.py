@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -144,5 +145,7 @@ def _duration(secs: int) -> str:
 
 
 def _short(value: Any) -> str:
-    single = value.item() if getattr(value, "size", None) == 1 else value
+    # By the shape: `size` is a number on arrays of NumPy and JAX, and a method on tensors of torch.
+    shape = getattr(value, "shape", None)
+    single = value if shape is None or math.prod(shape) != 1 else value.item()
     return f"{single:.4g}" if isinstance(single, float) else " ".join(str(value).split())

@@ -23,11 +23,14 @@ class StopAtStepHook(SessionRunHook):
 
     ``num_steps`` in its place: that many steps after the one at which the session starts. As in
     ``tf.compat.v1.train``; but a run that is resumed at its last step, or after it, makes no
-    further one. Raises ValueError unless exactly one of the two is given.
+    further one.
+
+    Raises ValueError unless exactly one of the two is given, and for one below zero.
     """
 
     def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
         arguments.exactly_one(num_steps=num_steps, last_step=last_step)
+        arguments.whole(0, num_steps=num_steps, last_step=last_step)
         self._num_steps = num_steps
         self._given_last_step = last_step
         self._last_step = last_step

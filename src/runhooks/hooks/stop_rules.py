@@ -20,17 +20,30 @@ class Metric:
     """The values of the metric ``name`` in the event files of ``eval_dir``, from ``min_steps`` on.
 
     What is not there yet is no error: no evaluation may have ended. If there are others and never
-    this one, a warning says so once.
+    this one, a warning says so once. ``check``, if given, raises if none will ever be made.
     """
 
-    def __init__(self, name: str, eval_dir: str | os.PathLike[str], min_steps: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        eval_dir: str | os.PathLike[str],
+        min_steps: int,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        arguments.given(metric_name=name)
+        arguments.instance(str, metric_name=name)
+        arguments.directory(eval_dir=eval_dir)
+        arguments.whole(0, min_steps=min_steps)
         self.name = name
+        self._check = check
         self._min_steps = min_steps
         self._metrics = EvalMetrics(eval_dir)
         self._is_known = False
 
     def values(self) -> Iterator[tuple[int, float]]:
         """The values so far, each after its step, in the order of steps."""
+        if self._check is not None:
+            self._check()
         by_step = self._metrics.read()
         if not self._is_known and by_step:
             known = sorted({name for metrics in by_step.values() for name in metrics})
@@ -52,6 +65,8 @@ class Threshold:
     """Whether a value of ``metric`` is ``word`` ("higher" or "lower") than ``threshold``."""
 
     def __init__(self, metric: Metric, threshold: float, is_better: IsBetter, word: str) -> None:
+        arguments.given(threshold=threshold)
+        arguments.finite(threshold=threshold)
         self._metric = metric
         self._threshold = threshold
         self._is_better = is_better
@@ -86,7 +101,8 @@ class Improvement:
     """Whether ``metric`` has shown no ``word`` ("increase" or "decrease") for ``max_steps``."""
 
     def __init__(self, metric: Metric, max_steps: int, is_better: IsBetter, word: str) -> None:
-        arguments.positive(**{f"max_steps_without_{word}": max_steps})
+        arguments.given(**{f"max_steps_without_{word}": max_steps})
+        arguments.whole(**{f"max_steps_without_{word}": max_steps})
         self._metric = metric
         self._max_steps = max_steps
         self._is_better = is_better

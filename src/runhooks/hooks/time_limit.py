@@ -22,6 +22,7 @@ class TimeLimitHook(SessionRunHook):
     """
 
     def __init__(self, secs: float) -> None:
+        arguments.given(secs=secs)
         arguments.positive(secs=secs)
         self._secs = secs
         self._start = 0.0
@@ -36,10 +37,10 @@ class TimeLimitHook(SessionRunHook):
         passed = clock.monotonic() - self._start
         if passed >= self._secs:
             _log.info(
-                "asking to stop at step %s: the session has been open for %.0f seconds, its time "
+                "asking to stop at step %s: the session has been open for %g seconds, its time "
                 "limit is %g",
                 run_context.session.global_step,
-                passed,
+                round(passed, 2),
                 self._secs,
             )
             run_context.request_stop()

@@ -48,6 +48,8 @@ class WatchdogHook(SessionRunHook):
         abort: bool = False,
         file: HasFileno | None = None,
     ) -> None:
+        arguments.given(secs=secs)
+        arguments.finite(secs=secs, first_secs=first_secs)
         arguments.positive(secs=secs, first_secs=first_secs)
         self._secs = secs
         self._first_secs = secs if first_secs is None else first_secs
@@ -117,7 +119,7 @@ class _Watch:
         seen, secs = _progress(session), clock.monotonic() - self._since
         if seen != self._seen:
             if self._is_reported:
-                _log.warning("runs end again, after %.0f seconds", secs)
+                _log.warning("runs end again, after %g seconds", round(secs, 2))
             self._mark(seen, self._secs)
         elif secs >= self._limit_secs and not self._is_reported:
             self._is_reported = True

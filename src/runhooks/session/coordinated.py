@@ -21,13 +21,13 @@ class CoordinatedSession:
         self.hooked = hooked
         self.coord = coord
         self._grace_secs = stop_grace_period_secs
+        #: The hook that has asked the coordinator to stop when the session was created, or None.
+        self.stopped_by: str | None = None
 
     @property
     def stop_reason(self) -> str | None:
-        """The name of the hook that has asked to stop, or that the coordinator was; or None."""
-        if self.hooked.stop_reason is None and self.coord.should_stop():
-            return "the coordinator was asked to stop"
-        return self.hooked.stop_reason
+        """The name of the hook that has asked to stop, or which thread has and why; or None."""
+        return self.hooked.stop_reason or self.stopped_by or self.coord.stop_reason
 
     def should_stop(self) -> bool:
         """Whether a hook or a thread has asked to stop; raises what a thread failed with."""

@@ -35,12 +35,18 @@ class Coordinator:
         self._stop_requested = False
         self._joined = False
         self._error: BaseException | None = None
+        self._reason: str | None = None
         self._registered: set[threading.Thread] = set()
 
     @property
     def joined(self) -> bool:
         """Whether ``join`` has ended."""
         return self._joined
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Which thread has asked to stop, and why; None: nobody has."""
+        return self._reason
 
     def should_stop(self) -> bool:
         """Whether somebody has asked to stop."""
@@ -58,8 +64,9 @@ class Coordinator:
                 raise error
             if self._stop_requested:
                 return
+            self._reason = _reason(threading.current_thread(), error)
             if error is not None:
-                _log.info("a thread failed, all are asked to stop: %r", error)
+                _log.info("%s; all threads are asked to stop", self._reason)
             self._error = error
             self._stop_requested = True
             self._changed.notify_all()
@@ -68,7 +75,7 @@ class Coordinator:
         """Forget that anybody asked to stop, and why."""
         with self._changed:
             self._stop_requested = self._joined = False
-            self._error = None
+            self._error = self._reason = None
 
     @contextmanager
     def stop_on_exception(self) -> Iterator[None]:
@@ -153,3 +160,15 @@ class Coordinator:
             threading.Thread(target=watch, name="coordinator-join", daemon=True).start()
             with self._changed:
                 self._changed.wait_for(lambda: ended or self._stop_requested)
+
+
+def _reason(thread: threading.Thread, error: BaseException | None) -> str:
+    """Why ``thread`` asks to stop; noted on ``error`` too if it is a failure of another thread."""
+    name = f"the thread {thread.name!r}"
+    if error is None:
+        return f"{name} asked the coordinator to stop"
+    if isinstance(error, OutOfRangeError):
+        return f"{name} is at the end of its input: {error}"
+    if thread is not threading.main_thread():
+        error.add_note(f"in {name}")
+    return f"{name} failed: {error!r}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import os
-from typing import Any
+from typing import Any, ClassVar
 
-from runhooks import clock
+from runhooks import arguments, clock
 from runhooks.checkpoint import latest_checkpoint, restore_latest
 from runhooks.errors import DeadlineExceededError, FailedPreconditionError
 from runhooks.session.scaffold import Scaffold
@@ -26,6 +26,10 @@ class SessionCreator:
 
     #: Made when the monitored session is to stop: a long wait in ``create_session`` hears of it.
     stop_request = StopRequest()
+
+    #: Whether its sessions are to take all that hooks and inputs have left in a checkpoint: a
+    #: worker begins with the chief's, whose hooks it has not.
+    takes_states: ClassVar[bool] = True
 
     def create_session(self) -> Session:
         """Return a new session of the default graph, ready to run."""
@@ -51,13 +55,16 @@ class ChiefSessionCreator(SessionCreator):
         checkpoint_filename_with_path: str | os.PathLike[str] | None = None,
     ) -> None:
         refuse_master(master, config)
+        arguments.directory(
+            checkpoint_dir=checkpoint_dir,
+            checkpoint_filename_with_path=checkpoint_filename_with_path,
+        )
         if checkpoint_dir and checkpoint_filename_with_path:
             raise ValueError(
                 "checkpoint_dir and checkpoint_filename_with_path cannot both be given, "
                 f"got {checkpoint_dir!r} and {checkpoint_filename_with_path!r}"
             )
-        if not isinstance(scaffold, Scaffold | None):
-            raise TypeError(f"scaffold must be a Scaffold, got {scaffold!r}")
+        arguments.instance(Scaffold, scaffold=scaffold)
         self._scaffold = scaffold or Scaffold()
         self._checkpoint_dir = checkpoint_dir
         self._checkpoint = checkpoint_filename_with_path
@@ -95,6 +102,8 @@ class WorkerSessionCreator(SessionCreator):
     begins as a chief does. ``master`` and ``config`` are for TensorFlow's own sessions and must be
     left out.
     """
+
+    takes_states: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -145,8 +154,9 @@ class WorkerSessionCreator(SessionCreator):
 
     def _too_late(self, waited: float, lacking: FailedPreconditionError) -> DeadlineExceededError:
         end = self.stop_request.reason or f"max_wait_secs={self._max_wait_secs:g} has passed"
+        secs = round(waited, 2)
         return DeadlineExceededError(
-            f"waited {waited:.0f} seconds for {self._chief}: {lacking}; is it running? ({end})",
+            f"waited {secs:g} seconds for {self._chief}: {lacking}; is it running? ({end})",
             path=None if not self._checkpoint_dir else str(self._checkpoint_dir),
         )
 

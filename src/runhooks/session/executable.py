@@ -39,8 +39,10 @@ class Executable:
         self._body = None if plan.body.is_empty else graph.compiled(plan.body)
         self._feeds = [(k, converter(t)) for k, t in zip(feed_keys, plan.feeds, strict=True)]
         #: The variables and inputs that a session must have before it runs this.
-        self.variables = {*plan.body.assigned, *plan.body.kept, *plan.counters, *_counted(plan)}
+        self.variables = {*plan.body.assigned, *plan.body.kept, *plan.counters, *_assigned(plan)}
         self.inputs = plan.inputs
+        #: The variables that it changes.
+        self.changed = {*plan.body.assigned, *_assigned(plan)}
         #: ``run(variables, inputs, feed_dict)`` computes the fetches, and puts the new values
         #: into ``variables`` once all has succeeded.
         self.run: Run = self._body_run() if self._is_only_body() else self._run_all
@@ -115,7 +117,7 @@ class Executable:
         return self._integer(int(value)) if type(value) is np.int64 else value
 
 
-def _counted(plan: Plan) -> Iterable[Variable]:
+def _assigned(plan: Plan) -> Iterable[Variable]:
     return (op.assigns for op in (*plan.head, *plan.tail) if op.assigns is not None)
 
 

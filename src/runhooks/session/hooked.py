@@ -14,7 +14,7 @@ from runhooks.contract import (
     SessionRunHook,
     SessionRunValues,
 )
-from runhooks.session.merge import Merger, note_bad_fetches
+from runhooks.session.merge import Merger, note_bad_requests
 from runhooks.session.rider import Rider, origin
 
 
@@ -137,12 +137,13 @@ class HookedSession:
                 self._note_stop(context, rider)
                 if request is not None:
                     requests[rider] = request
-        if requests:
-            caller = self._merger.args(caller, requests)
+        joint = caller
         try:
-            result = self._raw.run(*caller, run_metadata)
+            if requests:
+                joint = self._merger.args(caller, requests)
+            result = self._raw.run(*joint, run_metadata)
         except (TypeError, ValueError) as error:
-            note_bad_fetches(error, self._raw.graph, requests)
+            note_bad_requests(error, self._raw.graph, caller, requests)
             raise
         made = (self._raw.global_step or 0) - (step or 0)
         self._stride = made if made > 0 else self._stride
@@ -155,7 +156,7 @@ class HookedSession:
             result, *results = result
             for rider, got in zip(requests, results, strict=True):
                 answers[rider] = None if requests[rider].fetches is None else got
-        values = SessionRunValues(None, caller.options, run_metadata)
+        values = SessionRunValues(None, joint.options, run_metadata)
         self._deliver(riding, answers, context, values)
         return result
 

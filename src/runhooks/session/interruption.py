@@ -90,6 +90,8 @@ def _present(number: int, handler: Any) -> Any:
 
 
 def _hand_on(number: int, frame: FrameType | None, handler: Any) -> None:
+    if _present(number, signal.getsignal(number)) is handler:
+        signal.signal(number, handler)  # it may ask whether it is the one that was set
     if callable(handler):
         handler(number, frame)
     else:  # the system's own, which cannot be called from here

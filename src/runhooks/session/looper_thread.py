@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from runhooks import clock
+from runhooks import arguments, clock
 from runhooks.session.coordinator import Coordinator
 
 
@@ -31,6 +31,8 @@ class LooperThread(threading.Thread):
     ) -> None:
         if not isinstance(coord, Coordinator):
             raise ValueError(f"coord must be a Coordinator, got {coord!r}")
+        arguments.positive(timer_interval_secs=timer_interval_secs)
+        arguments.function(target=target)
         if target is None and (args or kwargs):
             raise ValueError(f"args={args!r} and kwargs={kwargs!r} need a target to be given to")
         super().__init__(daemon=True)

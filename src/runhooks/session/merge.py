@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from runhooks.contract import SessionRunArgs
 from runhooks.graph import nest
+from runhooks.graph.graph import Graph
+from runhooks.graph.plan import make_plan
 from runhooks.graph.tensor import Operation, Tensor
 from runhooks.session.rider import Rider
 
@@ -66,16 +68,34 @@ class Merger:
         return joint
 
 
-def note_bad_fetches(
-    error: Exception, graph: Any, requests: Mapping[Rider, SessionRunArgs]
+def note_bad_requests(
+    error: Exception, graph: Any, caller: SessionRunArgs, requests: Mapping[Rider, SessionRunArgs]
 ) -> None:
-    """Note on ``error`` which hook, if any, asks for what is not in the graph."""
+    """Note on ``error`` which hook, if any, asks for or feeds what this run cannot compute."""
+    fed = {key for args in (caller, *requests.values()) for key in args.feed_dict or ()}
+    if not _is_sound(graph, caller.fetches, caller.feed_dict or (), fed):
+        return
     for rider, request in requests.items():
-        try:
-            for leaf in nest.leaves(_fetches(request)):
-                graph.as_graph_element(leaf)
-        except (TypeError, ValueError):
+        if not _is_sound(graph, _fetches(request), request.feed_dict or (), fed):
             error.add_note(f"in before_run of the hook {rider.name}, which asks for it")
+
+
+def _is_sound(graph: Any, fetches: Any, own_feeds: Iterable[Any], feeds: Iterable[Any]) -> bool:
+    try:
+        for leaf in (*nest.leaves(fetches), *own_feeds):
+            graph.as_graph_element(leaf)
+        if isinstance(graph, Graph):
+            make_plan(graph, fetches, [key for key in feeds if _is_tensor(graph, key)])
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _is_tensor(graph: Graph, key: Any) -> bool:
+    try:
+        return isinstance(graph.as_graph_element(key), Tensor)
+    except (TypeError, ValueError):
+        return False
 
 
 def _fetches(request: SessionRunArgs) -> Any:

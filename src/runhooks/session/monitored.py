@@ -5,6 +5,7 @@ run -> RecoverableSession -> CoordinatedSession -> HookedSession -> Session
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
@@ -13,9 +14,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from runhooks import arguments
 from runhooks.contract import SessionRunHook
-from runhooks.errors import OutOfRangeError
+from runhooks.errors import FailedPreconditionError, OutOfRangeError
 from runhooks.graph import Graph, get_default_graph
+from runhooks.graph.parts import Parts
 from runhooks.session.coordinated import CoordinatedSession
 from runhooks.session.coordinator import Coordinator
 from runhooks.session.creators import ChiefSessionCreator, SessionCreator
@@ -26,6 +29,8 @@ from runhooks.session.roster import Roster, errors_of
 from runhooks.session.session import Session
 from runhooks.session.step_context import StepContext, check_step_fn
 from runhooks.session.stop_request import StopRequest
+
+_log = logging.getLogger("runhooks")
 
 _GOOD_ENDS = (OutOfRangeError, StopIteration)
 
@@ -59,6 +64,8 @@ class MonitoredSession:
         *,
         recovery: RecoveryPolicy | None = None,
     ) -> None:
+        arguments.not_negative(stop_grace_period_secs=stop_grace_period_secs)
+        arguments.instance(RecoveryPolicy, recovery=recovery)
         self._graph = get_default_graph()
         self._hooks = Roster(self._graph, hooks)
         self._stop = StopRequest()
@@ -231,6 +238,7 @@ class MonitoredSession:
         outcome = error if error is not None else _thread_failure(inner)
         reason = "close was called" if outcome is None else repr(outcome)
         self._stop.ask((inner and inner.stop_reason) or reason)
+        step = None if raw is None else raw.global_step
         errors = [] if outcome is None else [outcome]
         try:
             if outcome is None and raw is not None:
@@ -239,6 +247,8 @@ class MonitoredSession:
                 self._hooks.tell_failure(raw, outcome or RuntimeError("the session was lost"))
         finally:
             errors += [e for e in errors_of(session.close) if not isinstance(e, _GOOD_ENDS)]
+            at_step = "" if step is None else f" at step {step}"
+            _log.info("the session has ended%s: %s", at_step, self._stop.reason)
         for other in errors[1:]:
             if other is not errors[0]:
                 errors[0].add_note(f"closing the session then raised {other!r}")
@@ -256,6 +266,8 @@ def _create(
 ) -> CoordinatedSession:
     with graph.as_default():
         raw = creator.create_session()
+    if graph.parts is not None:
+        _check_parts(graph.parts, raw, recoveries)
     graph.finalize()
     raw.recoveries, raw.stop_request = recoveries, stop
     coord = Coordinator(clean_stop_exception_types=())
@@ -265,7 +277,20 @@ def _create(
     except BaseException:
         session.close()
         raise
+    if getattr(creator, "takes_states", False):
+        hooks.compare_states(raw)
     return session
+
+
+def _check_parts(parts: Parts, raw: Session, recoveries: int) -> None:
+    """Raise FailedPreconditionError if a lost session has left its parts in the middle of a run."""
+    if recoveries and parts.changed:
+        raw.close()
+        raise FailedPreconditionError(
+            f"the session was lost, and there is no checkpoint to go on from: its steps change "
+            f"{parts} in place, which are now as it has left them; give checkpoint_dir"
+        )
+    parts.settle()
 
 
 def _thread_failure(inner: CoordinatedSession | None) -> BaseException | None:

@@ -41,6 +41,11 @@ class RecoveryPolicy:
                 raise TypeError(f"{name} must be a {noun}, got {value!r}")
             if not value >= 0 or (name.endswith("wait_secs") and value == math.inf):
                 raise ValueError(f"{name} must be 0 or more and finite, got {value!r}")
+        if self.longest_wait_secs < self.first_wait_secs:
+            raise ValueError(
+                f"longest_wait_secs must not be below first_wait_secs={self.first_wait_secs!r}, "
+                f"got {self.longest_wait_secs!r}"
+            )
 
     def wait_secs(self, failure: int) -> float:
         """Seconds to wait after the n-th failure in a row, from 1."""
@@ -128,6 +133,8 @@ class RecoverableSession:
     def _let_go(self, error: Exception) -> bool:
         """Close a session lost by ``error``, and wait; False if it is not, or once too often."""
         if not self._is_lost(error):
+            if self._lost is not None:
+                error.add_note(f"while the session was replaced that {self._lost[1]!r} lost")
             return False
         step = self._session.raw.global_step if self._session is not None else None
         if self._has_got_on(step):
@@ -170,7 +177,7 @@ class RecoverableSession:
         why = self._stop.reason if self._is_last_attempt else "see RecoveryPolicy"
         cause = "" if first is error else f"; the session was lost by {first!r}"
         error.add_note(
-            f"lost {self._failures} times in {secs:.0f} seconds without a further step: "
+            f"lost {self._failures} times in {round(secs, 2):g} seconds without a further step: "
             f"giving up ({why}){cause}"
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from runhooks.contract import (
     SessionRunHook,
     SessionRunValues,
 )
+from runhooks.trigger import Due
 
 
 @contextmanager
@@ -45,7 +46,12 @@ class Rider:
         self._before = hook.before_run if _overrides(hook, "before_run") else None
         self._after = hook.after_run if _overrides(hook, "after_run") else None
         self.sleeps = _has_last_word(hook, "next_due")
-        self.watched = hook.watched() if _has_last_word(hook, "watched") else None
+        self.watched = None
+        if _has_last_word(hook, "watched"):
+            with naming(name, "watched"):
+                self.watched = hook.watched()
+                if self.watched is not None and self._before is None:
+                    raise TypeError("before_run must ask for the tensor that watched() returns")
         self.step = self.time = self.run = -math.inf
 
     @property
@@ -63,6 +69,8 @@ class Rider:
         """Ask the hook when it is next due, ``runs`` runs having been made."""
         with naming(self.name, "next_due"):
             due = self.hook.next_due()
+            if due is not None and not isinstance(due, Due):
+                raise TypeError(f"next_due must return a Due or None, got {due!r}")
         if due is None:
             self.step = self.time = self.run = -math.inf
         else:
@@ -74,8 +82,8 @@ class Rider:
             return None
         try:
             request = self._before(context)
-            if request is not None and not hasattr(request, "fetches"):
-                raise TypeError(f"before_run must return SessionRunArgs or None, got {request!r}")
+            if request is not None:
+                _check(request)
         except Exception as error:
             error.add_note(origin(self.name, "before_run"))
             raise
@@ -90,6 +98,14 @@ class Rider:
         except Exception as error:
             error.add_note(origin(self.name, "after_run"))
             raise
+
+
+def _check(request: Any) -> None:
+    if not hasattr(request, "fetches"):
+        raise TypeError(f"before_run must return SessionRunArgs or None, got {request!r}")
+    fed = request.feed_dict
+    if fed is not None and not isinstance(fed, Mapping):
+        raise TypeError(f"feed_dict must map tensors to values, got {fed!r}")
 
 
 def _timed(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from runhooks.engines.engine import Engine
 from runhooks.graph.variable import Variable
+
+#: What makes the name of a variable unique.
+_NUMBER = re.compile(r"_\d+(?=/|$)")
 
 
 def saved_leaves(engine: Engine, variable: Variable, value: Any) -> dict[str, Any]:
@@ -45,6 +49,15 @@ def arrays_of(
     return dict(zip(leaves, engine.to_host(list(leaves.values()), places), strict=True))
 
 
+def without_twins(
+    arrays: dict[str, np.ndarray[Any, Any]], others: dict[str, np.ndarray[Any, Any]]
+) -> dict[str, np.ndarray[Any, Any]]:
+    """All of ``arrays`` and ``others``. Raises ValueError if two go by one name."""
+    if twins := sorted(arrays.keys() & others.keys()):
+        raise ValueError(f"a variable and a part are both saved as {twins[0]!r}: rename one")
+    return {**arrays, **others}
+
+
 def values_from(
     engine: Engine,
     values: Mapping[Variable, Any],
@@ -77,8 +90,23 @@ def values_from(
     if all_arrays and (unknown := sorted(arrays.keys() - known)):
         problems.append(f"no variable for {unknown}")
     if problems:
-        raise ValueError(f"the values are of another model: {_first(problems)}")
+        raise ValueError(
+            f"the values are of another model: {_first(problems)}{_twice(known, arrays)}"
+        )
     return new
+
+
+def _twice(ours: Iterable[str], saved: Collection[str]) -> str:
+    """A hint for a program that has built its model in one graph twice, as notebooks do."""
+    ours = set(ours)
+    for name in sorted(ours.difference(saved)):
+        first = _NUMBER.sub("", name)
+        if first != name and first in ours and first in saved:
+            return (
+                f". The graph has {first!r} as well as {name!r}: a model that is built again needs "
+                "a graph of its own, such as rh.Graph().as_default()"
+            )
+    return ""
 
 
 def _leaf(

@@ -55,6 +55,8 @@ class Scaffold:
             raise TypeError(f"copy_from_scaffold must be a Scaffold, got {copy_from_scaffold!r}")
         if init_fn is not None and not callable(init_fn):
             raise TypeError(f"init_fn must be a callable, got {init_fn!r}")
+        if saver is not None and not callable(getattr(saver, "save", None)):
+            raise TypeError(f"saver must be a Saver, got {saver!r}")
         base = copy_from_scaffold
         self.init_op: Any = _given(init_op, base, "init_op")
         self.init_feed_dict: Any = _given(init_feed_dict, base, "init_feed_dict")

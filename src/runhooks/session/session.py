@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Mapping
 from types import NoneType, TracebackType
@@ -14,13 +15,16 @@ from runhooks.graph.collections import GraphKeys
 from runhooks.graph.global_step import get_global_step
 from runhooks.graph.graph import Graph, get_default_graph
 from runhooks.graph.nest import structure_key
+from runhooks.graph.parts import PART_STATES
 from runhooks.graph.plan import inputs_of
 from runhooks.graph.source import OpenInput, Source
 from runhooks.graph.tensor import Operation, Tensor
 from runhooks.graph.variable import Variable
 from runhooks.session.executable import Executable
-from runhooks.session.saved import arrays_of, is_leaf, values_from
+from runhooks.session.saved import arrays_of, is_leaf, values_from, without_twins
 from runhooks.session.stop_request import StopRequest
+
+_log = logging.getLogger("runhooks")
 
 # What a run asks at every step is looked up without a detour over another module.
 _LEAVES = (Tensor, Operation, str)
@@ -53,6 +57,11 @@ class Session:
         self._inputs: dict[Operation, OpenInput] = {}
         #: Where inputs that are still to be opened were left, by the name of their operation.
         self._positions: dict[str, Any] = {}
+        #: Inputs that what was loaded last says nothing of, until they are opened.
+        self._unplaced: set[Operation] = set()
+        #: Whether the runs that draw from an input make a step, as those did that came first.
+        self._drawn_by_steps: dict[Operation, bool] = {}
+        self._warned_of_draws = False
         self._inputs_timed = False
         #: How many sessions of a monitored session were lost before this one.
         self.recoveries = 0
@@ -142,6 +151,7 @@ class Session:
             for op in inputs_of(self._graph, fetches):
                 self._inputs.pop(op, None)
                 self._positions.pop(op.name, None)
+                self._unplaced.discard(op)
             self._ready.clear()
 
     def time_inputs(self) -> None:
@@ -162,10 +172,15 @@ class Session:
         """
         with self._lock:
             self._check_open()
+            parts = self._graph.parts
             arrays = arrays_of(self._graph.engine, self._saved(), into)
+            part_arrays, part_states = ({}, {}) if parts is None else parts.save(into)
             states = {name: dict(part.state_dict()) for name, part in self._attached.items()}
             states = {name: state for name, state in states.items() if state}
-            return Snapshot(arrays, {**states, **self._input_positions()})
+            return Snapshot(
+                without_twins(arrays, part_arrays),
+                {**states, **part_states, **self._input_positions()},
+            )
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
         """Give the variables the values of ``snapshot``, all or none, and their states to the rest.
@@ -179,7 +194,11 @@ class Session:
             self._find_global_step()
             wanted = {v: x for v, x in self._saved().items() if only is None or v.op.name in only}
             engine = self._graph.engine
-            new = values_from(engine, wanted, snapshot.arrays, all_arrays=only is None)
+            arrays, load_parts = snapshot.arrays, None
+            if (parts := self._graph.parts) is not None:
+                load_parts = parts.loader(arrays, snapshot.states, only)
+                arrays = {name: it for name, it in arrays.items() if not parts.owns(name)}
+            new = values_from(engine, wanted, arrays, all_arrays=only is None)
             self._variables.update(new)
             self.checkpoint = None
             self._inputs.clear()
@@ -190,6 +209,14 @@ class Session:
                 for name, state in snapshot.states.items()
                 if only is None and name.startswith(_INPUTS)
             }
+            self._unplaced = {
+                op
+                for op in self._input_operations()
+                if only is None and op.name not in self._positions
+            }
+            if load_parts is not None:
+                self._open_placed()  # may draw from a random generator that is a part
+                load_parts()
             for name, part in self._attached.items():
                 self._give_state(name, part)
 
@@ -207,6 +234,15 @@ class Session:
     def detach(self, name: str) -> None:
         """Undo ``attach``."""
         self._attached.pop(name, None)
+
+    def untaken(self) -> list[str]:
+        """The names of the states that were loaded last and belong to nothing here, sorted."""
+        ours = {*self._attached, *(_INPUTS + op.name for op in self._input_operations())}
+        return sorted(
+            name
+            for name in self._loaded_states
+            if name not in ours and not name.startswith(PART_STATES)
+        )
 
     def close(self) -> None:
         """Let go of the variables; a run raises RuntimeError from now on. May be called again."""
@@ -243,8 +279,22 @@ class Session:
         for op in executable.inputs:
             if op not in self._inputs:
                 self._open(op)
+        self._check_draws(executable)
         self._ready[key] = executable
         return executable
+
+    def _check_draws(self, executable: Executable) -> None:
+        makes_step = self._step in executable.changed
+        for op in executable.inputs:
+            by_steps = self._drawn_by_steps.setdefault(op, makes_step)
+            if by_steps != makes_step and self._inputs[op].by_step and not self._warned_of_draws:
+                self._warned_of_draws = True
+                _log.warning(
+                    "the input %r goes by the global step, and runs that make no step draw from "
+                    "it too: a resumed run would get other elements; feed these runs, or give them "
+                    "an input of their own, as an EvaluationHook has",
+                    op.name,
+                )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -273,6 +323,14 @@ class Session:
             self._initialise(variable)
         return {variable: self._variables[variable] for variable in variables}
 
+    def _input_operations(self) -> list[Operation]:
+        return [op for op in self._graph.get_operations() if op.type == "Inputs"]
+
+    def _open_placed(self) -> None:
+        for op in self._input_operations():
+            if op.name in self._positions:
+                self._open(op)
+
     def _open(self, op: Operation) -> None:
         source: Source = op.args[0]
         opened = source.open(op.name, self.global_step or 0, self._positions.get(op.name))
@@ -280,6 +338,14 @@ class Session:
         if self._inputs_timed:
             opened.timed(self._add_input_secs)
         self._inputs[op] = opened
+        if op in self._unplaced and self.global_step and not opened.by_step:
+            _log.info(
+                "the input %r does not go on where the checkpoint of step %d was saved, which "
+                "knows no position of it: see rh.inputs for sources that keep theirs",
+                op.name,
+                self.global_step,
+            )
+        self._unplaced.discard(op)
 
     def _input_positions(self) -> dict[str, Any]:
         now = {op.name: opened.position() for op, opened in self._inputs.items()}
@@ -293,7 +359,5 @@ class Session:
         if name in self._loaded_states:
             # A loader may draw from a global random generator when it is opened: that comes first,
             # for ``part`` may bring that generator back.
-            for op in self._graph.get_operations():
-                if op.type == "Inputs" and op.name in self._positions:
-                    self._open(op)
+            self._open_placed()
             part.load_state_dict(self._loaded_states[name])

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from runhooks import arguments
 from runhooks.contract import SessionRunHook
 from runhooks.hooks import (
     CheckpointSaverHook,
@@ -54,21 +55,22 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
 
     As ``tf.compat.v1.train.MonitoredTrainingSession``. With a ``checkpoint_dir`` it goes on from
     the newest sound checkpoint there, and a chief saves one there every ``save_checkpoint_secs``
-    seconds or ``save_checkpoint_steps`` steps (600 seconds if neither is given, not at all if both
-    are None), and at the end. In ``summary_dir`` (``checkpoint_dir`` if None) a chief writes
-    summaries every ``save_summaries_steps`` steps or ``save_summaries_secs`` seconds (100 steps if
-    neither is given), steps per second every ``log_step_count_steps`` steps, and how often it was
-    recovered; None or 0: not at all.
+    seconds or ``save_checkpoint_steps`` steps (600 seconds if neither is given), and at the end. In
+    ``summary_dir`` (``checkpoint_dir`` if None) a chief writes summaries every
+    ``save_summaries_steps`` steps or ``save_summaries_secs`` seconds (100 steps if neither is
+    given), steps per second every ``log_step_count_steps`` steps, and how often it was recovered.
+    A cadence of None or 0 means not at all, and not at the end.
 
     A worker (``is_chief=False``) does none of that, has no ``chief_only_hooks``, and waits up to
     ``max_wait_secs`` for the chief's first checkpoint. ``chief_only_hooks`` come first, then those
     made here, then ``hooks``; saving comes last. ``save_graph_def``: write the graph as well.
     ``recovery``: ours, as for ``MonitoredSession``.
 
-    Raises ValueError for ``master`` and ``config``, which are for TensorFlow's own sessions, and
-    if a cadence is given both in steps and in seconds.
+    Raises ValueError for ``master`` and ``config``, which are for TensorFlow's own sessions, for a
+    cadence below zero or both in steps and in seconds, and for a directory "".
     """
     refuse_master(master, config)
+    arguments.directory(checkpoint_dir=checkpoint_dir, summary_dir=summary_dir)
     scaffold = scaffold or Scaffold()
     if not is_chief:
         worker = WorkerSessionCreator(
@@ -83,9 +85,8 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
             all_hooks += writing
             counters = [RecoveryCounterHook(output_dir=summary_dir)]
     if checkpoint_dir:
-        cadence = _cadence(
-            "save_checkpoint", save_checkpoint_steps, save_checkpoint_secs, (None, 600)
-        )
+        given = (save_checkpoint_steps, save_checkpoint_secs)
+        cadence = _cadence("save_checkpoint", *given, (None, 600))
         all_hooks += _checkpoint_hooks(checkpoint_dir, scaffold, cadence, save_graph_def)
     all_hooks += [*in_order(hooks), *counters]
     creator = ChiefSessionCreator(scaffold, checkpoint_dir=checkpoint_dir)
@@ -98,7 +99,8 @@ def _summary_hooks(
     count_steps: int | None,
     cadence: Cadence,
 ) -> Iterator[SessionRunHook]:
-    if _above_zero(count_steps):
+    arguments.not_negative(log_step_count_steps=count_steps)
+    if count_steps:
         yield StepCounterHook(count_steps, output_dir=summary_dir)
     if cadence != (None, None):
         yield SummarySaverHook(*cadence, output_dir=summary_dir, scaffold=scaffold)
@@ -120,14 +122,11 @@ def _checkpoint_hooks(
 def _cadence(what: str, steps: Any, secs: Any, default: Cadence) -> Cadence:
     if steps is USE_DEFAULT and secs is USE_DEFAULT:
         return default
-    steps, secs = _above_zero(steps), _above_zero(secs)
+    steps, secs = (None if it is USE_DEFAULT else it for it in (steps, secs))
+    arguments.not_negative(**{f"{what}_steps": steps, f"{what}_secs": secs})
+    steps, secs = steps or None, secs or None  # as in TensorFlow, 0 is as good as None
     if steps is not None and secs is not None:
         raise ValueError(
             f"{what}_steps and {what}_secs cannot both be given, got {steps!r} and {secs!r}"
         )
     return steps, secs
-
-
-def _above_zero(value: Any) -> Any:
-    # As in TensorFlow, 0 turns a cadence off just as None does.
-    return value if value is not USE_DEFAULT and value is not None and value > 0 else None

@@ -1,0 +1,125 @@
+"""A training step in PyTorch: in a bare loop, in a session with five hooks, in loops of its peers.
+
+Two steps: a trivial one, which shows what the loop costs, and one of the size of the digits
+example, which shows what that comes to. Nothing is due in the whole measurement.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import runhooks as rh
+from bench import torch_peers
+from bench.measure import Contender, Loop
+
+NEVER = 10**9
+
+
+class Work(NamedTuple):
+    """A program of somebody's: its step, what the step is called with, and what it changes."""
+
+    step: Callable[..., dict[str, torch.Tensor]]
+    batch: dict[str, torch.Tensor]
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+
+
+def trivial() -> Work:
+    """Two updates in place: the least that a step can be."""
+    model = nn.Module()
+    model.register_buffer("weights", torch.zeros(8))
+    weights, loss = model.get_buffer("weights"), torch.ones(())
+
+    def step(batch: torch.Tensor) -> dict[str, torch.Tensor]:
+        weights.add_(batch)
+        loss.mul_(0.9)
+        return {"loss": loss}
+
+    return Work(step, {"batch": torch.ones(8)}, model, torch.optim.SGD([torch.zeros(8)]))
+
+
+def digits() -> Work:
+    """The network of ``examples/digits_torch.py``."""
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+        nn.Linear(512, 10),
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+
+    def step(images: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss}
+
+    batch = {"images": torch.rand(64, 1, 8, 8), "labels": torch.randint(10, (64,))}
+    return Work(step, batch, model, optimizer)
+
+
+def bare(work: Work) -> Loop:
+    step, batch = work.step, tuple(work.batch.values())
+
+    def loop(times: int) -> None:
+        for _ in range(times):
+            step(*batch)
+
+    return loop
+
+
+def monitored_session(work: Work) -> Loop:
+    """The five hooks are those of ``MonitoredTrainingSession``, and two of the user's."""
+    graph = rh.torch.graph(work.step, outputs=["loss"], model=work.model, optimizer=work.optimizer)
+    with graph.as_default():
+        rh.summary.scalar("loss", graph["loss"])
+        session = rh.MonitoredTrainingSession(
+            checkpoint_dir=tempfile.mkdtemp(),
+            hooks=[
+                rh.StopAtStepHook(last_step=NEVER),
+                rh.LoggingTensorHook(["loss"], every_n_iter=NEVER),
+            ],
+            save_checkpoint_steps=NEVER,
+            save_summaries_steps=NEVER,
+            log_step_count_steps=NEVER,
+        )
+    batch = work.batch
+
+    def loop(times: int) -> None:
+        run = session.run
+        for _ in range(times):
+            run("train_op", batch)
+
+    return loop
+
+
+def contenders(make: Callable[[], Work], budget: float) -> list[Contender]:
+    """Each with a model of its own; all over the bare loop, to which ours may add ``budget``."""
+    torch.set_num_threads(1)
+    alone = "PyTorch, bare loop"
+    return [
+        Contender(alone, bare(make())),
+        Contender("session, five hooks, none due", monitored_session(make()), alone, budget),
+        Contender("ignite: five handlers, none due", ignite(make()), alone),
+        Contender("Lightning: five callbacks, none due", lightning(make()), alone),
+    ]
+
+
+def ignite(work: Work) -> Loop:
+    parts = {"model": work.model, "optimizer": work.optimizer}
+    return torch_peers.ignite(work.step, tuple(work.batch.values()), parts)
+
+
+def lightning(work: Work) -> Loop:
+    return torch_peers.lightning(work.step, tuple(work.batch.values()), work.optimizer)

@@ -1,0 +1,33 @@
+"""Fit a line in PyTorch: the step, the module and the optimizer stay as they are."""
+
+import torch
+from torch import nn
+
+import runhooks as rh
+
+torch.manual_seed(0)
+model = nn.Linear(2, 1)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+
+
+def train_step(x, y):
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return {"loss": loss}
+
+
+graph = rh.torch.graph(train_step, outputs=["loss"], model=model, optimizer=optimizer)
+hooks = [
+    rh.StopAtStepHook(last_step=500),
+    rh.NanTensorHook("loss", late=True),
+    rh.LoggingTensorHook(["loss", "model/weight", "gradients/model/weight"], every_n_iter=100),
+]
+with (
+    graph.as_default(),
+    rh.MonitoredTrainingSession(checkpoint_dir="runs/torch-line", hooks=hooks) as session,
+):
+    while not session.should_stop():
+        x = torch.randn(32, 2)
+        session.run("train_op", {"x": x, "y": x @ torch.tensor([[2.0], [-3.0]])})

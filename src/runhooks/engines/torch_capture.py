@@ -1,0 +1,168 @@
+"""``Capture``: gradients and activations of one run, taken by hooks that leave with it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+
+from runhooks.engines.torch_parts import TorchParts
+from runhooks.graph.tensor import Operation, Tensor
+
+#: Where the values of a run have what is captured in it.
+CAPTURED = cast(Tensor, "captured")
+
+GRADIENTS, ACTIVATIONS, GLOBAL_NORM = "gradients", "activations", "global_gradient_norm"
+
+
+class Capture:
+    """What ``operations``, made by ``Values``, ask of a run, as their ``args`` say: kind, name."""
+
+    def __init__(self, parts: TorchParts, operations: Sequence[Operation]) -> None:
+        self._parts = parts
+        asked = [op.args for op in operations]
+        self._names = {
+            kind: [name for its_kind, name in asked if its_kind == kind]
+            for kind in (GRADIENTS, ACTIVATIONS, GLOBAL_NORM)
+        }
+
+    def check_without_step(self) -> None:
+        """Raise ValueError if what is asked is there only when a step is made."""
+        names = [f"{GRADIENTS}/{name}" for name in self._names[GRADIENTS]]
+        names += [GLOBAL_NORM] * bool(self._names[GLOBAL_NORM])
+        if names:
+            raise ValueError(
+                f"{names[0]!r} is there only while a step is made: fetch it together with one, "
+                'such as "train_op"'
+            )
+
+    @contextmanager
+    def install(self) -> Iterator[Captured]:
+        """Capture inside the ``with`` block. Raises ValueError for a gradient that cannot be."""
+        targets = {name: self._parameters(name) for name in self._names[GRADIENTS]}
+        captured = Captured(self._parts, targets, norm=bool(self._names[GLOBAL_NORM]))
+        with ExitStack() as installed:
+            if "torch._dynamo" in sys.modules:
+                # A hook in what was compiled is not called, or has it compiled again.
+                installed.enter_context(torch.compiler.set_stance("force_eager"))
+            if targets or self._names[GLOBAL_NORM]:
+                handle = register_optimizer_step_pre_hook(captured.take_gradients)
+                installed.callback(handle.remove)
+            for name in self._names[ACTIVATIONS]:
+                module = self._parts.find(name)
+                handle = module.register_forward_hook(captured.taker_of_activation(name))
+                installed.callback(handle.remove)
+            yield captured
+
+    def _parameters(self, name: str) -> dict[str, nn.Parameter]:
+        found = self._parts.find(name)
+        if not isinstance(found, nn.Module):
+            if not found.requires_grad:
+                raise ValueError(
+                    f"{GRADIENTS + '/' + name!r}: {name!r} is frozen (requires_grad is False), "
+                    "and gets no gradient"
+                )
+            return {"": found}
+        return dict(found.named_parameters(remove_duplicate=False))
+
+
+class Captured:
+    """What a run has captured: ``gradients`` are of the parameters in ``targets``."""
+
+    def __init__(
+        self, parts: TorchParts, targets: dict[str, dict[str, nn.Parameter]], *, norm: bool
+    ) -> None:
+        self._parts = parts
+        self._targets = targets
+        self._norm = norm
+        self._gradients: dict[int, torch.Tensor] = {}
+        self._norms: dict[int, torch.Tensor] = {}
+        self._activations: dict[str, Any] = {}
+
+    def take_gradients(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Copy what ``optimizer`` is about to apply."""
+        own = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        # Those that unscale the gradients of a GradScaler by themselves are given the scale.
+        scale = getattr(optimizer, "grad_scale", None)
+        for parameters in self._targets.values():
+            for p in parameters.values():
+                if id(p) in own and p.grad is not None:
+                    self._gradients[id(p)] = _copied(p.grad) if scale is None else p.grad / scale
+        if self._norm:
+            norm = _norm([p.grad for p in own.values() if p.grad is not None])
+            self._norms[id(optimizer)] = norm if scale is None else norm / scale
+
+    def taker_of_activation(self, name: str) -> Any:
+        """A forward hook that copies what the module returns."""
+
+        def take(module: nn.Module, args: Any, output: Any) -> None:
+            self._activations[name] = _copied(output)
+
+        return take
+
+    def read(self, kind: str, name: str) -> Any:
+        """What was captured: of a module a dict by name; ValueError if nothing was."""
+        if kind == GLOBAL_NORM:
+            return self._global_norm()
+        if kind == GRADIENTS:
+            return self._gradients_of(name)
+        if name not in self._activations:
+            raise ValueError(f"{f'{kind}/{name}'!r}: the module was not called in this run")
+        return self._activations[name]
+
+    def _gradients_of(self, name: str) -> Any:
+        parameters = self._targets[name]
+        found = {path: self._gradient(p) for path, p in parameters.items()}
+        found = {path: it for path, it in found.items() if it is not None}
+        if "" not in parameters:
+            return found
+        if not found:
+            raise ValueError(
+                f"{f'{GRADIENTS}/{name}'!r}: the parameter has no gradient after this run: the "
+                "loss did not depend on it, or the step has set its gradient to None"
+            )
+        return found[""]
+
+    def _gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
+        taken = self._gradients.get(id(parameter))
+        if taken is None and parameter.grad is not None:
+            taken = self._gradients[id(parameter)] = _copied(parameter.grad)
+        return taken
+
+    def _global_norm(self) -> Any:
+        if self._norms:
+            return _norm(list(self._norms.values()))
+        modules = self._parts.modules().values()
+        parameters = {id(p): p for module in modules for p in module.parameters()}
+        return _norm([p.grad for p in parameters.values() if p.grad is not None])
+
+
+def _norm(tensors: list[torch.Tensor]) -> Any:
+    """The norm of all of them as one vector, on the device of the first."""
+    if not tensors:
+        return torch.zeros(())
+    norms = [_norm_of(tensor).to(tensors[0].device, non_blocking=True) for tensor in tensors]
+    return torch.linalg.vector_norm(torch.stack(norms))
+
+
+def _norm_of(tensor: torch.Tensor) -> Any:
+    dense = tensor.detach().coalesce().values() if tensor.is_sparse else tensor.detach()
+    wide = torch.float64 if dense.dtype == torch.float64 else torch.float32
+    return torch.linalg.vector_norm(dense.to(wide))
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: _copied(part) for key, part in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_make"):
+        return value._make([_copied(part) for part in value])
+    if type(value) in (list, tuple):
+        return type(value)(_copied(part) for part in value)
+    return value

@@ -1,0 +1,148 @@
+"""``Values``: what can be fetched of the parts of a graph by name, made when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from runhooks.engines.torch_capture import ACTIVATIONS, CAPTURED, GLOBAL_NORM, GRADIENTS
+from runhooks.engines.torch_parts import TorchParts
+from runhooks.engines.torch_step import READ
+from runhooks.graph import names
+from runhooks.graph.graph import Graph
+from runhooks.graph.parts import CAPTURE
+from runhooks.graph.tensor import Operation, Placement, Tensor
+
+_RATE = "learning_rate"
+
+
+class Values:
+    """The values of ``parts`` as tensors of ``graph``, one for each name that was asked for.
+
+    They are no operations that were added to it: a graph that is finalized has them too, and
+    however many names a model has, those that nobody asks for cost nothing.
+    """
+
+    def __init__(self, graph: Graph, parts: TorchParts) -> None:
+        self._graph = graph
+        self._parts = parts
+        self._made: dict[str, Operation] = {}
+
+    @property
+    def operations(self) -> list[Operation]:
+        """Those that were made."""
+        return list(self._made.values())
+
+    def find(self, name: str) -> Tensor:
+        """The tensor of that name, with or without ``":0"``; ValueError if there is none."""
+        key = name.removesuffix(":0")
+        if key not in self._made:
+            self._made[key] = self._make(key) or self._unknown(name)
+        return self._made[key].outputs[0]
+
+    def _make(self, name: str) -> Operation | None:
+        kind, _, target = name.partition("/")
+        if name == GLOBAL_NORM and self._parts.modules():
+            return self._capture(name, GLOBAL_NORM, "")
+        found = self._parts.find(target)
+        if kind == GRADIENTS and isinstance(found, nn.Module | nn.Parameter):
+            return self._capture(name, GRADIENTS, target)
+        if kind == ACTIVATIONS and isinstance(found, nn.Module):
+            return self._capture(name, ACTIVATIONS, target)
+        if isinstance(self._parts.find(name), nn.Module | torch.Tensor):
+            return self._operation(name, READ, partial(_read, self._parts, name))
+        return self._rate(name)
+
+    def _rate(self, name: str) -> Operation | None:
+        part, _, rest = name.partition("/")
+        optimizers = self._parts.optimizers()
+        if part == _RATE and len(optimizers) == 1:
+            (part,), rest = optimizers, name
+        rate, _, group = rest.partition("/")
+        if part not in optimizers or rate != _RATE:
+            return None
+        if not group:
+            return self._operation(name, READ, partial(_rates, optimizers[part]))
+        if not group.isdecimal() or int(group) >= len(optimizers[part].param_groups):
+            return None
+        return self._operation(name, READ, partial(_rate_of, optimizers[part], int(group)))
+
+    def _capture(self, name: str, kind: str, target: str) -> Operation:
+        def read(captured: Any) -> Any:
+            return captured.read(kind, target)
+
+        return self._operation(
+            name, CAPTURE, read, (kind, target), lambda values: (values[CAPTURED],)
+        )
+
+    def _operation(
+        self,
+        name: str,
+        kind: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        read_args: Callable[[Mapping[Tensor, Any]], tuple[Any, ...]] = lambda values: (),
+    ) -> Operation:
+        return Operation(
+            self._graph,
+            kind,
+            name,
+            -1 - len(self._made),  # whatever takes it is added later, and has a higher one
+            fn=fn,
+            args=args,
+            inputs=(),
+            read_args=read_args,
+            control_inputs=(),
+            num_outputs=1,
+            placement=Placement.ENGINE,
+            assigns=None,
+        )
+
+    def _unknown(self, name: str) -> Operation:
+        optimizers = sorted(self._parts.optimizers())
+        if name.removesuffix(":0") == _RATE and len(optimizers) > 1:
+            near = f": there are several, {[f'{it}/{_RATE}' for it in optimizers]}"
+        else:
+            near = names.suggestion(name.removesuffix(":0"), list(self._known(name)))
+        raise ValueError(f"nothing is named {name!r} in the graph ({self._parts}){near}")
+
+    def _known(self, name: str) -> Iterator[str]:
+        yield from (op.name for op in self._graph.get_operations())
+        yield from (f"{it}/{_RATE}" for it in self._parts.optimizers())
+        yield from (GLOBAL_NORM, _RATE)
+        kind = name.partition("/")[0]
+        for part, module in self._parts.modules().items():
+            parameters = [path for path, _ in module.named_parameters(remove_duplicate=False)]
+            if kind == ACTIVATIONS:
+                yield from (f"{kind}/{part}/{path}" for path, _ in module.named_modules() if path)
+            elif kind == GRADIENTS:
+                yield from (f"{kind}/{part}/{path}" for path in parameters)
+            else:
+                yield from (f"{part}/{path}" for path in parameters)
+                yield from (f"{part}/{path}" for path, _ in module.named_buffers())
+
+
+def _read(parts: TorchParts, name: str) -> Any:
+    found = parts.find(name)
+    if not isinstance(found, nn.Module):
+        return found.detach().clone()
+    values: dict[str, torch.Tensor] = {}
+    values.update(found.named_parameters(remove_duplicate=False))
+    values.update(found.named_buffers(remove_duplicate=False))
+    return {path: value.detach().clone() for path, value in values.items()}
+
+
+def _rates(optimizer: torch.optim.Optimizer) -> Any:
+    rates = [_rate_of(optimizer, group) for group in range(len(optimizer.param_groups))]
+    # To compare tensors would be to wait for their device.
+    is_one = len(rates) == 1 or not any(isinstance(rate, torch.Tensor) for rate in rates)
+    return rates[0] if is_one and all(rate == rates[0] for rate in rates[1:]) else rates
+
+
+def _rate_of(optimizer: torch.optim.Optimizer, group: int) -> Any:
+    rate = optimizer.param_groups[group]["lr"]
+    return rate.detach().clone() if isinstance(rate, torch.Tensor) else rate

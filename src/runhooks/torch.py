@@ -1,0 +1,20 @@
+"""``rh.torch``: training loops of PyTorch, whose steps change modules and optimizers in place.
+
+    graph = rh.torch.graph(train_step, outputs=["loss"], model=model, optimizer=optimizer)
+    with graph.as_default(), rh.MonitoredTrainingSession(checkpoint_dir="runs/a") as sess:
+        while not sess.should_stop():
+            images, labels = next(batches)
+            sess.run("train_op", {"images": images, "labels": labels})
+
+``rh.Graph(engine="torch")`` is something else: a graph of functions of tensors, which change
+nothing in place, as on the other engines.
+"""
+
+from runhooks.engines import load_engine
+
+load_engine("torch")  # says what to install, if it is not
+
+from runhooks.engines.torch_export import export  # noqa: E402
+from runhooks.engines.torch_graph import Graph, graph, step  # noqa: E402
+
+__all__ = ["Graph", "export", "graph", "step"]

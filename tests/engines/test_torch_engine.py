@@ -1,0 +1,128 @@
+"""The torch engine: variables are values, whatever the functions do with the tensors they get."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import runhooks as rh
+
+
+@pytest.fixture
+def engine():
+    return "torch"
+
+
+def test_function_may_change_what_it_is_handed(graph):
+    def doubled_in_place(w):
+        return w.mul_(2)
+
+    v = rh.Variable(torch.ones(3), name="v")
+    other = rh.call(lambda w: w.clone(), v)
+    with rh.Session(graph) as sess:
+        sess.run(rh.call(doubled_in_place, v))
+        assert sess.run(v).tolist() == [1, 1, 1]
+        sess.run(v.assign(rh.call(doubled_in_place, v)))
+        assert sess.run(other).tolist() == [2, 2, 2]
+
+
+def test_fetched_tensors_are_the_callers(graph):
+    v = rh.Variable(torch.zeros(2), name="v")
+    new = v.assign_add(1.0)
+    with rh.Session(graph) as sess:
+        value, assigned = sess.run([v, new])
+        value += 5
+        assigned += 5
+        assert sess.run(v).tolist() == [1, 1]
+
+
+def test_tensor_that_is_fed_and_assigned_stays_the_callers(graph):
+    x = rh.placeholder("x")
+    v = rh.Variable(torch.zeros(2), name="v")
+    fed = torch.ones(2)
+    with rh.Session(graph) as sess:
+        sess.run(v.assign(x), {x: fed})
+        fed += 5
+        assert sess.run(v).tolist() == [1, 1]
+
+
+def test_gradients_of_functions_train_a_variable(graph):
+    def train_step(w, x):
+        w.requires_grad_()
+        loss = ((w * x).sum() - 1) ** 2
+        (gradient,) = torch.autograd.grad(loss, w)
+        return w - 0.1 * gradient, loss
+
+    w = rh.Variable(torch.zeros(2), name="w")
+    new, loss = rh.call(train_step, w, np.ones(2, np.float32), num_outputs=2)
+    step = w.assign(new)
+    with rh.Session(graph) as sess:
+        losses = [sess.run([loss, step])[0] for _ in range(10)]
+        assert not losses[0].requires_grad
+        assert losses[-1] < 1e-3 < losses[0]
+        assert not sess.run(w).requires_grad
+
+
+def test_arrays_of_numpy_become_tensors(graph):
+    seen = []
+    x = rh.placeholder("x")
+    call = rh.call(lambda *args: seen.extend(args), x, np.ones(2), {"a": np.int32(3)}, "text", 1)
+    with rh.Session(graph) as sess:
+        sess.run(call, {x: np.zeros(2, np.float32)})
+    fed, constant, nested, text, number = seen
+    assert (fed.dtype, constant.dtype, nested["a"].dtype) == (
+        torch.float32,
+        torch.float64,
+        torch.int32,
+    )
+    assert (text, number) == ("text", 1)
+
+
+def test_bfloat16_goes_through_a_checkpoint(graph, tmp_path):
+    v = rh.Variable(torch.full((2,), 1.5, dtype=torch.bfloat16), name="v")
+    with rh.Session(graph) as sess:
+        path = rh.Saver().save(sess, tmp_path / "model.ckpt")
+        sess.run(v.assign_add(1))
+        rh.Saver().restore(sess, path)
+        restored = sess.run(v)
+    assert restored.dtype == torch.bfloat16
+    assert restored.tolist() == [1.5, 1.5]
+
+
+def test_value_of_another_dtype_or_shape_is_refused(graph):
+    v = rh.Variable(torch.zeros(2), name="weights")
+    for value, shown in ((torch.zeros(3), r"float32\[3\]"), (torch.zeros(2).double(), "float64")):
+        with rh.Session(graph) as sess, pytest.raises(ValueError, match=f"'weights'.*{shown}"):
+            sess.run(v.assign(value))
+
+
+def test_module_is_no_value_of_a_variable(graph):
+    v = rh.Variable(nn.Linear(1, 1), name="model")
+    with rh.Session(graph) as sess, pytest.raises(TypeError, match=r"rh\.torch\.graph"):
+        sess.run(v)
+
+
+def test_global_step_is_a_number(graph):
+    step = rh.train.get_or_create_global_step()
+    rate = rh.call(lambda step: 0.5**step, step)
+    with rh.Session(graph) as sess:
+        sess.run(step.assign_add(1))
+        assert sess.run(rate) == 0.5
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        torch.linspace(-3, 3, 1001),
+        torch.tensor([0.5, -2.0], dtype=torch.bfloat16),
+        torch.tensor([1, 2, 3]),
+        torch.tensor([True, False]),
+        torch.zeros(0),
+    ],
+    ids=["float32", "bfloat16", "int64", "bool", "empty"],
+)
+def test_histograms_are_those_of_numpy(graph, values):
+    ours = graph.engine.histogram(values)
+    numpy = rh.Graph("python").engine.histogram(values.float().numpy())
+    np.testing.assert_array_equal(np.asarray(ours.counts), numpy.counts)
+    assert [float(x) for x in ours[1:]] == pytest.approx([float(x) for x in numpy[1:]])

@@ -1,0 +1,50 @@
+"""``MemoryHook`` writes what devices say of their memory, and nothing where they do not."""
+
+import logging
+
+import pytest
+
+import runhooks as rh
+from runhooks.testing import read_events
+
+
+def test_writes_what_the_devices_say(train, graph, monkeypatch, tmp_path):
+    said = {"cuda:0/allocated_bytes": 0, "cuda:1/allocated_bytes": 7}
+
+    def memory():
+        said["cuda:0/allocated_bytes"] += 10
+        return said
+
+    monkeypatch.setattr(graph.engine, "memory", memory)
+    train(rh.MemoryHook(3, tmp_path), steps=5)
+    written = [(event.step, event.tag, event.value) for event in read_events(tmp_path)]
+    assert written == [
+        (1, "memory/cuda:0/allocated_bytes", 20.0),  # it was asked once to see whether it tells
+        (1, "memory/cuda:1/allocated_bytes", 7.0),
+        (4, "memory/cuda:0/allocated_bytes", 30.0),
+        (4, "memory/cuda:1/allocated_bytes", 7.0),
+    ]
+
+
+def test_where_no_device_tells_it_says_so_and_sleeps(train, graph, monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(graph.engine, "memory", dict)
+    caplog.set_level(logging.INFO, "runhooks")
+    hook = rh.MemoryHook(1, tmp_path)
+    train(hook, steps=3)
+    assert sum("no memory is written" in message for message in caplog.messages) == 1
+    assert read_events(tmp_path) == []
+    assert hook.next_due() == rh.Due()
+
+
+def test_cadence_is_given_once():
+    with pytest.raises(ValueError, match="exactly one of every_n_steps and trigger"):
+        rh.MemoryHook(5, trigger=rh.Trigger(every_secs=1))
+
+
+def test_gpu_in_use_is_in_it():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    kept = torch.ones(1024, device="cuda")
+    memory = rh.Graph("torch").engine.memory()
+    assert memory["cuda:0/allocated_bytes"] >= kept.nbytes

@@ -1,0 +1,345 @@
+"""Checkpoints of modules and optimizers: what they hold, what they refuse, exact resume."""
+
+import random
+from collections import Counter
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from torch import nn
+
+import runhooks as rh
+from runhooks.checkpoint import read_checkpoint
+
+
+def saved(sess, tmp_path):
+    return rh.Saver().save(sess, tmp_path / "model.ckpt")
+
+
+def assert_same_state(one, other):
+    assert type(one) is type(other)
+    if isinstance(one, torch.Tensor):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_same_state(one[key], other[key])
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for a, b in zip(one, other, strict=True):
+            assert_same_state(a, b)
+    else:
+        assert one == other
+
+
+class Kept:
+    """A part that keeps ``state``."""
+
+    def __init__(self, state):
+        self.state = state
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+def round_trip(state, tmp_path):
+    """What comes back of ``state``."""
+    with rh.Session(rh.torch.graph(lambda: None, part=Kept(state))) as sess:
+        path = saved(sess, tmp_path)
+    part = Kept(None)
+    with rh.Session(rh.torch.graph(lambda: None, part=part)) as sess:
+        rh.Saver().restore(sess, path)
+    return part.state
+
+
+STATES = {
+    "dtypes": {
+        str(dtype): torch.arange(3).to(dtype)
+        for dtype in (
+            *(torch.bfloat16, torch.float16, torch.float32, torch.float64),
+            *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+            *(torch.complex64, torch.float8_e4m3fn),
+        )
+    },
+    "shapes": {"scalar": torch.tensor(1.5), "empty": torch.zeros(0, 3), "t": torch.ones(2, 3).T},
+    "nested": {"a": [{"b": torch.ones(1)}, (1, None, "x")], 0: {1.5: True}, "n": np.arange(3)},
+    "counter": {"milestones": Counter([3, 6, 6])},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("what", STATES)
+def test_states_come_back_as_they_were(what, tmp_path):
+    state = STATES[what]
+    back = round_trip(state, tmp_path)
+    if what == "nested":
+        np.testing.assert_array_equal(back.pop("n"), state["n"])
+        state = {key: part for key, part in state.items() if key != "n"}
+    assert_same_state(back, state)
+
+
+def test_tensors_stand_in_safetensors_under_their_names(training, tmp_path):
+    with rh.Session(training.graph()) as sess:
+        sess.run("train_op", training.batch)
+        path = saved(sess, tmp_path)
+    arrays = safetensors.numpy.load_file(f"{path}/variables.safetensors")
+    names = [f"model/{name}" for name in training.model.state_dict()]
+    assert set(names) <= arrays.keys()
+    assert {
+        "optimizer/state/0/exp_avg",
+        "optimizer/state/3/exp_avg_sq",
+        "global_step",
+    } < arrays.keys()
+    np.testing.assert_array_equal(
+        arrays["model/0.weight"], training.model[0].weight.detach().numpy()
+    )
+
+
+def test_shared_parameters_are_stored_once(tmp_path):
+    model = nn.ModuleDict({"embed": nn.Embedding(5, 4), "out": nn.Linear(4, 5, bias=False)})
+    model["out"].weight = model["embed"].weight
+    with rh.Session(rh.torch.graph(lambda: None, model=model)) as sess:
+        path = saved(sess, tmp_path)
+        weight = model["embed"].weight.detach().clone()
+        nn.init.zeros_(model["embed"].weight)
+        rh.Saver().restore(sess, path)
+    names = [name for name in read_checkpoint(tmp_path / "model.ckpt").arrays if "model" in name]
+    assert names == ["model/embed.weight"]
+    torch.testing.assert_close(model["out"].weight.detach(), weight, rtol=0, atol=0)
+    assert model["out"].weight is model["embed"].weight
+
+
+REFUSED = {
+    "meta device": (nn.Linear(2, 2, device="meta").state_dict, r"'part/weight'.*meta device"),
+    "not initialised": (nn.LazyLinear(2).state_dict, r"'part/weight'.*not initialised"),
+    "sparse": (lambda: {"s": torch.eye(2).to_sparse()}, r"'part/s'.*sparse"),
+    "complex128": (lambda: {"c": torch.ones(1, dtype=torch.complex128)}, r"'part/c'.*complex128"),
+    "object": (lambda: {"a": {"fn": len}}, r"part/state/a/fn"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_saved_is_refused_by_its_key(what, tmp_path):
+    state, message = REFUSED[what]
+    with rh.Session(rh.torch.graph(lambda: None, part=Kept(state()))) as sess:
+        with pytest.raises(TypeError, match=message):
+            saved(sess, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: {"model": nn.Sequential(nn.Linear(4, 8), nn.Linear(9, 3))}, "missing.*model/1"),
+        (
+            lambda t: {"model": nn.Sequential(nn.Linear(4, 9), *list(t.model)[1:])},
+            r"'model/0.weight' must be float32\[9, 4\], got float32\[8, 4\]",
+        ),
+        (lambda t: {"model": t.model.double()}, r"must be float64\[8, 4\], got float32"),
+        (
+            lambda t: {"optimizer": torch.optim.Adam(t.model[0].parameters())},
+            r"'optimizer' must have groups of \[2\] parameters, got \[4\]",
+        ),
+        (lambda t: {"averaged": nn.Linear(1, 1)}, "missing the part 'averaged'"),
+    ],
+)
+def test_checkpoint_of_another_model_changes_nothing(
+    change, message, training, make_training, tmp_path
+):
+    with rh.Session(training.graph()) as sess:
+        sess.run("train_op", training.batch)
+        path = saved(sess, tmp_path)
+    other = make_training(1)
+    graph = other.graph(**change(other))
+    with rh.Session(graph) as sess:
+        before, _ = graph.parts.save()
+        before = {name: array.copy() for name, array in before.items()}
+        with pytest.raises(ValueError, match=message):
+            rh.Saver().restore(sess, path)
+        after, _ = graph.parts.save()
+        for name, array in before.items():
+            np.testing.assert_array_equal(after[name], array)
+        assert sess.global_step == 0
+
+
+def test_part_that_is_gone_is_named(training, tmp_path):
+    with rh.Session(training.graph()) as sess:
+        path = saved(sess, tmp_path)
+    with rh.Session(rh.torch.graph(training.step, model=training.model)) as sess:
+        with pytest.raises(ValueError, match="no part for 'optimizer'"):
+            rh.Saver().restore(sess, path)
+
+
+def test_some_parts_alone(training, make_training, tmp_path):
+    with rh.Session(training.graph()) as sess:
+        sess.run("train_op", training.batch)
+        path = saved(sess, tmp_path)
+    other = make_training(1)
+    with rh.Session(other.graph()) as sess:
+        rh.Saver(["model"]).restore(sess, path)
+        assert sess.global_step == 0
+    assert_same_state(other.model.state_dict(), training.model.state_dict())
+    assert other.optimizer.state_dict()["state"] == {}
+
+
+def test_only_the_model_is_saved(training, make_training, tmp_path):
+    with rh.Session(training.graph()) as sess:
+        sess.run("train_op", training.batch)
+        path = rh.Saver(["model"]).save(sess, tmp_path / "weights")
+    arrays = read_checkpoint(tmp_path / "weights").arrays
+    assert arrays.keys() == {f"model/{name}" for name in training.model.state_dict()}
+    other = make_training(1)
+    with rh.Session(other.graph()) as sess:
+        rh.Saver(["model"]).restore(sess, path)
+    assert_same_state(other.model.state_dict(), training.model.state_dict())
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_resume_is_bit_for_bit(training, make_training, tmp_path, asynchronous):
+    def train(it, folder, *lasts):
+        for last in lasts:
+            graph = it.graph()
+            scaffold = rh.Scaffold(saver=rh.Saver(asynchronous=asynchronous))
+            with (
+                graph.as_default(),
+                rh.MonitoredTrainingSession(
+                    checkpoint_dir=folder,
+                    scaffold=scaffold,
+                    hooks=[rh.StopAtStepHook(last_step=last)],
+                    save_checkpoint_steps=2,
+                ) as sess,
+            ):
+                while not sess.should_stop():
+                    order = torch.randperm(16)
+                    shift = np.float32(np.random.normal() + random.random())
+                    images = training.images[order] + shift
+                    labels = training.labels[order]
+                    sess.run("train_op", {"images": images, "labels": labels})
+            state = {name: part.state_dict() for name, part in it.parts.items()}
+            it = make_training(7)  # as another process would: another model, other random states
+            random.seed(7)
+            np.random.seed(7)
+        return state
+
+    random.seed(0)
+    np.random.seed(0)
+    undisturbed = train(make_training(0), tmp_path / "one", 9)
+    random.seed(0)
+    np.random.seed(0)
+    resumed = train(make_training(0), tmp_path / "two", 3, 4, 9)
+    assert_same_state(resumed, undisturbed)
+
+
+def test_asynchronous_save_holds_the_step_that_was_saved(training, tmp_path, held_disk):
+    saver = rh.Saver(asynchronous=True)
+    with rh.Session(training.graph()) as sess:
+        sess.run("train_op", training.batch)
+        expected = training.model[0].weight.detach().clone()
+        saver.save(sess, tmp_path / "model.ckpt")
+        sess.run("train_op", training.batch)
+        held_disk.release()
+        saver.wait()
+    got = read_checkpoint(tmp_path / "model.ckpt").arrays["model/0.weight"]
+    np.testing.assert_array_equal(got, expected.numpy())
+
+
+def test_bfloat16_is_saved_as_such(training, tmp_path):
+    training.model.to(torch.bfloat16)
+    with rh.Session(training.graph()) as sess:
+        path = saved(sess, tmp_path)
+        weight = training.model[0].weight.detach().clone()
+        nn.init.zeros_(training.model[0].weight)
+        rh.Saver().restore(sess, path)
+    assert (
+        read_checkpoint(tmp_path / "model.ckpt").arrays["model/0.weight"].dtype
+        == ml_dtypes.bfloat16
+    )
+    torch.testing.assert_close(training.model[0].weight.detach(), weight, rtol=0, atol=0)
+
+
+def test_scaler_comes_back(training, tmp_path):
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=1)
+    graph = training.graph(scaler=scaler)
+    with rh.Session(graph) as sess:
+        scaler.scale(torch.ones(1))
+        path = saved(sess, tmp_path)
+        scaler.load_state_dict({**scaler.state_dict(), "scale": 2.0})
+        rh.Saver().restore(sess, path)
+    assert scaler.state_dict()["scale"] == 8.0
+
+
+def test_compiled_module_has_the_names_of_the_module(training, tmp_path):
+    compiled = torch.compile(training.model, backend="eager")
+    with rh.Session(training.graph(model=compiled)) as sess:
+        path = saved(sess, tmp_path)
+        sess.run("model/0.weight")
+    with rh.Session(training.graph()) as sess:
+        rh.Saver().restore(sess, path)
+
+
+def test_export_is_a_plain_file_of_torch(training, tmp_path):
+    training.model.add_module("norm", nn.BatchNorm1d(3))
+    with rh.Session(training.graph()) as sess:
+        sess.run("train_op", training.batch)
+        path = saved(sess, tmp_path)
+    rh.torch.export(path, tmp_path / "model.pt")
+    parts = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert parts.keys() == {"model", "optimizer", "scheduler"}
+    assert_same_state(dict(parts["model"]), dict(training.model.state_dict()))
+    assert_same_state(parts["optimizer"], training.optimizer.state_dict())
+    training.model.load_state_dict(parts["model"])
+    training.optimizer.load_state_dict(parts["optimizer"])
+    training.scheduler.load_state_dict(parts["scheduler"])
+
+
+def test_export_of_what_has_no_parts(tmp_path):
+    with rh.Graph("torch").as_default() as graph, rh.Session(graph) as sess:
+        rh.Variable(1.0, name="v")
+        path = saved(sess, tmp_path)
+    with pytest.raises(ValueError, match="without parts"):
+        rh.torch.export(path, tmp_path / "model.pt")
+    with pytest.raises(rh.errors.NotFoundError):
+        rh.torch.export(tmp_path / "nothing", tmp_path / "model.pt")
+
+
+def test_variable_and_part_of_one_name(training):
+    graph = training.graph()
+    with graph.as_default():
+        rh.Variable({"0.weight": np.zeros(2)}, name="model")
+    with rh.Session(graph) as sess:
+        with pytest.raises(ValueError, match="a variable and a part.*'model/0.weight'"):
+            sess.snapshot()
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
+def test_stateful_loader_goes_on_where_it_was(training, tmp_path):
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def train(folder, *counts):
+        drawn = []
+
+        def step(batch):
+            drawn.append(batch.tolist())
+
+        for count in counts:
+            torch.manual_seed(0)
+            loader = StatefulDataLoader(list(range(12)), batch_size=2, shuffle=True)
+            with rh.torch.Graph(model=training.model).as_default() as graph:
+                rh.torch.step(step, args=[rh.inputs(loader)])
+            with (
+                graph.as_default(),
+                rh.MonitoredTrainingSession(
+                    checkpoint_dir=folder, hooks=[rh.StopAtStepHook(num_steps=count)]
+                ) as sess,
+            ):
+                while not sess.should_stop():
+                    sess.run("train_op")
+        return drawn
+
+    assert train(tmp_path / "one", 5) == train(tmp_path / "two", 2, 3)

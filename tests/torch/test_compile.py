@@ -1,0 +1,122 @@
+"""Compiled modules and steps: off-steps run what was compiled, hooks have nothing compiled."""
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounter
+from torch._dynamo.utils import counters
+
+import runhooks as rh
+
+ASKED = ["activations/model/0", "gradients/model/0.weight", "global_gradient_norm", "train_op"]
+
+# Torch's own, out of its compiler.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled():
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def compile_module(training, backend):
+    compiled = torch.compile(training.model, backend=backend, fullgraph=True)
+
+    def step(images, labels):
+        training.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(compiled(images), labels)
+        loss.backward()
+        training.optimizer.step()
+        return {"loss": loss}
+
+    return rh.torch.graph(step, ["loss"], model=compiled, optimizer=training.optimizer)
+
+
+class Net(nn.Sequential):
+    def forward(self, x):  # torch's own is not compiled in place
+        for part in self:
+            x = part(x)
+        return x
+
+
+def compile_module_in_place(training, backend):
+    training.model = Net(*training.model)
+    training.model.compile(backend=backend)
+    return training.graph()
+
+
+def compile_step(training, backend):
+    training.optimizer = torch.optim.SGD(training.model.parameters(), lr=0.1)
+
+    def step(images, labels):
+        training.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(training.model(images), labels)
+        loss.backward()
+        training.optimizer.step()
+        return {"loss": loss}
+
+    parts = {"model": training.model, "optimizer": training.optimizer}
+    return rh.torch.graph(torch.compile(step, backend=backend), ["loss"], **parts)
+
+
+KINDS = {it.__name__: it for it in (compile_module, compile_module_in_place, compile_step)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_runs_that_ask_get_it_and_nothing_is_compiled_for_them(kind, training, hooks_left):
+    backend = CompileCounter()
+    graph = KINDS[kind](training, backend)
+    with rh.Session(graph) as sess:
+        for _ in range(3):
+            sess.run("train_op", training.batch)
+        compiled, stats = backend.frame_count, dict(counters["stats"])
+        breaks = dict(counters["graph_break"])
+        assert compiled > 0
+        for _ in range(3):
+            hidden, gradient, norm, _ = sess.run(ASKED, training.batch)
+            assert hidden.shape == (16, 8)
+            assert gradient.shape == (8, 4)
+            assert norm > 0
+            sess.run(["loss", "train_op"], training.batch)
+            sess.run("train_op", training.batch)
+    assert backend.frame_count == compiled
+    assert counters["stats"] == stats
+    assert counters["graph_break"] == breaks
+    assert hooks_left(training.model) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_off_steps_run_what_was_compiled(kind, training):
+    ran = []
+
+    def backend(graph_module, example_inputs):
+        def compiled(*args):
+            ran.append(True)
+            return graph_module.forward(*args)
+
+        return compiled
+
+    with rh.Session(KINDS[kind](training, backend)) as sess:
+        sess.run("train_op", training.batch)
+        each = len(ran)
+        sess.run("train_op", training.batch)
+        assert len(ran) == 2 * each > 0
+        sess.run(ASKED, training.batch)
+        assert len(ran) == 2 * each
+        sess.run("train_op", training.batch)
+        assert len(ran) == 3 * each
+
+
+def test_gradients_are_those_of_the_compiled_module(training):
+    training.model.eval()
+    graph = compile_module(training, "aot_eager")
+    with rh.Session(graph) as sess:
+        sess.run("train_op", training.batch)
+        gradient, _ = sess.run(["gradients/model/3.bias", "train_op"], training.batch)
+        torch.testing.assert_close(gradient, training.model[3].bias.grad, rtol=0, atol=0)

@@ -1,0 +1,253 @@
+"""What can be fetched by name: when it is read, whose it is, and what is left behind."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import runhooks as rh
+
+
+def same(one, other):
+    torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_outputs_stand_under_their_names(training):
+    with rh.Session(training.graph()) as sess:
+        assert sess.run("train_op", training.batch) is None
+        by_name, by_tensor_name = sess.run(["loss", "loss:0"], training.batch)
+        assert by_name.item() == by_tensor_name.item() == training.losses[-1]
+        assert len(training.losses) == sess.global_step == 2
+
+
+def test_parameters_and_rates_are_those_of_the_beginning_of_the_run(training):
+    before = copy.deepcopy(training.model.state_dict())
+    names = ["model/0.weight", "model/3.bias:0", "learning_rate", "optimizer/learning_rate"]
+    with rh.Session(training.graph()) as sess:
+        weight, bias, rate, same_rate = sess.run([*names, "train_op"], training.batch)[:4]
+        same(weight, before["0.weight"])
+        same(bias, before["3.bias"])
+        assert rate == same_rate == 0.1
+        sess.run("train_op", training.batch)
+        assert sess.run("learning_rate") == 0.05
+        same(sess.run("model/0.weight"), training.model[0].weight.detach())
+
+
+def test_fetched_values_are_detached_and_do_not_change_later(training):
+    graph = training.graph()
+    names = ["model/0.weight", "gradients/model/0.weight", "activations/model/1", "loss"]
+    with rh.Session(graph) as sess:
+        fetched = sess.run(names, training.batch)
+        assert not any(value.requires_grad for value in fetched)
+        kept = copy.deepcopy(fetched)
+        for _ in range(3):
+            sess.run("train_op", training.batch)
+        for now, then in zip(fetched, kept, strict=True):
+            same(now, then)
+
+
+def test_gradients_are_those_that_the_optimizer_applies(training):
+    def clipped_step(images, labels):
+        loss = nn.functional.cross_entropy(training.model(images), labels)
+        loss.backward()
+        nn.utils.clip_grad_norm_(training.model.parameters(), 1e-3)
+        optimizer.step()
+        optimizer.zero_grad()  # at the end: nothing is left to be read
+
+    optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)
+    graph = rh.torch.graph(clipped_step, model=training.model, optimizer=optimizer)
+    before = training.model[3].weight.detach().clone()
+    with rh.Session(graph) as sess:
+        names = ["gradients/model/3.weight", "global_gradient_norm", "train_op"]
+        gradient, norm, _ = sess.run(names, training.batch)
+    torch.testing.assert_close(before - gradient, training.model[3].weight.detach())
+    torch.testing.assert_close(norm, torch.tensor(1e-3), rtol=1e-3, atol=0)
+
+
+def test_gradients_of_a_step_without_an_optimizer_are_what_it_leaves(training):
+    def backward(images, labels):
+        nn.functional.cross_entropy(training.model(images), labels).backward()
+
+    with rh.Session(rh.torch.graph(backward, model=training.model)) as sess:
+        names = ["gradients/model/3.bias", "global_gradient_norm", "train_op"]
+        gradient, norm, _ = sess.run(names, training.batch)
+    same(gradient, training.model[3].bias.grad)
+    squares = sum(float((p.grad**2).sum()) for p in training.model.parameters())
+    assert norm.item() == pytest.approx(squares**0.5)
+
+
+def test_whole_modules_are_dicts_by_name(training):
+    batch_norm = nn.BatchNorm1d(4)
+    training.model.insert(0, batch_norm)
+    with rh.Session(training.graph()) as sess:
+        values, layer, gradients, _ = sess.run(
+            ["model", "model/1", "gradients/model", "train_op"], training.batch
+        )
+    assert values.keys() == training.model.state_dict().keys()
+    assert layer.keys() == {"weight", "bias"}
+    assert gradients.keys() == {
+        name for name, p in training.model.named_parameters() if p.grad is not None
+    }
+
+
+def test_activations_are_what_a_submodule_returned(training):
+    training.model.eval()
+    expected = training.model[0](training.images).detach()
+    with rh.Session(training.graph()) as sess:
+        before_relu, output, _ = sess.run(
+            ["activations/model/0", "activations/model", "train_op"], training.batch
+        )
+    same(before_relu, expected)
+    assert output.shape == (16, 3)
+
+
+def test_activations_of_an_evaluation(training):
+    graph = training.graph()
+    with graph.as_default():
+        scores = rh.call(training.model, training.images)
+    with rh.Session(graph) as sess:
+        hidden, scores = sess.run(["activations/model/1", scores])
+        assert hidden.shape == (16, 8)
+        assert not scores.requires_grad
+
+
+def test_what_is_changed_in_place_after_a_module_returned_it_is_fetched_as_it_was(training):
+    training.model[1] = nn.ReLU(inplace=True)
+    training.model[2] = nn.Identity()
+    expected = training.model[0](training.images).detach()
+    with rh.Session(training.graph()) as sess:
+        (got, _) = sess.run(["activations/model/0", "train_op"], training.batch)
+    assert (expected < 0).any()
+    same(got, expected)
+
+
+def test_nothing_is_left_behind(training, hooks_left):
+    asked = ["activations/model/0", "gradients/model/0.weight", "train_op"]
+    with rh.Session(training.graph()) as sess:
+        sess.run(asked, training.batch)
+        assert hooks_left(training.model) == 0
+        with pytest.raises(IndexError):
+            sess.run(asked, {"images": training.images, "labels": torch.full((16,), 7)})
+        assert hooks_left(training.model) == 0
+
+
+def test_runs_that_do_not_ask_have_no_hooks(training, hooks_left):
+    seen = []
+    graph = rh.torch.graph(lambda: seen.append(hooks_left(training.model)), model=training.model)
+    with rh.Session(graph) as sess:
+        sess.run("train_op")
+        with pytest.raises(ValueError, match="was not called in this run"):
+            sess.run(["train_op", "activations/model/0"])
+    assert seen == [0, 1]
+
+
+def test_rates_of_groups(training):
+    head = {"params": training.model[3].parameters(), "lr": 0.01}
+    optimizer = torch.optim.SGD([{"params": training.model[0].parameters()}, head], lr=0.1)
+    with rh.Session(training.graph(optimizer=optimizer)) as sess:
+        assert sess.run("learning_rate") == [0.1, 0.01]
+        assert sess.run("optimizer/learning_rate/1") == 0.01
+        optimizer.param_groups[0]["lr"] = 0.01
+        assert sess.run("learning_rate") == 0.01
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model/0.wieght", "did you mean 'model/0.weight'"),
+        ("gradients/model/0.wieght", "did you mean 'gradients/model/0.weight'"),
+        ("activations/model/9", "did you mean 'activations/model/[0-3]'"),
+        ("modle/0.weight", "model"),
+        ("lerning_rate", "learning_rate"),
+        ("los", "did you mean 'loss'"),
+        ("optimizer/learning_rate/7", "nothing is named"),
+    ],
+)
+def test_unknown_names(training, name, message):
+    with rh.Session(training.graph()) as sess:
+        with pytest.raises(ValueError, match=message):
+            sess.run(name)
+    with pytest.raises(ValueError, match=message):
+        training.graph()[name]
+
+
+def test_frozen_parameter_has_no_gradient_and_the_step_is_not_made(training):
+    training.model[0].requires_grad_(False)
+    with rh.Session(training.graph()) as sess:
+        with pytest.raises(ValueError, match=r"gradients/model/0.weight.*frozen"):
+            sess.run(["train_op", "gradients/model/0.weight"], training.batch)
+        assert training.losses == []
+        gradients, _ = sess.run(["gradients/model", "train_op"], training.batch)
+        assert gradients.keys() == {"3.weight", "3.bias"}
+
+
+def test_gradients_without_a_step_are_an_error_before_anything_runs(training):
+    with rh.Session(training.graph()) as sess:
+        for name in ("gradients/model/0.weight", "global_gradient_norm"):
+            with pytest.raises(ValueError, match=f"{name}.*only while a step is made"):
+                sess.run(name)
+
+
+def test_shared_weights_have_both_names(training):
+    training.model[0] = nn.Linear(4, 4)
+    training.model[3] = nn.Linear(4, 4)
+    training.model[3].weight = training.model[0].weight
+    with rh.Session(training.graph()) as sess:
+        one, other, _ = sess.run(
+            ["gradients/model/0.weight", "gradients/model/3.weight", "train_op"], training.batch
+        )
+    same(one, other)
+
+
+def test_model_of_ten_thousand_names_costs_nothing_until_they_are_asked_for():
+    class Untouchable(nn.Module):
+        def named_parameters(self, *args, **kwargs):
+            raise AssertionError("listed")
+
+        named_buffers = named_modules = named_parameters
+
+    model = Untouchable()
+    for number in range(10_000):
+        model.register_parameter(f"p{number}", nn.Parameter(torch.zeros(1)))
+    graph = rh.torch.graph(lambda: None, model=model)
+    with rh.Session(graph) as sess:
+        sess.run("train_op")
+        assert sess.run("model/p9999").item() == 0.0
+    assert len(graph.get_operations()) < 10
+
+
+def test_scaled_gradients_are_fetched_unscaled(training):
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)
+
+    def step(images, labels):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = nn.functional.cross_entropy(training.model(images), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    before = training.model[3].bias.detach().clone()
+    graph = rh.torch.graph(step, model=training.model, optimizer=optimizer, scaler=scaler)
+    with rh.Session(graph) as sess:
+        gradient, _ = sess.run(["gradients/model/3.bias", "train_op"], training.batch)
+    torch.testing.assert_close(before - gradient, training.model[3].bias.detach())
+
+
+def test_bfloat16_model(training):
+    training.model.to(torch.bfloat16)
+    training.images = training.images.to(torch.bfloat16)
+    graph = training.graph()
+    with graph.as_default():
+        rh.summary.histogram("weights", graph["model/0.weight"])
+    with rh.Session(graph) as sess:
+        weight, gradient, norm, _ = sess.run(
+            ["model/0.weight", "gradients/model/0.weight", "global_gradient_norm", "train_op"],
+            training.batch,
+        )
+        assert weight.dtype == gradient.dtype == torch.bfloat16
+        assert norm.dtype == torch.float32
+        summary = sess.run(graph.get_collection(rh.GraphKeys.SUMMARIES)[0])
+        assert summary.SerializeToString()

@@ -1,0 +1,243 @@
+"""The hooks of runhooks over a torch loop, by name."""
+
+import logging
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import runhooks as rh
+from runhooks.testing import read_events
+
+
+@pytest.fixture(autouse=True)
+def _close_writers():
+    yield
+    rh.summary.FileWriterCache.clear()
+
+
+def train(graph, batch, *hooks, steps, **arguments):
+    with graph.as_default(), rh.MonitoredTrainingSession(hooks=list(hooks), **arguments) as sess:
+        while not sess.should_stop() and steps:
+            sess.run("train_op", batch)
+            steps -= 1
+        return sess.global_step
+
+
+def test_summaries_of_values_by_name(training, tmp_path):
+    graph = training.graph()
+    with graph.as_default():
+        rh.summary.scalar("loss", graph["loss"])
+        rh.summary.scalar("rate", graph["learning_rate"])
+        rh.summary.scalar("norm", graph["global_gradient_norm"])
+        rh.summary.histogram("gradients", graph["gradients/model"])
+        rh.summary.histogram("hidden", graph["activations/model/1"])
+        rh.summary.image("weights", graph["model/0.weight"][None, :, :, None], max_outputs=1)
+    arguments = {"checkpoint_dir": tmp_path, "save_summaries_steps": 3}
+    train(graph, training.batch, steps=4, log_step_count_steps=None, **arguments)
+    events = read_events(tmp_path)
+    losses = [(event.step, event.value) for event in events if event.tag == "loss"]
+    assert losses == [(step, pytest.approx(training.losses[step - 1])) for step in (1, 4)]
+    assert {event.tag for event in events} >= {"rate", "norm"}
+
+
+def test_logged_values_read_as_numbers(training, caplog):
+    caplog.set_level(logging.INFO, "runhooks")
+    hook = rh.LoggingTensorHook(["loss", "learning_rate"], every_n_iter=10)
+    train(training.graph(), training.batch, hook, steps=2)
+    (line,) = [message for message in caplog.messages if message.startswith("loss")]
+    loss, rate = (part.partition(" = ")[2] for part in line.split(", "))
+    assert float(loss) == pytest.approx(training.losses[0])
+    assert rate == "0.1"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_nan_is_found(training, late):
+    def step(number):
+        return {"loss": torch.tensor(math.nan if number == 2 else 1.0)}
+
+    graph = rh.torch.graph(step, ["loss"], model=training.model)
+    with pytest.raises(rh.train.NanLossDuringTrainingError, match="'loss:0' at step 3 is nan"):
+        with graph.as_default():
+            with rh.MonitoredSession(hooks=[rh.NanTensorHook("loss", late=late)]) as sess:
+                for number in range(10):
+                    sess.run("train_op", {"number": number})
+
+
+def test_throughput_and_others_over_a_torch_loop(training, tmp_path):
+    hooks = [
+        rh.ThroughputHook(every_n_steps=2, output_dir=tmp_path),
+        rh.ProgressHook(6, {"loss": "loss"}),
+        rh.StopAtStepHook(last_step=6),
+        rh.ProfilerHook(save_steps=3, output_dir=tmp_path / "profiles"),
+    ]
+    assert train(training.graph(), training.batch, *hooks, steps=-1) == 6
+    assert sorted(path.name for path in (tmp_path / "profiles").iterdir()) == [
+        "timeline-3.pt.trace.json",
+        "timeline-6.pt.trace.json",
+    ]
+
+
+def test_five_hooks_ask_for_nothing_on_off_steps(training, tmp_path, hooks_left):
+    seen = []
+
+    def step(images, labels):
+        seen.append(hooks_left(training.model))
+        return training.step(images, labels)
+
+    fetched = []
+
+    class Runs(rh.Session):
+        def run(self, fetches, *args):
+            fetched.append(fetches)
+            return super().run(fetches, *args)
+
+    class Creator(rh.SessionCreator):
+        def create_session(self):
+            return Runs()
+
+    graph = rh.torch.graph(step, ["loss"], **training.parts)
+    hooks = [
+        rh.LoggingTensorHook(["loss", "gradients/model"], every_n_iter=100),
+        rh.StepCounterHook(100, output_dir=tmp_path),
+        rh.SummarySaverHook(100, output_dir=tmp_path, summary_op="model/0.weight"),
+        rh.ProfilerHook(save_steps=100, output_dir=tmp_path),
+        rh.StopAtStepHook(last_step=1000),
+    ]
+    with graph.as_default():
+        hooks[2] = rh.SummarySaverHook(
+            100, output_dir=tmp_path, summary_op=rh.summary.scalar("loss", graph["loss"])
+        )
+        with rh.MonitoredSession(Creator(), hooks) as sess:
+            for _ in range(6):
+                sess.run("train_op", training.batch)
+    assert fetched[1:] == ["train_op"] * 5
+    assert seen == [1, 0, 0, 0, 0, 0]
+
+
+def test_two_frameworks_at_once(training, tmp_path):
+    import jax.numpy as jnp
+
+    with rh.Graph("jax").as_default() as on_jax:
+        weights = rh.Variable(jnp.zeros(2), name="weights")
+        on_jax_step = rh.train.get_or_create_global_step()
+        rh.group(weights.assign_add(jnp.ones(2)), on_jax_step.assign_add(1), name="train_op")
+    on_torch = training.graph()
+    arguments = {"log_step_count_steps": 2, "save_summaries_steps": None}
+    with on_jax.as_default():
+        one = rh.MonitoredTrainingSession(checkpoint_dir=tmp_path / "jax", **arguments)
+    with on_torch.as_default():
+        other = rh.MonitoredTrainingSession(checkpoint_dir=tmp_path / "torch", **arguments)
+    with one, other:
+        for _ in range(5):
+            one.run("train_op")
+            other.run("train_op", training.batch)
+    for name in ("jax", "torch"):
+        rates = [e.step for e in read_events(tmp_path / name) if "step" in e.tag]
+        assert rates == [3, 5]
+        assert rh.latest_checkpoint(tmp_path / name).endswith("model.ckpt-5")
+
+
+def test_import_of_runhooks_loads_no_torch(run_python):
+    loaded = run_python(
+        "import sys, runhooks as rh; print('torch' in sys.modules); rh.torch.graph; "
+        "print('torch' in sys.modules)"
+    )
+    assert loaded.split() == ["False", "True"]
+
+
+def test_missing_torch_says_what_to_install(run_python):
+    said = run_python(
+        "import sys; sys.modules['torch'] = None\n"
+        "import runhooks as rh\n"
+        "try:\n    rh.torch\n"
+        "except ImportError as error:\n    print(error)"
+    )
+    assert said.strip() == "the torch engine needs torch: pip install 'runhooks[torch]'"
+
+
+def test_no_attribute_is_made_up():
+    with pytest.raises(AttributeError, match="'runhooks' has no attribute 'tensorflaw'"):
+        rh.tensorflaw  # noqa: B018
+
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@cuda
+def test_off_steps_wait_for_no_device(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Linear(64, 64, device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss}
+
+    graph = rh.torch.graph(step, ["loss"], model=model, optimizer=optimizer)
+    x = torch.randn(8, 64, device="cuda")
+    hooks = [
+        rh.LoggingTensorHook(["loss"], every_n_iter=100),
+        rh.StepCounterHook(100, output_dir=tmp_path),
+        rh.StopAtStepHook(last_step=1000),
+        rh.CheckpointSaverHook(tmp_path, save_steps=100),
+        rh.ProfilerHook(save_steps=100, output_dir=tmp_path),
+    ]
+    with graph.as_default(), rh.MonitoredSession(hooks=hooks) as sess:
+        sess.run("train_op", {"x": x})
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(20):
+                sess.run("train_op", {"x": x})
+            # What is asked for stays on the device, and is not waited for either.
+            names = ["loss", "gradients/model/weight", "activations/model", "global_gradient_norm"]
+            fetched = sess.run([*names, "train_op"], {"x": x}, hooks=False)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert all(value.device.type == "cuda" for value in fetched[:4])
+
+
+@cuda
+def test_histograms_are_counted_on_the_device(tmp_path):
+    values = torch.randn(10_000, device="cuda")
+    engine = rh.Graph("torch").engine
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        counts = engine.histogram(values)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    expected = engine.histogram(values.cpu())
+    assert (counts.counts.cpu().numpy() == expected.counts).all()
+    assert float(counts.sum) == pytest.approx(float(expected.sum), abs=1e-3)
+
+
+@cuda
+def test_resume_on_a_device_is_bit_for_bit(tmp_path):
+    def train(folder, *lasts):
+        for last in lasts:
+            torch.manual_seed(0)
+            model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)).cuda()
+            optimizer = torch.optim.Adam(model.parameters(), 0.1)
+
+            def step(x, model=model, optimizer=optimizer):
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+
+            graph = rh.torch.graph(step, model=model, optimizer=optimizer)
+            x = torch.ones(4, 8, device="cuda")
+            with (
+                graph.as_default(),
+                rh.MonitoredTrainingSession(
+                    checkpoint_dir=folder, hooks=[rh.StopAtStepHook(last_step=last)]
+                ) as sess,
+            ):
+                while not sess.should_stop():
+                    sess.run("train_op", {"x": x})
+        return model[0].weight.detach().cpu()
+
+    assert torch.equal(train(tmp_path / "one", 6), train(tmp_path / "two", 2, 6))

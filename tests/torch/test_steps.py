@@ -1,0 +1,276 @@
+"""Steps: what they are called with, what they return, how they count, and several in a graph."""
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+import runhooks as rh
+
+
+def test_step_is_called_with_what_is_fed_as_it_is(training):
+    got = []
+
+    def step(images, labels, scale=2.0):
+        got.append((images, labels, scale))
+
+    images, labels = object(), {"a": training.labels}
+    with rh.Session(rh.torch.graph(step, model=training.model)) as sess:
+        assert sess.run("train_op", {"images": images, "labels": labels}) is None
+    assert got[0][0] is images
+    assert got[0] == (images, labels, 2.0)
+
+
+def test_steps_share_placeholders_in_any_order(training):
+    got = []
+    with rh.torch.Graph(model=training.model).as_default() as graph:
+        rh.torch.step(lambda x, y: got.append((x, y)), name="one")
+        rh.torch.step(lambda y, z, x: got.append((y, z, x)), name="other")
+        three = [3, {"three": graph["z"]}, "text"]
+        rh.torch.step(lambda *args: got.append(args), name="constants", args=three)
+    with rh.Session(graph) as sess:
+        sess.run("one", {"x": 1, "y": 2})
+        sess.run("other", {"x": 1, "y": 2, "z": 3})
+        sess.run("constants", {"z": 3})
+    assert got == [(1, 2), (2, 3, 1), (3, {"three": 3}, "text")]
+
+
+def test_step_that_returns_nothing_trains_and_says_so_when_it_is_asked(training):
+    graph = rh.torch.graph(lambda: None, outputs=["loss"], model=training.model)
+    with rh.Session(graph) as sess:
+        sess.run("train_op")
+        with pytest.raises(ValueError, match=r"'train_op' must return a dict with 'loss'.*None"):
+            sess.run(["train_op", "loss"])
+
+
+def test_output_that_is_not_returned_is_named(training):
+    graph = rh.torch.graph(lambda: {"los": 1.0}, outputs=["loss"], model=training.model)
+    with rh.Session(graph) as sess:
+        with pytest.raises(ValueError, match=r"a dict with 'los' in it"):
+            sess.run("loss")
+
+
+def test_error_in_the_middle_says_that_it_cannot_be_undone(training):
+    def step(images):
+        with torch.no_grad():
+            training.model[0].weight.zero_()
+        raise KeyError("in the middle")
+
+    with rh.Session(rh.torch.graph(step, model=training.model)) as sess:
+        with pytest.raises(KeyError, match="in the middle") as caught:
+            sess.run("train_op", {"images": 1})
+        assert sess.global_step == 0
+    notes = " ".join(caught.value.__notes__)
+    assert "in the operation 'train_op'" in notes
+    assert "(model)" in notes
+    assert "stays changed" in notes
+
+
+def test_error_after_the_step_says_so_too(training):
+    graph = training.graph()
+    with graph.as_default():
+        broken = rh.call(lambda loss: 1 / 0, graph["loss"])
+    with rh.Session(graph) as sess:
+        with pytest.raises(ZeroDivisionError) as caught:
+            sess.run(["train_op", broken], training.batch)
+    assert any("stays changed" in note for note in caught.value.__notes__)
+
+
+def test_error_before_the_step_changes_nothing_and_does_not_say_so(training):
+    graph = training.graph()
+    with graph.as_default():
+        broken = rh.call(lambda: 1 / 0)
+    with rh.Session(graph) as sess:
+        with pytest.raises(ZeroDivisionError) as caught:
+            sess.run(["train_op", broken], training.batch)
+    assert training.losses == []
+    assert not any("stays changed" in note for note in caught.value.__notes__)
+
+
+def test_accumulation_counts_updates(training):
+    parts = training.parts
+    seen = []
+
+    def micro_step(images, labels):
+        loss = nn.functional.cross_entropy(training.model(images), labels) / 2
+        loss.backward()
+        return {"loss": loss}
+
+    def update():
+        training.optimizer.step()
+        training.optimizer.zero_grad()
+
+    with rh.torch.Graph(**parts).as_default() as graph:
+        rh.torch.step(micro_step, ["loss"], name="micro_op", counts=False)
+        rh.torch.step(update)
+
+    class Steps(rh.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            seen.append(run_context.session.global_step)
+
+    with graph.as_default(), rh.MonitoredSession(hooks=[Steps()]) as sess:
+        for _ in range(2):
+            first, _ = sess.run(["gradients/model/3.bias", "micro_op"], training.batch)
+            second, _ = sess.run(["gradients/model/3.bias", "micro_op"], training.batch)
+            applied, _ = sess.run(["gradients/model/3.bias", "train_op"])
+            assert not torch.equal(first, second)
+            torch.testing.assert_close(second, applied, rtol=0, atol=0)
+    assert seen == [0, 0, 1, 1, 1, 2]
+
+
+def test_two_steps_with_an_optimizer_each():
+    torch.manual_seed(0)
+    generator, discriminator = nn.Linear(2, 3), nn.Linear(3, 1)
+    g_optimizer = torch.optim.SGD(generator.parameters(), 0.1)
+    d_optimizer = torch.optim.SGD(discriminator.parameters(), 0.2)
+
+    def d_step(real, noise):
+        d_optimizer.zero_grad()
+        fake = generator(noise).detach()
+        loss = discriminator(fake).mean() - discriminator(real).mean()
+        loss.backward()
+        d_optimizer.step()
+        return {"loss": loss}
+
+    def g_step(noise):
+        g_optimizer.zero_grad()
+        loss = -discriminator(generator(noise)).mean()
+        loss.backward()
+        g_optimizer.step()
+        return {"loss": loss}
+
+    graph = rh.torch.Graph(
+        generator=generator,
+        discriminator=discriminator,
+        g_optimizer=g_optimizer,
+        d_optimizer=d_optimizer,
+    )
+    with graph.as_default():
+        rh.torch.step(d_step, ["loss"], name="d_op", counts=False)
+        rh.torch.step(g_step, ["loss"], name="g_op")
+        with rh.name_scope("eval"):
+            rh.torch.step(lambda: {"loss": 0}, ["loss"], name="again", counts=False)
+    batch = {"real": torch.ones(4, 3), "noise": torch.ones(4, 2)}
+    with rh.Session(graph) as sess:
+        before = discriminator.weight.detach().clone()
+        d_loss, gradient, norm = sess.run(
+            ["loss", "gradients/discriminator/weight", "global_gradient_norm"], batch
+        )
+        torch.testing.assert_close(before - 0.2 * gradient, discriminator.weight.detach())
+        bias_gradient = discriminator.bias.grad
+        assert norm.item() == pytest.approx(float((gradient**2).sum() + bias_gradient**2) ** 0.5)
+        g_loss, _ = sess.run(["g_op/loss", "g_op"], {"noise": batch["noise"]})
+        assert d_loss != g_loss
+        assert sess.run("eval/loss") == 0
+        assert sess.run(["d_optimizer/learning_rate", "g_optimizer/learning_rate"]) == [0.2, 0.1]
+        assert sess.global_step == 1
+        with pytest.raises(ValueError, match=r"several.*d_optimizer/learning_rate"):
+            sess.run("learning_rate")
+    assert [op.name for op in graph.get_operations() if op.type == "Placeholder"] == [
+        "real",
+        "noise",
+    ]
+
+
+def test_step_over_inputs_that_end(training):
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(training.images, training.labels), batch_size=4
+    )
+    with rh.torch.Graph(**training.parts).as_default() as graph:
+        batch = rh.inputs(loader, 2)
+        rh.torch.step(training.step, ["loss"], args=batch)
+    with graph.as_default(), rh.MonitoredSession() as sess:
+        while not sess.should_stop():
+            sess.run("train_op")
+    assert len(training.losses) == 4
+
+
+def test_loader_that_ends_in_the_loop_ends_it_well(training):
+    class Ends(rh.SessionRunHook):
+        ended = False
+
+        def end(self, session):
+            self.ended = True
+
+    hook = Ends()
+    batches = iter([training.batch] * 3)
+    with training.graph().as_default(), rh.MonitoredSession(hooks=[hook]) as sess:
+        while not sess.should_stop():
+            sess.run("train_op", next(batches))
+    assert hook.ended
+    assert len(training.losses) == 3
+
+
+def test_reads_and_evaluations_in_the_run_of_a_step_come_before_it(training):
+    graph = training.graph()
+    with graph.as_default():
+        total = rh.call(lambda: sum(p.sum() for p in training.model.parameters()), name="total")
+    before = sum(p.detach().sum() for p in training.model.parameters())
+    with rh.Session(graph) as sess:
+        got, _ = sess.run([total, "train_op"], training.batch)
+        torch.testing.assert_close(got, before, rtol=0, atol=0)
+
+
+def test_evaluation_keeps_the_mode_of_the_module(training):
+    def evaluate(images, labels):
+        training.model.eval()
+        with torch.no_grad():
+            right = training.model(images).argmax(-1) == labels
+        training.model.train()
+        return right.float().mean()
+
+    graph = training.graph()
+    with graph.as_default():
+        accuracy = rh.call(evaluate, training.images, training.labels, name="accuracy")
+        evaluation = rh.EvaluationHook({"accuracy": accuracy}, every_n_steps=2)
+    with graph.as_default(), rh.MonitoredSession(hooks=[evaluation]) as sess:
+        for _ in range(4):
+            sess.run("train_op", training.batch)
+    assert 0 <= evaluation.metrics_at(4)["accuracy"] <= 1
+    assert training.model.training
+
+
+def test_at_end_refuses_what_only_a_step_has(training):
+    for name in ("loss", "gradients/model/0.weight", "global_gradient_norm"):
+        hook = rh.LoggingTensorHook([name], at_end=True)
+        with training.graph().as_default():
+            with pytest.raises(ValueError, match="at_end"):
+                rh.MonitoredSession(hooks=[hook])
+    hook = rh.LoggingTensorHook(["model/0.weight"], at_end=True)
+    with training.graph().as_default(), rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run("train_op", training.batch)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"fn": 3}, TypeError, "fn must be a callable, got 3"),
+        ({"fn": lambda *batch: None}, TypeError, r"\*batch"),
+        ({"fn": lambda *, batch: None}, TypeError, "plain parameters"),
+        ({"fn": lambda: None, "outputs": "loss"}, TypeError, "must be a list of names"),
+        ({"fn": lambda: None, "outputs": ["a b"]}, ValueError, "got 'a b'"),
+        ({"fn": lambda: None, "nvtx": True}, RuntimeError, "needs CUDA"),
+        ({"fn": lambda: None, "model": 3}, TypeError, "model must have state_dict"),
+        ({"fn": lambda: None, "random": nn.Linear(1, 1)}, ValueError, "got 'random'"),
+    ],
+)
+def test_arguments(arguments, error, message):
+    if "nvtx" in arguments and torch.cuda.is_available():
+        pytest.skip("CUDA is here")
+    with pytest.raises(error, match=message):
+        rh.torch.graph(**arguments)
+
+
+def test_step_needs_a_graph_of_its_own_kind(training):
+    with rh.Graph("torch").as_default():
+        with pytest.raises(TypeError, match=r"needs a graph of rh.torch.Graph"):
+            rh.torch.step(training.step, ["loss"])
+
+
+def test_partial_functions_are_steps(training):
+    step = functools.partial(training.step, labels=training.labels)
+    graph = rh.torch.graph(step, ["loss"], **training.parts)
+    with rh.Session(graph) as sess:
+        sess.run("train_op", {"images": training.images})
+    assert len(training.losses) == 1
