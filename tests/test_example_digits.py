@@ -1,5 +1,6 @@
 """The digits examples, killed again and again, end where an undisturbed run ends."""
 
+import math
 import random
 import signal
 import subprocess
@@ -61,16 +62,16 @@ def last_saved(run_dir):
     return max((int(name.removeprefix("model.ckpt-")) for name in names), default=-1)
 
 
-def wait_for_checkpoint(process, run_dir):
-    """Wait for one beyond those that are there and that of step 0."""
-    before = max(last_saved(run_dir), 0)
-    while last_saved(run_dir) <= before:
+def wait_for_checkpoint(process, run_dir, seconds=math.inf):
+    """Wait for one beyond those that are there and that of step 0, but no longer than that."""
+    before, end = max(last_saved(run_dir), 0), time.monotonic() + seconds
+    while last_saved(run_dir) <= before and time.monotonic() < end:
         stay(process, 0.01)
 
 
 def kill_in_start_up(example, run_dir, delay):
     with running(example, run_dir) as process:
-        stay(process, delay)
+        wait_for_checkpoint(process, run_dir, delay)
 
 
 def kill_in_training(example, run_dir, delay):

@@ -93,7 +93,7 @@ def test_error_of_the_source_comes_through_with_the_name_of_the_input(graph):
     assert any("numbers" in note for note in caught.value.__notes__)
 
 
-@pytest.mark.parametrize("source", [5, None, object()], ids=repr)
+@pytest.mark.parametrize("source", [5, None, object()], ids=["5", "None", "object"])
 def test_source_that_is_neither_iterable_nor_callable_is_refused(source, graph):
     with pytest.raises(TypeError, match="source"):
         rh.inputs(source)
