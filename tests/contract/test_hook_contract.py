@@ -337,7 +337,9 @@ def test_hooks_may_be_a_generator(model):
         assert hook.methods == ["begin", "after_create_session", "before_run", "after_run", "end"]
 
 
-@pytest.mark.parametrize("not_a_hook", [object(), "StopAtStepHook", RecordingHook], ids=["object", "str", "class"])
+@pytest.mark.parametrize(
+    "not_a_hook", [object(), "StopAtStepHook", RecordingHook], ids=["object", "str", "class"]
+)
 def test_what_is_not_a_hook_is_refused_by_name_before_anything_begins(not_a_hook, model):
     hook = RecordingHook()
     with pytest.raises(TypeError, match="hook"):
