@@ -56,3 +56,20 @@ def test_a_record_that_is_being_written_is_no_fault(run_file, run) -> None:
     checked = run("check", file.path)
     assert checked.status == 0
     assert "  its last record is cut off after 7 bytes" in checked.out
+
+
+def test_a_run_started_again_without_a_start_is_called_that(run_file, run) -> None:
+    file = run_file("a").add(1, loss=1.0, rate=1.0).add(5, loss=1.0, rate=1.0)
+    out = run("check", file.add(2, loss=1.0, rate=1.0).path).out
+    said = "  steps fold back: a run that was started again without a START; write one with "
+    assert out.count(said + "add_session_log of its FileWriter") == 1
+
+
+def test_an_empty_file_is_called_empty(run_file, run, tmp_path) -> None:
+    run_file("a").add(1, loss=1.0)
+    run_file("b").path.write_bytes(b"")
+    checked = run("check", tmp_path)
+    assert checked.status == 0
+    _, a, b, _, total = checked.out.splitlines()
+    assert [a.split()[-1], b.split()[-1]] == ["sound", "empty"]
+    assert total == "2 files, 1 empty"

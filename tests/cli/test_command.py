@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from runhooks import summary
+
 COMMANDS = ["show", "plot", "compare", "tail", "export", "check", "checkpoints"]
 READING = [["show"], ["plot"], ["compare"], ["export", "--csv"], ["check"]]
 
@@ -47,8 +49,6 @@ def test_a_tag_that_is_not_there(run_file, run, command) -> None:
 
 
 def test_a_tag_of_another_kind(run_file, run) -> None:
-    from runhooks import summary
-
     file = run_file("a").add(1, summary.histogram_value("weights", [1.0]), loss=1.0)
     wrong = run("plot", file.path, "--tag", "weights")
     assert wrong.errors == (
@@ -61,6 +61,70 @@ def test_a_wrong_command_line(run) -> None:
         wrong = run(*arguments)
         assert (wrong.status, wrong.out) == (2, "")
         assert "Traceback" not in wrong.errors
+
+
+@pytest.mark.parametrize("command", [["show"], ["tail"], ["export", "--csv"], ["check"]])
+def test_one_path_where_several_are_given(run_file, run, tmp_path, command) -> None:
+    paths = [run_file(name).add(1, loss=1.0).directory for name in ("a", "b", "c")]
+    wrong = run(*command, *paths)
+    assert (wrong.status, wrong.out) == (2, "")
+    assert wrong.errors == (
+        f"runhooks: {command[0]} takes one path, got 3: give one of them, or the directory above "
+        "them\n"
+    )
+
+
+@pytest.mark.parametrize("command", [["plot"], ["compare"], ["export", "--csv"]])
+def test_runs_without_scalars(run_file, run, command) -> None:
+    file = run_file("a").add(1, summary.histogram_value("weights", [1.0]))
+    for options in ([], ["--json"] if command != ["export", "--csv"] else []):
+        nothing = run(*command, file.directory, *options)
+        assert (nothing.status, nothing.out) == (2, "")
+        assert nothing.errors == (
+            f"runhooks: there is no scalar in {file.directory}: see runhooks show\n"
+        )
+    assert "weights" in run("show", file.directory).out
+
+
+@pytest.mark.parametrize("command", READING[:-1])
+def test_a_file_of_another_kind(run, tmp_path, command) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("no event is in here\n" * 10)
+    wrong = run(*command, path)
+    assert (wrong.status, wrong.out) == (2, "")
+    assert wrong.errors.startswith(f"runhooks: {path} must be an event file")
+
+
+def test_columns_of_the_environment_count_in_a_pipe_too(
+    run_file, run, monkeypatch, tmp_path
+) -> None:
+    for name in ("a", "b"):
+        file = run_file(name)
+        for step in range(30):
+            file.add(step, train__loss=step + 0.123456, evaluation__accuracy=1 / (step + 7))
+    commands = (["show", tmp_path / "a"], ["compare", tmp_path], ["plot", tmp_path, "--tag=*s"])
+    for command in commands:
+        widths = {}
+        for columns in ("50", "70", None):
+            if columns is None:
+                monkeypatch.delenv("COLUMNS")
+            else:
+                monkeypatch.setenv("COLUMNS", columns)
+            widths[columns] = max(map(len, run(*command).out.splitlines()))
+        assert widths["50"] <= 50 < widths["70"] <= 70 < widths[None]
+
+
+def test_very_long_tags_are_cut_but_not_in_json(run_file, run) -> None:
+    tags = [f"{'a' * 500}{end * 50}" for end in "bc"]
+    file = run_file("a")
+    for step in (1, 2, 1):
+        file.add(step, **dict.fromkeys(tags, 1.0))
+    for command in ("show", "compare", "check", "plot"):
+        options = ["--tag=*b"] if command == "plot" else []
+        out = run(command, file.directory, *options).out
+        assert f"{'a' * 49}...{'b' * 48}" in out
+        assert "a" * 50 not in out
+    assert json.loads(run("compare", file.directory, "--json").out)[0]["scalars"].keys() == {*tags}
 
 
 def test_a_reader_that_stops_reading(run_file, start_piped) -> None:

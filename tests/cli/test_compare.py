@@ -46,3 +46,49 @@ def test_a_thousand_runs(run_file, run, tmp_path) -> None:
     lines = compared.out.splitlines()
     assert len(lines) == 1001
     assert lines[-1].split()[:2] == ["sweep/999", "999"]
+
+
+def test_long_names_of_runs_leave_room_for_values(run_file, run, monkeypatch, tmp_path) -> None:
+    for index in range(3):
+        file = run_file(f"experiment-with-a-very-long-name-{index}/learning-rate-0.00{index}/train")
+        for step in range(3):
+            file.add(step, **{"train__loss": index + 0.5, "train__accuracy_" + "a" * 30: 0.25})
+    monkeypatch.setenv("COLUMNS", "80")
+    titles, *rows, _, _, begin = run("compare", tmp_path).out.splitlines()
+    assert titles.split() == ["run", "last", "step", "train/acc...aaaaaaaa"]
+    assert [row.split()[0] for row in rows] == [
+        f"...{it}/learnin...0.00{it}/train" for it in range(3)
+    ]
+    assert [row.split()[2] for row in rows] == ["0.25"] * 3
+    assert begin == "... begins with experiment-with-a-very-long-name-"
+    monkeypatch.delenv("COLUMNS")
+    whole = run("compare", tmp_path).out
+    assert "experiment-with-a-very-long-name-2/learning-rate-0.002/train " in whole
+    assert "begins with" not in whole
+
+
+def test_names_are_cut_no_further_than_they_can_be_told_apart(
+    run_file, run, monkeypatch, tmp_path
+) -> None:
+    names = [f"{'a' * 30}{index}{'z' * 30}" for index in range(2)]
+    for name in names:
+        run_file(name).add(0, loss=1.0)
+    monkeypatch.setenv("COLUMNS", "100")
+    _, first, second, *_ = run("compare", tmp_path).out.splitlines()
+    assert (first.split()[0], second.split()[0]) == tuple(names)
+
+
+def test_a_goal_of_no_tag_or_of_both_kinds_is_refused(run_file, run, tmp_path) -> None:
+    run_file("a").add(0, train__loss=1.0, rate=2.0)
+    for options, message in (
+        (
+            ["--min", "train/los"],
+            "--min: no scalar 'train/los' in the table; did you mean train/loss?",
+        ),
+        (["--max", "x*"], "--max: no scalar 'x*' in the table, which has rate, train/loss"),
+        (["--min", "rate", "--max", "rate"], "'rate' is given to both --min and --max"),
+    ):
+        for command in ("compare", "show"):
+            wrong = run(command, tmp_path, *options)
+            assert (wrong.status, wrong.out) == (2, "")
+            assert wrong.errors == f"runhooks: {message}\n"

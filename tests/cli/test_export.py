@@ -5,7 +5,10 @@ import json
 import pyarrow.parquet
 import pytest
 
+from runhooks import summary
+
 POINTS = [("a", "loss", 1, 2.0), ("a", "loss", 2, 0.10000000149011612), ("b", "rate", 1, 3.0)]
+ONE_FORMAT = "export takes one of --csv, --jsonl and --parquet, or -o FILE with such an ending"
 
 
 @pytest.fixture
@@ -53,8 +56,9 @@ def test_of_chosen_tags_into_a_file(run, runs) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "export takes one of --csv, --jsonl and --parquet"),
-        (["--csv", "--jsonl"], "export takes one of --csv, --jsonl and --parquet"),
+        ([], ONE_FORMAT),
+        (["--csv", "--jsonl"], ONE_FORMAT),
+        (["-o", "x.txt"], ONE_FORMAT),
         (["--parquet"], "--parquet takes -o FILE as well"),
         (["--csv", "--json"], "--json takes -o FILE as well"),
         (["--csv", "-o", "/no/such/folder/x"], "/no/such/folder/x: No such file or directory"),
@@ -64,3 +68,22 @@ def test_what_cannot_be_done_is_said(run, runs, options, message) -> None:
     exported = run("export", runs, *options)
     assert (exported.status, exported.out) == (2, "")
     assert exported.errors == f"runhooks: {message}\n"
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet", ".CSV"])
+def test_the_ending_of_the_file_tells_the_format(run, runs, ending) -> None:
+    named, told = runs / "named", runs / f"told{ending}"
+    option = f"--{ending[1:].lower()}"
+    assert run("export", runs / "a", option, "-o", named).status == 0
+    assert run("export", runs / "a", "-o", told).status == 0
+    assert told.read_bytes() == named.read_bytes()
+    assert run("export", runs / "a", "--csv", "-o", told).status == 0  # an option has the last word
+    assert told.read_text().startswith("run,tag,")
+
+
+def test_a_tag_that_would_be_a_second_column_of_its_name(run_file, run) -> None:
+    wrong = run(
+        "export", run_file("a").add(1, summary.scalar_value("step", 1.0)).path, "--csv", "--wide"
+    )
+    assert (wrong.status, wrong.out) == (2, "")
+    assert "has a column 'step' already" in wrong.errors

@@ -90,3 +90,18 @@ def test_what_to_plot_is_asked_for_where_it_is_not_clear(run_file, run, tmp_path
     assert many.status == 2
     assert "12 lines apart, not 13" in many.errors
     assert run("plot", tmp_path / "many", "--png", tmp_path / "x.png").status == 0
+
+
+def test_what_no_plot_can_show_is_refused(run_file, run, tmp_path) -> None:
+    file = run_file("a").add(0, loss=math.nan).add(1, loss=math.inf)
+    for options in ([], ["--png", tmp_path / "x.png"]):
+        wrong = run("plot", file.directory, *options)
+        assert (wrong.status, wrong.out) == (2, "")
+        assert wrong.errors == "runhooks: there is no finite value of loss to plot\n"
+    assert json.loads(run("plot", file.directory, "--json").out)[0]["values"] == ["NaN", "Infinity"]
+    file.add(2, loss=1.0)
+    wrong = run("plot", file.directory, "--png", tmp_path / "x.jpg")
+    assert (
+        wrong.errors == f"runhooks: --png takes a FILE that ends with .png, not {tmp_path}/x.jpg\n"
+    )
+    assert not list(tmp_path.glob("x.*"))

@@ -102,3 +102,19 @@ def test_names_cannot_command_the_terminal(run_file, run) -> None:
     assert "\x1b" not in out
     assert r"red\x1b[31m\nline" in out
     assert len(out.splitlines()) == 4
+
+
+def test_a_run_without_values_is_said_to_have_none(run_file, run) -> None:
+    file = run_file("a")
+    shown = run("show", file.path)
+    assert shown.status == 0
+    assert shown.out.splitlines() == [f"{file.path}: 1 file, 40 B", "it has no values yet"]
+
+
+def test_long_names_of_many_runs_are_shortened(run_file, run, monkeypatch, tmp_path) -> None:
+    for index in range(11):
+        run_file(f"{'experiment-' * 5}{index}").add(index, loss=1.0)
+    monkeypatch.setenv("COLUMNS", "60")
+    _, *rows, begin = run("show", tmp_path).out.splitlines()
+    assert [row.split()[0] for row in rows][:3] == ["...0", "...1", "...10"]
+    assert begin.endswith("experiment-" * 2)

@@ -167,14 +167,22 @@ def test_a_disk_that_stays_full_neither_hangs_nor_keeps_the_writer_open(small_di
     assert found == sorted(set(found))
 
 
-def test_a_directory_that_was_removed_can_be_come_back_to(tmp_path: Path) -> None:
+def test_a_directory_that_was_removed_is_an_error_and_can_be_come_back_to(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     writer = EventWriter(folder)
     writer.scalar("loss", 1, 1)
     writer.flush()
+    (path,) = folder.iterdir()
     shutil.rmtree(folder)
     writer.scalar("loss", 2, 2)
-    writer.flush()  # into a file that has no name any more
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError, match=r"reopen\(\) goes on in a new file") as raised:
+            writer.flush()
+        assert raised.value.filename == str(path)
+        assert "1 events for" in raised.value.__notes__[0]
+        writer.scalar("loss", 2, 2)
+    with pytest.raises(FileNotFoundError):
+        writer.flush()
     assert writer.reopen()
     writer.scalar("loss", 3, 3)
     writer.close()

@@ -7,7 +7,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from runhooks.cli.check import check
 from runhooks.cli.checkpoints import checkpoints
@@ -35,6 +35,17 @@ class _Group(TyperGroup):
         raise typer.Exit(_REFUSED)
 
 
+class _Command(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        if ctx.args:
+            raise CommandError(
+                f"{ctx.info_name} takes one path, got {1 + len(ctx.args)}: give one of them, or "
+                "the directory above them"
+            )
+        return rest
+
+
 app = typer.Typer(
     cls=_Group,
     add_completion=False,
@@ -44,7 +55,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _command in (show, plot, compare, tail, export, check, checkpoints):
-    app.command()(_command)
+    app.command(cls=_Command, context_settings={"allow_extra_args": True})(_command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -45,7 +45,7 @@ def _write(reports: Sequence[events.FileReport]) -> None:
             Column("records", [str(it.records) for it in reports], rank=1),
             Column(
                 "",
-                ["sound" if it else "NOT SOUND" for it in sound],
+                [_verdict(it) for it in reports],
                 left=True,
                 styles=["green" if it else "bold red" for it in sound],
             ),
@@ -58,11 +58,16 @@ def _write(reports: Sequence[events.FileReport]) -> None:
             output.write(formats.printable(report.path), "bold")
             for remark in remarks:
                 output.say(f"  {remark}")
-    faulty = sound.count(False)
     output.write()
-    output.say(
-        f"{formats.count(len(reports), 'file')}, {f'{faulty} not' if faulty else 'all'} sound"
-    )
+    counts = {"not sound": sound.count(False), "empty": sum(not it.size for it in reports)}
+    said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    output.say(f"{formats.count(len(reports), 'file')}, {said or 'all sound'}")
+
+
+def _verdict(report: events.FileReport) -> str:
+    if not report.size:
+        return "empty"
+    return "sound" if report.sound else "NOT SOUND"
 
 
 def _remarks(report: events.FileReport) -> Iterator[str]:
@@ -72,10 +77,15 @@ def _remarks(report: events.FileReport) -> Iterator[str]:
     for it in report.errors:
         yield f"record at byte {it.offset}, {formats.count(it.skipped, 'byte')}: {it.reason}"
     for fold in report.folds:
-        tag = formats.printable(fold.tag)
+        tag = formats.tag(fold.tag)
         yield f"{tag} goes back from step {fold.step} to {fold.next_step}, and no session started"
+    if report.folds:
+        yield (
+            "steps fold back: a run that was started again without a START; write one with "
+            "add_session_log of its FileWriter"
+        )
     for gap in report.gaps:
-        tag = formats.printable(gap.tag)
+        tag = formats.tag(gap.tag)
         yield f"{tag} has no point between steps {gap.step} and {gap.next_step}"
     if report.partial:
         partial = formats.count(report.partial, "byte")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from runhooks.cli import formats, output
 from runhooks.cli.goals import Goal, Goals
+from runhooks.cli.names import say_begin, short_names, short_titles
 from runhooks.cli.parameters import Higher, Json, Lower, RunPaths, Tags
 from runhooks.cli.runs import read_runs
 from runhooks.cli.summary import ScalarSummary, summarized
@@ -39,6 +40,7 @@ def compare(
         ])
         for it in read_runs(run, tag, "scalar")
     ]  # fmt: skip
+    goals.check({tag for row in rows for tag in row.scalars})
     if json:
         output.write_json(rows)
     else:
@@ -58,20 +60,21 @@ def _write(rows: Sequence[_Row], goals: Goals) -> None:
     tags = sorted(common, key=lambda tag: (-common[tag], goals.of(tag) is None, tag))
     long = ["" if it.duration_secs is None else formats.duration(it.duration_secs) for it in rows]
     steps = ["" if it.last_step is None else str(it.last_step) for it in rows]
+    names = [row.run for row in rows]
     columns = [
-        Column("run", [formats.printable(row.run) for row in rows], left=True),
+        Column("run", short_names(names), left=True),
         Column("last step", steps, rank=1),
         Column("long", long, rank=len(tags) + 3),
     ]
-    for rank, tag in enumerate(tags, start=2):
-        columns += _columns_of(tag, [row.scalars.get(tag) for row in rows], goals.of(tag), rank)
+    for rank, (tag, title) in enumerate(zip(tags, short_titles(tags), strict=True), start=2):
+        columns += _columns_of(title, [row.scalars.get(tag) for row in rows], goals.of(tag), rank)
     write_table(columns)
+    say_begin(names)
 
 
 def _columns_of(
-    tag: str, summaries: Sequence[ScalarSummary | None], goal: Goal | None, rank: int
+    name: str, summaries: Sequence[ScalarSummary | None], goal: Goal | None, rank: int
 ) -> list[Column]:
-    name = formats.printable(tag)
     last = ["" if it is None else formats.number(it.last) for it in summaries]
     columns = [Column(name, last, rank)]
     if goal is not None:

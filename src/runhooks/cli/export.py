@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +14,8 @@ from runhooks.cli.command_error import CommandError
 from runhooks.cli.parameters import RunPath, Tags
 from runhooks.cli.progress import progress
 from runhooks.cli.runs import read_one
+
+_ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
 
 
 def export(
@@ -35,29 +37,39 @@ def export(
 ) -> None:
     """Export scalars as a table for other programs.
 
-    Columns are run, tag, step, wall_time (seconds since the epoch) and value.
+    Columns are run, tag, step, wall_time (seconds since the epoch) and value. The ending of FILE
+    tells the format, unless --csv, --jsonl or --parquet does.
     """
-    if csv + jsonl + parquet != 1:
-        raise CommandError("export takes one of --csv, --jsonl and --parquet")
-    if out is None and (parquet or json):
-        raise CommandError(f"{'--parquet' if parquet else '--json'} takes -o FILE as well")
+    wanted = {"csv": csv, "jsonl": jsonl, "parquet": parquet}
+    chosen = _chosen([name for name, flag in wanted.items() if flag], out)
+    if out is None and (chosen == "parquet" or json):
+        option = "--json" if json else "--parquet"
+        raise CommandError(f"{option} takes -o FILE as well")
     runs = read_one(run, tag, "scalar")
-    write = runs.to_csv if csv else runs.to_json_lines
     if out is None:
-        write(sys.stdout, wide)
+        _write(runs, chosen, sys.stdout, wide)
         return
     with progress(run):
-        if parquet:
-            _write_parquet(runs, out, wide)
-        else:
-            write(out, wide)
+        _write(runs, chosen, out, wide)
     _report(runs, out, json)
 
 
-def _write_parquet(runs: events.Runs, out: Path, wide: bool) -> None:
+def _chosen(options: list[str], out: Path | None) -> str:
+    """Return the format that was named, or that the name of the file tells."""
+    if not options and out is not None and out.suffix.lower() in _ENDINGS:
+        return _ENDINGS[out.suffix.lower()]
+    if len(options) != 1:
+        raise CommandError(
+            "export takes one of --csv, --jsonl and --parquet, or -o FILE with such an ending"
+        )
+    return options[0]
+
+
+def _write(runs: events.Runs, chosen: str, to: Any, wide: bool) -> None:
+    write = {"csv": runs.to_csv, "jsonl": runs.to_json_lines, "parquet": runs.to_parquet}[chosen]
     try:
-        runs.to_parquet(out, wide)
-    except ImportError as error:
+        write(to, wide)
+    except (ImportError, ValueError) as error:
         raise CommandError(str(error)) from error
 
 

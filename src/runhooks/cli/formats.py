@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from rich.cells import cell_len, chop_cells
+
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _MANY = 10
+_LONG = 100  # columns that a tag may have anywhere
+_CUT = "..."
 
 
 def number(value: float) -> str:
@@ -72,6 +76,30 @@ def printable(name: str | Path) -> str:
     )
 
 
+def tag(name: str) -> str:
+    """Return ``name`` printable; the middle of a very long one is cut out."""
+    return _cut(printable(name), _LONG)
+
+
+def shortened(names: Sequence[str], width: int | None = None) -> list[str]:
+    """Return ``names`` printable, in at most ``width`` columns, if all can be told apart in these.
+
+    What is too long loses its middle. ``width``: None for any number but a very large one.
+    """
+    whole, width = [printable(name) for name in names], width or _LONG
+    while len(set(short := [_cut(name, width) for name in whole])) < len(set(whole)):
+        width *= 2
+    return short
+
+
+def _cut(name: str, width: int) -> str:
+    if cell_len(name) <= width:
+        return name
+    end = (width - len(_CUT)) // 2
+    begin = width - len(_CUT) - end
+    return chop_cells(name, begin)[0] + _CUT + chop_cells(name[::-1], end)[0][::-1]
+
+
 def count(quantity: int, noun: str) -> str:
     """Return ``quantity`` with its noun: ``1 file``, ``2 files``."""
     return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
@@ -82,4 +110,4 @@ def listed(names: Sequence[str]) -> str:
     if not names:
         return "none"
     rest = len(names) - _MANY
-    return ", ".join(names[:_MANY]) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(map(tag, names[:_MANY])) + (f" and {rest} more" if rest > 0 else "")

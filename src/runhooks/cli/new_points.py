@@ -37,8 +37,8 @@ class NewPoints:
 
     def __init__(self, runs: events.Runs) -> None:
         self._runs = runs
-        self._seen: dict[tuple[str, str], NDArray[np.int64]] = {}  # the steps of a curve
-        self._starts_seen: dict[str, int] = {}
+        self._seen: dict[tuple[str, str], events.Scalars] = {}
+        self._starts_seen: dict[str, list[events.Point]] = {}
 
     def take(self, most: int | None = None) -> list[Row]:
         """Return what is new since the last call, in the order of time; the ``most`` last rows."""
@@ -48,21 +48,32 @@ class NewPoints:
 
     def _of(self, run: events.Run, most: int | None) -> Iterator[_Point]:
         starts = [it for it in run.session_logs if it.value.status == events.SessionStatus.START]
-        new_starts = starts[self._starts_seen.get(run.name, 0) :]
-        self._starts_seen[run.name] = len(starts)
+        seen_starts = self._starts_seen.get(run.name, ())
+        new_starts = [it for it in starts if it not in seen_starts]
+        self._starts_seen[run.name] = starts
         for it in new_starts:
             yield _Point(it.wall_time, run.name, it.step, None, 0.0)
         back_to = min((it.step for it in new_starts), default=None)
         for tag, scalars in run.scalars.items():
-            seen = self._seen.get((run.name, tag), scalars.steps[:0])
-            self._seen[run.name, tag] = scalars.steps
-            # A session that starts again takes back what was seen from its first step on.
-            known = len(seen) if back_to is None else np.count_nonzero(seen < back_to)
-            if most is not None:  # a row has one point of a tag
-                known = max(known, len(scalars.steps) - most)
-            new = [column[known:].tolist() for column in scalars]
-            for step, value, wall_time in zip(*new, strict=True):
+            seen = self._seen.get((run.name, tag))
+            self._seen[run.name, tag] = scalars
+            new = slice(None) if seen is None else _new(scalars, seen, back_to)
+            last = slice(None) if most is None else slice(-most, None)  # a row has one of a tag
+            columns = [column[new][last].tolist() for column in scalars]
+            for step, value, wall_time in zip(*columns, strict=True):
                 yield _Point(wall_time, run.name, step, tag, value)
+
+
+def _new(
+    scalars: events.Scalars, seen: events.Scalars, back_to: int | None
+) -> slice | NDArray[np.bool_]:
+    """Return which of ``scalars`` are new. ``back_to``: where a session started again, or None."""
+    if back_to is not None:  # it took back what was seen from there on
+        return slice(int(np.count_nonzero(seen.steps < back_to)), None)
+    known = len(seen.steps)
+    if np.array_equal(seen.wall_times, scalars.wall_times[:known]):
+        return slice(known, None)
+    return ~np.isin(scalars.wall_times, seen.wall_times)  # a file was replaced, or is gone
 
 
 def _rows(points: Sequence[_Point]) -> list[Row]:

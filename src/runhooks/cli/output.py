@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,8 +22,9 @@ def console() -> Console:
 
 
 def width() -> int | None:
-    """The columns that results may have; None, any number, unless a terminal shows them."""
-    return console().width if sys.stdout.isatty() else None
+    """The columns that results may have: those of the terminal, or what COLUMNS says; else None."""
+    said = os.environ.get("COLUMNS", "").isdecimal()
+    return console().width if said or sys.stdout.isatty() else None
 
 
 def has_blocks() -> bool:

@@ -30,11 +30,15 @@ def plot(
     Without --tag, runs that have one scalar tag between them are plotted. Values that are not
     finite are left out.
     """
+    if png is not None and png.suffix.lower() != ".png":
+        raise CommandError(f"--png takes a FILE that ends with .png, not {png}")
     runs = read_runs(run, tag, "scalar")
     by_tag = {it: _lines(runs, it) for it in _tags(runs, bool(tag))}
     if json:
         output.write_json([_as_json(it, line) for it, lines in by_tag.items() for line in lines])
-    elif png is not None:
+        return
+    _check_finite(by_tag)
+    if png is not None:
         draw(by_tag, png)
     else:
         _write_charts(by_tag)
@@ -44,8 +48,6 @@ def _tags(runs: Sequence[NamedRun], chosen: bool) -> list[str]:
     tags = sorted(
         {tag for it in runs for tag, scalars in it.run.scalars.items() if len(scalars.steps)}
     )
-    if not tags:
-        raise CommandError("there is no scalar to plot")
     if len(tags) > 1 and not chosen:
         raise CommandError(f"name what to plot with --tag: {formats.listed(tags)}")
     return tags
@@ -54,6 +56,12 @@ def _tags(runs: Sequence[NamedRun], chosen: bool) -> list[str]:
 def _lines(runs: Sequence[NamedRun], tag: str) -> list[Line]:
     found = [(it.name, it.run.scalars.get(tag)) for it in runs]
     return [Line(name, it) for name, it in found if it is not None and len(it.steps)]
+
+
+def _check_finite(by_tag: dict[str, list[Line]]) -> None:
+    lines = [line for lines in by_tag.values() for line in lines]
+    if all(line.non_finite == len(line.scalars.steps) for line in lines):
+        raise CommandError(f"there is no finite value of {formats.listed([*by_tag])} to plot")
 
 
 def _as_json(tag: str, line: Line) -> dict[str, Any]:
@@ -71,4 +79,4 @@ def _write_charts(by_tag: dict[str, list[Line]]) -> None:
     for index, (tag, lines) in enumerate(by_tag.items()):
         if index:
             output.write()
-        write_chart(formats.printable(tag), lines)
+        write_chart(formats.tag(tag), lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -14,6 +13,7 @@ from runhooks.cli.command_error import CommandError
 from runhooks.cli.formats import count, listed
 from runhooks.cli.output import complain
 from runhooks.cli.progress import progress
+from runhooks.events.reading.nearest import nearest
 
 
 class NamedRun(NamedTuple):
@@ -28,8 +28,8 @@ def read_runs(
 ) -> list[NamedRun]:
     """Return the runs at ``paths``, each once, with what is of ``tags`` and ``kind``.
 
-    Damage is skipped, and mentioned on stderr. Raises CommandError for a path where no run is and
-    for a pattern that is no tag's.
+    Damage is skipped, and mentioned on stderr. Raises CommandError for a path where no run is, for
+    a pattern that is no tag's, and if there is nothing of ``kind``.
     """
     found: dict[Path, NamedRun] = {}
     for path in paths:
@@ -64,8 +64,12 @@ def _check_tags(
     patterns: Sequence[str] | None,
     kind: str | None,
 ) -> None:
+    runs = list(runs)
     for message in missing_tags(runs, paths, patterns, kind):
         raise CommandError(message)
+    if kind is not None and not any(run.tags for run in runs):
+        where = " ".join(map(str, paths))
+        raise CommandError(f"there is no {kind} in {where}: see runhooks show")
 
 
 def missing_tags(
@@ -77,7 +81,7 @@ def missing_tags(
     """Yield, for each of ``patterns`` that is no tag's of ``runs``, a sentence that says so."""
     tags = {tag for run in runs for tag in run.tags}
     for pattern in patterns or ():
-        if not any(_matches(tag, pattern) for tag in tags):
+        if not any(matches(tag, pattern) for tag in tags):
             yield _no_such_tag(pattern, paths, kind)
 
 
@@ -92,7 +96,7 @@ def check_exists(path: Path) -> None:
         names = [it.name for it in missing.parent.iterdir()]
     except OSError:
         names = []
-    near = [str(missing.with_name(name)) for name in _nearest(missing.name, names)]
+    near = [str(missing.with_name(name)) for name in nearest(missing.name, names)]
     raise CommandError(f"there is no {path}" + (f"; did you mean {_either(near)}?" if near else ""))
 
 
@@ -118,23 +122,22 @@ def _no_such_tag(pattern: str, paths: Sequence[Path], kind: str | None) -> str:
         for run in events.read(path).values()
         for tag, about in run.tags.items()
     }
-    if kind is not None and (others := [it for it in tags if _matches(it, pattern)]):
+    if kind is not None and (others := [it for it in tags if matches(it, pattern)]):
         return f"tag {others[0]!r} in {where} is of kind {tags[others[0]]}, not {kind}"
     known = [tag for tag in tags if kind in (None, tags[tag])]
-    if near := _nearest(pattern.strip("*"), known):
-        return f"no tag {pattern!r} in {where}; did you mean {_either(near)}?"
-    return f"no tag {pattern!r} in {where}, which has {listed(known)}"
+    return no_such("tag", pattern, known, f" in {where}")
 
 
-def _matches(tag: str, pattern: str) -> bool:
+def no_such(noun: str, pattern: str, known: Collection[str], where: str) -> str:
+    """Return a sentence that says that ``pattern`` is none of those ``known``."""
+    if near := nearest(pattern.strip("*"), known):
+        return f"no {noun} {pattern!r}{where}; did you mean {_either(near)}?"
+    return f"no {noun} {pattern!r}{where}, which has {listed([*known])}"
+
+
+def matches(tag: str, pattern: str) -> bool:
+    """Return whether ``tag`` is called ``pattern``, or is as this pattern of a shell says."""
     return tag == pattern or fnmatchcase(tag, pattern)
-
-
-def _nearest(name: str, names: Iterable[str]) -> list[str]:
-    by_lower = {it.lower(): it for it in names}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
-    parts = [it for it in by_lower if name and (name.lower() in it or it in name.lower())]
-    return [by_lower[it] for it in dict.fromkeys([*close, *parts])][:3]
 
 
 def _either(names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from runhooks import clock, events
 from runhooks.cli import formats, output
 from runhooks.cli.curve import sparkline
 from runhooks.cli.goals import Goals
+from runhooks.cli.names import say_begin, short_names
 from runhooks.cli.parameters import Higher, Json, Lower, RunPath, Tags
 from runhooks.cli.runs import NamedRun, read_runs
 from runhooks.cli.summary import Extreme, ScalarSummary, summarized
@@ -28,6 +29,7 @@ def show(
     """
     goals = Goals(lower, higher)
     runs = read_runs([run], tag)
+    goals.check({tag for it in runs for tag in it.run.scalars})
     if json:
         output.write_json({"path": run, "runs": [_as_json(it, goals) for it in runs]})
     elif len(runs) > _FEW_RUNS:
@@ -61,6 +63,8 @@ def _write_run(named: NamedRun, goals: Goals) -> None:
     if others := _others(run):
         output.write()
         _write_others(others)
+    if not (summaries or others):
+        output.say("it has no values yet")
 
 
 def _heading(named: NamedRun) -> str:
@@ -98,7 +102,7 @@ def _others(run: events.Run) -> list[dict[str, Any]]:
 
 def _write_scalars(run: events.Run, summaries: Sequence[ScalarSummary]) -> None:
     columns = [
-        Column("scalar", [formats.printable(it.tag) for it in summaries], left=True),
+        Column("scalar", formats.shortened([it.tag for it in summaries]), left=True),
         Column("points", [str(it.points) for it in summaries], rank=4),
         Column("steps", [formats.span(it.first_step, it.last_step) for it in summaries], rank=1),
         Column("first", [formats.number(it.first) for it in summaries], rank=3),
@@ -130,7 +134,7 @@ def _write_others(others: Sequence[dict[str, Any]]) -> None:
     spans = [formats.span(it["first_step"], it["last_step"]) for it in others]
     write_table(
         [
-            Column("other", [formats.printable(it["tag"]) for it in others], left=True),
+            Column("other", formats.shortened([it["tag"] for it in others]), left=True),
             Column("kind", [it["kind"] for it in others], left=True),
             Column("points", [str(it["points"]) for it in others], rank=1),
             Column("steps", spans, rank=2),
@@ -142,8 +146,9 @@ def _write_overview(runs: Sequence[NamedRun]) -> None:
     tags = [str(len(it.run.tags)) for it in runs]
     points = [str(sum(tag.points for tag in it.run.tags.values())) for it in runs]
     times = [_times(it.run) for it in runs]
+    names = [it.name for it in runs]
     columns = [
-        Column("run", [formats.printable(it.name) for it in runs], left=True),
+        Column("run", short_names(names), left=True),
         Column("tags", tags, rank=2),
         Column("points", points, rank=1),
         Column("last step", [_last_step(it.run) for it in runs]),
@@ -151,6 +156,7 @@ def _write_overview(runs: Sequence[NamedRun]) -> None:
         Column("last point", [formats.date(it[1]) if it else "" for it in times], rank=4),
     ]
     write_table(columns)
+    say_begin(names)
 
 
 def _last_step(run: events.Run) -> str:

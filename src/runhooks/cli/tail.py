@@ -32,6 +32,8 @@ def tail(run: RunPath, tag: Tags = None, json: Json = False) -> None:
         output.complain(f"{message}; waiting for it")
     if not runs:
         output.complain(f"there is no event file in {run} yet; waiting for one")
+    elif not tag and not any(it.scalars for it in runs.values()):
+        output.complain(f"there is no scalar in {run} yet; waiting for one")
     known = 0
     for rows in _batches(runs):
         mention_damage(run, runs.damages[known:])
@@ -73,7 +75,7 @@ def _write(rows: Sequence[Row], several: bool) -> None:
 def _append(line: Text, row: Row) -> None:
     room, indent, used = output.width(), cell_len(line.plain), cell_len(line.plain)
     for tag, value in row.values.items():
-        name, number = formats.printable(tag), formats.number(value)
+        name, number = formats.tag(tag), formats.number(value)
         width = cell_len(name) + len(number) + 3
         if room is not None and used > indent and used + width > room:
             line.append("\n" + " " * indent)

@@ -17,11 +17,13 @@ import queue
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from runhooks import clock
 from runhooks.events.call_all import call_all
+from runhooks.events.one_line import one_line
 
 #: Seconds from scheduling to writing, if nobody is in a hurry. It makes one large write of many
 #: small ones, and leaves the interpreter to the training loop in between.
@@ -50,11 +52,15 @@ class _Background:
     def __init__(self) -> None:
         self._workers: weakref.WeakValueDictionary[int, Worker] = weakref.WeakValueDictionary()
         self._finished = False
+        self._at_start: list[Callable[[], object]] = []
         self._start_afresh()
 
     def _start_afresh(self) -> None:
         self._scheduled: queue.SimpleQueue[tuple[Worker, bool]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+
+    def call_at_start(self, call: Callable[[], object]) -> None:
+        self._at_start.append(call)
 
     def register(self, worker: Worker) -> None:
         self._workers[id(worker)] = worker
@@ -77,6 +83,8 @@ class _Background:
         thread = threading.Thread(target=self._serve, name="runhooks-events", daemon=True)
         thread.start()
         self._thread = thread
+        for call in self._at_start:
+            call()
         if "multiprocessing.util" in sys.modules:
             # A child of multiprocessing ends without atexit.
             from multiprocessing.util import Finalize
@@ -116,12 +124,17 @@ class _Background:
         call_all(partial(_flush, worker, end) for worker in self._living())
 
     def finish(self) -> None:
-        # First: a thread can no longer be started, and this one is about to be cut off.
+        # In the thread if there is one: SIGTERM can wait for that, but not for what it interrupts
+        # itself. It is about to be cut off, and no other can be started: the rest is written here.
+        self._flush_or_log()
         self._finished = True
+        self._flush_or_log()
+
+    def _flush_or_log(self) -> None:
         try:
             self.flush_all()
-        except Exception:
-            _logger.exception("events were lost as the process ended")
+        except Exception as error:  # noqa: BLE001 (nobody is there to get it)
+            _logger.error("events were lost as the process ended: %s", one_line(error))
 
     def forked(self) -> None:
         # The thread is the parent's, and so is what was scheduled.
@@ -143,6 +156,11 @@ if hasattr(os, "register_at_fork"):
 def register(worker: Worker) -> None:
     """Have ``worker`` flushed with all, and told of forks, as long as it lives."""
     _background.register(worker)
+
+
+def call_at_start(call: Callable[[], object]) -> None:
+    """Have ``call`` called when the thread is started, which a forked child has to do anew."""
+    _background.call_at_start(call)
 
 
 def schedule(worker: Worker, hurry: bool = False) -> None:

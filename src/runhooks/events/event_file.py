@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from runhooks import clock
+from runhooks.events.deleted import is_elsewhere, refuse_deleted
 from runhooks.events.event import FILE_VERSION, Event
 from runhooks.events.record import frame
 
@@ -49,8 +50,9 @@ class EventFile:
     def write(self, records: bytes | memoryview) -> None:
         """Hand ``records``, which are whole ones, to the operating system: all or nothing.
 
-        Raises OSError, naming the file, if it cannot be written.
+        Raises OSError, naming the file, if it cannot be written or was deleted.
         """
+        refuse_deleted(self._file, self.path)
         rest = memoryview(records)
         try:
             while rest:
@@ -62,6 +64,11 @@ class EventFile:
             error.filename = str(self.path)
             raise
         self._size += len(records)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is not where it was made any more."""
+        return self._file.closed or is_elsewhere(self._file, self.path)
 
     def close(self) -> None:
         """Close the file; again: nothing happens."""

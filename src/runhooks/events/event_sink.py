@@ -40,7 +40,7 @@ class EventSink:
 
     @property
     def is_gone(self) -> bool:
-        return self._file is not None and not self._file.path.exists()
+        return self._file is not None and self._file.is_gone
 
     def open(self) -> None:
         before, self._file = self._file, EventFile(self._logdir, self._suffix)

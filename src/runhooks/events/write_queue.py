@@ -106,7 +106,7 @@ class WriteQueue:
         self._closed = False
         self._start_afresh()
         background.register(self)
-        termination.install()
+        termination.guard(self)
 
     def _start_afresh(self) -> None:
         self._items: list[Any] = []
@@ -183,6 +183,7 @@ class WriteQueue:
         self._wait_for_all()
         with self._writing:
             self._sink.close()
+        termination.release(self)
         self._raise_error()
 
     def reopen(self) -> bool:
@@ -196,6 +197,7 @@ class WriteQueue:
             self._sink.open()
         self._closed = False
         self._set_mark()
+        termination.guard(self)
         return True
 
     def work(self) -> None:

@@ -62,7 +62,9 @@ def test_a_value_that_cannot_be_decoded(tmp_path: Path, write: Write) -> None:
     ((where, offset, skipped, reason),) = report.errors
     assert (where, skipped) == (path, value.ByteSize())
     assert 0 < offset < path.stat().st_size
+    assert reason.startswith("a histogram of tag 'h' that cannot be decoded: ")
     assert "0 limits and 1 counts" in reason
+    assert str(path) not in reason
     assert not report.sound
 
 

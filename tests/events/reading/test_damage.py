@@ -155,6 +155,17 @@ def test_a_sound_record_that_is_no_event_is_named(write: Write, records: list[by
         read(path, strict=True)
 
 
+@pytest.mark.parametrize("content", [b"hello world " * 40, bytes(500), frame(b"\xff" * 30)])
+def test_a_file_of_another_kind_is_refused(write: Write, scalar: Make, content: bytes) -> None:
+    path = write(content)
+    with pytest.raises(DataLossError, match=r"tfevents\.1 must be an event file, but no event"):
+        read(path)
+    assert not check(path)[0].sound
+    assert not read(path.parent).only.tags  # of several files one may be damaged
+    write(scalar("x", 1, 1), scalar("x", 1, 2))
+    assert steps(path) == [1, 2]
+
+
 @same_folder
 @given(st.lists(st.tuples(st.integers(0, 5_000), st.binary(max_size=20)), max_size=5))
 def test_any_damage(write: Write, scalar: Make, damage: list[tuple[int, bytes]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import random
 import weakref
 from collections.abc import Callable
@@ -97,12 +98,14 @@ def test_an_empty_file_is_an_empty_run(tmp_path: Path, write: Write) -> None:
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        (None, ["eval/loss", "loss", "rate"]),
+        (None, ["eval/loss", "loss", "rate", "w[0]"]),
         ("loss", ["loss"]),
         ("*loss", ["eval/loss", "loss"]),
         (["rate", "eval/*"], ["eval/loss", "rate"]),
         ([], []),
         ("nothing", []),
+        ("w[0]", ["w[0]"]),
+        (["*[0]", "w[*"], ["w[0]"]),
     ],
 )
 def test_only_wanted_tags(
@@ -110,9 +113,15 @@ def test_only_wanted_tags(
 ) -> None:
     for step in range(20):  # enough of them to be read by the column
         write(scalar("loss", 1, step), scalar("rate", 2, step), scalar("eval/loss", 3, step))
+        write(scalar("w[0]", 4, step))
     run = read(tmp_path, tags=wanted).only
     assert list(run.tags) == list(run.scalars) == found
     assert all(len(run.scalars[tag].steps) == 20 for tag in found)
+
+
+def histogram(tag: str) -> Any:
+    value = summary_pb2.Summary.Value(tag=tag, histo=summary_pb2.HistogramProto(num=1))
+    return event_pb2.Event(summary=summary_pb2.Summary(value=[value]))
 
 
 def test_only_wanted_kinds(tmp_path: Path, write: Write, scalar: Scalar) -> None:
@@ -207,6 +216,27 @@ def test_what_a_session_noted_and_the_graph(tmp_path: Path, write: Write) -> Non
     ((step, wall_time, log),) = run.session_logs
     assert (step, wall_time, *log) == (7, 5.0, 3, "model-7", "saved")
     assert run.graph == b"second"
+
+
+def test_a_name_that_is_not_there_is_answered_with_those_that_are(
+    tmp_path: Path, write: Write, scalar: Scalar
+) -> None:
+    write(scalar("Loss", 1, 1), histogram("weights"), name="train/events.out.tfevents.1")
+    write(scalar("x", 1, 1), name="b/events.out.tfevents.1")
+    runs = read(tmp_path)
+    wrong: list[tuple[Callable[[], Any], str]] = [
+        (lambda: runs["trian"], "no run 'trian'; did you mean 'train'?"),
+        (lambda: runs["zzz"], "no run 'zzz' among 'b', 'train'"),
+        (lambda: runs["train"].scalars["los"], "no scalar tag 'los'; did you mean 'Loss'?"),
+        (lambda: runs["b"].histograms["x"], "no histogram tag 'x': there is none at all"),
+    ]
+    for look, message in wrong:
+        with pytest.raises(KeyError) as raised:
+            look()
+        assert str(raised.value) == message
+        assert str(pickle.loads(pickle.dumps(raised.value))) == message
+    assert runs.get("zzz") is runs["b"].scalars.get("y") is None
+    assert "zzz" not in runs
 
 
 def test_a_name_that_is_no_utf8_is_escaped(tmp_path: Path, write: Write, scalar: Scalar) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tensorboard.compat.proto import event_pb2, summary_pb2
 
 from runhooks.errors import DataLossError
-from runhooks.events import Damage, Run, check, frame, read
+from runhooks.events import Damage, Run, check, frame, read, stream
 
 Write = Callable[..., Path]
 Make = Callable[..., Any]
@@ -30,8 +31,9 @@ def test_only_what_is_new_is_read(tmp_path: Path, write: Write, scalar: Make) ->
     before = runs.only.scalars["x"]
     assert runs.update() == 0
     size = path.stat().st_size
-    with path.open("r+b") as file:  # what was read is not looked at again
-        file.write(bytes(size))
+    with path.open("r+b") as file:  # what was read is not looked at again, but for the beginning
+        file.seek(64)
+        file.write(bytes(size - 64))
     write(scalar("x", 100, 100), scalar("y", 1, 1))
     assert runs.update() == 2
     assert runs.only.scalars["x"].steps.tolist() == list(range(101))
@@ -54,15 +56,57 @@ def test_new_files_and_runs(tmp_path: Path, write: Write, scalar: Make) -> None:
     }
 
 
-def test_a_file_that_is_gone_leaves_what_was_read(
-    tmp_path: Path, write: Write, scalar: Make
-) -> None:
-    path = write(scalar("x", 1, 1))
-    write(scalar("x", 2, 2), name="events.out.tfevents.2")
+def test_a_file_or_run_that_is_gone_is_dropped(tmp_path: Path, write: Write, scalar: Make) -> None:
+    path = write(scalar("x", 1, 1), name="a/events.out.tfevents.1")
+    other = write(scalar("x", 2, 2), name="a/events.out.tfevents.2")
+    write(scalar("x", 3, 3), name="b/events.out.tfevents.1")
     runs = read(tmp_path)
+    run, before = runs["a"], runs["a"].scalars["x"]
     path.unlink()
     assert runs.update() == 0
-    assert runs.only.scalars["x"].steps.tolist() == [1, 2]
+    assert run.scalars["x"].steps.tolist() == [2]
+    other.unlink()
+    assert runs.update() == 0
+    assert list(runs) == ["b"]
+    assert before.steps.tolist() == [1, 2]
+    path.parent.rmdir()
+    with pytest.raises(FileNotFoundError, match="/a'"):
+        run.update()
+
+
+@pytest.mark.parametrize("last", [1, 50], ids=["shorter", "longer"])
+@pytest.mark.parametrize("by_renaming", [False, True])
+def test_a_file_that_was_replaced_is_read_anew(
+    tmp_path: Path, write: Write, scalar: Make, last: int, by_renaming: bool
+) -> None:
+    path = write(*(scalar("x", 1, step) for step in range(20)), histogram(20), name="a/tfevents")
+    runs, live = read(tmp_path), stream(path, follow=True)
+    old = runs["a"].histograms["h"]
+    streamed = [next(live).step for _ in range(21)]
+    new = write(*(scalar("y", 2, step) for step in range(100, 100 + last)), name="new")
+    if by_renaming:
+        new.rename(path)
+    else:
+        path.write_bytes(new.read_bytes())
+    with pytest.raises(DataLossError, match="is another file than the one that was read"):
+        _ = old[0]
+    assert runs.update() == last
+    assert contents(runs["a"]) == contents(read(path).only)
+    assert (list(runs["a"].tags), runs.damages) == (["y"], [])
+    assert (streamed, next(live).step) == ([*range(21)], 100)
+    assert runs.update() == 0
+
+
+def test_a_file_that_became_shorter_is_read_anew(
+    tmp_path: Path, write: Write, scalar: Make
+) -> None:
+    path = write(*(scalar("x", 1, step) for step in range(20)))
+    runs = read(tmp_path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert runs.update() == 10
+    assert runs.only.scalars["x"].steps.tolist() == list(range(10))
+    write(scalar("x", 1, 10))
+    assert runs.update() == 1
 
 
 @pytest.mark.parametrize("cut", [1, 11, 12, 30, -1])
@@ -123,6 +167,11 @@ def test_zeros_that_are_filled_in_later_were_no_damage(
         read(tmp_path, strict=True)
 
 
+def histogram(step: int) -> Any:
+    value = summary_pb2.Summary.Value(tag="h", histo=summary_pb2.HistogramProto(num=step))
+    return event_pb2.Event(step=step, summary=summary_pb2.Summary(value=[value]))
+
+
 items = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["a", "b", "long tag"]), st.integers(0, 300)),
@@ -153,12 +202,12 @@ def test_read_piece_by_piece_as_at_once(
             write(item if isinstance(item, bytes) else start(item))
     whole = path.read_bytes()
     path.write_bytes(b"")
-    runs = read(path)
+    runs = read(tmp_path)
     new = 0
     for end in [*np.cumsum(lengths).tolist(), len(whole)]:
         path.write_bytes(whole[:end])
         new += runs.update()
-    at_once = read(path)
+    at_once = read(tmp_path)
     assert contents(runs.only) == contents(at_once.only)
     assert runs.damages == at_once.damages
-    assert new == sum(len(s.steps) for s in read(path, purge=False).only.scalars.values())
+    assert new == sum(len(s.steps) for s in read(tmp_path, purge=False).only.scalars.values())

@@ -72,6 +72,12 @@ def as_content(array: Any) -> Any:
 
 def number_by_number(array: Any) -> Any:
     """A tensor proto as TensorFlow makes it of Python's numbers."""
+    if array.dtype == np.uint64:  # TensorFlow loses digits of these
+        shape = as_content(array).tensor_shape
+        numbers = array.ravel().tolist()
+        return tensor_pb2.TensorProto(
+            dtype=DTYPES[np.uint64], tensor_shape=shape, uint64_val=numbers
+        )
     proto = tf.make_tensor_proto(array.tolist(), DTYPES[array.dtype.type], array.shape)
     return tensor_pb2.TensorProto.FromString(proto.SerializeToString())
 

@@ -151,11 +151,15 @@ def test_the_rest_of_a_line_that_is_cut_off_is_removed(tmp_path_factory, cut):
     assert [line["step"] for line in lines(path)] == [*[1, 2, 3][:whole], 9]
 
 
-def test_a_file_that_was_deleted_is_made_again(path):
+def test_a_file_that_was_deleted_is_an_error_and_made_again(path):
     with JsonLinesWriter(path) as writer:
         writer.scalar("loss", 1.0, 1)
         writer.flush()
         path.unlink()
+        writer.scalar("loss", 1.5, 1)
+        with pytest.raises(FileNotFoundError, match=r"reopen\(\) goes on in a new file") as raised:
+            writer.flush()
+        assert raised.value.filename == str(path)
         writer.reopen()
         writer.scalar("loss", 2.0, 2)
     assert values(path) == [("loss", 2, 2.0)]

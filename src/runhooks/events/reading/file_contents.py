@@ -59,19 +59,22 @@ class FileContents:
             self._take(block, self._decoder.decode(block)) for block in self.records.blocks()
         )
 
+    def is_replaced(self) -> bool:
+        """Return whether the file is not the one that was read."""
+        return self.records.is_replaced()
+
     @property
     def graph(self) -> bytes | None:
-        """The last graph. Raises OSError if the file is gone."""
+        """The last graph. Raises OSError if the file is gone, DataLossError if it is another."""
         return self._read(*self._graph) if self._graph else None
 
     def value(self, point: StoredPoint, kind: str, tag: str) -> Any:
         """Return what ``point``, of that kind and tag, decodes to.
 
-        Raises OSError if the file is gone; DataLossError if it makes no sense.
+        Raises OSError if the file is gone; DataLossError if it is another or this makes no sense.
         """
-        message = self._read(point.begin, point.end)
         try:
-            return decode_message(message, kind, self._registry.metadata(tag))
+            return self._decoded(point, kind, tag)
         except ValueError as error:
             raise DataLossError(
                 f"{self.path} holds a {kind} of tag {tag!r} at byte {point.begin} that cannot be "
@@ -85,11 +88,16 @@ class FileContents:
         for (kind, tag_id), points in self.points.items():
             for point in points:
                 try:
-                    self.value(point, kind, self._registry.names[tag_id])
-                except DataLossError as error:
+                    self._decoded(point, kind, tag := self._registry.names[tag_id])
+                except ValueError as error:
                     length = point.end - point.begin
-                    found.append(Damage(self.path, point.begin, length, error.message))
+                    reason = f"a {kind} of tag {tag!r} that cannot be decoded: {error}"
+                    found.append(Damage(self.path, point.begin, length, reason))
         return found
+
+    def _decoded(self, point: StoredPoint, kind: str, tag: str) -> Any:
+        message = self._read(point.begin, point.end)
+        return decode_message(message, kind, self._registry.metadata(tag))
 
     def _take(self, block: Block, decoded: Decoded) -> int:
         for fault in decoded.faults:
@@ -132,7 +140,13 @@ class FileContents:
     def _read(self, begin: int, end: int) -> bytes:
         with self.path.open("rb") as file:
             file.seek(begin)
-            return file.read(end - begin)
+            message = file.read(end - begin)
+        if self.is_replaced():
+            raise DataLossError(
+                f"{self.path} is another file than the one that was read: update() reads it",
+                path=str(self.path),
+            )
+        return message
 
 
 def limits(files: Sequence[FileContents]) -> list[list[int | None]]:

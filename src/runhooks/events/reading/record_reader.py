@@ -27,6 +27,7 @@ BAD_PAYLOAD = "the payload of the record fails its check"
 
 _SMALLEST, _LARGEST = 1 << 16, 1 << 20  # bytes of a block
 _PIECE = 1 << 20  # bytes of a payload that are checked together
+_HEAD = 64  # bytes at the beginning by which a file is known again: its first wall time is in them
 
 
 class Block(NamedTuple):
@@ -71,6 +72,7 @@ class RecordReader:
         self.size = 0
         self.records = 0
         self.partial = 0
+        self._head = b""
         self._strict = strict
         self._passed: list[Damage] = []
         self._tail: Damage | None = None
@@ -79,6 +81,16 @@ class RecordReader:
     def damages(self) -> list[Damage]:
         """What was skipped, in the order of the file."""
         return sorted(self._passed) + ([self._tail] if self._tail else [])
+
+    def is_replaced(self) -> bool:
+        """Return whether another file is there now, or a shorter one, or none."""
+        # An inode tells less: file systems use it again, and some make it up at each look.
+        try:
+            with FileIO(self.path) as file:
+                shorter = os.fstat(file.fileno()).st_size < self.size
+                return shorter or file.read(len(self._head)) != self._head
+        except FileNotFoundError:
+            return True
 
     def blocks(self) -> Iterator[Block]:
         """Yield what is new, up to the present end of the file.
@@ -125,6 +137,8 @@ class RecordReader:
 
     def _counted(self, block: Block) -> Block:
         self.records += len(block.found[0])
+        if block.offset == 0:
+            self._head = bytes(block.data[: min(_HEAD, self.offset)])
         return block
 
     def _pass_bad_payload(self, file: FileIO, end: int, size: int) -> int:

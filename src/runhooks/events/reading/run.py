@@ -80,7 +80,9 @@ class Run(Exported):
             # No mapping refers to the run: a run that is dropped is to free its memory at once.
             contents = self._contents
             ids = contents.scalar_tags()
-            self._scalars = LazyMapping(ids, lambda tag: joined(contents.scalars(ids[tag])))
+            self._scalars = LazyMapping(
+                "scalar tag", ids, lambda tag: joined(contents.scalars(ids[tag]))
+            )
         return self._scalars
 
     def points(self, kind: str) -> Mapping[str, Points]:
@@ -94,7 +96,9 @@ class Run(Exported):
         if kind not in self._points:
             contents = self._contents
             ids = {tag: i for (other, tag), i in self._point_tags.items() if other == kind}
-            self._points[kind] = LazyMapping(ids, lambda tag: contents.decoded(kind, ids[tag]))
+            self._points[kind] = LazyMapping(
+                f"{kind} tag", ids, lambda tag: contents.decoded(kind, ids[tag])
+            )
         return self._points[kind]
 
     @property
@@ -147,7 +151,11 @@ class Run(Exported):
 
     @property
     def graph(self) -> bytes | None:
-        """The last graph written: the bytes of a GraphDef message."""
+        """The last graph written; None if there is none.
+
+        It is the bytes of TensorFlow's GraphDef message, for ``GraphDef.FromString``. Raises
+        OSError if the file is gone; DataLossError if another one is in its place.
+        """
         graphs = (file.graph for file in reversed(self._contents.files))
         return next((graph for graph in graphs if graph is not None), None)
 
@@ -160,8 +168,9 @@ class Run(Exported):
     def update(self) -> int:
         """Read what was written since; return the number of new points.
 
-        Only new bytes are read. A last record that is cut off waits for its rest. Columns that were
-        handed out before stay as they are.
+        Only new bytes are read. A last record that is cut off waits for its rest. A file that was
+        replaced, or is shorter than it was, is read anew, and all of its points count as new; what
+        was in a file that is gone is dropped. Columns that were handed out before stay as they are.
 
         Raises OSError if a file cannot be read; DataLossError in strict mode at a new damage.
         """

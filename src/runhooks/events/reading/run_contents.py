@@ -29,15 +29,13 @@ class RunContents:
     def update(self, paths: list[Path]) -> int:
         """Read what is new in the files ``paths``, sorted; return how many points that was.
 
-        Raises OSError, DataLossError. Files that are gone keep what they had.
+        Other files are dropped. Raises OSError, DataLossError.
         """
-        known = {file.path: file for file in self.files}
-        for path in paths:
-            if path not in known:
-                known[path] = FileContents(path, self.registry, self._strict)
-        self.files = [known[path] for path in sorted(known)]
-        new = set(paths)
-        return sum(file.update() for file in self.files if file.path in new)
+        known = {file.path: file for file in self.files if not file.is_replaced()}
+        self.files = [
+            known.get(path) or FileContents(path, self.registry, self._strict) for path in paths
+        ]
+        return sum(file.update() for file in self.files)
 
     def scalars(self, tag_id: int) -> list[Scalars]:
         """Return what each file has of the tag, in order; empty columns if it has nothing."""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from runhooks.events.reading.damage import Damage
 from runhooks.events.reading.export import Exported
-from runhooks.events.reading.find import find_runs
+from runhooks.events.reading.find import FoundRun, find_runs
+from runhooks.events.reading.nearest import UnknownNameError
 from runhooks.events.reading.run import Run
 from runhooks.events.reading.run_contents import RunContents
 from runhooks.events.reading.scalars import Scalars
@@ -44,20 +45,26 @@ class Runs(Mapping[str, Run], Exported):
     def update(self) -> int:
         """Read what was written since, new runs and files too; return the number of new points.
 
+        Runs that are gone are dropped; what became of files that changed is said at ``Run.update``.
+
         Raises OSError if a file cannot be read; DataLossError in strict mode at a new damage.
         """
-        for name, found in find_runs(self._path).items():
-            if name not in self._runs:
-                contents = RunContents(self._wanted, self._strict, self._purge)
-                self._runs[name] = Run(name, found, contents)
-        self._runs = dict(sorted(self._runs.items()))
+        self._runs = {
+            name: self._runs[name] if name in self._runs else self._opened(name, found)
+            for name, found in find_runs(self._path).items()
+        }
         return sum(run.update() for run in self._runs.values())
 
     def scalars_of_runs(self) -> Mapping[str, Mapping[str, Scalars]]:
         return {name: run.scalars for name, run in self._runs.items()}
 
     def __getitem__(self, name: str) -> Run:
+        if name not in self._runs:
+            raise UnknownNameError(name, "run", tuple(self._runs))
         return self._runs[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._runs
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._runs)
@@ -67,3 +74,6 @@ class Runs(Mapping[str, Run], Exported):
 
     def __repr__(self) -> str:
         return f"<Runs at {self._path}: {', '.join(map(repr, self._runs)) or 'none'}>"
+
+    def _opened(self, name: str, found: FoundRun) -> Run:
+        return Run(name, found, RunContents(self._wanted, self._strict, self._purge))

@@ -45,7 +45,8 @@ def stream(
 
     ``path``, ``tags``, ``kinds``: as for ``read``. Points of kind ``session_log`` come if ``kinds``
     names it. Nothing is purged; damage, and values that make no sense, are skipped. ``follow``:
-    never end, but look twice a second for what was written since, new runs too.
+    never end, but look twice a second for what was written since, new runs too; a file that was
+    replaced, or is shorter than it was, comes anew.
 
     Raises FileNotFoundError if there is nothing at ``path``; ValueError for an unknown kind.
     """
@@ -61,7 +62,7 @@ def _stream(path: Path, wanted: Wanted, follow: bool) -> Iterator[StreamPoint]:
         for run, found in find_runs(path).items():
             registry = registries.setdefault(run, TagRegistry(wanted))
             for file in found.files:
-                if file not in files:
+                if file not in files or files[file].is_replaced():
                     files[file] = _StreamedFile(run, file, registry)
                 yield from files[file].points()
         if not follow:
@@ -75,6 +76,9 @@ class _StreamedFile:
         self._registry = registry
         self._records = RecordReader(path)
         self._decoder = EventDecoder(registry)
+
+    def is_replaced(self) -> bool:
+        return self._records.is_replaced()
 
     def points(self) -> Iterator[StreamPoint]:
         for block in self._records.blocks():

@@ -11,7 +11,7 @@ from runhooks.events.reading.parsed_event import ParsedValue
 
 
 class Wanted:
-    """Which points are wanted: those of ``tags``, patterns as of a shell, and of ``kinds``.
+    """Which points are wanted: those of ``tags``, names or patterns of a shell, and of ``kinds``.
 
     None stands for all. Raises ValueError for a kind there is not.
     """
@@ -19,6 +19,7 @@ class Wanted:
     def __init__(self, tags: str | Sequence[str] | None, kinds: str | Sequence[str] | None) -> None:
         patterns = [tags] if isinstance(tags, str) else tags
         self._pattern = None if patterns is None else _any_of(patterns)
+        self._names = frozenset(patterns or ())
         self._kinds = {kinds} if isinstance(kinds, str) else None if kinds is None else set(kinds)
         unknown = (self._kinds or set()) - {*KINDS, SESSION_LOG}
         if unknown:
@@ -28,7 +29,9 @@ class Wanted:
 
     def tag(self, tag: str) -> bool:
         """Return whether ``tag`` is wanted."""
-        return self._pattern is None or self._pattern.match(tag) is not None
+        if self._pattern is None or tag in self._names:
+            return True
+        return self._pattern.match(tag) is not None
 
     def kind(self, kind: str) -> bool:
         """Return whether ``kind`` is wanted."""

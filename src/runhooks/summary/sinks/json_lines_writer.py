@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
 
+from runhooks.events.deleted import is_elsewhere, refuse_deleted
 from runhooks.events.write_queue import WriteQueue
 from runhooks.summary.sinks.json_value import json_point
 from runhooks.summary.sinks.point import SummaryPoint
@@ -29,7 +30,8 @@ class JsonLinesWriter(PointWriter):
     There are only ever whole lines in the file: the rest of one that is cut off, which a writer
     left that was killed, is removed. Several processes may write to one file on a local disk.
 
-    Raises OSError if the file cannot be written.
+    Raises OSError if the file cannot be written; a later call raises FileNotFoundError if it was
+    deleted since.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -52,13 +54,14 @@ class _JsonLines(PointSink):
 
     @property
     def is_gone(self) -> bool:
-        return not self._path.exists()
+        return self._file.closed or is_elsewhere(self._file, self._path)
 
     def open(self) -> None:
         before, self._file = self._file, self._open()
         before.close()
 
     def write_points(self, points: Sequence[SummaryPoint]) -> None:
+        refuse_deleted(self._file, self._path)
         # In ASCII: to some readers, lines end at other characters too.
         lines = [json.dumps(json_point(point)) + "\n" for point in points]
         rest = memoryview("".join(lines).encode())
