@@ -44,6 +44,25 @@ class OutOfRangeError(OpError):
     """An input has no more elements. A monitored session takes it as a good end of the loop."""
 
 
+_ends_of_input: list[type[BaseException]] = [OutOfRangeError]
+
+
+def register_end_of_input(kind: type[BaseException]) -> None:
+    """Take ``kind``, an error of a framework, for what ``OutOfRangeError`` is, from now on."""
+    if kind not in _ends_of_input:
+        _ends_of_input.append(kind)
+
+
+def ends_of_input() -> tuple[type[BaseException], ...]:
+    """``OutOfRangeError``, and the errors of frameworks in use that mean the same."""
+    return tuple(_ends_of_input)
+
+
+def good_ends() -> tuple[type[BaseException], ...]:
+    """The errors that end a loop well."""
+    return (*_ends_of_input, StopIteration)
+
+
 class AbortedError(OpError):
     """The session is lost. A monitored session replaces it and repeats the run."""
 
@@ -66,3 +85,11 @@ class NotFoundError(OpError):
 
 class DataLossError(OpError):
     """A file is damaged; ``path`` says which."""
+
+
+def described(error: BaseException) -> str:
+    """``repr(error)``; of an error of TensorFlow's, whose repr is empty, its first line of text."""
+    text = str(error).strip()
+    if error.args or not text:
+        return repr(error)
+    return f"{type(error).__name__}({text.splitlines()[0]!r})"

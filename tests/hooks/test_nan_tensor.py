@@ -149,3 +149,30 @@ def test_a_name_that_is_none_is_refused_at_the_start(build):
     build([1])
     with pytest.raises(ValueError, match="los:0"):
         rh.MonitoredSession(hooks=[rh.NanTensorHook("los:0")])
+
+
+NESTED = {
+    "dict": ({"a": 1.0, "b": {"c": math.nan}}, "a dict with NaN in 'b/c'"),
+    "tuple of other shapes": ((np.ones(2), np.array(math.nan), None), "a tuple with NaN in '1'"),
+    "list": ([np.ones(1), [math.nan]], "a list with NaN in '1/0'"),
+}
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("what", NESTED)
+def test_nan_in_a_nested_value_is_found_and_its_place_told(what, late):
+    value, said = NESTED[what]
+    with rh.Graph().as_default():
+        loss = rh.call(lambda: value, name="loss")
+        with pytest.raises(rh.train.NanLossDuringTrainingError) as caught:
+            with rh.MonitoredSession(hooks=[rh.NanTensorHook("loss", late=late)]) as sess:
+                sess.run(loss)
+                sess.run(loss)
+    assert said in str(caught.value)
+
+
+def test_nested_value_without_nan_is_let_pass():
+    with rh.Graph().as_default():
+        loss = rh.call(lambda: {"a": (np.ones(2), "text", None), "b": []}, name="loss")
+        with rh.MonitoredSession(hooks=[rh.NanTensorHook("loss")]) as sess:
+            sess.run(loss)

@@ -110,7 +110,9 @@ def test_parts_are_known_by_name_whatever_the_order_of_the_hooks(tmp_path: Path)
     assert [next(one), next(two), next(new)] == [2, 3, 1]
 
 
-@pytest.mark.parametrize("part", [object(), None, {}, iter([1])], ids=["object", "None", "dict", "iterator"])
+@pytest.mark.parametrize(
+    "part", [object(), None, {}, iter([1])], ids=["object", "None", "dict", "iterator"]
+)
 def test_part_without_a_state_is_refused_by_its_name(part: Any) -> None:
     with pytest.raises(TypeError, match=r"loader.*state_dict"):
         rh.SavedStateHook(noise=Random(0), loader=part)

@@ -1,8 +1,9 @@
 """Programs in which one thing happens each, to be played under TensorFlow and under runhooks.
 
-``python programs.py LIBRARY``, one of tensorflow, python and jax, plays them all and prints a JSON
-object: the trace of each program, by its name. That gives each library a process of its own. The
-programs cannot know which one it is: all that differs stands in the two classes at the end.
+``python programs.py LIBRARY``, one of tensorflow, python, jax, torch and runhooks.tensorflow, plays
+them all and prints a JSON object: the trace of each program, by its name. That gives each library a
+process of its own. The programs cannot know which one it is: all that differs stands in the classes
+at the end.
 """
 
 from __future__ import annotations
@@ -432,6 +433,23 @@ class TensorFlow:
         session.run_step_fn(lambda step_context: step_context.request_stop())
 
 
+class RunhooksTensorFlow(TensorFlow):
+    """runhooks, with TensorFlow's graphs and errors."""
+
+    def __init__(self):
+        super().__init__()
+        import runhooks
+        from runhooks.tensorflow import train
+
+        self.rh, self.train = runhooks, train
+
+    def open(self, kind, scaffold, hooks):
+        return Runhooks.open(self, kind, scaffold, hooks)
+
+    def request_stop(self, session):
+        session.request_stop()
+
+
 def trace(play, lib):
     with lib.graph.as_default():
         life = Life(lib)
@@ -443,7 +461,8 @@ def trace(play, lib):
 
 
 def main(library):
-    make = TensorFlow if library == "tensorflow" else lambda: Runhooks(library)
+    kinds = {"tensorflow": TensorFlow, "runhooks.tensorflow": RunhooksTensorFlow}
+    make = kinds.get(library, lambda: Runhooks(library))
     print(json.dumps({name: trace(play, make()) for name, play in PROGRAMS.items()}))
 
 

@@ -55,7 +55,7 @@ def tensorflow():
     return play("tensorflow")
 
 
-@pytest.fixture(scope="module", params=["python", "jax", "torch"])
+@pytest.fixture(scope="module", params=["python", "jax", "torch", "runhooks.tensorflow"])
 def ours(request):
     """What happens under ours, as far as TensorFlow knows it."""
     return {

@@ -9,6 +9,7 @@ import tensorflow as tf
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from runhooks import events
 from runhooks.summary import FileWriter, HistogramCounts, SummaryWriter, histogram_counts
 
 ARRAY = np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3) / 16
@@ -107,6 +108,43 @@ def test_an_array_is_written_as_it_was(writer, kind: str, make: Callable) -> Non
     expected = type(writer)()
     KINDS[kind](expected, ARRAY)
     assert writer.values == expected.values
+
+
+def listed(make: Callable, container: type) -> tuple[object, Callable[[], object]]:
+    array, change = make()
+    return container([container([array, array]), container([array, array])]), change
+
+
+@pytest.mark.parametrize("container", [list, tuple])
+@pytest.mark.parametrize(
+    "make", [changed_by_numpy, changed_by_torch, changed_by_tensorflow, donated_by_jax]
+)
+@pytest.mark.parametrize("kind", ["histogram", "tensor"])
+def test_arrays_in_a_list_are_written_as_they_were(
+    writer, kind: str, make: Callable, container: type
+) -> None:
+    arrays, change = listed(make, container)
+    KINDS[kind](writer, arrays)
+    change()
+    expected = type(writer)()
+    KINDS[kind](expected, np.stack([ARRAY] * 4).reshape(2, 2, *ARRAY.shape))
+    assert writer.values == expected.values
+
+
+def test_a_number_in_a_list_is_written_as_it_was(tmp_path: Path) -> None:
+    numbers = torch.zeros(3), np.zeros(3)
+    with FileWriter(tmp_path) as file:
+        for step in range(5):
+            file.scalar("torch", [numbers[0][0]], step)
+            file.scalars(step, {"numpy": (numbers[1][:1],)})
+            file.mesh("mesh", [list(numbers[0])], step)
+            for array in numbers:
+                array += 1
+    run = events.read(tmp_path).only
+    for tag in ("torch", "numpy"):
+        assert run.scalars[tag].values.tolist() == [0, 1, 2, 3, 4]
+    meshes = run.points("mesh")["mesh_VERTEX"]
+    assert [point.value.ravel()[0] for point in meshes] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])

@@ -120,3 +120,78 @@ def test_gradients_are_those_of_the_compiled_module(training):
         sess.run("train_op", training.batch)
         gradient, _ = sess.run(["gradients/model/3.bias", "train_op"], training.batch)
         torch.testing.assert_close(gradient, training.model[3].bias.grad, rtol=0, atol=0)
+
+
+def train_compiled(training, asked, every=2):
+    torch.manual_seed(1)
+
+    def a_little_off(graph_module, example_inputs):  # as a compiler is, if far more so
+        return lambda *args: tuple(out * 1.001 for out in graph_module.forward(*args))
+
+    graph = compile_module(training, a_little_off)
+    hooks = [rh.LoggingTensorHook(asked, every_n_iter=every)] if asked else []
+    losses = []
+    with graph.as_default(), rh.MonitoredSession(hooks=hooks) as sess:
+        for _ in range(6):
+            losses.append(sess.run(["loss", "train_op"], training.batch)[0].item())
+    return losses
+
+
+def test_logged_gradients_change_no_number_of_a_compiled_module(make_training, caplog):
+    caplog.set_level("INFO", "runhooks")
+    plain = train_compiled(make_training(), [])
+    torch._dynamo.reset()
+    assert train_compiled(make_training(), ["gradients/model", "global_gradient_norm"]) == plain
+    assert not [message for message in caplog.messages if "eagerly" in message]
+
+
+@pytest.mark.parametrize("kind", ["compile_module", "compile_module_in_place"])
+def test_gradients_of_a_compiled_module_run_it_compiled(kind, training):
+    backend = CompileCounter()
+    ran = []
+
+    def counting(graph_module, example_inputs):
+        compiled = backend(graph_module, example_inputs)
+        return lambda *args: ran.append(True) or compiled(*args)
+
+    names = ["gradients/model/0.weight", "global_gradient_norm", "train_op"]
+    with rh.Session(KINDS[kind](training, counting)) as sess:
+        sess.run(names, training.batch)  # the very first run is compiled as any other
+        each, compiled = len(ran), backend.frame_count
+        assert each > 0
+        for number in range(2, 5):
+            sess.run("train_op" if number % 2 else names, training.batch)
+            assert len(ran) == number * each
+    assert backend.frame_count == compiled
+
+
+def test_optimizer_that_is_compiled_alone_is_not_compiled_again(training):
+    backend = CompileCounter()
+    optimizer = torch.optim.SGD(training.model.parameters(), lr=0.1)
+    update = torch.compile(lambda: optimizer.step(), backend=backend)
+
+    def step(images, labels):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(training.model(images), labels).backward()
+        update()
+
+    graph = rh.torch.graph(step, model=training.model, optimizer=optimizer)
+    with rh.Session(graph) as sess:
+        sess.run("train_op", training.batch)
+        compiled = backend.frame_count
+        for _ in range(3):
+            gradient, _ = sess.run(["gradients/model/0.weight", "train_op"], training.batch)
+            assert gradient.shape == (8, 4)
+            sess.run("train_op", training.batch)
+    assert backend.frame_count == compiled > 0
+
+
+def test_what_runs_eagerly_is_said_once_a_session(training, caplog):
+    caplog.set_level("INFO", "runhooks")
+    graph = compile_module(training, "eager")
+    for sessions in (1, 2):
+        with graph.as_default(), rh.MonitoredSession() as sess:
+            for _ in range(3):
+                sess.run("train_op", training.batch)
+                sess.run(["activations/model/0", "train_op"], training.batch)
+        assert len([it for it in caplog.messages if "torch.compile" in it]) == sessions

@@ -65,6 +65,25 @@ def test_nan_is_found(training, late):
                     sess.run("train_op", {"number": number})
 
 
+@pytest.mark.parametrize("name", ["gradients/model", "model", "activations/model"])
+def test_nan_is_found_in_whole_modules(name):
+    torch.manual_seed(0)
+    model = nn.LSTM(2, 3)  # returns a tensor and a tuple of two, all of other shapes
+
+    def step(x):
+        model.zero_grad()
+        model(x)[0].mean().backward()
+        with torch.no_grad():
+            model.bias_hh_l0[0] = math.nan
+
+    graph = rh.torch.graph(step, model=model)
+    with graph.as_default(), pytest.raises(rh.train.NanLossDuringTrainingError, match="NaN in '"):
+        with rh.MonitoredSession(hooks=[rh.NanTensorHook(name, late=True)]) as sess:
+            for _ in range(3):
+                sess.run("train_op", {"x": torch.ones(4, 1, 2)})
+    assert sess.global_step is None
+
+
 def test_throughput_and_others_over_a_torch_loop(training, tmp_path):
     hooks = [
         rh.ThroughputHook(every_n_steps=2, output_dir=tmp_path),

@@ -69,6 +69,24 @@ def test_session_lost_before_its_first_step_begins_again(training):
     assert len(training.losses) == 2
 
 
+def test_next_monitored_session_says_with_what_it_begins(training, caplog, tmp_path):
+    graph = training.graph()
+    for expected in (0, 1, 2):
+        with graph.as_default(), rh.MonitoredSession() as sess:
+            sess.run("train_op", training.batch)
+        assert len(caplog.messages) == expected
+    assert "begins at step 0 with model, optimizer, scheduler as an earlier" in caplog.messages[0]
+
+
+def test_restored_session_has_nothing_to_say(training, caplog, tmp_path):
+    graph = training.graph()
+    for _ in range(2):
+        with graph.as_default(), rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as sess:
+            sess.run("train_op", training.batch)
+    assert sess.recoveries == 0
+    assert [it.message for it in caplog.records if it.levelname == "WARNING"] == []
+
+
 def test_next_session_goes_on_with_the_modules_as_they_are(training):
     train(training, steps=2)
     weight = training.model[0].weight.detach().clone()

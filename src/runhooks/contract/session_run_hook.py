@@ -53,7 +53,11 @@ class SessionRunHook:
         """Called when a session has been created: at the start and after every recovery."""
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Called before each run; return what to fetch and feed in that same run, or None."""
+        """Called before each run; return what to fetch and feed in that same run, or None.
+
+        What needs a step of ``rh.torch`` that the caller's fetches do not make is left out of the
+        run: ``after_run`` is then not called, and the hook stays due. So is what ``watched`` gives.
+        """
         return None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:

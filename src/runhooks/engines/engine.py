@@ -129,10 +129,16 @@ def load_engine(name: str) -> Engine:
     """The engine of that name; ValueError if there is none, ImportError without its extra."""
     if name not in _ENGINES:
         raise ValueError(f"engine must be one of {sorted(_ENGINES)}, got {name!r}")
+    require_framework(name)
+    return cast(Engine, importlib.import_module(f"runhooks.engines.{name}").ENGINE)
+
+
+def require_framework(engine: str) -> None:
+    """Import the framework of ``engine``; ImportError, which says what to install, without it."""
+    framework = _ENGINES.get(engine, engine)
     try:
-        importlib.import_module(_ENGINES[name])
+        importlib.import_module(framework)
     except ImportError as error:
         raise ImportError(
-            f"the {name} engine needs {_ENGINES[name]}: pip install 'runhooks[{name}]'"
+            f"the {engine} engine needs {framework}: pip install 'runhooks[{engine}]'"
         ) from error
-    return cast(Engine, importlib.import_module(f"runhooks.engines.{name}").ENGINE)

@@ -74,8 +74,9 @@ def synchronize(tensors: Sequence[Any]) -> None:
 
 
 def count(values: torch.Tensor) -> HistogramCounts:
-    """``values`` counted on their device, without waiting for it."""
-    flat = values.detach().reshape(-1)
+    """``values``, or those a sparse tensor has, counted on their device without waiting for it."""
+    dense = values.detach().coalesce().values() if values.is_sparse else values.detach()
+    flat = dense.reshape(-1)
     if flat.dtype in (torch.bfloat16, torch.float16) or flat.element_size() < 2:
         flat = flat.float()
     if flat.device.type == "cpu":

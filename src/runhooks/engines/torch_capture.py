@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,20 +13,26 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from runhooks.engines.torch_parts import TorchParts
+from runhooks.graph.parts import CAPTURE, GRADIENT, STEP
 from runhooks.graph.tensor import Operation, Tensor
+
+_log = logging.getLogger("runhooks")
 
 #: Where the values of a run have what is captured in it.
 CAPTURED = cast(Tensor, "captured")
 
 GRADIENTS, ACTIVATIONS, GLOBAL_NORM = "gradients", "activations", "global_gradient_norm"
 
+_NEEDS_STEP = 'fetch it together with a step, such as "train_op"'
+
 
 class Capture:
-    """What ``operations``, made by ``Values``, ask of a run, as their ``args`` say: kind, name."""
+    """What those of ``operations``, a run, that ``Values`` has made ask of it: kind and name."""
 
     def __init__(self, parts: TorchParts, operations: Sequence[Operation]) -> None:
         self._parts = parts
-        asked = [op.args for op in operations]
+        self._steps = [parts.steps[op.name] for op in operations if op.type == STEP]
+        asked = [op.args for op in operations if op.type in (CAPTURE, GRADIENT)]
         self._names = {
             kind: [name for its_kind, name in asked if its_kind == kind]
             for kind in (GRADIENTS, ACTIVATIONS, GLOBAL_NORM)
@@ -36,10 +43,7 @@ class Capture:
         names = [f"{GRADIENTS}/{name}" for name in self._names[GRADIENTS]]
         names += [GLOBAL_NORM] * bool(self._names[GLOBAL_NORM])
         if names:
-            raise ValueError(
-                f"{names[0]!r} is there only while a step is made: fetch it together with one, "
-                'such as "train_op"'
-            )
+            raise ValueError(f"{names[0]!r} is there only while a step is made: {_NEEDS_STEP}")
 
     @contextmanager
     def install(self) -> Iterator[Captured]:
@@ -48,8 +52,7 @@ class Capture:
         captured = Captured(self._parts, targets, norm=bool(self._names[GLOBAL_NORM]))
         with ExitStack() as installed:
             if "torch._dynamo" in sys.modules:
-                # A hook in what was compiled is not called, or has it compiled again.
-                installed.enter_context(torch.compiler.set_stance("force_eager"))
+                installed.enter_context(torch.compiler.set_stance(self._stance()))
             if targets or self._names[GLOBAL_NORM]:
                 handle = register_optimizer_step_pre_hook(captured.take_gradients)
                 installed.callback(handle.remove)
@@ -58,6 +61,28 @@ class Capture:
                 handle = module.register_forward_hook(captured.taker_of_activation(name))
                 installed.callback(handle.remove)
             yield captured
+
+    def _stance(self) -> str:
+        """How compiled code is to run, so that no hook is passed over and nothing compiled for it.
+
+        The hook of an optimizer is of no matter to a compiled module, which runs as in other runs.
+        """
+        if self._names[ACTIVATIONS] or any(_is_compiled(step) for step in self._steps):
+            self._tell_eager()
+            return "force_eager"
+        # What had to be compiled again has the optimizer in it, but for the first time of all.
+        return "eager_on_recompile" if self._parts.begun else "default"
+
+    def _tell_eager(self) -> None:
+        utils = sys.modules.get("torch._dynamo.utils")
+        if self._parts.told_eager or utils is None or not utils.counters.get("stats"):
+            return
+        self._parts.told_eager = True
+        _log.info(
+            "runs that ask for activations, or for gradients of a compiled step, run eagerly what "
+            "torch.compile has compiled: their numbers may differ by rounding, and in what dropout "
+            "draws"
+        )
 
     def _parameters(self, name: str) -> dict[str, nn.Parameter]:
         found = self._parts.find(name)
@@ -112,7 +137,10 @@ class Captured:
         if kind == GRADIENTS:
             return self._gradients_of(name)
         if name not in self._activations:
-            raise ValueError(f"{f'{kind}/{name}'!r}: the module was not called in this run")
+            raise ValueError(
+                f"{f'{kind}/{name}'!r}: the module was not called in this run: {_NEEDS_STEP}, or "
+                "with what calls it"
+            )
         return self._activations[name]
 
     def _gradients_of(self, name: str) -> Any:
@@ -140,6 +168,13 @@ class Captured:
         modules = self._parts.modules().values()
         parameters = {id(p): p for module in modules for p in module.parameters()}
         return _norm([p.grad for p in parameters.values() if p.grad is not None])
+
+
+def _is_compiled(step: Any) -> bool:
+    while hasattr(step, "func"):  # functools.partial
+        step = step.func
+    marks = ("_torchdynamo_orig_callable", "_orig_mod", "_compiled_call_impl")
+    return any(getattr(step, mark, None) is not None for mark in marks)
 
 
 def _norm(tensors: list[torch.Tensor]) -> Any:

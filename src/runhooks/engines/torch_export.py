@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from runhooks.checkpoint import read_checkpoint
+from runhooks.checkpoint import latest_checkpoint, read_checkpoint
 from runhooks.engines.torch_arrays import from_numpy
 from runhooks.engines.torch_parts import state_dicts
 
@@ -21,8 +21,19 @@ def export(checkpoint: str | os.PathLike[str], path: str | os.PathLike[str]) -> 
     and numbers of NumPy become tensors and plain numbers. The random states are left out.
 
     Raises NotFoundError if the checkpoint is not there, DataLossError if it is damaged, ValueError
-    if it was not saved of a graph of ``rh.torch``.
+    if it was not saved of a graph of ``rh.torch``, or is a directory of checkpoints, TypeError if
+    it is no path.
     """
+    if not isinstance(checkpoint, str | os.PathLike):
+        raise TypeError(
+            f"checkpoint must be the path of a checkpoint, got {checkpoint!r}: "
+            "rh.latest_checkpoint(directory) gives None where there is none"
+        )
+    if (latest := latest_checkpoint(checkpoint)) is not None:
+        raise ValueError(
+            f"checkpoint must be one checkpoint, got the directory {str(checkpoint)!r}: "
+            f"the latest in it is {latest!r}"
+        )
     snapshot = read_checkpoint(Path(checkpoint))
     parts = {name: _plain(state) for name, state in state_dicts(*snapshot).items()}
     if not parts:

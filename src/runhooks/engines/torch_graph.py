@@ -14,20 +14,21 @@ from runhooks.graph.build import placeholder
 from runhooks.graph.global_step import get_or_create_global_step
 from runhooks.graph.graph import Graph as BaseGraph
 from runhooks.graph.graph import get_default_graph
-from runhooks.graph.parts import STEP
+from runhooks.graph.parts import OUTPUT, STEP
 from runhooks.graph.tensor import Operation, Tensor
 
 #: Whose names mean the value, where those of other operations mean the operation.
-_VALUES = ("StepOutput", "Placeholder")
+_VALUES = (OUTPUT, "Placeholder")
 
 
 class Graph(BaseGraph):
     """A graph whose steps, added with ``step``, are your own functions and change ``parts``.
 
     ``parts``: what the steps change, by name: modules, optimizers, schedulers, gradient scalers,
-    loaders; anything with ``state_dict`` and ``load_state_dict``. Checkpoints hold their states,
-    and the states of the random generators of torch (CPU and CUDA), NumPy and Python. Names take
-    letters, digits and ``_``.
+    loaders; anything with ``state_dict`` and ``load_state_dict``, or with ``get_state`` and
+    ``set_state``, as a ``torch.Generator``. Checkpoints hold their states, the states of the random
+    generators of torch (CPU and CUDA), NumPy and Python, and the gradients that steps which do not
+    count have accumulated. Names take letters, digits and ``_``.
 
     Whatever has a name can be fetched by it in any run, by any hook, and ``graph[name]`` is it as a
     tensor:
@@ -36,14 +37,20 @@ class Graph(BaseGraph):
     - ``"model/conv1.weight"``: a parameter or a buffer as it was when the run began, and
       ``"optimizer/learning_rate"``, or ``"learning_rate"`` if there is one optimizer: a number; a
       list of one for each group where these differ; ``"optimizer/learning_rate/1"``: of one group;
+      ``"scaler/scale"`` of a ``GradScaler``, which waits for its device;
     - ``"gradients/model/conv1.weight"``: a gradient as the optimizer was about to apply it, after
       clipping, or as the step has left it if it called no optimizer; ``"global_gradient_norm"``;
     - ``"activations/model/conv1"``: what a submodule returned when it was called last.
 
     ``"model"`` and ``"model/conv1"`` are all parameters and buffers of a module in a dict by name,
     ``"gradients/model"`` likewise. What is fetched is detached, a copy of its own, and on its
-    device. Nothing is captured in runs that do not ask for it; those that ask for gradients or
-    activations run what ``torch.compile`` compiled eagerly, and nothing is compiled for them.
+    device. Nothing is captured in runs that do not ask for it. Those that ask for activations, or
+    for gradients where the step itself is compiled, run what ``torch.compile`` compiled eagerly;
+    nothing is compiled for them.
+
+    A run makes the steps that its fetches need. A hook starts none: what it asks for that needs a
+    step which the fetches of ``run`` do not make is put off to the next run that makes it.
+    An ``EvaluationHook`` leaves random generators, and modules in train or eval mode, as they were.
 
     Raises TypeError for a part without these methods, ValueError for a name that parts cannot have.
     """
@@ -86,6 +93,18 @@ class Graph(BaseGraph):
         except ValueError as error:
             raise KeyError(error.args[0]) from None
 
+    def check_new(self, argument: str, name: str) -> None:
+        """Raise ValueError if ``name``, under the scope, already means a value of a part."""
+        if self._values.has(self.scope + name):
+            raise ValueError(
+                f"{argument} must not have the name of a part, or of what is fetched of one: got "
+                f"{name!r}"
+            )
+
+    def note_defaulted(self, parameter: str) -> None:
+        """Note a parameter of a step that is no placeholder, for it has a default."""
+        self._values.defaulted.add(self.scope + parameter)
+
     def get_operations(self) -> list[Operation]:
         return [*self._values.operations, *super().get_operations()]
 
@@ -118,18 +137,19 @@ def step(
 
     ``fn``: your own function, which changes the parts in place and returns a dict of values by
     name, or None. Each of ``outputs`` is a tensor of that name, ``"loss"`` and ``"loss:0"``; under
-    ``name`` (``"discriminator/loss"``) where an earlier step has one of that name. ``args``: what
-    it is called with, as for ``rh.call``; if None, each parameter without a default is a
-    placeholder of that name, which steps share. ``counts``: whether a run of it is a global step;
-    False for micro-steps whose gradients accumulate, so that the global step counts updates.
-    ``nvtx``: mark each run of it as an NVTX range, for Nsight.
+    ``name`` (``"discriminator/loss"``) where an earlier step has one of that name; a first run in
+    which ``fn`` does not return all of them raises ValueError. ``args``: what it is called with, as
+    for ``rh.call``; if None, each parameter without a default is a placeholder of that name, which
+    steps share. ``counts``: whether a run of it is a global step; False for micro-steps whose
+    gradients accumulate, so that the global step counts updates, and checkpoints hold what modules
+    have accumulated. ``nvtx``: mark each run of it as an NVTX range, for Nsight.
 
     A run that raises cannot be undone: the parts stay as they are then, until a checkpoint is
-    restored. An output that ``fn`` does not return raises ValueError, in runs that fetch it.
+    restored.
 
     Raises TypeError outside a ``Graph`` of ``rh.torch``, and for a ``fn`` whose parameters cannot
-    be placeholders; ValueError for a name that does not fit; RuntimeError if the graph is
-    finalized, or for ``nvtx`` without CUDA.
+    be placeholders; ValueError for a name that does not fit, is there already, or means a part;
+    RuntimeError if the graph is finalized, or for ``nvtx`` without CUDA.
     """
     within = get_default_graph()
     if not isinstance(within, Graph):
@@ -140,21 +160,25 @@ def step(
     if isinstance(outputs, str):
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
     wanted = [names.check(output) for output in outputs]
+    _check_names(within, name, wanted)
     given = _placeholders(within, fn, name) if args is None else tuple(args)
     controls = (
         [get_or_create_global_step().assign_add(1, name=f"{name}/count").op] if counts else []
     )
     op = within.add(
         STEP,
-        step_function(fn, within.parts, name, nvtx=nvtx),
+        step_function(fn, within.parts, within.scope + name, wanted, counts=counts, nvtx=nvtx),
         given,
         name=name,
         control_inputs=controls,
     )
+    within.parts.steps[op.name] = fn
+    if not counts:
+        within.parts.keep_pending_gradients()
     for output in wanted:
         taken = within.has_operation(within.scope + output)
         within.add(
-            "StepOutput",
+            OUTPUT,
             output_of(op.name, output),
             (op.outputs[0],),
             name=f"{name}/{output}" if taken else output,
@@ -162,18 +186,30 @@ def step(
     return op
 
 
+def _check_names(within: Graph, name: str, outputs: list[str]) -> None:
+    if within.has_operation(within.scope + names.check(name)):
+        raise ValueError(f"name must be new, got {name!r}: the graph has one of that name")
+    if len(set(outputs)) < len(outputs):
+        raise ValueError(f"outputs must be different names, got {outputs}")
+    within.check_new("name", name)
+    for output in outputs:
+        within.check_new("outputs", output)
+
+
 def _placeholders(within: Graph, fn: Callable[..., Any], step_name: str) -> tuple[Tensor, ...]:
     if not callable(fn):
         raise TypeError(f"fn must be a callable, got {fn!r}")
     found = []
     for name, parameter in inspect.signature(fn).parameters.items():
-        if parameter.default is not parameter.empty or parameter.kind is parameter.VAR_KEYWORD:
+        if parameter.default is not parameter.empty:
+            within.note_defaulted(name)
             continue
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.KEYWORD_ONLY):
+        if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             raise TypeError(
                 f"fn must take its inputs as plain parameters, got {parameter} in {fn!r}: "
                 "give args, the tensors to call it with"
             )
+        within.check_new("a parameter of fn", name)
         if not within.has_operation(within.scope + name):
             found.append(placeholder(name))
         elif within.get_operation_by_name(within.scope + name).type == "Placeholder":

@@ -11,10 +11,9 @@ from torch import nn
 
 from runhooks.engines.torch_capture import ACTIVATIONS, CAPTURED, GLOBAL_NORM, GRADIENTS
 from runhooks.engines.torch_parts import TorchParts
-from runhooks.engines.torch_step import READ
 from runhooks.graph import names
 from runhooks.graph.graph import Graph
-from runhooks.graph.parts import CAPTURE
+from runhooks.graph.parts import CAPTURE, GRADIENT, READ
 from runhooks.graph.tensor import Operation, Placement, Tensor
 
 _RATE = "learning_rate"
@@ -31,11 +30,17 @@ class Values:
         self._graph = graph
         self._parts = parts
         self._made: dict[str, Operation] = {}
+        #: Parameters of steps that are no placeholders, for they have a default.
+        self.defaulted: set[str] = set()
 
     @property
     def operations(self) -> list[Operation]:
         """Those that were made."""
         return list(self._made.values())
+
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor of that name."""
+        return self._make(name) is not None
 
     def find(self, name: str) -> Tensor:
         """The tensor of that name, with or without ``":0"``; ValueError if there is none."""
@@ -55,6 +60,10 @@ class Values:
             return self._capture(name, ACTIVATIONS, target)
         if isinstance(self._parts.find(name), nn.Module | torch.Tensor):
             return self._operation(name, READ, partial(_read, self._parts, name))
+        part, _, rest = name.partition("/")
+        scale = getattr(self._parts.find(part), "get_scale", None)
+        if rest == "scale" and callable(scale):  # a GradScaler
+            return self._operation(name, READ, scale)
         return self._rate(name)
 
     def _rate(self, name: str) -> Operation | None:
@@ -75,8 +84,9 @@ class Values:
         def read(captured: Any) -> Any:
             return captured.read(kind, target)
 
+        its_type = CAPTURE if kind == ACTIVATIONS else GRADIENT
         return self._operation(
-            name, CAPTURE, read, (kind, target), lambda values: (values[CAPTURED],)
+            name, its_type, read, (kind, target), lambda values: (values[CAPTURED],)
         )
 
     def _operation(
@@ -104,10 +114,21 @@ class Values:
 
     def _unknown(self, name: str) -> Operation:
         optimizers = sorted(self._parts.optimizers())
-        if name.removesuffix(":0") == _RATE and len(optimizers) > 1:
+        key = name.removesuffix(":0")
+        if (part := self._parts.find(key)) is not None:
+            kind = "an optimizer" if key in optimizers else f"a {type(part).__name__}"
+            there_is = [it for it in (f"{key}/{_RATE}", f"{key}/scale") if self.has(it)]
+            near = f"; there is {there_is[0]!r}" if there_is else ""
+            raise ValueError(f"{key!r} is {kind} and has no value to fetch{near}")
+        if key in self.defaulted:
+            near = (
+                ": parameters of a step that have a default are no placeholders; give the step "
+                "args, the tensors to call it with"
+            )
+        elif key == _RATE and len(optimizers) > 1:
             near = f": there are several, {[f'{it}/{_RATE}' for it in optimizers]}"
         else:
-            near = names.suggestion(name.removesuffix(":0"), list(self._known(name)))
+            near = names.suggestion(key, list(self._known(name)))
         raise ValueError(f"nothing is named {name!r} in the graph ({self._parts}){near}")
 
     def _known(self, name: str) -> Iterator[str]:

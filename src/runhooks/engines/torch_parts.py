@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -12,43 +12,45 @@ from numpy.typing import NDArray
 from torch import nn
 
 from runhooks.engines.torch_arrays import from_numpy, to_host
-from runhooks.engines.torch_random import RandomStates
+from runhooks.engines.torch_pending import PendingGradients
+from runhooks.engines.torch_random import ByState, RandomStates
 from runhooks.engines.torch_states import names_in, put_together, taken_apart
 from runhooks.graph.parts import Arrays
 
 #: Names that mean something else where values are fetched or saved by name.
 _RESERVED = {"activations", "global_gradient_norm", "global_step", "gradients", "learning_rate"}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_RANDOM = "random"
+_RANDOM, _PENDING = "random", "gradients"
 _STATE = "parts/"
 
 
 class TorchParts:
     """Parts by name, and the states of random generators as the part ``"random"``.
 
-    Raises TypeError for a part without ``state_dict`` and ``load_state_dict``, ValueError for a
-    name that parts cannot have.
+    Raises TypeError for a part without ``state_dict`` and ``load_state_dict``, or ``get_state`` and
+    ``set_state``; ValueError for a name that parts cannot have.
     """
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
-        for name, part in parts.items():
+        for name in parts:
             if not _NAME.fullmatch(name) or name in _RESERVED or name == _RANDOM:
                 raise ValueError(
                     f"a part must be named with letters, digits and '_', and not "
                     f"{', '.join(sorted({*_RESERVED, _RANDOM}))}, got {name!r}"
                 )
-            for method in ("state_dict", "load_state_dict"):
-                if not callable(getattr(part, method, None)):
-                    raise TypeError(
-                        f"{name} must have state_dict and load_state_dict, got {part!r} "
-                        f"without {method}"
-                    )
         # What torch.compile makes of a module has another name for each of its parameters.
         self._parts = {name: getattr(part, "_orig_mod", part) for name, part in parts.items()}
-        self._saved = {**self._parts, _RANDOM: RandomStates()}
+        keepers = {name: _keeper(name, part) for name, part in self._parts.items()}
+        self._random = RandomStates()
+        self._saved = {**keepers, _RANDOM: self._random}
+        self._pending = PendingGradients(self.modules())
+        #: The steps, by name, as they were given.
+        self.steps: dict[str, Callable[..., Any]] = {}
         #: How many steps were begun.
         self.begun = 0
         self._settled = 0
+        #: Whether this session was told that what is compiled runs eagerly in some runs.
+        self.told_eager = False
 
     def __repr__(self) -> str:
         return ", ".join(self._parts) or "no parts"
@@ -61,6 +63,28 @@ class TorchParts:
     def settle(self) -> None:
         """As ``Parts.settle``."""
         self._settled = self.begun
+        self.told_eager = False
+
+    def begin(self, *, counts: bool) -> None:
+        """Note that a step begins; ``counts``: one that is a global step."""
+        self.begun += 1
+        self._pending.pending = not counts
+
+    def keep_pending_gradients(self) -> None:
+        """From now on save the gradients that steps which do not count have left."""
+        self._saved[_PENDING] = self._pending
+
+    @contextmanager
+    def kept_apart(self) -> Iterator[None]:
+        """As ``Parts.kept_apart``."""
+        modes = [(it, it.training) for module in self.modules().values() for it in module.modules()]
+        states = self._random.state_dict()
+        try:
+            yield
+        finally:
+            self._random.load_state_dict(states)
+            for module, training in modes:
+                module.training = training
 
     def find(self, name: str) -> Any:
         """The module, parameter or buffer ``"<part>/<path>"``, or the part; None if none is."""
@@ -95,19 +119,20 @@ class TorchParts:
 
     def owns(self, name: str) -> bool:
         """As ``Parts.owns``."""
-        return name.partition("/")[0] in self._saved
+        return name.partition("/")[0] in (*self._saved, _PENDING)
 
     def loader(
         self, arrays: Arrays, states: Mapping[str, Any], only: Collection[str] | None
     ) -> Callable[[], None]:
         """As ``Parts.loader``."""
         known = [key.removeprefix(_STATE) for key in states if key.startswith(_STATE)]
+        known = [name for name in known if name != _PENDING]
         problems = [f"no part for {k!r}" for k in known if only is None and k not in self._saved]
         new: dict[str, Any] = {}
         for name in self._in_order_of_loading():
             if only is not None and name not in only:
                 continue
-            saved = states.get(_STATE + name)
+            saved = states.get(_STATE + name, {"state": {}} if name == _PENDING else None)
             if saved is None:
                 problems.append(f"missing the part {name!r}")
                 continue
@@ -151,8 +176,23 @@ def state_dicts(arrays: Arrays, states: Mapping[str, Any]) -> dict[str, dict[str
             saved, {name: from_numpy(arrays[name]) for name in names_in(saved)}
         )
         for key, saved in states.items()
-        if key.startswith(_STATE) and key != _STATE + _RANDOM
+        if key.startswith(_STATE) and key.removeprefix(_STATE) not in (_RANDOM, _PENDING)
     }
+
+
+def _keeper(name: str, part: Any) -> Any:
+    if _has(part, "get_state", "set_state") and not _has(part, "state_dict", "load_state_dict"):
+        return ByState(part)
+    for method in ("state_dict", "load_state_dict"):
+        if not _has(part, method):
+            raise TypeError(
+                f"{name} must have state_dict and load_state_dict, got {part!r} without {method}"
+            )
+    return part
+
+
+def _has(part: Any, *methods: str) -> bool:
+    return all(callable(getattr(part, method, None)) for method in methods)
 
 
 def _misfits(name: str, part: Any, state: Mapping[str, Any]) -> Iterator[str]:
@@ -169,6 +209,13 @@ def _misfits(name: str, part: Any, state: Mapping[str, Any]) -> Iterator[str]:
                 if not is_lazy and (mine.shape, mine.dtype) != (saved.shape, saved.dtype):
                     yield f"{f'{name}/{key}'!r} must be {_form(mine)}, got {_form(saved)}"
     elif isinstance(part, torch.optim.Optimizer):
+        mine, saved = set(part.param_groups[0]), set(state["param_groups"][0])
+        # Another version of torch may know an option more; another kind knows others.
+        if mine - saved and saved - mine:
+            yield (
+                f"{name!r} is another kind of optimizer: its groups have {sorted(mine - saved)}, "
+                f"those that were saved {sorted(saved - mine)}"
+            )
         own_sizes = [len(group["params"]) for group in part.param_groups]
         sizes = [len(group["params"]) for group in state["param_groups"]]
         if own_sizes != sizes:

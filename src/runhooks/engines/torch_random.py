@@ -1,4 +1,4 @@
-"""``RandomStates``: the random generators of a torch program, as one part of a checkpoint."""
+"""Random generators of a torch program as parts of a checkpoint: those of all, and your own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,19 @@ import numpy as np
 import torch
 
 _log = logging.getLogger("runhooks")
+
+
+class ByState:
+    """Something with ``get_state`` and ``set_state``, such as a ``torch.Generator``, as a part."""
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"state": self._of.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._of.set_state(state["state"])
 
 
 class RandomStates:

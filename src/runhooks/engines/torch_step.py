@@ -13,13 +13,10 @@ from runhooks.engines.torch import TorchEngine
 from runhooks.engines.torch_arrays import synchronize
 from runhooks.engines.torch_capture import CAPTURED, Capture
 from runhooks.engines.torch_parts import TorchParts
-from runhooks.graph.parts import CAPTURE, STEP
+from runhooks.graph.parts import CAPTURE, GRADIENT, READ, STEP
 from runhooks.graph.plan import Body
 from runhooks.graph.tensor import Operation, Tensor
 from runhooks.graph.variable import Variable
-
-#: The type of operations that read parts, as they are when a run begins.
-READ = "Read"
 
 _NOTE = (
     "a step had been begun: what it changed in place ({parts}) before this error stays changed, "
@@ -59,10 +56,9 @@ class StepEngine(TorchEngine):
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
         ordered = _in_order(operations)
         evaluate = super().evaluator(ordered)
-        captures = [op for op in ordered if op.type == CAPTURE]
-        if not captures:
+        if not any(op.type in (CAPTURE, GRADIENT) for op in ordered):
             return evaluate
-        capture = Capture(self._parts, captures)
+        capture = Capture(self._parts, ordered)
         if not any(op.type == STEP for op in ordered):
             capture.check_without_step()
 
@@ -76,13 +72,14 @@ class StepEngine(TorchEngine):
         return capturing
 
     def read_args(self, op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
-        if op.type in (STEP, CAPTURE):
+        if op.type in (STEP, CAPTURE, GRADIENT):
             return op.read_args(values)
         return super().read_args(op, values)
 
     def fetched(self, tensor: Tensor, value: Any) -> Any:
         # What was read or captured is a copy already.
-        return value if tensor.op.type in (READ, CAPTURE) else super().fetched(tensor, value)
+        is_copy = tensor.op.type in (READ, CAPTURE, GRADIENT)
+        return value if is_copy else super().fetched(tensor, value)
 
     def wait(self, values: Sequence[Any]) -> None:
         super().wait(values)
@@ -115,9 +112,15 @@ class StepEngine(TorchEngine):
 
 
 def step_function(
-    fn: Callable[..., Any], parts: TorchParts, name: str, *, nvtx: bool
+    fn: Callable[..., Any],
+    parts: TorchParts,
+    name: str,
+    outputs: Sequence[str],
+    *,
+    counts: bool,
+    nvtx: bool,
 ) -> Callable[..., Any]:
-    """What a step calls: ``fn``, with ``parts`` told that it has begun.
+    """What a step calls: ``fn``, with ``parts`` told that it begins, and ``outputs`` looked for.
 
     Raises TypeError if ``fn`` cannot be called, RuntimeError for ``nvtx`` without CUDA.
     """
@@ -126,9 +129,16 @@ def step_function(
     if nvtx and not torch.cuda.is_available():
         raise RuntimeError("nvtx=True needs CUDA, which is not available here: leave it out")
 
+    unseen = [output_of(name, output) for output in outputs]
+
     def begun(*args: Any) -> Any:
-        parts.begun += 1
-        return fn(*args)
+        parts.begin(counts=counts)
+        returned = fn(*args)
+        # Told in the first run, and not when a hook asks for it, hours later.
+        while unseen:
+            unseen[-1](returned)
+            unseen.pop()
+        return returned
 
     def marked(*args: Any) -> Any:
         with torch.cuda.nvtx.range(name):
@@ -148,7 +158,7 @@ def output_of(step: str, output: str) -> Callable[[Any], Any]:
         else:
             got = "None" if returned is None else f"a {type(returned).__name__}"
         raise ValueError(
-            f"the step {step!r} must return a dict with {output!r}, which this run fetches: "
+            f"the step {step!r} must return a dict with {output!r}, which is one of its outputs: "
             f"it returned {got}"
         )
 
@@ -161,7 +171,7 @@ def _in_order(operations: Sequence[Operation]) -> list[Operation]:
     late_variables: set[Variable] = set()
     for op in operations:
         after = any(tensor.op in late for tensor in op.inputs) or op.assigns in late_variables
-        if op.type in (STEP, CAPTURE) or after:
+        if op.type in (STEP, CAPTURE, GRADIENT) or after:
             late.add(op)
             if op.assigns is not None:  # assignments to one variable keep their order
                 late_variables.add(op.assigns)

@@ -62,31 +62,44 @@ def inputs(
     source: Iterable[Any] | Callable[[int], Iterable[Any]],
     num_outputs: int = 1,
     name: str | None = None,
+    *,
+    epochs: int | None = 1,
 ) -> Any:
     """Draw one element of ``source`` in every run that needs it.
 
     ``source``: an iterable, iterated anew by each session, or a function that returns one when it
     is called with the global step (0 without one) at which the session first needs it. With
     ``num_outputs`` above 1 each element is a sequence of that many values, and a tuple of tensors
-    is returned.
+    is returned. ``epochs``: how often an iterable is gone through, iterated anew each time; None:
+    for ever.
 
     A resumed session goes on with the data where the checkpoint was saved if the function goes by
     the step, or if the source is stateful: if the iterable or its iterator has ``state_dict`` and
     ``load_state_dict``, as torchdata's ``StatefulDataLoader`` has, or ``get_state`` and
     ``set_state``, as grain's iterators have. The state of an iterable is loaded before it is
-    iterated. Without a checkpoint a session takes such an iterable back to where it was when first
-    opened. An element counts as drawn even if its run then raises. Where the function goes by the
-    step, runs that make no step must not draw from it: a warning says so.
+    iterated; with one of the end of an epoch it is to give nothing more of that epoch. What has
+    come to its end stays there. Of a source without a state the epoch begins anew. Without a
+    checkpoint a session takes a stateful iterable back to where it was when first opened. An
+    element counts as drawn even if its run then raises. Where the function goes by the step, runs
+    that make no step must not draw from it: a warning says so.
 
     At its end a run raises ``OutOfRangeError``, which ends a monitored loop well.
+
+    Raises TypeError for what cannot be iterated, ValueError for ``epochs`` of an iterator or a
+    function, which cannot be gone through twice.
     """
     if not callable(source) and not isinstance(source, Iterable):
         raise TypeError(f"source must be an iterable or a function of the step, got {source!r}")
-    arguments.whole(num_outputs=num_outputs)
+    arguments.whole(num_outputs=num_outputs, epochs=epochs)
+    if epochs != 1 and (callable(source) or hasattr(source, "__next__")):
+        raise ValueError(
+            f"epochs must be left out for an iterator or a function of the step, got {epochs!r}: "
+            "only an iterable, such as a list or a loader, can be gone through again"
+        )
     op = get_default_graph().add(
         "Inputs",
         None,
-        (Source(source),),
+        (Source(source, epochs),),
         name=name or "inputs",
         num_outputs=num_outputs,
         placement=Placement.HOST,

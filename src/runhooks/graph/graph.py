@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from runhooks.engines import foreign
 from runhooks.engines.engine import Compiled, Engine, load_engine
 from runhooks.graph import names, nest
 from runhooks.graph.tensor import Operation, Placement, Tensor
@@ -50,11 +51,13 @@ class Graph:
     @contextmanager
     def as_default(self) -> Iterator[Graph]:
         """Make it the default graph of this thread inside the ``with`` block."""
-        _defaults.stack.append(self)
-        try:
+        with entered(self):
             yield self
-        finally:
-            _defaults.stack.pop()
+
+    @property
+    def launched(self) -> Graph:
+        """The graph that sessions have: this one. What stands for another says which."""
+        return self
 
     def add(
         self,
@@ -230,10 +233,22 @@ class Graph:
 
 class _Defaults(threading.local):
     def __init__(self) -> None:
-        self.stack: list[Graph] = []
+        self.stack: list[Any] = []
 
 
 _defaults = _Defaults()
+
+
+@contextmanager
+def entered(graph: Any) -> Iterator[None]:
+    """Make ``graph``, or what stands for one, the default graph inside the ``with`` block."""
+    _defaults.stack.append(graph)
+    try:
+        yield
+    finally:
+        _defaults.stack.pop()
+
+
 _root: Graph | None = None
 _root_lock = threading.Lock()
 
@@ -241,11 +256,14 @@ _root_lock = threading.Lock()
 def get_default_graph() -> Graph:
     """The graph of the innermost ``with graph.as_default()`` of this thread.
 
-    Outside any, one graph with the python engine that the whole process shares.
+    Outside any, that of TensorFlow if TensorFlow is building one, as in a ``with`` block of a
+    ``tf.Graph``; and else one graph with the python engine that the whole process shares.
     """
     global _root
     if _defaults.stack:
-        return _defaults.stack[-1]
+        return _defaults.stack[-1]  # type: ignore[no-any-return]
+    if (graph := foreign.default_graph()) is not None:
+        return graph  # type: ignore[no-any-return]
     with _root_lock:
         if _root is None:
             _root = Graph()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-#: The type of operations that change parts, and of those that capture something of them.
-STEP, CAPTURE = "Step", "Capture"
+#: The types of operations that change parts, that take something out of what such a step returns,
+#: that capture something of parts in any run, that do so while a step is made, that read parts.
+STEP, OUTPUT, CAPTURE, GRADIENT, READ = "Step", "StepOutput", "Capture", "Gradient", "Read"
 
 #: How the names of their states in a snapshot begin.
 PART_STATES = "parts/"
@@ -43,6 +45,10 @@ class Parts(Protocol):
         """Whether an array of that name would be one of theirs."""
         ...
 
+    def kept_apart(self) -> AbstractContextManager[None]:
+        """Put random generators and modes back as they were before the ``with`` block."""
+        ...
+
     def loader(
         self, arrays: Arrays, states: Mapping[str, Any], only: Collection[str] | None
     ) -> Callable[[], None]:
@@ -51,3 +57,9 @@ class Parts(Protocol):
         Raises ValueError, before anything is changed, if that does not fit them.
         """
         ...
+
+
+def kept_apart(graph: Any) -> AbstractContextManager[None]:
+    """``Parts.kept_apart`` of the parts of ``graph``, if it has any."""
+    parts: Parts | None = getattr(graph, "parts", None)
+    return nullcontext() if parts is None else parts.kept_apart()

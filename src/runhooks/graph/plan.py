@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph
+from runhooks.graph.parts import CAPTURE, GRADIENT, READ
 from runhooks.graph.placement import Parts, place
 from runhooks.graph.tensor import Operation, Tensor
 from runhooks.graph.variable import Variable
@@ -91,11 +92,23 @@ def inputs_of(graph: Graph, fetches: Any) -> list[Operation]:
 
     Raises ValueError or TypeError as ``make_plan``.
     """
-    elements = [_element(graph, "fetches", leaf) for leaf in nest.leaves(fetches)]
+    return [op for op in needed_for(graph, fetches) if op.type == "Inputs"]
+
+
+def needed_for(graph: Graph, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Operation]:
+    """All that ``fetches`` need when ``feed_keys`` are fed, and whatever else must be.
+
+    Raises ValueError or TypeError as ``make_plan``.
+    """
     placeholders = {
         t for op in graph.get_operations() if op.type == "Placeholder" for t in op.outputs
     }
-    return [op for op in _needed(elements, placeholders) if op.type == "Inputs"]
+    return _needed(elements_of(graph, fetches), {*placeholders, *_fed_tensors(graph, feed_keys)})
+
+
+def elements_of(graph: Graph, fetches: Any) -> list[Tensor | Operation]:
+    """The tensors and operations that ``fetches`` mean. Raises as ``make_plan``."""
+    return [_element(graph, "fetches", leaf) for leaf in nest.leaves(fetches)]
 
 
 def _element(graph: Graph, argument: str, leaf: Any) -> Tensor | Operation:
@@ -113,6 +126,11 @@ def _fed_tensors(graph: Graph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
             raise TypeError(f"feed_dict: {key!r} is an operation; feed a tensor, such as 'name:0'")
         if tensor in feeds:
             raise ValueError(f"feed_dict: {tensor.name!r} is fed twice")
+        if tensor.op.type in (READ, CAPTURE, GRADIENT):
+            raise ValueError(
+                f"feed_dict: {tensor.name!r} is read of a part of the graph, which no feed "
+                "changes: change the part itself"
+            )
         feeds[tensor] = None
     return tuple(feeds)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from runhooks import clock
@@ -22,10 +23,14 @@ class Source:
     """Where an input draws from: an iterable, or a function of the step that returns one.
 
     What is stateful (this, what the function returns, or the iterator of that) says where it is.
+    ``epochs``: how often it is gone through; None: for ever.
     """
 
-    def __init__(self, source: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
+    def __init__(
+        self, source: Iterable[Any] | Callable[[int], Iterable[Any]], epochs: int | None = 1
+    ) -> None:
         self._source = source
+        self._epochs = epochs
         self._first: tuple[Any, Any] | None = None  # what was stateful, and where it then was
 
     def open(self, name: str, step: int, position: Mapping[str, Any] | None = None) -> OpenInput:
@@ -36,29 +41,35 @@ class Source:
 
         Raises TypeError if the source gives no iterable, and what the source raises.
         """
+        done = 0 if position is None else position.get("epoch", 0)
+        if position is not None and self._epochs is not None and done >= self._epochs:
+            return OpenInput(iter(()), partial(dict, position), by_step=False)
+        # Where its source tells nothing, the epoch that it was in begins anew.
+        place = position if position is not None and "state" in position else None
         try:
             source = self._source
-            keeper = self._placed(source, position)
+            keeper = self._placed(source, place)
             elements = source(step) if callable(source) else source
-            keeper = keeper or self._placed(elements, position)
+            keeper = keeper or self._placed(elements, place)
             first = None if keeper is None or self._first is None else self._first[1]
-            iterator = iter(elements)
-            if keeper is None and (keeper := _keeper(iterator)) and position is not None:
-                keeper.load(position["state"])
+            passes = _Passes(elements, keeper, first, self._epochs, done)
+            if keeper is None and (keeper := passes.keeper) and place is not None:
+                keeper.load(place["state"])
         except Exception as error:
             error.add_note(
                 f"in the input {name!r} of the graph, whose source must be an iterable, or a "
                 f"function of the step (here {step}) that returns one"
             )
             raise
-        if keeper is None and position is not None:
+        if keeper is None and place is not None:
             _log.warning(
                 "the checkpoint knows how far the input %r had come, but its source has no "
                 "load_state_dict or set_state to go there: it begins anew, at step %d",
                 name,
                 step,
             )
-        return OpenInput(iterator, keeper, first, by_step=keeper is None and callable(source))
+        by_step = keeper is None and callable(source)
+        return OpenInput(passes, passes.position, by_step=by_step)
 
     def _placed(self, part: Any, position: Mapping[str, Any] | None) -> _Keeper | None:
         """Take ``part``, if it is stateful, to ``position``, or to where it was at first."""
@@ -79,29 +90,77 @@ class Source:
 class OpenInput:
     """An input in one session: ``iterator`` gives its elements.
 
+    ``position()``: how far it has come, as ``Source.open`` takes it; None if nobody can tell.
     ``by_step``: a function of the global step gave it, and nothing else says where it is.
     """
 
-    __slots__ = ("_first", "_keeper", "by_step", "iterator")
+    __slots__ = ("by_step", "iterator", "position")
 
     def __init__(
-        self, iterator: Iterator[Any], keeper: _Keeper | None, first: Any, *, by_step: bool
+        self,
+        iterator: Iterator[Any],
+        position: Callable[[], dict[str, Any] | None],
+        *,
+        by_step: bool,
     ) -> None:
         self.iterator = iterator
         self.by_step = by_step
-        self._keeper = keeper
-        self._first = first
-
-    def position(self) -> dict[str, Any] | None:
-        """How far it has come, as ``Source.open`` takes it; None if its source cannot tell."""
-        if self._keeper is None:
-            return None
-        first = {} if self._first is None else {"first": self._first}
-        return {"state": self._keeper.save(), **first}
+        self.position = position
 
     def timed(self, spend: Callable[[float], None]) -> None:
         """From now on hand ``spend`` the seconds that each element takes."""
         self.iterator = _Timed(self.iterator, spend)
+
+
+class _Passes:
+    """Goes through ``elements`` up to ``epochs`` times, ``done`` of which it was gone through."""
+
+    def __init__(
+        self,
+        elements: Iterable[Any],
+        keeper: _Keeper | None,
+        first: Any,
+        epochs: int | None,
+        done: int,
+    ) -> None:
+        self._elements = elements
+        self._own_keeper = keeper
+        self._first = first
+        self._epochs = epochs
+        self._done = done
+        self._iterator = iter(elements)
+
+    @property
+    def keeper(self) -> _Keeper | None:
+        """What says how far it has come in this epoch."""
+        return self._own_keeper or _keeper(self._iterator)
+
+    def position(self) -> dict[str, Any] | None:
+        told: dict[str, Any] = {}
+        if (keeper := self.keeper) is not None:
+            told["state"] = keeper.save()
+            if self._first is not None:
+                told["first"] = self._first
+        elif self._epochs == 1:
+            return None
+        if self._done:
+            told["epoch"] = self._done
+        return told or None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._done == self._epochs:
+            raise StopIteration
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            self._done += 1
+            if self._done == self._epochs:
+                raise
+        self._iterator = iter(self._elements)
+        return next(self._iterator)  # of what is empty this is the end
 
 
 class _Keeper(NamedTuple):

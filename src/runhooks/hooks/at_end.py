@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runhooks.graph.graph import Graph
-from runhooks.graph.parts import CAPTURE, STEP
+from runhooks.graph.parts import CAPTURE, GRADIENT, STEP
 from runhooks.graph.plan import make_plan
 
 
@@ -24,7 +24,7 @@ def check_for_end(graph: Any, fetches: Any) -> None:
     operations = (*plan.head, *plan.body.operations, *plan.tail)
     changed = [op.assigns.op.name for op in operations if op.assigns is not None]
     changed += [op.name for op in operations if op.type == STEP]
-    captured = [op.name for op in operations if op.type == CAPTURE]
+    captured = [op.name for op in operations if op.type in (CAPTURE, GRADIENT)]
     drawn = [op.name for op in plan.inputs]
     if drawn or changed or captured:
         if drawn:

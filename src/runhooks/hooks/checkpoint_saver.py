@@ -17,6 +17,7 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
+from runhooks.engines import foreign
 from runhooks.events import flush_all
 from runhooks.graph.collections import GraphKeys
 from runhooks.hooks.checkpoint_saver_listener import CheckpointSaverListener, naming_listener
@@ -109,7 +110,7 @@ class CheckpointSaverHook(SessionRunHook):
         stopping = self._finish(session)
         add_start(self._writer, session)
         if self._save_graph_def and not self._graph_written:
-            self._writer.add_graph(session.graph)
+            self._write_graph(session)
             self._graph_written = True
         self._saved_step = step if self._is_restored(session, step) else None
         self._timer.start(step)
@@ -169,10 +170,26 @@ class CheckpointSaverHook(SessionRunHook):
             finally:  # the loss of summaries is no reason to lose the checkpoint as well
                 path = self._path(step)
                 if getattr(session, "checkpoint", None) != path:
-                    path = str(self._saver.save(session, self._save_path, global_step=step))
+                    path = self._write_checkpoint(session, step)
                 self._saved_step = step
                 self._under_way = _Save(step, path, save_under_way(path))
         return self._finish_if_done(session) or stopping
+
+    def _write_graph(self, session: RawSession) -> None:
+        write_graph = getattr(_known(session), "write_graph", None)
+        if write_graph is None:
+            self._writer.add_graph(session.graph)
+        else:  # TensorFlow's graph is more than its names
+            write_graph(self._writer, self._checkpoint_dir)
+
+    def _write_checkpoint(self, session: RawSession, step: int) -> str:
+        save_with = getattr(_known(session), "save_with", None)
+        if save_with is None:
+            return str(self._saver.save(session, self._save_path, global_step=step))
+        path: str = save_with(
+            self._saver, self._save_path, step, save_graph_def=self._save_graph_def
+        )
+        return path
 
     def _finish_if_done(self, session: RawSession) -> bool:
         save = self._under_way
@@ -218,6 +235,8 @@ class CheckpointSaverHook(SessionRunHook):
         path = self._path(step)
         if getattr(session, "checkpoint", None) != path:
             return False
+        if hasattr(session, "save_with"):  # what TensorFlow saves is told of at once
+            return True
         saved_here = save_under_way(path) or path in getattr(self._saver, "last_checkpoints", ())
         return step == self._saved_step or not saved_here
 
@@ -230,4 +249,14 @@ class CheckpointSaverHook(SessionRunHook):
                 f"the collection {GraphKeys.SAVERS!r} holds {len(savers)} savers: give saver or "
                 "scaffold to CheckpointSaverHook to say which one it is to use"
             )
+        if not savers and hasattr(_known(session), "save_with"):
+            raise RuntimeError(
+                f"No items in collection {GraphKeys.SAVERS}: add a saver to it, or give saver or "
+                "scaffold to CheckpointSaverHook"
+            )
         return savers[0] if savers else Saver()
+
+
+def _known(session: RawSession) -> Any:
+    """The session, or what is known of one that TensorFlow's own loop runs."""
+    return session if hasattr(session, "global_step") else foreign.observed(session)

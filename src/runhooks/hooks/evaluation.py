@@ -18,7 +18,8 @@ from runhooks.contract import (
     StopSignal,
 )
 from runhooks.graph import Tensor, get_default_graph
-from runhooks.hooks.evaluation_inputs import inputs_apart
+from runhooks.graph.parts import kept_apart
+from runhooks.hooks.evaluation_inputs import check_no_step, inputs_apart
 from runhooks.hooks.evaluation_results import EvaluationResults
 from runhooks.hooks.global_step import required_global_step, step_of
 from runhooks.hooks.means import Means
@@ -58,7 +59,8 @@ class EvaluationHook(SessionRunHook):
     ``stop_if_no_decrease_hook`` and its like it ends the training.
 
     Raises ValueError unless exactly one cadence is given; TypeError for ``metrics`` that are no
-    dict and ``feeds`` that is no function. In an evaluation: ValueError if ``metrics`` draw from an
+    dict and ``feeds`` that is no function; in ``begin``, ValueError for metrics that only a step of
+    ``rh.torch`` has. In an evaluation: ValueError if ``metrics`` draw from an
     input of the training, change a saved variable or are no single numbers, RuntimeError if there
     is nothing to evaluate on.
     """
@@ -121,6 +123,7 @@ class EvaluationHook(SessionRunHook):
         self._fetches: list[Any] = [self._metrics.fetches()]
         if self._weight is not None:
             self._fetches.append(get_default_graph().as_graph_element(self._weight))
+        check_no_step(get_default_graph(), self._fetches)
         self._timer.reset()
         self._dropped_at = None
         self._results.open()
@@ -165,7 +168,7 @@ class EvaluationHook(SessionRunHook):
         """Evaluate now; whether no stop has ended it."""
         step, start = step_of(session), clock.monotonic()
         means = Means(self._fetches[0])
-        with spent_apart(session):
+        with spent_apart(session), kept_apart(session.graph):
             try:
                 runs = self._loop.run(
                     session,

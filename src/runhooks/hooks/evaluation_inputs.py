@@ -8,6 +8,7 @@ from typing import Any
 from runhooks.contract import SessionRunArgs
 from runhooks.graph import Graph, GraphKeys, Operation
 from runhooks.graph.plan import Plan, make_plan
+from runhooks.graph.steps import steps_of
 
 
 def inputs_apart(
@@ -32,6 +33,19 @@ def inputs_apart(
                     "own"
                 )
     return list(plan.inputs)
+
+
+def check_no_step(graph: Any, fetches: Any) -> None:
+    """Raise ValueError if ``fetches`` are there only when a step of the training is made."""
+    if getattr(graph, "parts", None) is None:
+        return
+    made, captured = steps_of(graph, fetches)
+    if made or captured:
+        name = min(op.name for op in made or captured)
+        raise ValueError(
+            f"metrics need {name!r}, a step or what is captured in one, and an evaluation must "
+            "not train: compute them with a function of your own, rh.call(evaluate, ...)"
+        )
 
 
 def _check_variables(graph: Graph, plan: Plan) -> None:

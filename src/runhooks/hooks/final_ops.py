@@ -8,7 +8,7 @@ from typing import Any
 
 from runhooks import arguments
 from runhooks.contract import RawSession, SessionRunHook, StopSignal
-from runhooks.errors import OutOfRangeError
+from runhooks.errors import good_ends
 from runhooks.graph.graph import Graph
 from runhooks.graph.plan import make_plan
 
@@ -47,7 +47,7 @@ class FinalOpsHook(SessionRunHook):
             return
         try:
             self._values = session.run(self._final_ops, self._feed_dict)
-        except (OutOfRangeError, StopIteration) as error:
+        except good_ends() as error:
             _log.warning(
                 "final_ops of FinalOpsHook could not be computed: %s. At the end of the loop there "
                 "may be no further element: let them depend on variables alone, or feed them",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from runhooks.contract import RawSession, SessionRunContext, SessionRunHook
+from runhooks.engines import foreign
 from runhooks.graph.global_step import get_global_step
 from runhooks.graph.variable import Variable
+
+_UNKNOWN = object()
 
 
 def required_global_step(hook: SessionRunHook) -> Variable:
@@ -22,10 +27,26 @@ def required_global_step(hook: SessionRunHook) -> Variable:
 
 
 def step_of(session: RawSession) -> int:
-    """The global step of a session whose graph has one; no run, no wait."""
-    step = session.global_step
+    """The global step of a session whose graph has one; no run, no wait if it is ours."""
+    step = step_or_none(session)
     assert step is not None, "begin() made sure that the graph has a global step"
     return step
+
+
+def step_or_none(session: RawSession) -> int | None:
+    """As ``step_of``; None if the graph has no global step."""
+    step: Any = getattr(session, "global_step", _UNKNOWN)
+    if step is _UNKNOWN:  # a session that TensorFlow's own loop runs
+        step = foreign.observed(session).global_step
+    return step  # type: ignore[no-any-return]
+
+
+def latest_step_of(session: RawSession) -> int:
+    """The global step as others may have made it meanwhile; a run, where that is needed."""
+    refresh = getattr(session, "refresh_step", None)
+    if refresh is not None:
+        refresh()
+    return step_of(session)
 
 
 def next_step_of(run_context: SessionRunContext) -> int:
@@ -33,3 +54,9 @@ def next_step_of(run_context: SessionRunContext) -> int:
     # TensorFlow's own context does not tell.
     expected: int | None = getattr(run_context, "next_step", None)
     return step_of(run_context.session) + 1 if expected is None else expected
+
+
+def engine_of(session: RawSession) -> Any:
+    """The engine that computes the runs of a session; None if it is not ours."""
+    engine = getattr(session, "engine", None)
+    return getattr(session.graph, "engine", None) if engine is None else engine

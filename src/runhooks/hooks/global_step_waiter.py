@@ -16,7 +16,7 @@ from runhooks.contract import (
     StopSignal,
 )
 from runhooks.errors import OutOfRangeError
-from runhooks.hooks.global_step import required_global_step, step_of
+from runhooks.hooks.global_step import latest_step_of, required_global_step
 from runhooks.trigger import Due
 
 _log = logging.getLogger("runhooks")
@@ -61,7 +61,8 @@ class GlobalStepWaiterHook(SessionRunHook):
         stop: Any = getattr(session, "stop_request", None)
         again = threading.Event()
         logged: int | None = None
-        while (step := step_of(session)) < self._wait_until_step and not self._coord.should_stop():
+        until = self._wait_until_step
+        while (step := latest_step_of(session)) < until and not self._coord.should_stop():
             if logged is None or step - logged >= _LOG_AGAIN_STEPS:
                 _log.info(
                     "waiting for the global step to reach %d: it is %d", self._wait_until_step, step

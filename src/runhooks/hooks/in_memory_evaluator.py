@@ -18,6 +18,7 @@ from runhooks.contract import (
 )
 from runhooks.graph import Graph, GraphKeys, get_default_graph, inputs
 from runhooks.graph.global_step import get_or_create_global_step
+from runhooks.graph.parts import kept_apart
 from runhooks.graph.plan import inputs_of
 from runhooks.hooks.evaluation_results import EvaluationResults
 from runhooks.hooks.global_step import required_global_step, step_of
@@ -176,7 +177,8 @@ class InMemoryEvaluatorHook(SessionRunHook):
         """Evaluate now; whether no stop has ended it."""
         step, start = step_of(training), clock.monotonic()
         losses = Means([_LOSS])
-        with spent_apart(training), Session(self._graph) as session:
+        apart = kept_apart(training.graph)
+        with spent_apart(training), apart, Session(self._graph) as session:
             try:
                 session.load(training.snapshot(), only=self._names_of(training))
                 runs = self._loop.run(

@@ -19,7 +19,7 @@ from runhooks.contract import (
 )
 from runhooks.graph.graph import get_default_graph
 from runhooks.hooks.at_end import check_for_end
-from runhooks.hooks.global_step import required_global_step
+from runhooks.hooks.global_step import required_global_step, step_or_none
 from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.hooks.run_timer import RunTimer
 from runhooks.hooks.step_timer import StepTimer
@@ -96,7 +96,7 @@ class LoggingTensorHook(SessionRunHook):
             return
         if self._asked:
             self._log(run_values.results, self._timer.trigger())
-            self._logged_step = run_context.session.global_step
+            self._logged_step = step_or_none(run_context.session)
         self._timer.end_run()
 
     def end(self, session: RawSession) -> None:
@@ -112,7 +112,7 @@ class LoggingTensorHook(SessionRunHook):
 
     def _is_triggered_at_end(self, session: RawSession) -> bool:
         at_end = self._trigger is not None and self._trigger.at_end
-        return at_end and session.global_step != self._logged_step
+        return at_end and step_or_none(session) != self._logged_step
 
     def _log(self, values: dict[Any, Any], secs: float | None) -> None:
         with np.printoptions(suppress=True):

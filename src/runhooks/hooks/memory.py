@@ -15,7 +15,7 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.global_step import required_global_step, step_of
+from runhooks.hooks.global_step import engine_of, required_global_step, step_of
 from runhooks.hooks.summary_output import SummaryOutput, SummaryWriter
 from runhooks.summary import Summary, scalar_value
 from runhooks.trigger import Due, Timer, Trigger
@@ -92,5 +92,5 @@ class MemoryHook(SessionRunHook):
 
 
 def _memory(session: RawSession) -> Mapping[str, int]:
-    memory = getattr(getattr(session.graph, "engine", None), "memory", None)
+    memory = getattr(engine_of(session), "memory", None)
     return {} if memory is None else memory()

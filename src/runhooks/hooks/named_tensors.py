@@ -45,9 +45,11 @@ class NamedTensors:
         return [(str(getattr(key, "name", key)), values[key]) for key in self._by_key]
 
 
-def _first_output(element: Tensor | Operation) -> Tensor:
-    if isinstance(element, Tensor):
+def _first_output(element: Any) -> Any:
+    # Of whatever engine: an operation has outputs, a tensor has not.
+    outputs = getattr(element, "outputs", None)
+    if outputs is None:
         return element
-    if not element.outputs:
+    if not outputs:
         raise ValueError(f"tensors: the operation {element.name!r} has no value to show")
-    return element.outputs[0]
+    return outputs[0]

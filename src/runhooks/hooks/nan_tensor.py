@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,13 @@ from runhooks.contract import (
 )
 from runhooks.graph.graph import get_default_graph
 from runhooks.graph.tensor import Tensor
-from runhooks.hooks.global_step import next_step_of
+from runhooks.hooks.global_step import next_step_of, step_or_none
 from runhooks.summary.kinds.real_array import read_array
 from runhooks.trigger import Due, Timer, Trigger
 
 _log = logging.getLogger("runhooks")
+
+_NESTED = (Mapping, list, tuple)
 
 
 class NanLossDuringTrainingError(RuntimeError):
@@ -43,7 +45,8 @@ class NanLossDuringTrainingError(RuntimeError):
 class NanTensorHook(SessionRunHook):
     """Raises ``NanLossDuringTrainingError``, or asks to stop, when a loss is NaN.
 
-    ``loss_tensor``: the tensor to watch, or its name; any of its elements counts.
+    ``loss_tensor``: the tensor to watch, or its name; any of its elements counts, and any value in
+    it if it is a dict, list or tuple.
     ``fail_on_nan_loss``: raise; False: log it and ask to stop. As in ``tf.compat.v1.train``, it
     looks at the value in the run that made it, which waits for the device.
 
@@ -71,15 +74,17 @@ class NanTensorHook(SessionRunHook):
 
     def begin(self) -> None:
         loss = get_default_graph().as_graph_element(self._loss_tensor)
-        if not isinstance(loss, Tensor) and not loss.outputs:
+        # Of whatever engine: an operation has outputs, a tensor has not.
+        outputs: tuple[Any, ...] = getattr(loss, "outputs", (loss,))
+        if not outputs:
             raise ValueError(f"loss_tensor must be a tensor, got {loss!r}, which has no value")
-        self._loss = loss if isinstance(loss, Tensor) else loss.outputs[0]
+        self._loss: Any = outputs[0]
         self._request = SessionRunArgs(self._loss)
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._step = self._value = None
         if self._timer is not None:
-            self._timer.start(session.global_step or 0)
+            self._timer.start(step_or_none(session) or 0)
 
     def next_due(self) -> Due | None:
         return None if self._timer is None else self._timer.due()
@@ -93,7 +98,7 @@ class NanTensorHook(SessionRunHook):
         return None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        step = run_context.session.global_step
+        step = step_or_none(run_context.session)
         if self._timer is not None:
             self._timer.update_last_triggered_step(step or 0)
         if self.watch(step, run_values.results) or self._look_at_the_last():
@@ -133,6 +138,22 @@ class NanTensorHook(SessionRunHook):
 
 
 def _any_nan(value: Any) -> bool:
+    return next(_nan_paths("", value), None) is not None
+
+
+def _nan_paths(path: str, value: Any) -> Iterator[str]:
+    """Where in ``value``, which may be nested, a NaN is."""
+    if isinstance(value, _NESTED):
+        parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for key, part in parts:
+            yield from _nan_paths(f"{path}/{key}" if path else str(key), part)
+    elif value is not None and _has_nan(value):
+        yield path
+
+
+def _has_nan(value: Any) -> bool:
+    if getattr(value, "is_sparse", False):  # of torch
+        value = read_array(value)
     try:
         array = np.asarray(value)
     except (TypeError, RuntimeError):  # a tensor of torch on its device, or of a type NumPy lacks
@@ -142,7 +163,11 @@ def _any_nan(value: Any) -> bool:
 
 def _test_for(value: Any) -> Callable[[Any], bool]:
     """What looks at values like ``value``, in every run: for a scalar without NumPy's detour."""
-    if np.shape(value) == () and str(getattr(value, "dtype", "")) in ("float32", "float64"):
+    if (
+        not isinstance(value, _NESTED)
+        and np.shape(value) == ()
+        and str(getattr(value, "dtype", "")) in ("float32", "float64")
+    ):
         unpack = struct.Struct("f" if value.dtype.itemsize == 4 else "d").unpack
 
         def test(value: Any) -> bool:
@@ -157,6 +182,8 @@ def _test_for(value: Any) -> Callable[[Any], bool]:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, _NESTED):
+        return f"a {type(value).__name__} with NaN in {next(_nan_paths('', value), '')!r}"
     shape = np.shape(value)
     return (
         str(read_array(value)) if shape == () else f"an array of shape {list(shape)} with NaN in it"

@@ -18,7 +18,7 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.global_step import next_step_of, required_global_step, step_of
+from runhooks.hooks.global_step import engine_of, next_step_of, required_global_step, step_of
 from runhooks.hooks.time_apart import spent_apart
 from runhooks.trigger import Due, Trigger, timer_of
 
@@ -118,7 +118,7 @@ class ProfilerHook(SessionRunHook):
         self._timer.load_state_dict(state)
 
     def _open(self, session: RawSession, step: int) -> None:
-        start_profile = getattr(getattr(session.graph, "engine", None), "start_profile", None)
+        start_profile = getattr(engine_of(session), "start_profile", None)
         if start_profile is None:
             _log.warning("no profile of step %d: sessions of this kind have no profiler", step)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from runhooks.contract import RawSession, SessionRunContext
+from runhooks.hooks.global_step import step_or_none
 from runhooks.trigger import Due, SecondOrStepTimer
 
 
@@ -29,10 +30,10 @@ class RunTimer:
 
     def start(self, session: RawSession, last_step: int | None) -> None:
         """Go on in ``session``, after what was triggered at the global step ``last_step``."""
-        if last_step is None or session.global_step is None:
+        if last_step is None or (step := step_or_none(session)) is None:
             return
         # Nobody counted the runs slept through before the checkpoint: a run is taken for a step.
-        runs_since = session.global_step - last_step
+        runs_since = step - last_step
         if runs_since < 0:
             self.reset()
         elif self._by_runs:

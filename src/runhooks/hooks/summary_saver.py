@@ -15,6 +15,9 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
+from runhooks.graph.graph import Graph, get_default_graph
+from runhooks.graph.parts import CAPTURE, GRADIENT, OUTPUT, READ, STEP
+from runhooks.graph.tensor import Tensor
 from runhooks.hooks.at_end import check_for_end
 from runhooks.hooks.global_step import next_step_of, required_global_step, step_of
 from runhooks.hooks.summary_output import SummaryOutput, SummaryWriter
@@ -32,7 +35,8 @@ class SummarySaverHook(SessionRunHook):
 
     Raises ValueError unless exactly one of ``save_steps``, ``save_secs`` and ``trigger``, and of
     ``scaffold`` and ``summary_op``, is given; and when a session is made, if the summary is to be
-    computed at the end and needs feeds or inputs.
+    computed at the end and needs feeds or inputs; in ``begin``, for a value of ``rh.torch`` that is
+    no summary.
     """
 
     def __init__(
@@ -55,13 +59,15 @@ class SummarySaverHook(SessionRunHook):
 
     def begin(self) -> None:
         required_global_step(self)
+        for summary in _listed(self._summary_op):
+            _check_summary(get_default_graph(), summary)
         self._timer.reset()
         self._output.open()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         # A scaffold has its summary_op once it is finalized, which is after begin.
         op = self._scaffold.summary_op if self._scaffold is not None else self._summary_op
-        self._summaries = list(op) if isinstance(op, list | tuple) else [] if op is None else [op]
+        self._summaries = _listed(op)
         if self._timer.trigger.at_end:
             check_for_end(session.graph, self._summaries)
         self._timer.start(step_of(session))
@@ -98,3 +104,21 @@ class SummarySaverHook(SessionRunHook):
     def _write(self, summaries: list[Any], step: int) -> None:
         for summary in summaries:
             self._output.add_summary(summary, step)
+
+
+def _listed(summary_op: Any) -> list[Any]:
+    if isinstance(summary_op, list | tuple):
+        return list(summary_op)
+    return [] if summary_op is None else [summary_op]
+
+
+def _check_summary(graph: Any, summary: Any) -> None:
+    if not isinstance(graph, Graph):
+        return
+    element = graph.as_graph_element(summary)
+    op = element.op if isinstance(element, Tensor) else element
+    if op.type in (STEP, OUTPUT, CAPTURE, GRADIENT, READ):
+        raise ValueError(
+            f"summary_op must be a summary, got {op.name!r}: make one of it, such as "
+            f"rh.summary.scalar({op.name!r}, {op.name!r})"
+        )

@@ -6,6 +6,7 @@ import logging
 
 from runhooks import arguments, clock
 from runhooks.contract import SessionRunContext, SessionRunHook, SessionRunValues
+from runhooks.hooks.global_step import step_or_none
 from runhooks.trigger import Due
 
 _log = logging.getLogger("runhooks")
@@ -39,7 +40,7 @@ class TimeLimitHook(SessionRunHook):
             _log.info(
                 "asking to stop at step %s: the session has been open for %g seconds, its time "
                 "limit is %g",
-                run_context.session.global_step,
+                step_or_none(run_context.session),
                 round(passed, 2),
                 self._secs,
             )

@@ -127,13 +127,13 @@ class _Watch:
                 "no run has ended for %g seconds, since global step %s: the stacks of all "
                 "threads follow%s",
                 self._limit_secs,
-                session.global_step,
+                getattr(session, "global_step", None),
                 ", and the process is aborted" if self._abort else "",
             )
 
 
 def _progress(session: RawSession) -> Any:
-    return getattr(session, "runs", None), session.global_step
+    return getattr(session, "runs", None), getattr(session, "global_step", None)
 
 
 def _file_descriptor(file: HasFileno) -> int:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from runhooks import clock
-from runhooks.errors import OutOfRangeError
+from runhooks.errors import ends_of_input
 
 _log = logging.getLogger("runhooks")
 
@@ -29,7 +29,7 @@ class Coordinator:
         self, clean_stop_exception_types: Iterable[type[BaseException]] | None = None
     ) -> None:
         if clean_stop_exception_types is None:
-            clean_stop_exception_types = (OutOfRangeError,)
+            clean_stop_exception_types = ends_of_input()
         self._clean_stop_types = tuple(clean_stop_exception_types)
         self._changed = threading.Condition()
         self._stop_requested = False
@@ -167,7 +167,7 @@ def _reason(thread: threading.Thread, error: BaseException | None) -> str:
     name = f"the thread {thread.name!r}"
     if error is None:
         return f"{name} asked the coordinator to stop"
-    if isinstance(error, OutOfRangeError):
+    if isinstance(error, ends_of_input()):
         return f"{name} is at the end of its input: {error}"
     if thread is not threading.main_thread():
         error.add_note(f"in {name}")

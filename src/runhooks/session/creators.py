@@ -8,8 +8,9 @@ import os
 from typing import Any, ClassVar
 
 from runhooks import arguments, clock
-from runhooks.checkpoint import latest_checkpoint, restore_latest
-from runhooks.errors import DeadlineExceededError, FailedPreconditionError
+from runhooks.errors import FailedPreconditionError
+from runhooks.graph import get_default_graph
+from runhooks.session.launcher import launcher_of
 from runhooks.session.scaffold import Scaffold
 from runhooks.session.session import Session
 from runhooks.session.stop_request import StopRequest
@@ -41,7 +42,7 @@ class ChiefSessionCreator(SessionCreator):
 
     ``checkpoint_dir``: where the newest sound checkpoint is looked for;
     ``checkpoint_filename_with_path``: the very checkpoint to restore. ``master`` and ``config``
-    are for TensorFlow's own sessions and must be left out.
+    are for TensorFlow's own sessions and must be left out for other graphs.
 
     Raises ValueError if both places are given, or ``master`` or ``config`` is.
     """
@@ -54,7 +55,7 @@ class ChiefSessionCreator(SessionCreator):
         checkpoint_dir: str | os.PathLike[str] | None = None,
         checkpoint_filename_with_path: str | os.PathLike[str] | None = None,
     ) -> None:
-        refuse_master(master, config)
+        launcher_of(get_default_graph()).check_target(master, config)
         arguments.directory(
             checkpoint_dir=checkpoint_dir,
             checkpoint_filename_with_path=checkpoint_filename_with_path,
@@ -66,32 +67,17 @@ class ChiefSessionCreator(SessionCreator):
             )
         arguments.instance(Scaffold, scaffold=scaffold)
         self._scaffold = scaffold or Scaffold()
+        self._target = (master, config)
         self._checkpoint_dir = checkpoint_dir
         self._checkpoint = checkpoint_filename_with_path
 
     def create_session(self) -> Session:
         """Raises FailedPreconditionError if the scaffold finds the session not ready."""
-        scaffold = self._scaffold.finalize()
-        session = Session()
-        restored = self._restore(scaffold, session)
-        if restored is None:
-            scaffold.initialise(session)
-        else:
-            _log.info("resumed from step %s: %s", session.global_step, restored)
-        try:
-            scaffold.make_ready(session)
-        except FailedPreconditionError:
-            session.close()  # a worker makes another, and the device may not hold both
-            raise
+        scaffold, launcher = self._scaffold.finalize(), launcher_of(get_default_graph())
+        session: Session = launcher.prepare(
+            scaffold, *self._target, self._checkpoint_dir, self._checkpoint
+        )
         return session
-
-    def _restore(self, scaffold: Scaffold, session: Session) -> str | None:
-        if self._checkpoint:
-            scaffold.saver.restore(session, self._checkpoint)
-            return str(self._checkpoint)
-        if self._checkpoint_dir:
-            return restore_latest(scaffold.saver, session, self._checkpoint_dir)
-        return None
 
 
 class WorkerSessionCreator(SessionCreator):
@@ -99,8 +85,9 @@ class WorkerSessionCreator(SessionCreator):
 
     It waits up to ``max_wait_secs`` seconds (None: for ever) until there is a checkpoint in
     ``checkpoint_dir`` and the scaffold finds the session ready. Without a ``checkpoint_dir`` it
-    begins as a chief does. ``master`` and ``config`` are for TensorFlow's own sessions and must be
-    left out.
+    begins as a chief does. With TensorFlow's graphs it waits until the chief has made the session
+    at ``master`` ready, and ``checkpoint_dir`` says only where that is; ``master`` and ``config``
+    must be left out for other graphs.
     """
 
     takes_states: ClassVar[bool] = False
@@ -113,8 +100,11 @@ class WorkerSessionCreator(SessionCreator):
         max_wait_secs: float | None = 30 * 60,
         checkpoint_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        refuse_master(master, config)
-        self._chief_like = ChiefSessionCreator(scaffold, checkpoint_dir=checkpoint_dir)
+        launcher_of(get_default_graph()).check_target(master, config)
+        arguments.directory(checkpoint_dir=checkpoint_dir)
+        arguments.instance(Scaffold, scaffold=scaffold)
+        self._scaffold = scaffold or Scaffold()
+        self._target = (master, config)
         self._checkpoint_dir = checkpoint_dir
         self._max_wait_secs = math.inf if max_wait_secs is None else max_wait_secs
         where = f" and checkpoint_dir={str(checkpoint_dir)!r}" if checkpoint_dir else ""
@@ -122,17 +112,17 @@ class WorkerSessionCreator(SessionCreator):
 
     def create_session(self) -> Session:
         """Raises DeadlineExceededError if the chief takes too long, or at a request to stop."""
+        scaffold, launcher = self._scaffold.finalize(), launcher_of(get_default_graph())
         start, said = clock.monotonic(), -math.inf
         while True:
-            try:
-                self._look_for_checkpoint()
-                return self._chief_like.create_session()
-            except FailedPreconditionError as reason:
-                lacking = reason
+            session, lacking = launcher.look(scaffold, *self._target, self._checkpoint_dir)
+            if session is not None:
+                return session  # type: ignore[no-any-return]
             now = clock.monotonic()
             waited = now - start
             if waited >= self._max_wait_secs or self.stop_request.reason is not None:
-                raise self._too_late(waited, lacking) from lacking
+                message = self._too_late(waited, lacking)
+                raise launcher.too_late(message, self._checkpoint_dir) from lacking
             if now >= said + _SAY_AGAIN_SECS:
                 self._say(waited, lacking)
                 said = now
@@ -141,35 +131,14 @@ class WorkerSessionCreator(SessionCreator):
             pause = min(max(shortest, waited / 10), longest, self._max_wait_secs - waited)
             self.stop_request.wait(pause)
 
-    def _look_for_checkpoint(self) -> None:
-        if self._checkpoint_dir and latest_checkpoint(self._checkpoint_dir) is None:
-            raise FailedPreconditionError("it has saved no checkpoint there yet")
-
-    def _say(self, waited: float, lacking: FailedPreconditionError) -> None:
+    def _say(self, waited: float, lacking: FailedPreconditionError | None) -> None:
         level = logging.WARNING if waited >= _SAY_AGAIN_SECS else logging.INFO
         limit = self._max_wait_secs
         _log.log(
             level, "waiting for %s, %.0f of %g seconds: %s", self._chief, waited, limit, lacking
         )
 
-    def _too_late(self, waited: float, lacking: FailedPreconditionError) -> DeadlineExceededError:
+    def _too_late(self, waited: float, lacking: FailedPreconditionError | None) -> str:
         end = self.stop_request.reason or f"max_wait_secs={self._max_wait_secs:g} has passed"
         secs = round(waited, 2)
-        return DeadlineExceededError(
-            f"waited {secs:g} seconds for {self._chief}: {lacking}; is it running? ({end})",
-            path=None if not self._checkpoint_dir else str(self._checkpoint_dir),
-        )
-
-
-def refuse_master(master: str, config: Any) -> None:
-    """Raise ValueError if a session target or a session configuration is given."""
-    if master:
-        raise ValueError(
-            f"master must be left out, got {master!r}: this engine computes in this process, "
-            "and has no session server to connect to"
-        )
-    if config is not None:
-        raise ValueError(
-            f"config must be left out, got {config!r}: it configures TensorFlow's sessions; "
-            "configure the engine's framework itself"
-        )
+        return f"waited {secs:g} seconds for {self._chief}: {lacking}; is it running? ({end})"

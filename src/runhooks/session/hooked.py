@@ -29,10 +29,12 @@ class HookedSession:
         self._riders: dict[int, Rider] = {}
         self._riding: list[Rider] = []
         self._watching: list[Rider] = []
-        self._merger = Merger(raw.graph)
+        self._merger = Merger(raw)
         self._hook_secs: dict[str, float] | None = None
         self._due_step = self._due_time = self._due_run = math.inf
         self._timed = False
+        #: Makes the run options and run metadata that TensorFlow's hooks always get; else None.
+        self._new_records = getattr(raw, "new_records", None)
 
     def add(self, name: str, hook: SessionRunHook, *, always: bool) -> None:
         """Let ``hook`` ride along: in every run if ``always``, else where ``run`` is given it."""
@@ -46,7 +48,7 @@ class HookedSession:
         else:
             rider.sleeps = False  # it is called where it is named
         self._watching = [rider for rider in self._riding if rider.watched is not None]
-        self._merger = Merger(self._raw.graph)
+        self._merger = Merger(self._raw)
         self._ask([rider] if rider.sleeps else [])
 
     @property
@@ -94,7 +96,7 @@ class HookedSession:
         # An off-step: nothing is made for hooks, and none is called but those that watch.
         watching = self._watching
         if watching:
-            joint = self._merger.with_watched(fetches, watching)
+            joint, watching = self._merger.with_watched(fetches, watching)
             result, *watched = raw.run(joint, feed_dict, options, run_metadata)
         else:
             result = raw.run(fetches, feed_dict, options, run_metadata)
@@ -103,7 +105,7 @@ class HookedSession:
         if made != self._stride and made > 0:
             self._stride = made
         if watching:
-            self._watch(step + made, watched)
+            self._watch(watching, step + made, watched)
         if step + made >= self._due_step:
             caller = SessionRunArgs(fetches, feed_dict, options)
             context = SessionRunContext(caller, raw, step + made)
@@ -122,25 +124,23 @@ class HookedSession:
         step = self._raw.global_step
         next_step = (step or 0) + self._stride
         context = SessionRunContext(caller, self._raw, None if step is None else next_step)
-        run, now = self._runs + 1, clock.monotonic()
         answers: dict[Rider, Any] = {}
         requests: dict[Rider, SessionRunArgs] = {}
-        for rider in riding:
-            if (
-                rider.watched is not None
-                or next_step >= rider.step
-                or run >= rider.run
-                or now >= rider.time
-            ):
-                answers[rider] = None
-                request = rider.before(context)
-                self._note_stop(context, rider)
-                if request is not None:
-                    requests[rider] = request
+        put_off: set[Rider] = set()  # they stay due, and are asked again before the next run
+        for rider in self._due(riding, next_step):
+            request = rider.before(context)
+            self._note_stop(context, rider)
+            if request is not None:
+                if self._merger.starts_step(caller, rider, request):
+                    put_off.add(rider)
+                    continue
+                requests[rider] = request
+            answers[rider] = None
         joint = caller
         try:
             if requests:
                 joint = self._merger.args(caller, requests)
+            run_metadata = self._metadata(joint.options, run_metadata)
             result = self._raw.run(*joint, run_metadata)
         except (TypeError, ValueError) as error:
             note_bad_requests(error, self._raw.graph, caller, requests)
@@ -148,7 +148,7 @@ class HookedSession:
         made = (self._raw.global_step or 0) - (step or 0)
         self._stride = made if made > 0 else self._stride
         if riding is self._riding:
-            self._runs = run
+            self._runs += 1
         else:  # only those that took part have come nearer to their run
             for rider in riding:
                 rider.run -= 1
@@ -156,9 +156,34 @@ class HookedSession:
             result, *results = result
             for rider, got in zip(requests, results, strict=True):
                 answers[rider] = None if requests[rider].fetches is None else got
-        values = SessionRunValues(None, joint.options, run_metadata)
-        self._deliver(riding, answers, context, values)
+        values = self._values(joint.options, run_metadata)
+        taking_part = [it for it in riding if it not in put_off] if put_off else riding
+        self._deliver(taking_part, answers, context, values)
         return result
+
+    def _due(self, riding: list[Rider], next_step: int) -> list[Rider]:
+        run, now = self._runs + 1, clock.monotonic()
+        return [
+            rider
+            for rider in riding
+            if rider.watched is not None
+            or next_step >= rider.step
+            or run >= rider.run
+            or now >= rider.time
+        ]
+
+    def _metadata(self, options: Any, given: Any) -> Any:
+        # TensorFlow's hooks get what their options have made of a run.
+        if options is None or given is not None or self._new_records is None:
+            return given
+        return self._new_records()[1]
+
+    def _values(self, options: Any, run_metadata: Any) -> SessionRunValues:
+        if self._new_records and (options is None or run_metadata is None):
+            new_options, new_metadata = self._new_records()
+            options = new_options if options is None else options
+            run_metadata = new_metadata if run_metadata is None else run_metadata
+        return SessionRunValues(None, options, run_metadata)
 
     def _deliver(
         self,
@@ -178,9 +203,9 @@ class HookedSession:
         if sleepers or riding is not self._riding:
             self._ask(sleepers)
 
-    def _watch(self, step: int, watched: list[Any]) -> None:
+    def _watch(self, watching: list[Rider], step: int, watched: list[Any]) -> None:
         try:
-            for rider, value in zip(self._watching, watched, strict=True):
+            for rider, value in zip(watching, watched, strict=True):
                 if rider.hook.watch(step, value) and self._stop_reason is None:
                     self._stop_reason = rider.name
         except Exception as error:

@@ -16,7 +16,7 @@ from typing import Any
 
 from runhooks import arguments
 from runhooks.contract import SessionRunHook
-from runhooks.errors import FailedPreconditionError, OutOfRangeError
+from runhooks.errors import FailedPreconditionError, OutOfRangeError, good_ends
 from runhooks.graph import Graph, get_default_graph
 from runhooks.graph.parts import Parts
 from runhooks.session.coordinated import CoordinatedSession
@@ -24,6 +24,7 @@ from runhooks.session.coordinator import Coordinator
 from runhooks.session.creators import ChiefSessionCreator, SessionCreator
 from runhooks.session.hooked import HookedSession
 from runhooks.session.interruption import Interruption
+from runhooks.session.launcher import launcher_of
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy
 from runhooks.session.roster import Roster, errors_of
 from runhooks.session.session import Session
@@ -31,8 +32,6 @@ from runhooks.session.step_context import StepContext, check_step_fn
 from runhooks.session.stop_request import StopRequest
 
 _log = logging.getLogger("runhooks")
-
-_GOOD_ENDS = (OutOfRangeError, StopIteration)
 
 
 class MonitoredSession:
@@ -94,8 +93,8 @@ class MonitoredSession:
 
     @property
     def graph(self) -> Graph:
-        """The graph it runs."""
-        return self._graph
+        """The graph it runs; of TensorFlow, a ``tf.Graph``."""
+        return self._graph.launched
 
     @property
     def global_step(self) -> int | None:
@@ -196,7 +195,7 @@ class MonitoredSession:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if isinstance(exc, _GOOD_ENDS):
+        if isinstance(exc, good_ends()):
             self.request_stop(str(exc) or type(exc).__name__)
             exc = None
         self._close(exc)
@@ -246,7 +245,7 @@ class MonitoredSession:
             else:
                 self._hooks.tell_failure(raw, outcome or RuntimeError("the session was lost"))
         finally:
-            errors += [e for e in errors_of(session.close) if not isinstance(e, _GOOD_ENDS)]
+            errors += [e for e in errors_of(session.close) if not isinstance(e, good_ends())]
             at_step = "" if step is None else f" at step {step}"
             _log.info("the session has ended%s: %s", at_step, self._stop.reason)
         for other in errors[1:]:
@@ -264,8 +263,10 @@ def _create(
     stop: StopRequest,
     recoveries: int,
 ) -> CoordinatedSession:
+    launcher = launcher_of(graph)
     with graph.as_default():
-        raw = creator.create_session()
+        launcher.prepare_graph()
+        raw = launcher.adopt(creator.create_session())
     if graph.parts is not None:
         _check_parts(graph.parts, raw, recoveries)
     graph.finalize()
@@ -273,6 +274,7 @@ def _create(
     coord = Coordinator(clean_stop_exception_types=())
     session = CoordinatedSession(raw, HookedSession(raw), coord, grace_secs)
     try:
+        launcher.start_threads(raw, coord)
         hooks.start(session)
     except BaseException:
         session.close()
@@ -290,10 +292,16 @@ def _check_parts(parts: Parts, raw: Session, recoveries: int) -> None:
             f"the session was lost, and there is no checkpoint to go on from: its steps change "
             f"{parts} in place, which are now as it has left them; give checkpoint_dir"
         )
+    if parts.changed:
+        _log.warning(
+            "the session begins at step %s with %s as an earlier session has left them: restore a "
+            "checkpoint, or make them and the graph anew, if that is not meant",
+            *(raw.global_step, parts),
+        )
     parts.settle()
 
 
 def _thread_failure(inner: CoordinatedSession | None) -> BaseException | None:
     """What a thread has failed with; None if none has, or if it found the end of an input."""
     errors = [] if inner is None else errors_of(inner.coord.raise_requested_exception)
-    return next((error for error in errors if not isinstance(error, _GOOD_ENDS)), None)
+    return next((error for error in errors if not isinstance(error, good_ends())), None)

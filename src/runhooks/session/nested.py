@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from runhooks.contract import RawSession, SessionRunHook
-from runhooks.errors import OutOfRangeError
+from runhooks.errors import good_ends
 from runhooks.session.coordinator import Coordinator
 from runhooks.session.hook_names import in_order, named
 from runhooks.session.hooked import HookedSession
@@ -94,7 +94,7 @@ class NestedLoop:
             while session.stop_reason is None and not coord.should_stop():
                 take(session.run(fetches, next(feeding)))
                 runs += 1
-        except (OutOfRangeError, StopIteration):
+        except good_ends():
             pass
         coord.raise_requested_exception()
         return runs

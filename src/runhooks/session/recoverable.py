@@ -10,6 +10,7 @@ from typing import Any
 
 from runhooks import clock
 from runhooks.contract import SessionRunHook
+from runhooks.errors import described
 from runhooks.session.coordinated import CoordinatedSession
 from runhooks.session.stop_request import StopRequest
 
@@ -134,7 +135,9 @@ class RecoverableSession:
         """Close a session lost by ``error``, and wait; False if it is not, or once too often."""
         if not self._is_lost(error):
             if self._lost is not None:
-                error.add_note(f"while the session was replaced that {self._lost[1]!r} lost")
+                error.add_note(
+                    f"while the session was replaced that {described(self._lost[1])} lost"
+                )
             return False
         step = self._session.raw.global_step if self._session is not None else None
         if self._has_got_on(step):
@@ -150,10 +153,10 @@ class RecoverableSession:
             self.close()
         except Exception as closing:  # noqa: BLE001 - what it was lost by matters more
             if closing is not error:
-                _log.warning("closing the lost session raised %s", repr(closing))
+                _log.warning("closing the lost session raised %s", described(closing))
         secs = max(0.0, min(self._policy.wait_secs(self._failures), self._secs_left()))
         if secs > 0:
-            _log.info("the lost session is replaced in %g seconds: %s", secs, repr(error))
+            _log.info("the lost session is replaced in %g seconds: %s", secs, described(error))
         self._is_last_attempt = self._stop.wait(secs)
         return True
 
@@ -175,7 +178,7 @@ class RecoverableSession:
             return
         secs = clock.monotonic() - self._failing_since
         why = self._stop.reason if self._is_last_attempt else "see RecoveryPolicy"
-        cause = "" if first is error else f"; the session was lost by {first!r}"
+        cause = "" if first is error else f"; the session was lost by {described(first)}"
         error.add_note(
             f"lost {self._failures} times in {round(secs, 2):g} seconds without a further step: "
             f"giving up ({why}){cause}"
@@ -187,7 +190,7 @@ class RecoverableSession:
         (lost_at, error), self._lost = self._lost, None
         self.recoveries += 1
         # Only in words: the traceback of the error holds the lost session, and a log may hold on.
-        cause = repr(error)
+        cause = described(error)
         if step is None:
             _log.warning("session lost and replaced: %s", cause)
         elif lost_at is None:

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from runhooks.checkpoint import Saver
 from runhooks.errors import FailedPreconditionError
-from runhooks.graph import Graph, GraphKeys, get_default_graph
+from runhooks.graph import get_default_graph
+from runhooks.session.launcher import launcher_of
 from runhooks.session.session import Session
-from runhooks.summary import merge_all
-
-#: Arguments that are looked for in the collection of the same name.
-_COLLECTED = (
-    GraphKeys.INIT_OP,
-    GraphKeys.READY_OP,
-    GraphKeys.READY_FOR_LOCAL_INIT_OP,
-    GraphKeys.LOCAL_INIT_OP,
-    GraphKeys.SUMMARY_OP,
-)
 
 
 class Scaffold:
@@ -60,7 +52,9 @@ class Scaffold:
         base = copy_from_scaffold
         self.init_op: Any = _given(init_op, base, "init_op")
         self.init_feed_dict: Any = _given(init_feed_dict, base, "init_feed_dict")
-        self.init_fn: Any = _given(init_fn, base, "init_fn")
+        self._init_fn: Callable[[Scaffold, Session], Any] | None = init_fn
+        if init_fn is None and base is not None:
+            self._init_fn = base._init_fn
         self.ready_op: Any = _given(ready_op, base, "ready_op")
         self.ready_for_local_init_op: Any = _given(
             ready_for_local_init_op, base, "ready_for_local_init_op"
@@ -73,26 +67,48 @@ class Scaffold:
     def finalize(self) -> Scaffold:
         """Fill in what was not given, in the default graph, and make that graph final."""
         graph = get_default_graph()
-        for name in _COLLECTED:
-            if getattr(self, name) is None:
-                setattr(self, name, _collected(graph, name))
-        if self.summary_op is None and graph.finalized:
-            # What cannot be merged any more can still be saved one by one.
-            self.summary_op = graph.get_collection(GraphKeys.SUMMARIES) or None
-        elif self.summary_op is None and (merged := merge_all()) is not None:
-            self.summary_op = merged
-            graph.add_to_collection(GraphKeys.SUMMARY_OP, merged)
-        if self.saver is None:
-            self.saver = _collected(graph, GraphKeys.SAVERS) or Saver()
+        launcher_of(graph).fill(self)
         graph.finalize()
         return self
+
+    @property
+    def init_fn(self) -> Callable[[Any], Any] | None:
+        """The ``init_fn`` that was given, as a function of the session alone; or None."""
+        return None if self._init_fn is None else partial(self._init_fn, self)
+
+    @staticmethod
+    def get_or_default(
+        arg_name: str, collection_key: str, default_constructor: Callable[[], Any]
+    ) -> Any:
+        """What the default graph's collection holds, or what is made and put there, if not None.
+
+        Raises RuntimeError if it holds several.
+        """
+        graph = get_default_graph()
+        found = graph.get_collection(collection_key)
+        if len(found) > 1:
+            raise RuntimeError(
+                f"More than one item in the collection {collection_key!r}, which holds "
+                f"{len(found)} items: give the scaffold the one to use, as {arg_name}=..."
+            )
+        if found:
+            return found[0]
+        made = default_constructor()
+        if made is not None:
+            graph.add_to_collection(collection_key, made)
+        return made
+
+    @staticmethod
+    def default_local_init_op() -> Any:
+        """The ``local_init_op`` of a scaffold that is given none; None on our own engines."""
+        return launcher_of(get_default_graph()).default_local_init_op()
 
     def initialise(self, session: Session) -> None:
         """Give a session that restored nothing what it begins with."""
         if self.init_op is not None:
             session.run(self.init_op, self.init_feed_dict)
         if self.init_fn is not None:
-            self.init_fn(self, session)
+            self.init_fn(session)
 
     def make_ready(self, session: Session) -> None:
         """Run the local init op. Raises FailedPreconditionError if the session is not ready."""
@@ -104,16 +120,6 @@ class Scaffold:
 
 def _given(value: Any, base: Scaffold | None, name: str) -> Any:
     return value if value is not None or base is None else getattr(base, name)
-
-
-def _collected(graph: Graph, key: str) -> Any:
-    found = graph.get_collection(key)
-    if len(found) > 1:
-        raise RuntimeError(
-            f"the collection {key!r} holds {len(found)} items: give the scaffold the one to use, "
-            f"as {key.removesuffix('s')}=..."
-        )
-    return found[0] if found else None
 
 
 def _check_ready(session: Session, name: str, op: Any) -> None:

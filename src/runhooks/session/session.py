@@ -18,6 +18,7 @@ from runhooks.graph.nest import structure_key
 from runhooks.graph.parts import PART_STATES
 from runhooks.graph.plan import inputs_of
 from runhooks.graph.source import OpenInput, Source
+from runhooks.graph.steps import step_not_named
 from runhooks.graph.tensor import Operation, Tensor
 from runhooks.graph.variable import Variable
 from runhooks.session.executable import Executable
@@ -61,7 +62,7 @@ class Session:
         self._unplaced: set[Operation] = set()
         #: Whether the runs that draw from an input make a step, as those did that came first.
         self._drawn_by_steps: dict[Operation, bool] = {}
-        self._warned_of_draws = False
+        self._warned_of_draws = self._warned_of_step = False
         self._inputs_timed = False
         #: How many sessions of a monitored session were lost before this one.
         self.recoveries = 0
@@ -273,6 +274,8 @@ class Session:
         if executable is None:
             executable = Executable(self._graph, fetches, tuple(feed_dict))
             executables[key] = executable
+        if self._graph.parts is not None and not self._warned_of_step:
+            self._check_steps(fetches, feed_dict)
         self._find_global_step()
         for variable in executable.variables:
             self._initialise(variable)
@@ -282,6 +285,16 @@ class Session:
         self._check_draws(executable)
         self._ready[key] = executable
         return executable
+
+    def _check_steps(self, fetches: Any, feed_dict: Mapping[Any, Any]) -> None:
+        if (found := step_not_named(self._graph, fetches, feed_dict)) is not None:
+            self._warned_of_step = True
+            step, output = found
+            _log.warning(
+                "%r is an output of the step %r, which this run makes: fetch %r along if that is "
+                "meant, or evaluate with a function of your own",
+                *(output.name, step.name, step.name),
+            )
 
     def _check_draws(self, executable: Executable) -> None:
         makes_step = self._step in executable.changed

@@ -8,18 +8,16 @@ from typing import Any
 
 from runhooks import arguments
 from runhooks.contract import SessionRunHook
+from runhooks.graph import get_default_graph
 from runhooks.hooks import (
     CheckpointSaverHook,
     RecoveryCounterHook,
     StepCounterHook,
     SummarySaverHook,
 )
-from runhooks.session.creators import (
-    ChiefSessionCreator,
-    WorkerSessionCreator,
-    refuse_master,
-)
+from runhooks.session.creators import ChiefSessionCreator, WorkerSessionCreator
 from runhooks.session.hook_names import in_order
+from runhooks.session.launcher import launcher_of
 from runhooks.session.monitored import MonitoredSession
 from runhooks.session.recoverable import RecoveryPolicy
 from runhooks.session.scaffold import Scaffold
@@ -69,12 +67,12 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     Raises ValueError for ``master`` and ``config``, which are for TensorFlow's own sessions, for a
     cadence below zero or both in steps and in seconds, and for a directory "".
     """
-    refuse_master(master, config)
+    launcher_of(get_default_graph()).check_target(master, config)
     arguments.directory(checkpoint_dir=checkpoint_dir, summary_dir=summary_dir)
     scaffold = scaffold or Scaffold()
     if not is_chief:
         worker = WorkerSessionCreator(
-            scaffold, max_wait_secs=max_wait_secs, checkpoint_dir=checkpoint_dir
+            scaffold, master, config, max_wait_secs=max_wait_secs, checkpoint_dir=checkpoint_dir
         )
         return MonitoredSession(worker, hooks, stop_grace_period_secs, recovery=recovery)
     all_hooks, counters = in_order(chief_only_hooks), []
@@ -89,7 +87,7 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
         cadence = _cadence("save_checkpoint", *given, (None, 600))
         all_hooks += _checkpoint_hooks(checkpoint_dir, scaffold, cadence, save_graph_def)
     all_hooks += [*in_order(hooks), *counters]
-    creator = ChiefSessionCreator(scaffold, checkpoint_dir=checkpoint_dir)
+    creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir=checkpoint_dir)
     return MonitoredSession(creator, all_hooks, stop_grace_period_secs, recovery=recovery)
 
 

@@ -1,6 +1,7 @@
 """Summaries as parts of a graph: what a run that is asked for them returns is a ``Summary``.
 
-Names and arguments are those of ``tf.compat.v1.summary``. The arrays in a summary are read, and so
+Names and arguments are those of ``tf.compat.v1.summary``; where a tensor is taken its name will do,
+but for ``text``. The arrays in a summary are read, and so
 waited for, only when it is written.
 """
 
@@ -19,7 +20,7 @@ from runhooks.summary.kinds.scalar import scalar_value
 from runhooks.summary.kinds.tensor import tensor_value
 from runhooks.summary.kinds.text import text_value
 from runhooks.summary.metadata import describe
-from runhooks.summary.summary_op import graph_of, summary_op
+from runhooks.summary.summary_op import graph_of, named, summary_op
 
 
 def scalar(
@@ -35,7 +36,7 @@ def scalar(
     def make(tag: str, value: Any) -> Any:
         return [scalar_value(tag, value)]
 
-    return summary_op("ScalarSummary", name, tensor, collections, family, make)
+    return summary_op("ScalarSummary", name, named(tensor), collections, family, make)
 
 
 def histogram(
@@ -47,6 +48,7 @@ def histogram(
     where the engine keeps it: a device hands over the counts, not the array. Tag, ``collections``
     and ``family`` as for ``scalar``.
     """
+    values = named(values)
     graph = graph_of(values)
     engine = graph.engine
     counted = graph.add(
@@ -85,7 +87,7 @@ def image(
     def make(tag: str, images: Any) -> Any:
         return [image_value(tag, images, max_outputs)]
 
-    return summary_op("ImageSummary", name, tensor, collections, family, make)
+    return summary_op("ImageSummary", name, named(tensor), collections, family, make)
 
 
 def audio(
@@ -111,7 +113,9 @@ def audio(
         samples, rate = value
         return [audio_value(tag, samples, float(rate), max_outputs)]
 
-    return summary_op("AudioSummaryV2", name, (tensor, sample_rate), collections, family, make)
+    return summary_op(
+        "AudioSummaryV2", name, (named(tensor), sample_rate), collections, family, make
+    )
 
 
 def text(name: str, tensor: Any, collections: Sequence[str] | None = None) -> Tensor:
@@ -146,7 +150,7 @@ def tensor_summary(
     def make(tag: str, value: Any) -> Any:
         return [tensor_value(tag, value, metadata)]
 
-    return summary_op("TensorSummaryV2", name, tensor, collections, family, make)
+    return summary_op("TensorSummaryV2", name, named(tensor), collections, family, make)
 
 
 def _check_max_outputs(max_outputs: int) -> None:

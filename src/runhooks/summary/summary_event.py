@@ -33,7 +33,7 @@ def nbytes_of(data: Any) -> int:
         return len(data)
     if isinstance(data, Summary):
         return sum(nbytes_of(value.data) for value in data)
-    if isinstance(data, tuple):
+    if isinstance(data, list | tuple):
         return sum(map(nbytes_of, data))
     nbytes: int = data.ByteSize() if hasattr(data, "ByteSize") else getattr(data, "nbytes", 0)
     return nbytes

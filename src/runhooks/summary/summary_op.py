@@ -8,7 +8,7 @@ from typing import Any
 from runhooks.graph import names, nest
 from runhooks.graph.collections import GraphKeys
 from runhooks.graph.graph import Graph, get_default_graph
-from runhooks.graph.tensor import Placement, Tensor
+from runhooks.graph.tensor import Operation, Placement, Tensor
 from runhooks.summary.message import Summary, Value
 
 
@@ -16,6 +16,20 @@ def graph_of(value: Any) -> Graph:
     """The graph of the first tensor in ``value``, a structure; the default graph without any."""
     found = nest.tensors(value)
     return found[0].graph if found else get_default_graph()
+
+
+def named(value: Any) -> Any:
+    """``value``; the tensor of the default graph that it names if it is a str.
+
+    Raises ValueError for a str that names none.
+    """
+    if not isinstance(value, str):
+        return value
+    element = get_default_graph().as_graph_element(value)
+    outputs = element.outputs if isinstance(element, Operation) else (element,)
+    if not outputs:
+        raise ValueError(f"a summary needs a tensor: the operation {value!r} has no value")
+    return outputs[0]
 
 
 def summary_op(

@@ -9,19 +9,26 @@ from typing import Any
 
 import numpy as np
 
+from runhooks.events.scalar_values import NUMBERS
+
+#: Types of what cannot change, and is no array.
+_CONSTANTS = NUMBERS | {str, bytes, type(None)}
+_CONTAINERS = frozenset((list, tuple))
 _NOT_REAL = "cUSOMmT"
 
 
 def as_now(values: Any) -> Any:
     """Return ``values``, or a copy if they may still change; does not wait for a device.
 
-    Copied are a list, an array of NumPy that can be written to, a tensor of PyTorch, a variable of
-    TensorFlow, and an array of JAX, which a later step may be given as its own.
+    Copied are an array of NumPy that can be written to, a tensor of PyTorch, a variable of
+    TensorFlow, an array of JAX, which a later step may be given as its own, and lists and tuples
+    with all that is in them.
     """
+    if type(values) in _CONTAINERS:
+        constant = _CONSTANTS.issuperset(map(type, values))
+        return type(values)(values if constant else map(as_now, values))
     if isinstance(values, np.ndarray):
         return values.copy() if values.flags.writeable else values
-    if isinstance(values, list):
-        return values.copy()
     if hasattr(values, "is_deleted"):
         return _copied_by_jax(values)
     if _is_torch(values):
@@ -32,8 +39,13 @@ def as_now(values: Any) -> Any:
 def read_array(values: Any) -> np.ndarray[Any, np.dtype[Any]]:
     """Return ``values`` as a NumPy array, from any device; if it still computes them, this waits.
 
-    Types of PyTorch that NumPy has not, bfloat16 among them, become float32.
+    Types of PyTorch that NumPy has not, bfloat16 among them, become float32; its sparse tensors
+    become dense. Of a list or tuple all elements are read so, and put together.
     """
+    if type(values) in _CONTAINERS and not _CONSTANTS.issuperset(map(type, values)):
+        values = list(map(read_array, values))
+    if getattr(values, "is_sparse", False):
+        values = values.to_dense()
     if not _is_torch(values):
         # np.asarray fails on a single bfloat16 of TensorFlow.
         return np.asarray(values.numpy() if hasattr(values, "numpy") else values)

@@ -1,0 +1,178 @@
+"""``FetchPlan``: what a set of fetches and feeds means, found once for all runs that ask for it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from runhooks.engines.tensorflow.graph import TensorFlowGraph
+from runhooks.engines.tensorflow.step_reads import UNCHANGED, StepChange
+
+Read = Callable[[Sequence[Any]], Any]
+
+_HANDLES = ("GetSessionHandle", "GetSessionHandleV2")
+
+
+class DirectRun(NamedTuple):
+    """A run that needs nothing of what ``Session.run`` does: a callable can make it.
+
+    ``fetches`` and ``targets``: names of tensors and operations. ``feeds``: names of tensors, and
+    ``convert`` what makes an array of each value. ``read``: from the fetched values to the result.
+    """
+
+    fetches: list[str]
+    targets: list[str]
+    feeds: list[str]
+    convert: list[tuple[Any, Callable[[Any], Any]]]
+    read: Read
+
+
+class FetchPlan(NamedTuple):
+    """``direct`` is None for what is left to ``Session.run``; ``step``: what it does to the step.
+
+    ``step`` None: nobody can tell.
+    """
+
+    direct: DirectRun | None
+    step: StepChange | None
+
+
+def make_plan(graph: TensorFlowGraph, fetches: Any, feed_keys: Sequence[Any]) -> FetchPlan:
+    """Find what ``fetches`` mean; what they do not mean, ``Session.run`` is to say."""
+    try:
+        step = graph.step_reads.change(_elements(graph, fetches))
+    except (TypeError, ValueError, KeyError):
+        return FetchPlan(None, None)
+    try:
+        return FetchPlan(_direct(graph, fetches, feed_keys), step)
+    except (_NotDirectError, TypeError, ValueError, KeyError):
+        return FetchPlan(None, step)
+
+
+def changes_step(graph: TensorFlowGraph, fetches: Any) -> bool:
+    """Whether a run of ``fetches`` may change the global step."""
+    try:
+        return graph.step_reads.change(_elements(graph, fetches)) is not UNCHANGED
+    except (TypeError, ValueError, KeyError):
+        return True
+
+
+class _NotDirectError(Exception):
+    """``Session.run`` does more here than to fetch tensors."""
+
+
+def _elements(graph: TensorFlowGraph, fetches: Any) -> list[Any]:
+    leaves = tf.nest.flatten(_plain(fetches), expand_composites=True)
+    return [graph.as_graph_element(leaf) for leaf in leaves]
+
+
+def _plain(fetches: Any) -> Any:
+    # tf.nest sorts the keys of a dict, which may be anything here.
+    if isinstance(fetches, Mapping):
+        return [_plain(part) for part in fetches.values()]
+    if isinstance(fetches, list | tuple):
+        return [_plain(part) for part in fetches]
+    return fetches
+
+
+def _direct(graph: TensorFlowGraph, fetches: Any, feed_keys: Sequence[Any]) -> DirectRun:
+    feeds = [_fed(graph, key) for key in feed_keys]
+    tensors: dict[str, int] = {}
+    targets: dict[str, None] = {}
+
+    def read(part: Any) -> Read:
+        if isinstance(part, list | tuple | Mapping):
+            return _structure(part, [read(it) for it in _parts(part)])
+        element = graph.as_graph_element(part)
+        if not isinstance(element, tf.Tensor):
+            targets[element.name] = None
+            return lambda values: None
+        if element.name in feeds or element.op.type in _HANDLES:
+            raise _NotDirectError
+        return itemgetter(tensors.setdefault(element.name, len(tensors)))
+
+    result = read(fetches)
+    if not tensors and not targets:
+        raise _NotDirectError
+    return DirectRun(
+        list(tensors),
+        list(targets),
+        feeds,
+        [(key, _converter(graph, name)) for key, name in zip(feed_keys, feeds, strict=True)],
+        result,
+    )
+
+
+def _parts(structure: Any) -> list[Any]:
+    return list(structure.values() if isinstance(structure, Mapping) else structure)
+
+
+def _structure(part: Any, readers: list[Read]) -> Read:
+    kind = type(part)
+    if issubclass(kind, list):
+        return lambda values: [read(values) for read in readers]
+    if kind is tuple:
+        return lambda values: tuple([read(values) for read in readers])
+    if issubclass(kind, tuple):
+        return lambda values: kind(*[read(values) for read in readers])
+    if kind is dict or kind is OrderedDict:
+        keys = list(part)
+        return lambda values: kind(zip(keys, [read(values) for read in readers], strict=True))
+    raise _NotDirectError
+
+
+def _fed(graph: TensorFlowGraph, key: Any) -> str:
+    element = graph.as_graph_element(key)
+    if not isinstance(element, tf.Tensor) or not graph.launched.is_feedable(element):
+        raise _NotDirectError
+    if not isinstance(key, tf.Tensor | str):
+        raise _NotDirectError
+    return str(element.name)
+
+
+def _converter(graph: TensorFlowGraph, name: str) -> Callable[[Any], Any]:
+    """A function from the value that is fed to an array; raises as ``Session.run`` does."""
+    tensor = graph.as_graph_element(name)
+    dtype, shape = tensor.dtype.as_numpy_dtype, tensor.shape
+    rank = shape.rank
+    sizes = None if rank is None else tuple(shape.as_list())
+    free = sizes is not None and all(size is None for size in sizes)
+
+    def convert(value: Any) -> Any:
+        if value.__class__ is not np.ndarray or value.dtype != dtype:
+            value = _array(name, value, dtype)
+        if rank is None or (free and value.ndim == rank) or value.shape == sizes:
+            return value
+        if not shape.is_compatible_with(value.shape):
+            raise ValueError(
+                f"Cannot feed value of shape {value.shape} for Tensor {name}, which has shape "
+                f"{shape}"
+            )
+        return value
+
+    return convert
+
+
+def _array(name: str, value: Any, dtype: Any) -> Any:
+    if isinstance(value, tf.Tensor) and not hasattr(value, "numpy"):
+        raise TypeError(
+            f"The value of a feed cannot be a tf.Tensor object, got {value!r} for {name}: feed an "
+            "array, a number, a string or a list"
+        )
+    if hasattr(value, "to_numpy_array"):  # a handle of a tensor that a session keeps
+        value = value.to_numpy_array()
+    # A cast wraps what is too large; NumPy would raise OverflowError if it were told the dtype.
+    is_number = np.issubdtype(dtype, np.number)
+    array = np.asarray(value).astype(dtype) if is_number else np.asarray(value, dtype)
+    if isinstance(value, int) and is_number and array != value:
+        raise TypeError(
+            f"Type of feed value {value} with type {type(value)} is not compatible with Tensor "
+            f"type {dtype}. Try explicitly setting the type of the feed tensor to a larger type "
+            "(e.g. int64)."
+        )
+    return array

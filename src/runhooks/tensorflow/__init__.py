@@ -1,0 +1,16 @@
+"""``runhooks.tensorflow``: sessions and hooks for programs that build a ``tf.Graph``.
+
+A program of ``tf.compat.v1.train`` changes one import:
+
+    from runhooks.tensorflow import train
+
+The graph stays TensorFlow's, and so do its savers, summaries and checkpoints.
+"""
+
+from runhooks.engines.engine import require_framework
+
+require_framework("tensorflow")  # says what to install, if it is not
+
+from runhooks.tensorflow import train  # noqa: E402
+
+__all__ = ["train"]

@@ -1,0 +1,117 @@
+"""The names of ``tf.compat.v1.train``, and the hooks that ``tf.estimator`` had.
+
+Sessions, creators, scaffolds, coordinators, timers and hooks are those of runhooks; all else, such
+as optimizers, savers and queues, is TensorFlow's own.
+"""
+
+from typing import Any
+
+from runhooks.contract import (
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
+from runhooks.engines.tensorflow.names import names_of_train, train_name
+from runhooks.engines.tensorflow.session_manager import SessionManager
+from runhooks.hooks import (
+    CheckpointSaverHook,
+    CheckpointSaverListener,
+    EvaluationHook,
+    FeedFnHook,
+    FinalOpsHook,
+    GarbageCollectionHook,
+    GlobalStepWaiterHook,
+    HookTimesHook,
+    InMemoryEvaluatorHook,
+    LoggingTensorHook,
+    MemoryHook,
+    NanLossDuringTrainingError,
+    NanTensorHook,
+    ProfilerHook,
+    ProgressHook,
+    RecoveryCounterHook,
+    SavedStateHook,
+    StepCounterHook,
+    StopAtStepHook,
+    SummarySaverHook,
+    ThroughputHook,
+    TimeLimitHook,
+    WatchdogHook,
+    make_early_stopping_hook,
+    read_eval_metrics,
+    stop_if_higher_hook,
+    stop_if_lower_hook,
+    stop_if_no_decrease_hook,
+    stop_if_no_increase_hook,
+)
+from runhooks.session import (
+    ChiefSessionCreator,
+    Coordinator,
+    LooperThread,
+    MonitoredSession,
+    RecoveryPolicy,
+    Scaffold,
+    SessionCreator,
+    SingularMonitoredSession,
+    WorkerSessionCreator,
+)
+from runhooks.session.training_session import MonitoredTrainingSession
+from runhooks.trigger import SecondOrStepTimer, Trigger
+
+__all__ = [
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
+    "ChiefSessionCreator",
+    "Coordinator",
+    "EvaluationHook",
+    "FeedFnHook",
+    "FinalOpsHook",
+    "GarbageCollectionHook",
+    "GlobalStepWaiterHook",
+    "HookTimesHook",
+    "InMemoryEvaluatorHook",
+    "LoggingTensorHook",
+    "LooperThread",
+    "MemoryHook",
+    "MonitoredSession",
+    "MonitoredTrainingSession",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
+    "ProfilerHook",
+    "ProgressHook",
+    "RecoveryCounterHook",
+    "RecoveryPolicy",
+    "SavedStateHook",
+    "Scaffold",
+    "SecondOrStepTimer",
+    "SessionCreator",
+    "SessionManager",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "SingularMonitoredSession",
+    "StepCounterHook",
+    "StopAtStepHook",
+    "SummarySaverHook",
+    "ThroughputHook",
+    "TimeLimitHook",
+    "Trigger",
+    "WatchdogHook",
+    "WorkerSessionCreator",
+    "make_early_stopping_hook",
+    "read_eval_metrics",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
+]
+
+
+def __getattr__(name: str) -> Any:
+    return train_name(name, __name__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *names_of_train()})

@@ -1,0 +1,98 @@
+"""``rh.inputs(..., epochs=...)``: how often a source is gone through, across processes too."""
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+
+class Loader:
+    """Three numbers, in another order in each epoch; its state is where it is."""
+
+    def __init__(self):
+        self.epoch, self.index = 0, 0
+
+    def __iter__(self):
+        while self.index < 3:
+            order = np.random.default_rng(self.epoch).permutation(3)
+            self.index += 1
+            yield 10 * self.epoch + int(order[self.index - 1])
+        self.epoch, self.index = self.epoch + 1, 0
+
+    def state_dict(self):
+        return {"epoch": self.epoch, "index": self.index}
+
+    def load_state_dict(self, state):
+        self.epoch, self.index = state["epoch"], state["index"]
+
+
+def train(source, epochs, engine="python", last=100, **arguments):
+    """What a process draws that trains to the end, or to the step ``last``."""
+    drawn = []
+    with rh.Graph(engine).as_default():
+        number = rh.inputs(source, epochs=epochs) + 0
+        step = rh.train.get_or_create_global_step()
+        train_op = rh.group(number, step.assign_add(1))
+        hooks = [rh.StopAtStepHook(last_step=last)]
+        with rh.MonitoredTrainingSession(
+            hooks=hooks, save_summaries_steps=None, log_step_count_steps=None, **arguments
+        ) as sess:
+            while not sess.should_stop():
+                drawn.append(int(sess.run([number, train_op])[0]))
+    return drawn
+
+
+@pytest.mark.parametrize("make", [Loader, lambda: [1, 2, 3]])
+def test_source_is_gone_through_so_often(make, engine):
+    assert len(train(make(), 1, engine)) == 3
+    assert len(train(make(), 3, engine)) == 9
+    assert len(train(make(), None, engine, last=11)) == 11
+
+
+def test_each_epoch_iterates_anew():
+    drawn = train(Loader(), 2)
+    assert [number // 10 for number in drawn] == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+@pytest.mark.parametrize("cadence", [1, 2, 3, 100])
+def test_finished_run_has_nothing_to_do_whatever_the_cadence(epochs, cadence, engine, tmp_path):
+    arguments = {"checkpoint_dir": tmp_path, "save_checkpoint_steps": cadence}
+    assert len(train(Loader(), epochs, engine, **arguments)) == 3 * epochs
+    for _ in range(2):
+        assert train(Loader(), epochs, engine, **arguments) == []
+
+
+@pytest.mark.parametrize("cadence", [2, 100])
+@pytest.mark.parametrize("stops", [(1,), (2, 3), (3, 6), (4, 5, 8)])
+def test_stopped_run_goes_on_where_it_was(stops, cadence, tmp_path):
+    arguments = {"checkpoint_dir": tmp_path, "save_checkpoint_steps": cadence}
+    drawn = []
+    for last in (*stops, 100):
+        drawn += train(Loader(), 3, last=last, **arguments)
+    assert drawn == train(Loader(), 3)
+
+
+def test_finished_run_may_be_given_more_epochs(tmp_path):
+    drawn = [train(Loader(), epochs, checkpoint_dir=tmp_path) for epochs in (1, 3)]
+    assert drawn[0] + drawn[1] == train(Loader(), 3)
+
+
+def test_source_without_a_state_begins_its_epoch_anew(tmp_path):
+    arguments = {"checkpoint_dir": tmp_path}
+    assert train([1, 2, 3], 2, last=4, **arguments) == [1, 2, 3, 1]
+    assert train([1, 2, 3], 2, **arguments) == [1, 2, 3]
+    assert train([1, 2, 3], 2, **arguments) == []
+
+
+def test_nothing_for_ever_comes_to_an_end():
+    assert train([], None) == []
+
+
+@pytest.mark.parametrize("source", [iter([1]), lambda step: [1]])
+def test_what_cannot_be_gone_through_again_is_refused(source):
+    with rh.Graph().as_default():
+        with pytest.raises(ValueError, match="epochs must be left out.*got 2"):
+            rh.inputs(source, epochs=2)
+        with pytest.raises(ValueError, match="epochs"):
+            rh.inputs([1], epochs=0)

@@ -1,0 +1,53 @@
+"""The examples of TensorFlow programs run, stop and go on."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import tensorflow
+
+from runhooks.testing import read_events
+
+tf = tensorflow.compat.v1
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TF1 = EXAMPLES / "mnist_style_tf1.py"
+
+
+def run(program, *arguments):
+    made = subprocess.run(
+        [sys.executable, program, *arguments], check=False, capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+    return made
+
+
+def test_program_of_2017_reads_digits_and_goes_on(tmp_path):
+    run(TF1, "--dir", tmp_path, "--steps", "120")
+    assert tf.train.latest_checkpoint(str(tmp_path)) == f"{tmp_path}/model.ckpt-120"
+    resumed = run(TF1, "--dir", tmp_path, "--steps", "260")
+    step, _, accuracy = resumed.stdout.splitlines()[-1].partition(": ")
+    assert step == "step 260"
+    assert float(accuracy.partition("%")[0]) > 90
+    # From step 120 on: step 200 is saved as by a run that was never stopped, none is made twice.
+    saved = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
+    assert [path.rpartition("-")[2] for path in saved] == ["0", "120", "200", "260"]
+    tags = {value.tag for value in read_events(tmp_path)}
+    assert {"loss", "accuracy", "conv1/kernel", "digits/image/0", "global_step/sec"} <= tags
+
+
+def test_one_line_is_marked_and_brings_tensorflows_back():
+    lines = TF1.read_text().splitlines()
+    (marked,) = [line for line in lines if line.startswith("from runhooks")]
+    assert marked.endswith("# the changed line; it was: train = tf.train")
+    assert [line for line in lines if "rh." in line] == []
+
+
+def test_keras_step_learns_and_goes_on(tmp_path):
+    program = EXAMPLES / "tf2_function.py"
+    run(program, "--dir", tmp_path, "--steps", "60")
+    told = run(program, "--dir", tmp_path, "--steps", "120")
+    assert "resumed from step 60" in told.stderr
+    step, _, accuracy = told.stdout.splitlines()[-1].partition(": ")
+    assert step == "step 120"
+    assert float(accuracy.partition("%")[0]) > 90

@@ -1,0 +1,139 @@
+"""The global step of a TensorFlow session: known after each run, at no run of its own."""
+
+import collections
+
+import pytest
+import tensorflow
+
+import runhooks as rh
+from runhooks.tensorflow import train
+
+tf = tensorflow.compat.v1
+
+
+def test_training_step_is_one_run(model, runs):
+    hooks = [train.StopAtStepHook(last_step=100), train.StepCounterHook(every_n_steps=50)]
+    with train.MonitoredSession(hooks=hooks) as session:
+        session.run(model.train_op)
+        runs.clear()
+        for step in range(2, 40):
+            session.run(model.train_op)
+            assert session.global_step == step
+        assert len(runs) == 38
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_step_of_either_kind_of_variable_is_known(graph, runs, use_resource):
+    with tf.variable_scope("", use_resource=use_resource):
+        step = tf.train.create_global_step()
+    op = tf.assign_add(step, 3).op
+    with train.MonitoredSession() as session:
+        assert session.global_step == 0
+        runs.clear()
+        session.run(op)
+        assert session.global_step == 3
+        assert len(runs) == 1
+
+
+def test_two_increments_in_one_run_are_both_counted(graph, runs):
+    step = tf.train.create_global_step()
+    ops = [tf.assign_add(step, by).op for by in (1, 2)]
+    made = []
+    with train.MonitoredSession(hooks=[train.StopAtStepHook(last_step=9)]) as session:
+        while not session.should_stop():
+            session.run(ops)
+            made.append(session.global_step)
+    assert made == [3, 6, 9]
+
+
+@pytest.mark.parametrize("control_flow_v2", [True, False])
+def test_step_increased_in_a_branch_is_read_after_the_run(graph, control_flow_v2):
+    if not control_flow_v2:
+        tf.disable_control_flow_v2()
+    try:
+        _increase_in_a_branch()
+    finally:
+        tf.enable_control_flow_v2()
+
+
+def _increase_in_a_branch():
+    with_step = tf.placeholder(tf.bool, [])
+    step = tf.train.create_global_step()
+    op = tf.cond(with_step, lambda: tf.identity(tf.assign_add(step, 2)), lambda: tf.identity(step))
+    with train.MonitoredSession() as session:
+        steps = []
+        for choice in (True, False, True):
+            session.run(op, {with_step: choice})
+            steps.append(session.global_step)
+    assert steps == [2, 2, 4]
+
+
+def test_step_that_jumps_ends_the_loop_at_once(graph):
+    op = tf.assign_add(tf.train.create_global_step(), 4)
+    made = []
+    with train.MonitoredSession(hooks=[train.StopAtStepHook(num_steps=10)]) as session:
+        while not session.should_stop():
+            made.append(session.run(op))
+    assert made == [4, 8, 12]
+
+
+def test_step_that_is_set_back_is_known(graph):
+    step = tf.train.create_global_step()
+    op, back = tf.assign_add(step, 5).op, tf.assign(step, 1).op
+    with train.MonitoredSession() as session:
+        session.run(op)
+        session.run(back)
+        assert session.global_step == 1
+
+
+def test_step_after_a_run_that_failed_in_the_middle_is_read(graph):
+    step, bad = tf.train.create_global_step(), tf.placeholder(tf.float32, [])
+    with tf.control_dependencies([tf.assign_add(step, 1)]):
+        op = tf.check_numerics(bad, "faulty")
+    with train.MonitoredSession() as session:
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            session.run(op, {bad: float("nan")})
+        assert session.global_step == 1
+
+
+def test_step_that_somebody_makes_with_a_callable_is_known(model):
+    with train.SingularMonitoredSession() as session:
+        session.raw_session().make_callable(model.train_op)()
+        assert session.global_step == 1
+
+
+def test_runs_that_need_all_of_session_run_count_too(model):
+    with train.MonitoredSession() as session:
+        session.run(model.train_op, options=tf.RunOptions(), run_metadata=tf.RunMetadata())
+        assert session.global_step == 1
+        session.run(collections.defaultdict(list, a=model.train_op))
+        assert session.global_step == 2
+
+
+def test_session_of_tensorflows_own_creator_makes_no_further_runs(model, runs):
+    creator = tf.train.ChiefSessionCreator(tf.train.Scaffold())
+    hooks = [train.StopAtStepHook(last_step=9), train.NanTensorHook(model.loss, late=True)]
+    with train.MonitoredSession(creator, hooks=hooks) as session:
+        session.run(model.train_op)
+        runs.clear()
+        session.run(model.train_op)
+        assert session.global_step == 2
+        assert len(runs) == 1
+
+
+def test_graph_without_a_global_step(graph):
+    one = tf.constant(1)
+    with train.MonitoredSession() as session:
+        assert session.run(one) == 1
+        assert session.global_step is None
+
+
+def test_hooks_of_the_package_itself_serve_tensorflow(model, caplog):
+    caplog.set_level("INFO", logger="runhooks")
+    hooks = [rh.StopAtStepHook(last_step=3), rh.LoggingTensorHook(["loss:0"], every_n_iter=2)]
+    with rh.MonitoredTrainingSession(hooks=hooks) as session:
+        while not session.should_stop():
+            session.run("train_op")
+    assert session.stop_reason == "StopAtStepHook"
+    logged = [r.getMessage() for r in caplog.records if "loss:0 = " in r.getMessage()]
+    assert len(logged) == 2

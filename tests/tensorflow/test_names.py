@@ -1,0 +1,112 @@
+"""``runhooks.tensorflow.train`` has all that ``tf.compat.v1.train`` has, with its arguments."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+import tensorflow
+
+import runhooks as rh
+from runhooks.tensorflow import train
+
+tf = tensorflow.compat.v1
+
+#: What sessions are made of: these are of runhooks.
+REPLACED = [
+    name
+    for name in dir(tf.train)
+    if name.endswith(("Hook", "Session", "Creator", "Timer", "Thread", "Listener"))
+    or name.startswith("SessionRun")
+    or name in ("Scaffold", "Coordinator", "SessionManager", "NanLossDuringTrainingError")
+]
+ESTIMATOR = [
+    *("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "FinalOpsHook"),
+    *("GlobalStepWaiterHook", "LoggingTensorHook", "NanTensorHook", "ProfilerHook"),
+    *("SessionRunArgs", "SessionRunContext", "SessionRunHook", "SessionRunValues"),
+    *("StepCounterHook", "StopAtStepHook", "SummarySaverHook", "SecondOrStepTimer"),
+    *("InMemoryEvaluatorHook", "make_early_stopping_hook", "stop_if_higher_hook"),
+    *("stop_if_lower_hook", "stop_if_no_decrease_hook", "stop_if_no_increase_hook"),
+]
+
+
+@pytest.mark.parametrize("name", [n for n in dir(tf.train) if not n.startswith("_")])
+def test_every_name_is_there(name):
+    ours = getattr(train, name)
+    assert (ours is getattr(tf.train, name)) == (name not in REPLACED)
+    assert name in dir(train)
+
+
+@pytest.mark.parametrize("name", ESTIMATOR)
+def test_hooks_of_the_former_estimator_are_there(name):
+    assert callable(getattr(train, name))
+
+
+@pytest.mark.parametrize("name", sorted({*REPLACED} - {"NanLossDuringTrainingError"}))
+def test_arguments_are_tensorflows_and_come_first(name):
+    theirs = list(inspect.signature(getattr(tf.train, name)).parameters.values())
+    ours = list(inspect.signature(getattr(train, name)).parameters.values())
+    assert [p.name for p in ours[: len(theirs)]] == [p.name for p in theirs]
+    for one, other in zip(theirs, ours, strict=False):
+        if isinstance(one.default, int | float | bool | None) and one.default is not inspect._empty:
+            assert (one.name, other.default) == (one.name, one.default)
+
+
+def test_classes_are_those_of_the_other_engines():
+    assert train.StepCounterHook is rh.StepCounterHook
+    assert train.MonitoredSession is rh.MonitoredSession
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="Nothing"):
+        train.Nothing  # noqa: B018
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_missing_extra_is_one_sentence():
+    told = python("import sys; sys.modules['tensorflow'] = None\nimport runhooks.tensorflow")
+    assert told.stderr.splitlines()[-1] == (
+        "ImportError: the tensorflow engine needs tensorflow: pip install 'runhooks[tensorflow]'"
+    )
+
+
+def test_other_engines_load_no_tensorflow():
+    code = """
+import sys, runhooks as rh
+for engine in ("python", "jax", "torch"):
+    with rh.Graph(engine).as_default():
+        step = rh.train.get_or_create_global_step().assign_add(1)
+        with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=1)]) as session:
+            session.run(step)
+print("tensorflow" in sys.modules)
+"""
+    assert python(code).stdout == "False\n"
+
+
+def test_graph_of_an_own_engine_is_no_graph_of_tensorflows():
+    with rh.Graph().as_default(), pytest.raises(ValueError, match="master must be left out"):
+        train.MonitoredTrainingSession(master="grpc://localhost:1")
+
+
+def test_own_variable_in_a_tensorflow_graph_says_what_to_do():
+    with tensorflow.Graph().as_default(), pytest.raises(TypeError, match=r"rh\.Graph\(\)"):
+        rh.Variable(1.0, name="w")
+
+
+def test_two_engines_train_in_one_process(tmp_path):
+    with rh.Graph().as_default() as own:
+        step = rh.train.get_or_create_global_step().assign_add(1)
+    with tensorflow.Graph().as_default():
+        op = tf.assign_add(tf.train.create_global_step(), 1)
+        theirs = train.MonitoredSession(hooks=[rh.StepCounterHook(1, output_dir=tmp_path / "t")])
+    with own.as_default():
+        ours = rh.MonitoredSession(hooks=[rh.StepCounterHook(1, output_dir=tmp_path / "p")])
+    for _ in range(3):
+        theirs.run(op)
+        ours.run(step)
+    assert (theirs.global_step, ours.global_step) == (3, 3)
+    theirs.close()
+    ours.close()

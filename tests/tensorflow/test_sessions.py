@@ -1,0 +1,292 @@
+"""Creating, losing and ending TensorFlow sessions under ours."""
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow
+
+import runhooks as rh
+from runhooks.tensorflow import train
+
+tf = tensorflow.compat.v1
+
+
+class LoseAt(train.SessionRunHook):
+    """Loses the session after some runs, once each."""
+
+    def __init__(self, *runs, error=tf.errors.AbortedError):
+        self.runs, self.made, self.error = set(runs), 0, error
+
+    def after_run(self, run_context, run_values):
+        self.made += 1
+        if self.made in self.runs:
+            raise self.error(None, None, "a server went away")
+
+
+@pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
+def test_lost_session_goes_on_from_the_last_checkpoint(model, tmp_path, error):
+    steps = []
+    hooks = [train.StopAtStepHook(last_step=6), LoseAt(4, error=error)]
+    with train.MonitoredTrainingSession(
+        checkpoint_dir=tmp_path, hooks=hooks, save_checkpoint_steps=2
+    ) as session:
+        while not session.should_stop():
+            session.run(model.train_op)
+            steps.append(session.global_step)
+        assert session.recoveries == 1
+    assert steps == [1, 2, 3, 3, 4, 5, 6]
+    reader = tf.train.load_checkpoint(str(tmp_path))
+    np.testing.assert_array_equal(reader.get_tensor("weights"), [6, 6])
+
+
+def test_recovery_has_a_limit(model):
+    hooks = [LoseAt(*range(100))]
+    policy = train.RecoveryPolicy(failures=2, first_wait_secs=0.001)
+    with pytest.raises(tf.errors.AbortedError) as caught:
+        with train.MonitoredSession(hooks=hooks, recovery=policy) as session:
+            session.run(model.train_op)
+    assert "giving up" in "".join(caught.value.__notes__)
+
+
+def test_singular_session_is_not_recovered(model):
+    with pytest.raises(tf.errors.AbortedError):
+        with train.SingularMonitoredSession(hooks=[LoseAt(1)]) as session:
+            session.run(model.train_op)
+
+
+def test_damaged_checkpoint_is_skipped_for_the_one_before(model, tmp_path, caplog):
+    def loop(last_step):
+        with train.MonitoredTrainingSession(
+            checkpoint_dir=tmp_path,
+            hooks=[train.StopAtStepHook(last_step=last_step)],
+            save_checkpoint_steps=2,
+        ) as session:
+            first = session.global_step
+            while not session.should_stop():
+                session.run(model.train_op)
+            return first
+
+    assert loop(4) == 0
+    (data,) = tmp_path.glob("model.ckpt-4.data*")
+    data.write_bytes(data.read_bytes()[:-4])
+    assert loop(5) == 2
+    assert "model.ckpt-4 is damaged" in caplog.text
+
+
+def test_resumed_run_does_not_save_again_what_it_was_restored_from(model, tmp_path):
+    saved = []
+
+    class Listener(train.CheckpointSaverListener):
+        def after_save(self, session, global_step_value):
+            saved.append(global_step_value)
+
+    for last_step in (3, 5):
+        hook = train.CheckpointSaverHook(tmp_path, save_steps=100, listeners=[Listener()])
+        with train.SingularMonitoredSession([hook], checkpoint_dir=tmp_path) as session:
+            while session.global_step < last_step:
+                session.run(model.train_op)
+    assert saved == [0, 3, 5]
+
+
+def test_event_files_mark_where_a_session_goes_on(model, tmp_path):
+    for last_step in (3, 5):
+        with train.MonitoredTrainingSession(
+            checkpoint_dir=str(tmp_path),
+            hooks=[train.StopAtStepHook(last_step=last_step)],
+            log_step_count_steps=1,
+        ) as session:
+            while not session.should_stop():
+                session.run(model.train_op)
+    starts = [
+        event.step
+        for path in sorted(tmp_path.glob("*tfevents*"))
+        for event in rh.events.read_events(path)
+        if event.session_log is not None
+        and tf.SessionLog.FromString(event.session_log).status == tf.SessionLog.START
+    ]
+    assert sorted(set(starts)) == [1, 4]
+
+
+def test_scaffold_is_filled_with_what_tensorflow_needs(graph):
+    tf.get_variable("local", initializer=1, collections=[tf.GraphKeys.LOCAL_VARIABLES])
+    tf.get_variable("shared", initializer=2)
+    scaffold = train.Scaffold().finalize()
+    with tf.Session() as session:
+        assert set(session.run(scaffold.ready_op)) == {b"local", b"shared"}
+        session.run([scaffold.init_op, scaffold.local_init_op])
+        assert session.run(scaffold.ready_op).size == 0
+
+
+def test_graph_is_open_again_after_the_last_of_two_sessions(model, graph):
+    one, two = train.MonitoredSession(), train.MonitoredSession()
+    one.close()
+    assert graph.finalized
+    two.close()
+    assert not graph.finalized
+
+
+def test_worker_waits_for_the_chief_of_a_server(model):
+    server = tf.train.Server.create_local_server()
+    ready, seen = threading.Event(), []
+
+    def work(graph):
+        with graph.as_default():
+            ready.set()
+            with train.MonitoredTrainingSession(server.target, is_chief=False) as session:
+                seen.append(session.run(model.loss))
+
+    # The graph must be complete, for a scaffold of another thread may not add to a final one.
+    scaffold = train.Scaffold().finalize()
+    worker = threading.Thread(target=work, args=(tf.get_default_graph(),))
+    worker.start()
+    ready.wait()
+    with train.MonitoredTrainingSession(server.target, scaffold=scaffold) as chief:
+        chief.run(model.train_op)
+        worker.join(60)
+        assert seen == [0.0] or seen == [2.0]
+
+
+def test_steps_of_another_worker_are_seen(model):
+    server = tf.train.Server.create_local_server()
+    with train.MonitoredTrainingSession(server.target) as chief:
+        with tf.Session(server.target) as other:
+            for _ in range(3):
+                other.run(model.train_op)
+        chief.run(model.loss)
+        assert chief.global_step == 3
+
+
+def test_waiter_hears_of_the_steps_of_others(model):
+    server = tf.train.Server.create_local_server()
+    chief = train.MonitoredTrainingSession(server.target)
+
+    def others():
+        with tf.Session(server.target, graph=model.loss.graph) as other:
+            for _ in range(3):
+                other.run(model.train_op)
+
+    thread = threading.Thread(target=others)
+    hook = train.GlobalStepWaiterHook(wait_until_step=3)
+    thread.start()
+    creator = train.WorkerSessionCreator(master=server.target)
+    with train.MonitoredSession(creator, hooks=[hook]) as waiting:
+        waiting.run(model.loss)
+        assert waiting.global_step == 3
+    thread.join()
+    chief.close()
+
+
+def test_config_is_that_of_the_session(model):
+    config = tf.ConfigProto(device_count={"CPU": 3})
+    with train.SingularMonitoredSession(config=config) as session:
+        devices = session.raw_session().list_devices()
+    assert sum(device.device_type == "CPU" for device in devices) == 3
+
+
+def test_session_manager_waits_no_longer_than_it_is_told(model):
+    manager = train.SessionManager(ready_op=tf.report_uninitialized_variables())
+    with pytest.raises(tf.errors.DeadlineExceededError, match="weights"):
+        manager.wait_for_session("", max_wait_secs=0)
+
+
+def test_session_manager_recovers_what_there_is(model, tmp_path):
+    manager = train.SessionManager(ready_op=tf.report_uninitialized_variables())
+    saver, init = tf.train.Saver(), tf.global_variables_initializer()
+    session, initialised = manager.recover_session("", saver, str(tmp_path))
+    assert not initialised
+    session.run(init)
+    session.run(model.train_op)
+    saver.save(session, str(tmp_path / "model.ckpt"), global_step=1)
+    again, initialised = manager.recover_session("", saver, str(tmp_path))
+    assert initialised
+    assert again.run(model.loss) == 2.0
+    assert again.global_step == 1
+
+
+def test_error_of_a_run_names_the_operation(model):
+    with train.MonitoredSession() as session:
+        with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+            session.run(model.train_op, {model.fault: float("nan")})
+    assert caught.value.op.name == "check"
+
+
+def test_closed_session_says_so(model):
+    session = train.SingularMonitoredSession()
+    raw = session.raw_session()
+    raw.run(model.train_op)
+    session.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        raw.run(model.train_op)
+    assert raw.global_step == 1
+
+
+def test_lost_session_is_told_of_with_its_cause(model, tmp_path, caplog):
+    counted(model, tmp_path, 6, LoseAt(4))
+    assert "AbortedError('a server went away')" in caplog.text
+
+
+def test_profile_of_a_training(model, tmp_path):
+    hook = train.ProfilerHook(save_steps=2, output_dir=str(tmp_path))
+    with train.MonitoredSession(hooks=[train.StopAtStepHook(last_step=4), hook]) as session:
+        while not session.should_stop():
+            session.run(model.train_op)
+    assert list(tmp_path.rglob("*.xplane.pb"))
+
+
+class Counting(train.SessionRunHook):
+    """Counts the runs of a training, over all its sessions."""
+
+    def __init__(self):
+        self.count = 0
+
+    def after_run(self, run_context, run_values):
+        self.count += 1
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+def counted(model, folder, last_step, *hooks):
+    counting = Counting()
+    with train.MonitoredTrainingSession(
+        checkpoint_dir=folder,
+        hooks=[train.StopAtStepHook(last_step=last_step), counting, *hooks],
+        save_checkpoint_steps=2,
+    ) as session:
+        while not session.should_stop():
+            session.run(model.train_op)
+    return counting.count
+
+
+def test_what_hooks_keep_comes_back_with_a_checkpoint(model, tmp_path):
+    assert counted(model, tmp_path, 3) == 3
+    assert counted(model, tmp_path, 5) == 5
+
+
+def test_what_hooks_keep_comes_back_when_a_session_is_lost(model, tmp_path):
+    assert counted(model, tmp_path, 6, LoseAt(4)) == 6
+
+
+def test_what_hooks_keep_goes_with_its_checkpoint(model, tmp_path):
+    counted(model, tmp_path, 20)
+    kept = {path.name for path in tmp_path.glob("*.hooks")}
+    assert kept == {f"model.ckpt-{step}.hooks" for step in (12, 14, 16, 18, 20)}
+
+
+def test_damage_of_what_hooks_keep_costs_no_checkpoint(model, tmp_path, caplog):
+    counted(model, tmp_path, 3)
+    for path in (tmp_path / "model.ckpt-3.hooks").iterdir():
+        path.write_bytes(b"")
+    assert counted(model, tmp_path, 5) == 2
+    assert "hooks begin anew" in caplog.text
+
+
+def test_resumed_run_saves_at_the_steps_of_one_that_was_never_stopped(model, tmp_path):
+    counted(model, tmp_path, 3)
+    counted(model, tmp_path, 7)
+    saved = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
+    assert [path.rpartition("-")[2] for path in saved] == ["2", "3", "4", "6", "7"]

@@ -1,0 +1,110 @@
+"""Names: which are refused where they clash, what is told of those that mean nothing."""
+
+import pytest
+import torch
+from torch import nn
+
+import runhooks as rh
+
+
+@pytest.mark.parametrize(
+    "outputs", [["loss", "loss"], ["model"], ["learning_rate"], ["gradients/model"], ["extra"]]
+)
+def test_outputs_that_clash_are_refused(outputs, training):
+    with pytest.raises(ValueError, match="outputs must"):
+        rh.torch.graph(training.step, outputs, extra=nn.Linear(1, 1), **training.parts)
+
+
+def test_names_of_steps_that_clash_are_refused(training):
+    with training.graph().as_default():
+        with pytest.raises(ValueError, match="name must be new, got 'train_op'"):
+            rh.torch.step(training.step)
+        with pytest.raises(ValueError, match="name must not have the name of a part.*'model'"):
+            rh.torch.step(training.step, name="model")
+        with pytest.raises(ValueError, match="a parameter of fn must not have the name.*'model'"):
+            rh.torch.step(lambda model: None, name="other")
+
+
+def test_keyword_arguments_of_a_step_are_not_dropped_silently():
+    with pytest.raises(TypeError, match=r"\*\*options"):
+        rh.torch.graph(lambda x, **options: None)
+
+
+def test_parameter_with_a_default_is_no_placeholder(training):
+    graph = rh.torch.graph(lambda x, scale=1.0: None, model=training.model)
+    with rh.Session(graph) as sess:
+        with pytest.raises(ValueError, match="default are no placeholders; give the step args"):
+            sess.run("train_op", {"x": 1, "scale": 2.0})
+
+
+def test_values_of_parts_cannot_be_fed(training):
+    with rh.Session(training.graph()) as sess:
+        for name in ("model/0.weight", "gradients/model/0.weight", "learning_rate"):
+            with pytest.raises(ValueError, match=f"'{name}:0' is read of a part"):
+                sess.run("train_op", {**training.batch, name: torch.zeros(8, 4)})
+    assert training.losses == []
+
+
+def test_parts_without_a_value_are_told_apart_from_nothing(training):
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    with rh.Session(training.graph(scaler=scaler)) as sess:
+        with pytest.raises(ValueError, match="an optimizer.*there is 'optimizer/learning_rate'"):
+            sess.run("optimizer")
+        with pytest.raises(ValueError, match="a StepLR and has no value to fetch$"):
+            sess.run("scheduler")
+        with pytest.raises(ValueError, match="a GradScaler.*there is 'scaler/scale'"):
+            sess.run("scaler")
+        scaler.scale(torch.ones(1))
+        assert sess.run("scaler/scale") == 8.0
+
+
+def test_activation_without_a_step_says_what_it_needs(training):
+    with rh.Session(training.graph()) as sess:
+        with pytest.raises(ValueError, match='not called in this run: fetch it.*"train_op"'):
+            sess.run("activations/model/0")
+
+
+def test_summaries_take_names(training):
+    graph = training.graph()
+    with graph.as_default():
+        made = [
+            rh.summary.scalar("a", "loss"),
+            rh.summary.histogram("b", "gradients/model/0.weight"),
+            rh.summary.tensor_summary("c", "model/0.bias"),
+        ]
+        with pytest.raises(ValueError, match="nothing is named 'los'.*did you mean 'loss'"):
+            rh.summary.scalar("d", "los")
+        with pytest.raises(ValueError, match="'nothing' has no value"):
+            rh.summary.scalar("d", rh.group(name="nothing").name)
+    with rh.Session(graph) as sess:
+        *summaries, _ = sess.run([*made, "train_op"], training.batch)
+    tags = [value.tag for summary in summaries for value in summary]
+    assert tags == ["a", "b", "c"]
+
+
+def test_what_is_no_summary_is_refused_before_training(training, tmp_path):
+    hook = rh.SummarySaverHook(1, output_dir=tmp_path, summary_op="loss")
+    with training.graph().as_default():
+        with pytest.raises(ValueError, match=r"must be a summary, got 'loss'.*summary.scalar"):
+            rh.MonitoredSession(hooks=[hook])
+
+
+def test_sparse_gradients_are_counted_logged_and_watched(caplog, tmp_path):
+    caplog.set_level("INFO", "runhooks")
+    model = nn.Embedding(5, 2, sparse=True)
+    optimizer = torch.optim.SparseAdam(list(model.parameters()))
+
+    def step(numbers):
+        optimizer.zero_grad()
+        model(numbers).square().mean().backward()
+        optimizer.step()
+
+    graph = rh.torch.graph(step, model=model, optimizer=optimizer)
+    name = "gradients/model/weight"
+    hooks = [rh.NanTensorHook(name), rh.LoggingTensorHook([name], every_n_iter=1)]
+    with graph.as_default():
+        summary = rh.summary.histogram("gradients", name)
+        with rh.MonitoredSession(hooks=hooks) as sess:
+            _, counted = sess.run(["train_op", summary], {"numbers": torch.tensor([1, 1, 3])})
+    assert counted[0].tag == "gradients"
+    assert any(line.startswith(name) for line in caplog.messages)

@@ -1,0 +1,156 @@
+"""Gradients that micro-steps have accumulated, random generators and loaders across a restart."""
+
+import pytest
+import torch
+from torch import nn
+
+import runhooks as rh
+from runhooks.checkpoint import read_checkpoint
+
+
+class Flat:
+    """A flat loop: four micro-steps, then an update, each a run."""
+
+    def __init__(self, sparse=False):
+        torch.manual_seed(0)
+        self.model = nn.Embedding(6, 2, sparse=sparse)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        self.graph = rh.torch.Graph(model=self.model, optimizer=self.optimizer)
+        with self.graph.as_default():
+            rh.torch.step(self.update)
+            rh.torch.step(self.accumulate, name="accumulate", counts=False)
+
+    def accumulate(self, number):
+        (self.model(torch.tensor([number % 6])).square().sum() / 4).backward()
+
+    def update(self):
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def runs(self, sess, numbers):
+        for number in numbers:
+            sess.run("accumulate", {"number": number})
+            if number % 4 == 3:
+                sess.run("train_op")
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("stop", [4, 5, 10])
+def test_stop_in_the_middle_of_an_accumulation_loses_nothing(stop, sparse, tmp_path):
+    undisturbed, stopped, resumed = Flat(sparse), Flat(sparse), Flat(sparse)
+    with rh.Session(undisturbed.graph) as sess:
+        undisturbed.runs(sess, range(16))
+    with rh.Session(stopped.graph) as sess:
+        stopped.runs(sess, range(stop))
+        path = rh.Saver().save(sess, tmp_path / "model.ckpt")
+    with rh.Session(resumed.graph) as sess:
+        rh.Saver().restore(sess, path)
+        resumed.runs(sess, range(stop, 16))
+    assert torch.equal(resumed.model.weight, undisturbed.model.weight)
+    rh.torch.export(path, tmp_path / "model.pt")
+    exported = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert exported.keys() == {"model", "optimizer"}
+
+
+def test_gradients_are_saved_only_while_some_are_pending(training, tmp_path):
+    flat = Flat()
+    with rh.Session(flat.graph) as sess:
+        flat.runs(sess, range(4))
+        rh.Saver().save(sess, tmp_path / "applied")
+        flat.runs(sess, range(1))
+        rh.Saver().save(sess, tmp_path / "pending")
+        before = flat.model.weight.grad.clone()
+        rh.Saver().restore(sess, tmp_path / "applied")
+        assert flat.model.weight.grad is None
+        rh.Saver().restore(sess, tmp_path / "pending")
+        assert torch.equal(flat.model.weight.grad, before)
+    assert "gradients/model/weight" not in read_checkpoint(tmp_path / "applied").arrays
+    assert "gradients/model/weight" in read_checkpoint(tmp_path / "pending").arrays
+    # A step that always counts leaves its gradients to nobody.
+    with rh.Session(training.graph()) as sess:
+        sess.run("train_op", training.batch)
+        rh.Saver().save(sess, tmp_path / "counting")
+    arrays = read_checkpoint(tmp_path / "counting").arrays
+    assert not [name for name in arrays if name.startswith("gradients")]
+
+
+def test_graph_without_micro_steps_takes_such_a_checkpoint(tmp_path):
+    flat = Flat()
+    with rh.Session(flat.graph) as sess:
+        flat.runs(sess, range(1))
+        rh.Saver().save(sess, tmp_path / "pending")
+    graph = rh.torch.graph(lambda: None, model=flat.model, optimizer=flat.optimizer)
+    with rh.Session(graph) as sess:
+        rh.Saver().restore(sess, tmp_path / "pending")
+
+
+def test_generator_is_a_part(tmp_path):
+    generator = torch.Generator().manual_seed(3)
+    drawn = []
+    graph = rh.torch.graph(
+        lambda: drawn.append(torch.rand((), generator=generator).item()), generator=generator
+    )
+    with rh.Session(graph) as sess:
+        sess.run("train_op")
+        rh.Saver().save(sess, tmp_path / "model.ckpt")
+        sess.run("train_op")
+        generator.manual_seed(9)
+        rh.Saver().restore(sess, tmp_path / "model.ckpt")
+        sess.run("train_op")
+    assert drawn[1] == drawn[2] != drawn[0]
+
+
+def test_checkpoint_of_another_optimizer_is_refused(training, make_training, tmp_path):
+    sgd = torch.optim.SGD(training.model.parameters(), lr=0.1, momentum=0.9)
+    with rh.Session(training.graph(optimizer=sgd)) as sess:
+        rh.Saver().save(sess, tmp_path / "model.ckpt")
+    other = make_training(1)
+    with rh.Session(other.graph()) as sess:
+        with pytest.raises(ValueError, match=r"another kind of optimizer.*'betas'.*'momentum'"):
+            rh.Saver().restore(sess, tmp_path / "model.ckpt")
+    kin = torch.optim.AdamW(other.model.parameters())
+    with rh.Session(other.graph(optimizer=kin)) as sess:
+        adam = torch.optim.Adam(other.model.parameters())
+        with rh.Session(other.graph(optimizer=adam)) as saving:
+            rh.Saver().save(saving, tmp_path / "adam.ckpt")
+        rh.Saver().restore(sess, tmp_path / "adam.ckpt")
+
+
+def test_export_of_what_is_no_checkpoint(training, tmp_path):
+    with pytest.raises(TypeError, match="got None: rh.latest_checkpoint"):
+        rh.torch.export(rh.latest_checkpoint(tmp_path), tmp_path / "model.pt")
+    with rh.Session(training.graph()) as sess:
+        path = rh.Saver().save(sess, tmp_path / "model.ckpt", 3)
+    with pytest.raises(ValueError, match="got the directory.*model.ckpt-3"):
+        rh.torch.export(tmp_path, tmp_path / "model.pt")
+    rh.torch.export(path, tmp_path / "model.pt")
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
+@pytest.mark.parametrize("cadence", [3, 6, 100])
+def test_epochs_of_a_stateful_loader_go_on_bit_for_bit(cadence, tmp_path):
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def train(folder, *lasts):
+        drawn = []
+
+        def step(batch):
+            drawn.append((batch.tolist(), torch.rand(()).item()))
+
+        for last in lasts:
+            torch.manual_seed(0)
+            loader = StatefulDataLoader(list(range(12)), batch_size=2, shuffle=True)
+            with rh.torch.Graph().as_default():
+                rh.torch.step(step, args=[rh.inputs(loader, epochs=3)])
+                with rh.MonitoredTrainingSession(
+                    checkpoint_dir=folder,
+                    hooks=[rh.StopAtStepHook(last_step=last)],
+                    save_checkpoint_steps=cadence,
+                ) as sess:
+                    while not sess.should_stop():
+                        sess.run("train_op")
+        return drawn
+
+    undisturbed = train(tmp_path / "one", 100)
+    assert len(undisturbed) == 18
+    assert train(tmp_path / "two", 2, 6, 8, 12, 100, 100) == undisturbed
