@@ -1,18 +1,13 @@
-"""The same for the peers: TensorFlow's MonitoredSession and hooks, CLU's periodic actions."""
+"""The same for a peer: CLU's periodic actions."""
 
 from __future__ import annotations
 
 import tempfile
-from typing import Any
 
-import tensorflow as tf
 from clu import periodic_actions
 
 from bench import ours
 from bench.measure import Contender, Loop
-
-v1 = tf.compat.v1
-tf.get_logger().setLevel("ERROR")
 
 
 def clu() -> Loop:
@@ -37,49 +32,6 @@ def clu() -> Loop:
     return loop
 
 
-def build() -> Any:
-    """As trivial a step as ours: two assignments and the global step."""
-    weights = v1.get_variable("weights", initializer=tf.zeros(8), use_resource=True)
-    moments = v1.get_variable("moments", initializer=tf.zeros(8), use_resource=True)
-    v1.summary.scalar("first", weights[0])
-    count = v1.train.get_or_create_global_step().assign_add(1)
-    return tf.group(weights.assign_add(tf.ones(8)), moments.assign(moments * 0.9), count)
-
-
-def five_hooks(run_dir: str) -> list[Any]:
-    never = ours.NEVER
-    return [
-        v1.train.StepCounterHook(every_n_steps=never, output_dir=run_dir),
-        v1.train.SummarySaverHook(
-            save_steps=never, output_dir=run_dir, summary_op=v1.summary.merge_all()
-        ),
-        v1.train.CheckpointSaverHook(run_dir, save_steps=never),
-        v1.train.StopAtStepHook(last_step=never),
-        v1.train.LoggingTensorHook({"weights": v1.global_variables()[0]}, every_n_iter=never),
-    ]
-
-
-def session() -> Loop:
-    with tf.Graph().as_default() as graph:
-        train_op = build()
-        raw = v1.Session(graph=graph)
-        raw.run(v1.global_variables_initializer())
-    return ours.running(raw, train_op)
-
-
-def monitored_session(with_hooks: bool) -> Loop:
-    with tf.Graph().as_default():
-        train_op = build()
-        hooks = five_hooks(tempfile.mkdtemp()) if with_hooks else []
-        return ours.running(v1.train.MonitoredSession(hooks=hooks), train_op)
-
-
 def contenders() -> list[Contender]:
-    """CLU's, over the bare jitted call of ours; then TensorFlow's, over its own session."""
-    bare, alone = "TensorFlow: Session.run, bare", "TensorFlow: MonitoredSession, no hooks"
-    return [
-        Contender("CLU: three actions, none due", clu(), "jitted call, bare"),
-        Contender(bare, session()),
-        Contender(alone, monitored_session(False), bare),
-        Contender("TensorFlow: five hooks, none due", monitored_session(True), alone),
-    ]
+    """Over the bare jitted call of ours."""
+    return [Contender("CLU: three actions, none due", clu(), "jitted call, bare")]

@@ -36,7 +36,7 @@ def network(images: Any, keep_prob: Any) -> Any:
             kernel = weight_variable("kernel", [3, 3, inputs, outputs])
             x = tf.nn.conv2d(x, kernel, strides=[1, 1, 1, 1], padding="SAME")
             x = tf.nn.relu(x + bias_variable("bias", outputs))
-            tf.summary.histogram("kernel", kernel)
+            tf.summary.histogram("weights", kernel)
     x = tf.nn.max_pool(x, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="SAME")
     x = tf.nn.dropout(tf.reshape(x, [-1, 4 * 4 * 32]), rate=1 - keep_prob)
     with tf.variable_scope("dense"):

@@ -79,22 +79,27 @@ def main() -> None:
 
     with rh.Graph().as_default():
         images, labels = rh.inputs(batches, num_outputs=2)
-        loss = rh.call(train_step, images, labels, name="loss")
-        train_op = rh.group(loss, rh.train.get_or_create_global_step().assign_add(1))
+        made = rh.call(train_step, images, labels)
+        loss = rh.call(float, made, name="loss")  # waits for the device, in runs that ask for it
+        step = rh.train.get_or_create_global_step()
+        train_op = rh.group(made, step.assign_add(1))
         rh.summary.scalar("loss", loss)
-        accuracy = rh.call(evaluate, name="accuracy")
+        accuracy = rh.call(evaluate)
+        at_end = rh.FinalOpsHook({"accuracy": accuracy, "step": step})
         hooks = [
             rh.StopAtStepHook(last_step=args.steps),
             rh.SavedStateHook(model=KerasVariables(model), optimizer=KerasVariables(optimizer)),
-            rh.LoggingTensorHook({"loss": loss}, every_n_iter=100),
+            rh.ProgressHook(args.steps, {"loss": loss}),
             rh.EvaluationHook({"test/accuracy": accuracy}, every_n_steps=100, output_dir=args.dir),
+            at_end,
         ]
         with rh.MonitoredTrainingSession(
             checkpoint_dir=args.dir, hooks=hooks, save_checkpoint_steps=100
         ) as session:
             while not session.should_stop():
                 session.run(train_op)
-    print(f"step {session.global_step}: {float(evaluate()):.1%} of the test digits read")
+    reached = at_end.final_ops_values
+    print(f"step {reached['step']}: {float(reached['accuracy']):.1%} of the test digits read")
 
 
 if __name__ == "__main__":

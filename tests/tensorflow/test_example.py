@@ -33,7 +33,7 @@ def test_program_of_2017_reads_digits_and_goes_on(tmp_path):
     saved = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
     assert [path.rpartition("-")[2] for path in saved] == ["0", "120", "200", "260"]
     tags = {value.tag for value in read_events(tmp_path)}
-    assert {"loss", "accuracy", "conv1/kernel", "digits/image/0", "global_step/sec"} <= tags
+    assert {"loss", "accuracy", "conv1/weights", "digits/image/0", "global_step/sec"} <= tags
 
 
 def test_one_line_is_marked_and_brings_tensorflows_back():
@@ -49,5 +49,16 @@ def test_keras_step_learns_and_goes_on(tmp_path):
     told = run(program, "--dir", tmp_path, "--steps", "120")
     assert "resumed from step 60" in told.stderr
     step, _, accuracy = told.stdout.splitlines()[-1].partition(": ")
+    assert step == "step 120"
+    assert float(accuracy.partition("%")[0]) > 90
+
+
+def test_program_moved_to_jax_has_the_same_hooks_and_loop_and_reads_digits(tmp_path):
+    moved = EXAMPLES / "mnist_style_jax.py"
+    one, other = (
+        program.read_text().partition("        test = {images:") for program in (TF1, moved)
+    )
+    assert one[2] == other[2] != ""
+    step, _, accuracy = run(moved, "--dir", tmp_path, "--steps", "120").stdout.partition(": ")
     assert step == "step 120"
     assert float(accuracy.partition("%")[0]) > 90
