@@ -174,7 +174,7 @@ def test_a_scalar_that_cannot_be_read_costs_no_other(tmp_path: Path, writer: Eve
         "the event is lost",
     ]
     found = [step for step, _, _ in scalars(files(tmp_path)[0])]
-    assert found == [*range(1, 50), *range(51, 101), 102]
+    assert found == [*range(1, 50), *range(51, 101), 101, 102]
 
 
 @pytest.mark.parametrize("tag", [7, ["loss"], None], ids=repr)
@@ -436,8 +436,8 @@ EventWriter(sys.argv[1]).add(Event(0.0, 1, summary=Poisoned()))
 """
     result = run(script, tmp_path)
     assert result.returncode == 0
-    assert "events were lost as the process ended" in result.stderr
-    assert "ValueError: poisoned" in result.stderr
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("events were lost as the process ended: ValueError: poisoned; while ")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")

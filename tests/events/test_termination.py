@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runhooks.events import read_events
+from runhooks.events import read, read_events
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no signals there")
 
@@ -135,3 +136,74 @@ print("alive")
     assert (result.returncode, result.stdout) == (-signal.SIGTERM, "")
     assert "events were lost as SIGTERM ended the process" in result.stderr
     assert "DeadlineExceededError" in result.stderr
+
+
+def test_the_handler_is_there_as_long_as_a_writer_is_open(tmp_path: Path) -> None:
+    script = """
+handler = lambda: signal.getsignal(signal.SIGTERM)
+one, two = EventWriter(sys.argv[1]), EventWriter(sys.argv[1])
+one.close()
+assert handler() is not signal.SIG_DFL
+two.close()
+assert handler() is signal.SIG_DFL
+two.reopen()
+assert handler() is not signal.SIG_DFL
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+two.close()
+assert handler() is signal.SIG_IGN
+"""
+    result = run(script, tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")
+def test_a_forked_child_has_the_handler_when_it_writes(tmp_path: Path) -> None:
+    script = """
+handler = lambda: signal.getsignal(signal.SIGTERM)
+writer = EventWriter(sys.argv[1])
+before = handler()
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == signal.SIGTERM
+    assert handler() is before
+    writer.close()
+else:
+    assert handler() is signal.SIG_DFL
+    add(writer)
+    assert handler() is before
+    terminate()
+"""
+    result = run(script, tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    written = [[event.step for event in read_events(path)] for path in sorted(tmp_path.iterdir())]
+    assert written == [[0], [0, *range(1, 1001)]]
+
+
+@pytest.mark.parametrize(("method", "pools"), [("fork", 20), ("forkserver", 3)])
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")
+def test_a_pool_that_terminates_its_workers_loses_nothing(
+    tmp_path: Path, method: str, pools: int
+) -> None:
+    (tmp_path / "child.py").write_text("""
+def add(writer, task):
+    for step in range(5):
+        writer.scalar(f"task {task}", step, step)
+""")
+    script = f"""
+import multiprocessing
+sys.path.insert(0, sys.argv[1])
+import child
+context = multiprocessing.get_context({method!r})
+for number in range({pools}):
+    writer = EventWriter(f"{{sys.argv[1]}}/{{number:02}}")
+    with context.Pool(2) as pool:
+        pool.starmap(child.add, [(writer, 0), (writer, 1)])
+    writer.close()
+"""
+    result = run(script, tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    runs = read(tmp_path)
+    assert len(runs) == pools
+    for found in runs.values():
+        assert sorted(found.scalars) == ["task 0", "task 1"]
+        assert {tuple(scalars.steps) for scalars in found.scalars.values()} == {tuple(range(5))}

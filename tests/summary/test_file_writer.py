@@ -13,7 +13,16 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 from tensorboard.compat.proto import event_pb2, graph_pb2, summary_pb2
 
 from runhooks.events import write_queue
-from runhooks.summary import Event, FileWriter, SessionLog, SessionStatus, Summary, scalar_value
+from runhooks.summary import (
+    Event,
+    FileWriter,
+    FileWriterCache,
+    JsonLinesWriter,
+    SessionLog,
+    SessionStatus,
+    Summary,
+    scalar_value,
+)
 from runhooks.testing.fake_clock import FakeClock
 
 
@@ -175,6 +184,40 @@ def test_what_is_no_summary_is_refused_at_once(tmp_path: Path, summary: object) 
             writer.add_summary(summary, 1)
 
 
+@pytest.mark.parametrize("content", [b"abc", b"\xff\xff", Event(1.0, 3).SerializeToString()])
+def test_bytes_that_are_no_summary_are_told_and_not_written(
+    tmp_path: Path, load, content: bytes
+) -> None:
+    writer = FileWriter(tmp_path)
+    writer.add_summary(content, 1)
+    writer.scalar("loss", 0.5, 2)
+    with pytest.raises(ValueError, match="summary must be the bytes of a Summary, got"):
+        writer.close()
+    assert scalars(load()) == [(2, "loss", 0.5)]
+
+
+@pytest.mark.parametrize("make", [FileWriter, FileWriterCache.get, JsonLinesWriter])
+def test_a_url_is_no_place_for_a_file(tmp_path: Path, monkeypatch, make) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url in ("s3://bucket/run", "gs://bucket", "file:///run"):
+        with pytest.raises(ValueError, match=f"(logdir|path) must be a path on .*, got '{url}'"):
+            make(url)
+    with pytest.raises(TypeError, match="(logdir|path) must be given, got None"):
+        make(None)
+    with pytest.raises(TypeError, match="(logdir|path) must be a str or a Path, got b'run'"):
+        make(b"run")
+    with pytest.raises(ValueError, match="(logdir|path) must not be empty"):
+        make("")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [FileWriter, FileWriterCache.get, JsonLinesWriter])
+def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch, make) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with make("~/runs/1"):
+        assert (tmp_path / "runs/1").exists()
+
+
 def test_two_writers_of_one_second_lose_nothing(tmp_path: Path, load) -> None:
     with FakeClock(), FileWriter(tmp_path) as one, FileWriter(tmp_path) as two:
         for step in range(10):
@@ -200,7 +243,7 @@ def raw_events(folder: Path) -> list[event_pb2.Event]:
 
 
 def test_tensorflows_writer_and_ours_make_the_same_events(tmp_path: Path) -> None:
-    values = {"loss": 0.1, "": -np.inf, "τ": np.nan, "zero": 0.0}
+    values = {"loss": 0.1, "e": -np.inf, "τ": np.nan, "zero": 0.0}
     steps = [0, 1, 127, 128, 2**40, -1]
     with FileWriter(tmp_path / "ours") as writer:
         for step in steps:

@@ -10,7 +10,13 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from runhooks import events
-from runhooks.summary import FileWriter, HistogramCounts, SummaryWriter, histogram_counts
+from runhooks.summary import (
+    FileWriter,
+    HistogramCounts,
+    MultiWriter,
+    SummaryWriter,
+    histogram_counts,
+)
 
 ARRAY = np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3) / 16
 
@@ -191,6 +197,43 @@ def test_it_closes_at_the_end_of_its_block(writer) -> None:
         assert entered is writer
         assert not writer.closed
     assert writer.closed
+
+
+def test_an_error_of_its_block_is_not_hidden_by_its_own(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt) as raised:
+        with FileWriter(tmp_path) as file:
+            file.scalar("loss", np.zeros(3), 1)
+            raise KeyboardInterrupt
+    (note,) = raised.value.__notes__
+    assert note.startswith("and then the writer failed to close: ValueError: the value of a scalar")
+    assert "'loss'" in note
+    assert file.closed
+    with pytest.raises(ValueError, match="must be a single number"), FileWriter(tmp_path) as file:
+        file.scalar("loss", np.zeros(3), 1)
+
+
+@pytest.mark.parametrize(
+    "make", [FileWriter, lambda path: MultiWriter([FileWriter(path)])], ids=["file", "multi"]
+)
+def test_a_bad_number_among_scalars_costs_no_other(tmp_path: Path, make: Callable) -> None:
+    writer = make(tmp_path)
+    writer.scalars(3, {"a": 1.0, "bad": np.zeros(2), "b": 2.0})
+    with pytest.raises(ValueError, match="must be a single number") as raised:
+        writer.close()
+    assert "while encoding the scalar 'bad'" in raised.value.__notes__
+    scalars = events.read(tmp_path).only.scalars
+    assert {tag: (*s.steps, *s.values) for tag, s in scalars.items()} == {"a": (3, 1), "b": (3, 2)}
+
+
+def test_metrics_of_a_run_need_a_step(tmp_path: Path) -> None:
+    with FileWriter(tmp_path) as file:
+        file.scalar("accuracy", 0.5, 9)
+        with pytest.raises(TypeError, match="step of the metrics must be an integer, got None"):
+            file.hparams({"rate": 0.1}, {"accuracy": 0.9})
+        file.hparams({"rate": 0.1})
+        file.hparams({"rate": 0.1}, {"accuracy": 0.9}, 10)
+    assert events.read(tmp_path).only.scalars["accuracy"].steps.tolist() == [9, 10]
+    assert [report.folds for report in events.check(tmp_path)] == [[]]
 
 
 def test_what_it_has_no_place_for_it_drops(writer) -> None:

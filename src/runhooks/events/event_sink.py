@@ -88,6 +88,10 @@ class EventSink:
             else:
                 record = scalars_record((tag,), (value,), step, wall_time)
         except BaseException as error:  # noqa: BLE001 (the caller gets it; no one may hang)
+            if type(tag) is tuple and len(tag) > 1:  # which of them it is comes out one by one
+                for one in zip(tag, value, strict=True):
+                    self._add_one(*one, step, wall_time)
+                return
             error.add_note(
                 f"while encoding an event of step {step} "
                 f"for the event file in {self._logdir!r}; the event is lost"

@@ -9,6 +9,7 @@ from typing import Any
 from runhooks import clock
 from runhooks.events.event import Message
 from runhooks.events.event_sink import EventSink
+from runhooks.events.local_path import local_path
 from runhooks.events.queue_policy import OnFull
 from runhooks.events.write_queue import MAX_QUEUE, WriteQueue
 
@@ -31,8 +32,9 @@ class EventWriter:
     child that ends by ``os._exit`` has to flush or close it before, which those of
     ``multiprocessing`` do by themselves.
 
-    Raises OSError, naming the directory, if no file can be made there; ValueError if ``max_queue``
-    or ``flush_secs`` is not above zero, or for another ``on_full``.
+    ``logdir`` may begin with ``~``. Raises OSError, naming it, if no file can be made there;
+    ValueError if it is a URL, ``max_queue`` or ``flush_secs`` is not above zero, or for another
+    ``on_full``.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class EventWriter:
         filename_suffix: str = "",
         on_full: OnFull = "wait",
     ) -> None:
-        self.__setstate__((os.fspath(logdir), max_queue, flush_secs, filename_suffix, on_full))
+        self.__setstate__(
+            (local_path(logdir=logdir), max_queue, flush_secs, filename_suffix, on_full)
+        )
         self._sink.open()
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -55,7 +59,8 @@ class EventWriter:
         self._logdir: str = logdir
         self._sink = EventSink(logdir, suffix)
         self._queue = WriteQueue(self._sink, max_queue, flush_secs, on_full)
-        self._put = self._queue.put
+        #: ``scalar`` with the time as its fourth argument.
+        self.put = self._queue.put
 
     @property
     def closed(self) -> bool:
@@ -77,11 +82,11 @@ class EventWriter:
         ``value``: a number, or an array of size 1, which is read in the background: do not change
         it after this. ``step``: an integer of 64 bits; 0 if None. Raises what ``add`` does.
         """
-        self._put(tag, value, step, clock.wall())
+        self.put(tag, value, step, clock.wall())
 
     def scalars(self, step: int | None, values: Mapping[str, Any]) -> None:
         """Have several ``values``, by tag, written in one event, as ``scalar`` does each."""
-        self._put(tuple(values), tuple(values.values()), step, clock.wall())
+        self.put(tuple(values), tuple(values.values()), step, clock.wall())
 
     def add(self, event: Message, nbytes: int = 0) -> None:
         """Have ``event`` written, an ``Event`` of ours or of Protocol Buffers.

@@ -54,7 +54,12 @@ def _install() -> None:
 
 def _is_child_of_multiprocessing() -> bool:
     multiprocessing = sys.modules.get("multiprocessing")
-    return multiprocessing is not None and multiprocessing.parent_process() is not None
+    on_windows = not hasattr(signal, "pthread_kill")  # where nobody sends this signal
+    return (
+        not on_windows
+        and multiprocessing is not None
+        and multiprocessing.parent_process() is not None
+    )
 
 
 def _is_ours() -> bool:

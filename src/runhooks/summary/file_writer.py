@@ -10,8 +10,10 @@ from runhooks import arguments, clock
 from runhooks.events import Event, EventWriter, Message, OnFull, SessionStatus
 from runhooks.events.scalar_values import NUMBERS
 from runhooks.events.write_queue import MAX_QUEUE
+from runhooks.summary.address import checked_tag, step_now
+from runhooks.summary.address import global_step as at_step
 from runhooks.summary.graph_def import GraphLike, encode_graph
-from runhooks.summary.kinds.real_array import as_now
+from runhooks.summary.kinds.scalar import number_now, numbers_now
 from runhooks.summary.summary_event import nbytes_of, session_log_event, summary_event
 from runhooks.summary.summary_writer import SummaryWriter
 
@@ -34,10 +36,15 @@ class FileWriter(SummaryWriter):
     the background before; see ``EventWriter``. After ``close`` they raise RuntimeError, where
     TensorFlow warns and drops the event: a value that is lost deserves more than a warning.
 
+    As long as one is open, and the program has no handler of its own, SIGTERM has all that was
+    added written, for at most 5 seconds, before it ends the process; as with any handler in Python
+    that waits for a call into C to return. If the file or its directory is deleted, the next calls
+    raise FileNotFoundError until ``reopen``.
+
     A writer that was pickled writes, where it is unpickled, to a file of its own.
 
-    Raises OSError, naming the directory, if no file can be made there; ValueError for an argument
-    out of range.
+    ``logdir`` may begin with ``~``. Raises OSError, naming it, if no file can be made there;
+    TypeError or ValueError for an argument that is wrong or out of range, a URL among them.
     """
 
     def __init__(
@@ -66,6 +73,7 @@ class FileWriter(SummaryWriter):
 
     def __setstate__(self, events: EventWriter) -> None:
         self._events = events
+        self._put = events.put
         self._start_step: int | None = None  # of the event added last, if it is a START
 
     @property
@@ -82,14 +90,19 @@ class FileWriter(SummaryWriter):
         """Return the directory of the event file."""
         return self._events.get_logdir()
 
-    def scalar(self, tag: str, value: Any, step: int | None = None) -> None:
+    def scalar(self, tag: str, value: Any, step: int) -> None:
+        # Cheap for what nearly all are: a str, a float and an int above zero.
+        if type(tag) is not str or not tag or type(step) is not int or step >> 63:
+            step = step_now(step, repr(checked_tag(tag)))
         self._start_step = None
-        self._events.scalar(tag, value if type(value) in NUMBERS else as_now(value), step)
+        number = value if type(value) in NUMBERS else number_now(tag, value)
+        self._put(tag, number, step, clock.wall())
 
-    def scalars(self, step: int | None, values: Mapping[str, Any]) -> None:
+    def scalars(self, step: int, values: Mapping[str, Any]) -> None:
         """Write several numbers of one step, by tag, as ``scalar`` does, in one event."""
+        numbers = numbers_now(values)
+        self._events.scalars(step_now(step, list(numbers)), numbers)
         self._start_step = None
-        self._events.scalars(step, {tag: as_now(value) for tag, value in values.items()})
 
     def add_summary(self, summary: bytes | Message, global_step: int | None = None) -> None:
         """Add ``summary``: a ``Summary``, or one of Protocol Buffers, or the bytes of one.
@@ -122,7 +135,7 @@ class FileWriter(SummaryWriter):
         """
         arguments.exactly_one(graph=graph, graph_def=graph_def)
         encoded = encode_graph(graph) if graph is not None else graph_def
-        self._add(Event(clock.wall(), int(global_step or 0), graph_def=encoded))
+        self._add(Event(clock.wall(), at_step(global_step, "the graph"), graph_def=encoded))
 
     def graph(self, graph: GraphLike) -> None:
         """Write ``graph``, as ``add_graph`` does."""

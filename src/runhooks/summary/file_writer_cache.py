@@ -7,6 +7,7 @@ import threading
 from typing import ClassVar
 
 from runhooks.events.call_all import call_all
+from runhooks.events.local_path import local_path
 from runhooks.summary.file_writer import FileWriter
 
 
@@ -24,7 +25,7 @@ class FileWriterCache:
 
         Raises OSError, naming the directory, if no file can be made there.
         """
-        path = os.path.realpath(logdir)
+        path = os.path.realpath(local_path(logdir=logdir))
         with cls._lock:
             if path not in cls._writers:
                 cls._writers[path] = FileWriter(path)

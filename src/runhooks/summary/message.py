@@ -63,11 +63,7 @@ class Summary(Sequence[Value]):
 
         Raises ValueError if ``message`` holds no summary.
         """
-        return cls(
-            _parsed(wire.as_bytes(field.value))
-            for field in wire.fields(message)
-            if field.number == _VALUE
-        )
+        return cls(_parsed(field) for field in wire.fields(message))
 
     @overload
     def __getitem__(self, index: int) -> Value: ...
@@ -96,7 +92,10 @@ def _encoded(value: Value) -> bytes:
         raise
 
 
-def _parsed(message: bytes) -> Value:
+def _parsed(field: wire.Field) -> Value:
+    if field.number != _VALUE:
+        raise ValueError(f"a summary consists of fields of number 1, got one of {field.number}")
+    message = wire.as_bytes(field.value)
     fields = dict(wire.fields(message))
     tag = wire.as_bytes(fields.get(_TAG, b"")).decode()
     if SIMPLE_VALUE in fields:

@@ -6,25 +6,45 @@ from typing import Any
 
 from runhooks import clock
 from runhooks.events import Event, Message
+from runhooks.summary.address import global_step
 from runhooks.summary.message import Summary
 
 
-def summary_event(summary: bytes | Message, global_step: int | None) -> Event:
+def summary_event(summary: bytes | Message, step: int | None) -> Event:
     """Return an event that holds ``summary``, which is not looked into.
 
-    Raises TypeError if it is neither bytes nor a message.
+    Raises TypeError if it is neither bytes nor a message, and what ``global_step`` raises.
     """
     if not isinstance(summary, bytes) and not hasattr(summary, "SerializeToString"):
         raise TypeError(
             f"summary must be a Summary, a message or bytes, got {summary!r}; "
             "Summary([scalar_value(tag, number)]) makes one"
         )
-    return Event(clock.wall(), int(global_step or 0), summary)
+    at = global_step(step, summary if isinstance(summary, Summary) else "the summary")
+    return Event(clock.wall(), at, _Encoded(summary) if isinstance(summary, bytes) else summary)
 
 
-def session_log_event(session_log: Any, global_step: int | None) -> Event:
+class _Encoded:
+    """A summary that came as bytes, which are looked at when it is written."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
+        """Return the bytes. Raises ValueError if they are no summary."""
+        try:
+            Summary.FromString(self._content)
+        except ValueError as error:
+            raise ValueError(
+                f"summary must be the bytes of a Summary, got {self._content[:20]!r}: {error}"
+            ) from None
+        return self._content
+
+
+def session_log_event(session_log: Any, step: int | None) -> Event:
     """Return an event that holds ``session_log``, one of ours or of Protocol Buffers."""
-    return Event(clock.wall(), int(global_step or 0), session_log=session_log)
+    at = global_step(step, "the session log")
+    return Event(clock.wall(), at, session_log=session_log)
 
 
 def nbytes_of(data: Any) -> int:

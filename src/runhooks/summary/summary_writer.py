@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from runhooks.events import Message
+from runhooks.events.one_line import one_line
+from runhooks.summary.address import address, checked_step, global_step
 from runhooks.summary.graph_def import GraphLike
 from runhooks.summary.kinds.audio import clip_value
 from runhooks.summary.kinds.custom_scalars import Chart, custom_scalars_value
@@ -16,7 +19,7 @@ from runhooks.summary.kinds.hparams import hparams_values
 from runhooks.summary.kinds.mesh import mesh_values
 from runhooks.summary.kinds.picture import picture_value
 from runhooks.summary.kinds.pr_curve import pr_curve_value
-from runhooks.summary.kinds.scalar import scalar_value
+from runhooks.summary.kinds.scalar import numbers_now, scalar_value
 from runhooks.summary.kinds.tensor import tensor_value
 from runhooks.summary.kinds.text import text_value
 from runhooks.summary.message import Summary
@@ -32,7 +35,10 @@ class SummaryWriter(ABC):
     raised by a later call, with a note that names the tag.
 
     NaN and infinities never raise: what is finite is shown, and the log says once for each tag how
-    many there were. ``step``: an integer of 64 bits.
+    many there were.
+
+    ``tag``: a str that is not empty. ``step``: an integer of 64 bits, which may be an array of size
+    1 of any of these libraries. For any other, methods raise TypeError or ValueError.
 
     All methods that write raise RuntimeError if the writer is closed.
     """
@@ -70,18 +76,22 @@ class SummaryWriter(ABC):
 
     def scalar(self, tag: str, value: Any, step: int) -> None:
         """Write one number, ``value``: a Python number or an array of size 1, as float32."""
-        self.add_summary(Summary([scalar_value(tag, value)]), step)
+        at = address(tag, step)
+        self.add_summary(Summary([scalar_value(tag, value)]), at)
 
     def scalars(self, step: int, values: Mapping[str, Any]) -> None:
         """Write several numbers of one step, by tag, as ``scalar`` does."""
-        self.add_summary(Summary([scalar_value(tag, values[tag]) for tag in values]), step)
+        numbers = numbers_now(values)
+        at = checked_step(step, list(numbers))
+        self.add_summary(Summary(itertools.starmap(scalar_value, numbers.items())), at)
 
     def histogram(self, tag: str, values: Any, step: int) -> None:
         """Write how the numbers of ``values`` are spread: any shape, any real dtype.
 
         They may have been counted already: ``HistogramCounts``.
         """
-        self.add_summary(Summary([histogram_value(tag, values)]), step)
+        at = address(tag, step)
+        self.add_summary(Summary([histogram_value(tag, values)]), at)
 
     def image(self, tag: str, image: Any, step: int, data_format: str | None = None) -> None:
         """Write an image, or a batch of images under one tag.
@@ -94,7 +104,8 @@ class SummaryWriter(ABC):
 
         Raises ValueError for another ``data_format``.
         """
-        self.add_summary(Summary([picture_value(tag, image, data_format)]), step)
+        at = address(tag, step)
+        self.add_summary(Summary([picture_value(tag, image, data_format)]), at)
 
     def audio(self, tag: str, samples: Any, step: int, sample_rate: float) -> None:
         """Write a clip of sound, or a batch of clips under one tag, as WAV of 16 bits.
@@ -105,36 +116,42 @@ class SummaryWriter(ABC):
 
         Raises ValueError if ``sample_rate`` is not above 0.
         """
-        self.add_summary(Summary([clip_value(tag, samples, sample_rate)]), step)
+        at = address(tag, step)
+        self.add_summary(Summary([clip_value(tag, samples, sample_rate)]), at)
 
     def text(self, tag: str, text: Any, step: int) -> None:
         """Write ``text``, a str or an array of them, which TensorBoard shows as Markdown.
 
         An array of one or two dimensions is shown as a table.
         """
-        self.add_summary(Summary([text_value(tag, text)]), step)
+        at = address(tag, step)
+        self.add_summary(Summary([text_value(tag, text)]), at)
 
     def tensor(self, tag: str, value: Any, step: int) -> None:
         """Write an array as it is, of any shape, numbers of any dtype or strings, for later use.
 
-        TensorBoard keeps it, but has no page for it.
+        TensorBoard keeps it, but has no page for it. Types that NumPy has not, bfloat16 and
+        float8, are read back as float32.
         """
-        self.add_summary(Summary([tensor_value(tag, value)]), step)
+        at = address(tag, step)
+        self.add_summary(Summary([tensor_value(tag, value)]), at)
 
     def hparams(
         self,
         hparams: Mapping[str, Any],
         metrics: Mapping[str, Any] | None = None,
-        step: int = 0,
+        step: int | None = None,
     ) -> None:
         """Write the hyperparameters of this run, and how well it did with them.
 
         ``hparams``: bools, numbers and strs by name; anything else is written as its ``str``.
-        ``metrics``: numbers by tag, each written as a scalar of ``step`` too; with them the run
-        counts as finished. Without them, call this at the start of a run: TensorBoard then shows
-        the run beside the last of each of its scalars.
+        ``metrics``: numbers by tag, each written as a scalar of ``step`` too, which must be given
+        then: the step that the run has come to; with them it counts as finished. Without them,
+        call this at the start of a run: TensorBoard then shows the run beside the last of each of
+        its scalars.
         """
-        self.add_summary(Summary(hparams_values(hparams, metrics or {})), step)
+        at = checked_step(step, "the metrics") if metrics else global_step(step, "hparams")
+        self.add_summary(Summary(hparams_values(hparams, metrics or {})), at)
 
     def pr_curve(
         self,
@@ -153,8 +170,9 @@ class SummaryWriter(ABC):
 
         Raises ValueError if ``num_thresholds`` is below 2.
         """
+        at = address(tag, step)
         value = pr_curve_value(tag, labels, predictions, num_thresholds, weights)
-        self.add_summary(Summary([value]), step)
+        self.add_summary(Summary([value]), at)
 
     def mesh(
         self,
@@ -173,7 +191,8 @@ class SummaryWriter(ABC):
         three.js that draw it and their options, such as ``{"material": {"cls":
         "PointsMaterial", "size": 0.1}}``.
         """
-        self.add_summary(Summary(mesh_values(tag, vertices, colors, faces, config)), step)
+        at = address(tag, step)
+        self.add_summary(Summary(mesh_values(tag, vertices, colors, faces, config)), at)
 
     def custom_scalars(self, layout: Mapping[str, Mapping[str, Chart]] | Message) -> None:
         """Say which scalars TensorBoard shows in one chart, on its page of custom scalars.
@@ -193,4 +212,9 @@ class SummaryWriter(ABC):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception as error:
+            if exc is None:
+                raise
+            exc.add_note(f"and then the writer failed to close: {one_line(error)}")

@@ -61,10 +61,16 @@ def test_any_other_size_is_refused(value: object) -> None:
         written(value)
 
 
-@pytest.mark.parametrize("value", ["1.5", None, 1j, {}])
+@pytest.mark.parametrize("value", [1j, {}])
 def test_what_is_no_real_number_is_refused(value: object) -> None:
     with pytest.raises(TypeError, match=f"'loss' must be real numbers, got {type(value).__name__}"):
         written(value)
+
+
+@pytest.mark.parametrize("value", ["1.5", None, b"1"])
+def test_what_is_no_number_is_refused_at_once(value: object) -> None:
+    with pytest.raises(TypeError, match=f"scalar 'loss' must be a number, got {value!r}"):
+        scalar_value("loss", value)
 
 
 def test_tensorboard_reads_it(accumulate) -> None:

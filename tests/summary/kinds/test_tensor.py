@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -8,7 +10,8 @@ from hypothesis.extra import numpy as hnp
 from tensorboard.compat.proto import summary_pb2
 from tensorboard.util.tensor_util import make_ndarray
 
-from runhooks.summary import Summary, tensor_value
+from runhooks import events
+from runhooks.summary import FileWriter, Summary, tensor_value
 
 DTYPES = [
     *(np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
@@ -45,6 +48,16 @@ def test_tensorflow_reads_the_very_array(dtype: type, shape: tuple[int, ...]) ->
 def test_tensorboard_reads_the_very_bits(values: np.ndarray) -> None:
     array = make_ndarray(written(values).tensor)
     assert np.array_equal(array, values, equal_nan=values.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("dtype", ["float8_e5m2", "float8_e4m3fn", "bfloat16"])
+def test_types_that_numpy_has_not_are_read_back_as_float32(tmp_path: Path, dtype: str) -> None:
+    array = np.arange(256, dtype=np.uint8).view(dtype) if dtype != "bfloat16" else np.arange(9)
+    with FileWriter(tmp_path) as writer:
+        writer.tensor("x", array.astype(dtype), 1)
+    (point,) = events.read(tmp_path).only.tensors["x"]
+    assert point.value.dtype == np.float32
+    np.testing.assert_array_equal(point.value, array.astype(np.float32))
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_every_kind_is_json(path):
 @given(
     st.lists(
         st.tuples(
-            st.text(st.characters()),  # surrogates, which UTF-8 has not, among them
+            st.text(st.characters(), min_size=1),  # surrogates, which UTF-8 has not, among them
             st.floats(),
             st.integers(-(1 << 63), (1 << 63) - 1),
         )
@@ -145,10 +145,30 @@ def test_the_rest_of_a_line_that_is_cut_off_is_removed(tmp_path_factory, cut):
         writer.text("long", "x" * 200_000, 3)
     written = path.read_bytes()
     path.write_bytes(written[:cut])
-    whole = written[:cut].count(b"\n")
+    whole = (written[:cut] + b"\n").count(b"}\n")
     with JsonLinesWriter(path) as writer:
         writer.scalar("loss", 0.25, 9)
     assert [line["step"] for line in lines(path)] == [*[1, 2, 3][:whole], 9]
+
+
+def test_a_whole_line_of_another_writer_is_kept_and_ended(path):
+    path.parent.mkdir()
+    path.write_text('{"step": 1}\n{"step": 2}')
+    with JsonLinesWriter(path) as writer:
+        writer.scalar("loss", 0.5, 3)
+    assert [line["step"] for line in lines(path)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["precious notes", "precious\nnotes\n", '{\n "pretty": "JSON"\n}', '{"step": 1}\n{"st', "[1]"],
+)
+def test_a_file_of_something_else_is_refused_and_left_as_it_is(path, content):
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"path must be a file of JSON lines, got '.*jsonl'"):
+        JsonLinesWriter(path)
+    assert path.read_text() == content
 
 
 def test_a_file_that_was_deleted_is_an_error_and_made_again(path):

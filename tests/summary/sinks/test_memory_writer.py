@@ -147,7 +147,7 @@ def test_an_array_may_be_changed_at_once(writer):
     assert (first.value, second.value.sum) == (1.0, 3.0)
 
 
-@pytest.mark.parametrize("bad", ["text", np.zeros(2), None, 1j], ids=repr)
+@pytest.mark.parametrize("bad", [{}, np.zeros(2), 1j], ids=repr)
 def test_what_is_no_number_is_raised_and_the_others_are_kept(writer, bad):
     writer.scalar("before", 1.0, 1)
     writer.scalar("bad", bad, 2)

@@ -5,6 +5,7 @@ Format: TensorFlow's ``tensor.proto`` and ``types.proto``.
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from runhooks.events.reading.spans import (
 )
 
 STRING = 7
-_BFLOAT16 = 14
+_BFLOAT16, _FLOAT8_E5M2, _FLOAT8_E4M3FN = 14, 24, 25
 
 #: Number of a type: what NumPy calls it.
 _DTYPES = {
@@ -41,6 +42,8 @@ _DTYPES = {
     19: "<f2",
     22: "<u4",
     23: "<u8",
+    24: "u1",  # likewise
+    25: "u1",
 }
 #: Number of a field of numbers: the format of one, or None for varints.
 _FIELDS = {5: "<f", 6: "<d", 7: None, 9: "<f", 10: None, 11: None, 12: "<d", 13: None}
@@ -95,7 +98,8 @@ def _shape(message: bytes, span: Span) -> tuple[int, ...]:
 def tensor_array(message: bytes, begin: int, end: int) -> NDArray[Any]:
     """Return the tensor at ``message[begin:end]``: strings as an object array of bytes.
 
-    bfloat16 comes as float32. Raises ValueError if it is none, or of a type that has no array.
+    bfloat16 and float8 come as float32. Raises ValueError if it is none, or of a type that has no
+    array.
     """
     tensor = parse_tensor(message, begin, end)
     if tensor.dtype == STRING:
@@ -112,9 +116,29 @@ def tensor_array(message: bytes, begin: int, end: int) -> NDArray[Any]:
             raise ValueError(f"a tensor of shape {tensor.shape} has {flat.size} elements")
     else:
         flat = _filled(_numbers(message, tensor, dtype), tensor.shape)
-    if tensor.dtype == _BFLOAT16:
-        flat = (flat.astype(np.uint32) << 16).view(np.float32)
-    return flat.reshape(tensor.shape)
+    return _widened(tensor.dtype, flat).reshape(tensor.shape)
+
+
+def _widened(dtype: int, flat: NDArray[Any]) -> NDArray[Any]:
+    """Return ``flat`` as float32 if it holds the bits of a type that NumPy has not."""
+    if dtype == _BFLOAT16:
+        return (flat.astype(np.uint32) << 16).view(np.float32)
+    if dtype == _FLOAT8_E5M2:
+        return (flat.astype(np.uint16) << 8).view(np.float16).astype(np.float32)
+    if dtype == _FLOAT8_E4M3FN:
+        return _float8_e4m3fn().take(flat)
+    return flat
+
+
+@functools.cache
+def _float8_e4m3fn() -> NDArray[np.float32]:
+    """Return the number for each byte: 4 bits of exponent, 3 of mantissa, NaN but no infinity."""
+    magnitudes = np.arange(128)
+    exponents, mantissas = np.divmod(magnitudes, 8)
+    least = np.ldexp(mantissas.astype(np.float32), -9)
+    numbers = np.where(exponents, np.ldexp(1 + mantissas / 8, exponents - 7), least)
+    numbers[-1] = np.nan
+    return np.concatenate((numbers, -numbers)).astype(np.float32)
 
 
 def _numbers(message: bytes, tensor: ParsedTensor, dtype: np.dtype[Any]) -> NDArray[Any]:

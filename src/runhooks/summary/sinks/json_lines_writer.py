@@ -9,6 +9,7 @@ from io import FileIO
 from pathlib import Path
 
 from runhooks.events.deleted import is_elsewhere, refuse_deleted
+from runhooks.events.local_path import local_path
 from runhooks.events.write_queue import WriteQueue
 from runhooks.summary.sinks.json_value import json_point
 from runhooks.summary.sinks.point import SummaryPoint
@@ -16,6 +17,8 @@ from runhooks.summary.sinks.point_sink import PointSink
 from runhooks.summary.sinks.point_writer import PointWriter
 
 _BLOCK = 1 << 16
+_BEGIN = b'{"tag"'  # of each line
+_BEGINS = {_BEGIN[:length] for length in range(len(_BEGIN) + 1)}
 
 
 class JsonLinesWriter(PointWriter):
@@ -30,12 +33,12 @@ class JsonLinesWriter(PointWriter):
     There are only ever whole lines in the file: the rest of one that is cut off, which a writer
     left that was killed, is removed. Several processes may write to one file on a local disk.
 
-    Raises OSError if the file cannot be written; a later call raises FileNotFoundError if it was
-    deleted since.
+    Raises OSError if the file cannot be written, ValueError if it holds something else; a later
+    call raises FileNotFoundError if it was deleted since.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = os.fspath(path)
+        self._path = local_path(path=path)
         super().__init__(WriteQueue(_JsonLines(self._path)))
 
     def __reduce__(self) -> tuple[type[JsonLinesWriter], tuple[str]]:
@@ -80,20 +83,50 @@ class _JsonLines(PointSink):
     def _open(self) -> FileIO:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = self._path.open("a+b", buffering=0)
-        _cut_off_torn_line(file)
+        try:
+            _end_last_line(file)
+        except ValueError:
+            file.close()
+            raise
         return file
 
 
-def _cut_off_torn_line(file: FileIO) -> None:
-    """Truncate ``file`` to the end of its last whole line."""
-    end = size = file.seek(0, os.SEEK_END)
+def _end_last_line(file: FileIO) -> None:
+    """Make ``file`` end with a whole line; one that is cut off, and no JSON, is removed.
+
+    Raises ValueError, naming the file, if it is none of JSON lines.
+    """
+    file.seek(0)
+    first, newline, _ = file.read(_BLOCK).partition(b"\n")
+    end = _end_of_lines(file)
+    file.seek(end)
+    last = file.read()
+    torn = last and not _is_object(last)
+    if (newline and not _is_object(first)) or (torn and last[: len(_BEGIN)] not in _BEGINS):
+        raise ValueError(
+            f"path must be a file of JSON lines, got {str(file.name)!r}, which is none"
+        )
+    if torn:
+        file.truncate(end)
+    elif last:
+        file.write(b"\n")
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _end_of_lines(file: FileIO) -> int:
+    """Return where the last whole line of ``file`` ends."""
+    end = file.seek(0, os.SEEK_END)
     while end:
         begin = max(0, end - _BLOCK)
         file.seek(begin)
         newline = file.read(end - begin).rfind(b"\n")
         if newline >= 0:
-            end = begin + newline + 1
-            break
+            return begin + newline + 1
         end = begin
-    if end < size:
-        file.truncate(end)
+    return 0

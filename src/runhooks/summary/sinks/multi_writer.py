@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,12 @@ class MultiWriter(SummaryWriter):
     def closed(self) -> bool:
         """Whether all of them are closed."""
         return all(writer.closed for writer in self._writers)
+
+    def scalar(self, tag: str, value: Any, step: int) -> None:
+        call_all(partial(writer.scalar, tag, value, step) for writer in self._writers)
+
+    def scalars(self, step: int, values: Mapping[str, Any]) -> None:
+        call_all(partial(writer.scalars, step, values) for writer in self._writers)
 
     def add_summary(self, summary: bytes | Message, global_step: int | None = None) -> None:
         call_all(partial(writer.add_summary, summary, global_step) for writer in self._writers)

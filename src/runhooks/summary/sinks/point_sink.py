@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from operator import index
 from typing import Any
 
 from runhooks.events import Event, SessionLog, SummaryDecoder, TaggedValue
@@ -118,7 +119,7 @@ def _read(
     tags, values, steps, wall_times = zip(*items, strict=True)
     try:
         numbers = read_numbers(values).tolist()
-        columns = zip(tags, (int(step or 0) for step in steps), wall_times, numbers, strict=True)
+        columns = zip(tags, map(index, steps), wall_times, numbers, strict=True)
         points += [SummaryPoint(tag, "scalar", *point) for tag, *point in columns]
     except Exception as error:  # noqa: BLE001 (likewise)
         if len(items) == 1:

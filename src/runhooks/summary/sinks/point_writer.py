@@ -8,7 +8,8 @@ from typing import Any
 from runhooks import clock
 from runhooks.events import Message, SessionStatus
 from runhooks.events.write_queue import WriteQueue
-from runhooks.summary.kinds.real_array import as_now
+from runhooks.summary.address import checked_tag, step_now
+from runhooks.summary.kinds.scalar import number_now, numbers_now
 from runhooks.summary.summary_event import nbytes_of, session_log_event, summary_event
 from runhooks.summary.summary_writer import SummaryWriter
 
@@ -30,12 +31,15 @@ class PointWriter(SummaryWriter):
 
     def scalar(self, tag: str, value: Any, step: int) -> None:
         """Write one number, ``value``: a Python number or an array of size 1."""
+        at = step_now(step, repr(checked_tag(tag)))
+        self._queue.put(tag, number_now(tag, value), at, clock.wall())
         self._start_step = None
-        self._queue.put(tag, as_now(value), step, clock.wall())
 
     def scalars(self, step: int, values: Mapping[str, Any]) -> None:
-        for tag, value in values.items():
-            self.scalar(tag, value, step)
+        numbers = numbers_now(values)
+        at = step_now(step, list(numbers))
+        for tag, number in numbers.items():
+            self.scalar(tag, number, at)
 
     def add_summary(self, summary: bytes | Message, global_step: int | None = None) -> None:
         self._start_step = None
