@@ -184,6 +184,41 @@ def test_what_is_no_summary_is_refused_at_once(tmp_path: Path, summary: object) 
             writer.add_summary(summary, 1)
 
 
+def test_what_is_no_event_no_log_and_no_graph_is_refused_at_once(tmp_path: Path) -> None:
+    with FileWriter(tmp_path / "one") as writer:
+        for event in (b"abc", None, loss(1.0)):
+            with pytest.raises(TypeError, match="event must be an Event, got"):
+                writer.add_event(event)
+        for log in ("x", None, 3):
+            with pytest.raises(TypeError, match="session_log must be a SessionLog, got"):
+                writer.add_session_log(log, 3)
+        with pytest.raises(ValueError, match="graph_def must be the bytes of a GraphDef"):
+            writer.add_graph(graph_def=b"abc")
+        with pytest.raises(TypeError, match="graph must be a Graph, .* got Linear"):
+            writer.graph(torch.nn.Linear(1, 1))
+    for arguments in ({"graph": "x"}, {"graph_def": 3}, {"graph_def": b"abc"}):
+        with pytest.raises((TypeError, ValueError), match="graph(_def)? must be"):
+            FileWriter(tmp_path / "two", **arguments)
+    assert not (tmp_path / "two").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"filename_suffix": "/a/b"}, ValueError, "filename_suffix must be the end of a name"),
+        ({"filename_suffix": 3}, TypeError, "filename_suffix must be a str, got 3"),
+        ({"max_queue": 10.5}, TypeError, "max_queue must be a whole number, got 10.5"),
+        ({"max_queue": None}, TypeError, "max_queue must be given, got None"),
+    ],
+)
+def test_arguments_are_checked_before_there_is_a_file(
+    tmp_path: Path, arguments: dict, error: type, message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        FileWriter(tmp_path, **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("content", [b"abc", b"\xff\xff", Event(1.0, 3).SerializeToString()])
 def test_bytes_that_are_no_summary_are_told_and_not_written(
     tmp_path: Path, load, content: bytes

@@ -199,6 +199,39 @@ def test_it_closes_at_the_end_of_its_block(writer) -> None:
     assert writer.closed
 
 
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    {
+        "values": lambda writer: writer.histogram("x", None, 1),
+        "image": lambda writer: writer.image("x", None, 1),
+        "samples": lambda writer: writer.audio("x", None, 1, 8000),
+        "text": lambda writer: writer.text("x", None, 1),
+        "value": lambda writer: writer.tensor("x", None, 1),
+        "labels": lambda writer: writer.pr_curve("x", None, [0.5], 1),
+        "vertices": lambda writer: writer.mesh("x", None, 1),
+    }.items(),
+)
+def test_what_is_none_is_refused_at_once(writer, argument: str, call: Write) -> None:
+    with pytest.raises(TypeError, match=f"{argument} must be given, got None"):
+        call(writer)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masked_arrays_are_refused_at_once(writer, kind: str) -> None:
+    with pytest.raises(TypeError, match=r"masked array cannot be written: give .*compressed\(\)"):
+        KINDS[kind](writer, np.ma.masked_greater(ARRAY, 0.5))
+
+
+@pytest.mark.parametrize("kind", ["histogram", "image", "tensor"])
+@pytest.mark.parametrize(
+    "ragged", [[[1.0], [2.0, 3.0]], [np.zeros((8, 9, 3)), np.zeros((4, 9, 3))]], ids=["list", "arr"]
+)
+def test_what_is_ragged_is_refused(writer, kind: str, ragged: object) -> None:
+    KINDS[kind](writer, ragged)
+    with pytest.raises(ValueError, match="parts of a list must all have one shape, got different"):
+        _ = writer.values
+
+
 def test_an_error_of_its_block_is_not_hidden_by_its_own(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt) as raised:
         with FileWriter(tmp_path) as file:
@@ -228,7 +261,7 @@ def test_a_bad_number_among_scalars_costs_no_other(tmp_path: Path, make: Callabl
 def test_metrics_of_a_run_need_a_step(tmp_path: Path) -> None:
     with FileWriter(tmp_path) as file:
         file.scalar("accuracy", 0.5, 9)
-        with pytest.raises(TypeError, match="step of the metrics must be an integer, got None"):
+        with pytest.raises(TypeError, match="step of the metrics of hparams must be an integer"):
             file.hparams({"rate": 0.1}, {"accuracy": 0.9})
         file.hparams({"rate": 0.1})
         file.hparams({"rate": 0.1}, {"accuracy": 0.9}, 10)

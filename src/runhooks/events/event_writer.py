@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from runhooks import clock
+from runhooks import arguments, clock
 from runhooks.events.event import Message
 from runhooks.events.event_sink import EventSink
 from runhooks.events.local_path import local_path
@@ -30,7 +30,7 @@ class EventWriter:
     Any thread or signal handler may call any method. In a forked child, and in a process that it
     was sent to as a pickle, the writer writes a file of that process, made for its first event; a
     child that ends by ``os._exit`` has to flush or close it before, which those of
-    ``multiprocessing`` do by themselves.
+    ``multiprocessing`` do by themselves, workers that a pool terminates among them.
 
     ``logdir`` may begin with ``~``. Raises OSError, naming it, if no file can be made there;
     ValueError if it is a URL, ``max_queue`` or ``flush_secs`` is not above zero, or for another
@@ -45,6 +45,11 @@ class EventWriter:
         filename_suffix: str = "",
         on_full: OnFull = "wait",
     ) -> None:
+        arguments.instance(str, filename_suffix=filename_suffix)
+        if "/" in filename_suffix or os.sep in filename_suffix:
+            raise ValueError(
+                f"filename_suffix must be the end of a name, without '/', got {filename_suffix!r}"
+            )
         self.__setstate__(
             (local_path(logdir=logdir), max_queue, flush_secs, filename_suffix, on_full)
         )

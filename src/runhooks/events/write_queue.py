@@ -88,7 +88,7 @@ class WriteQueue:
     What goes wrong in the background is raised, once, by the next call that adds, flushes or
     closes. Any thread or signal handler may call any method.
 
-    Raises ValueError if ``max_queue`` or ``flush_secs`` is not above zero.
+    Raises ValueError if ``max_queue``, a whole number, or ``flush_secs`` is not above zero.
     """
 
     def __init__(
@@ -98,7 +98,9 @@ class WriteQueue:
         flush_secs: float = 120,
         on_full: OnFull = "wait",
     ) -> None:
-        arguments.positive(max_queue=max_queue, flush_secs=flush_secs)
+        arguments.given(max_queue=max_queue, flush_secs=flush_secs)
+        arguments.whole(max_queue=max_queue)
+        arguments.positive(flush_secs=flush_secs)
         self._sink = sink
         self._limit = max_queue * _WIDTH
         self._on_full = on_full

@@ -12,7 +12,7 @@ from runhooks.events.scalar_values import NUMBERS
 from runhooks.events.write_queue import MAX_QUEUE
 from runhooks.summary.address import checked_tag, step_now
 from runhooks.summary.address import global_step as at_step
-from runhooks.summary.graph_def import GraphLike, encode_graph
+from runhooks.summary.graph_def import GraphLike, checked_graph_def, encode_graph
 from runhooks.summary.kinds.scalar import number_now, numbers_now
 from runhooks.summary.summary_event import nbytes_of, session_log_event, summary_event
 from runhooks.summary.summary_writer import SummaryWriter
@@ -64,9 +64,11 @@ class FileWriter(SummaryWriter):
                 "session; use FileWriterCache.get(logdir) to share a writer"
             )
         suffix = filename_suffix or ""
+        has_graph = graph is not None or graph_def is not None
+        event = _graph_event(graph, graph_def, 0) if has_graph else None  # before there is a file
         self.__setstate__(EventWriter(logdir, max_queue, flush_secs, suffix, on_full))
-        if graph is not None or graph_def is not None:
-            self.add_graph(graph, graph_def=graph_def)
+        if event is not None:
+            self._add(event)
 
     def __getstate__(self) -> EventWriter:
         return self._events
@@ -95,8 +97,9 @@ class FileWriter(SummaryWriter):
         if type(tag) is not str or not tag or type(step) is not int or step >> 63:
             step = step_now(step, repr(checked_tag(tag)))
         self._start_step = None
-        number = value if type(value) in NUMBERS else number_now(tag, value)
-        self._put(tag, number, step, clock.wall())
+        if type(value) is not float and type(value) not in NUMBERS:
+            value = number_now(tag, value)
+        self._put(tag, value, step, clock.wall())
 
     def scalars(self, step: int, values: Mapping[str, Any]) -> None:
         """Write several numbers of one step, by tag, as ``scalar`` does, in one event."""
@@ -131,18 +134,22 @@ class FileWriter(SummaryWriter):
     ) -> None:
         """Add a graph, as TensorBoard's graph tab shows it.
 
-        Raises ValueError unless exactly one of ``graph`` and ``graph_def`` is given.
+        Raises ValueError unless exactly one of ``graph`` and ``graph_def`` is given, TypeError if
+        it is no graph.
         """
-        arguments.exactly_one(graph=graph, graph_def=graph_def)
-        encoded = encode_graph(graph) if graph is not None else graph_def
-        self._add(Event(clock.wall(), at_step(global_step, "the graph"), graph_def=encoded))
+        self._add(_graph_event(graph, graph_def, at_step(global_step, "the graph")))
 
     def graph(self, graph: GraphLike) -> None:
         """Write ``graph``, as ``add_graph`` does."""
         self.add_graph(graph)
 
     def add_event(self, event: Message) -> None:
-        """Add ``event``: an ``Event``, of ours or of Protocol Buffers, with its own time."""
+        """Add ``event``: an ``Event``, of ours or of Protocol Buffers, with its own time.
+
+        Raises TypeError if it is neither.
+        """
+        if not hasattr(event, "wall_time") or not hasattr(event, "SerializeToString"):
+            raise TypeError(f"event must be an Event, got {event!r}")
         self._add(event)
 
     def flush(self) -> None:
@@ -161,3 +168,9 @@ class FileWriter(SummaryWriter):
     def _add(self, event: Message, start_step: int | None = None, nbytes: int = 0) -> None:
         self._events.add(event, nbytes)
         self._start_step = start_step
+
+
+def _graph_event(graph: GraphLike | None, graph_def: bytes | Message | None, step: int) -> Event:
+    arguments.exactly_one(graph=graph, graph_def=graph_def)
+    encoded = encode_graph(graph) if graph is not None else checked_graph_def(graph_def or b"")
+    return Event(clock.wall(), step, graph_def=encoded)

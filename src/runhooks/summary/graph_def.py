@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from runhooks.events import wire
+from runhooks.events import Message, wire
 
 _PRODUCER = 22  # the oldest graph version that all readers in use take
 
@@ -43,9 +43,27 @@ class GraphLike(Protocol):
 
 
 def encode_graph(graph: GraphLike) -> bytes:
-    """Return ``graph`` as a ``GraphDef``: names, types, inputs and control inputs."""
+    """Return ``graph`` as a ``GraphDef``: names, types, inputs and control inputs.
+
+    Raises TypeError if it is no graph.
+    """
+    if not hasattr(graph, "get_operations"):
+        raise TypeError(f"graph must be a Graph, of ours or of TensorFlow, got {graph!r}")
     nodes = [wire.bytes_field(1, _node(operation)) for operation in graph.get_operations()]
     return b"".join((*nodes, wire.bytes_field(4, wire.varint_field(1, _PRODUCER))))
+
+
+def checked_graph_def(graph_def: bytes | Message) -> bytes | Message:
+    """Return ``graph_def``. Raises TypeError or ValueError if it is no ``GraphDef``."""
+    if isinstance(graph_def, bytes):
+        try:
+            for _ in wire.fields(graph_def):
+                pass
+        except ValueError as error:
+            raise ValueError(f"graph_def must be the bytes of a GraphDef: {error}") from None
+    elif not hasattr(graph_def, "SerializeToString"):
+        raise TypeError(f"graph_def must be a GraphDef or the bytes of one, got {graph_def!r}")
+    return graph_def
 
 
 def _node(operation: GraphOperation) -> bytes:

@@ -42,7 +42,12 @@ class _Encoded:
 
 
 def session_log_event(session_log: Any, step: int | None) -> Event:
-    """Return an event that holds ``session_log``, one of ours or of Protocol Buffers."""
+    """Return an event that holds ``session_log``, one of ours or of Protocol Buffers.
+
+    Raises TypeError if it is neither, and what ``global_step`` raises.
+    """
+    if not hasattr(session_log, "status") or not hasattr(session_log, "SerializeToString"):
+        raise TypeError(f"session_log must be a SessionLog, got {session_log!r}")
     at = global_step(step, "the session log")
     return Event(clock.wall(), at, session_log=session_log)
 
@@ -55,5 +60,8 @@ def nbytes_of(data: Any) -> int:
         return sum(nbytes_of(value.data) for value in data)
     if isinstance(data, list | tuple):
         return sum(map(nbytes_of, data))
-    nbytes: int = data.ByteSize() if hasattr(data, "ByteSize") else getattr(data, "nbytes", 0)
+    try:
+        nbytes: int = data.ByteSize() if hasattr(data, "ByteSize") else getattr(data, "nbytes", 0)
+    except RuntimeError:  # PyTorch does not say it of sparse tensors
+        nbytes = 0
     return nbytes

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from runhooks import arguments
 from runhooks.events import Message
 from runhooks.events.one_line import one_line
 from runhooks.summary.address import address, checked_step, global_step
@@ -88,16 +89,19 @@ class SummaryWriter(ABC):
     def histogram(self, tag: str, values: Any, step: int) -> None:
         """Write how the numbers of ``values`` are spread: any shape, any real dtype.
 
-        They may have been counted already: ``HistogramCounts``.
+        They may have been counted already: ``HistogramCounts``. If there are NaN or infinities,
+        the scalars ``tag/nan_count`` and ``tag/inf_count`` say how many.
         """
         at = address(tag, step)
+        arguments.given(values=values)
         self.add_summary(Summary([histogram_value(tag, values)]), at)
 
     def image(self, tag: str, image: Any, step: int, data_format: str | None = None) -> None:
         """Write an image, or a batch of images under one tag.
 
         ``image``: uint8 (0 to 255), bool (black and white), or a float type of the range 0.0 to
-        1.0; what is beyond is cut off, and a pixel that is not finite is red, or white in gray.
+        1.0; what is beyond is cut off, which the log says once for each tag, and a pixel that is
+        not finite is red, or white in gray.
         ``data_format``: what its axes are: ``"HW"``, ``"HWC"``, ``"CHW"``, ``"NHW"``, ``"NHWC"``
         or ``"NCHW"``, with 1 channel (gray), 3 (RGB) or 4 (RGBA); if None, by their number
         ``"HW"``, ``"HWC"`` or ``"NHWC"``.
@@ -105,6 +109,7 @@ class SummaryWriter(ABC):
         Raises ValueError for another ``data_format``.
         """
         at = address(tag, step)
+        arguments.given(image=image)
         self.add_summary(Summary([picture_value(tag, image, data_format)]), at)
 
     def audio(self, tag: str, samples: Any, step: int, sample_rate: float) -> None:
@@ -112,11 +117,12 @@ class SummaryWriter(ABC):
 
         ``samples``: ``[frames]``, ``[frames, channels]`` or ``[N, frames, channels]``, a float type
         of the range -1.0 to 1.0, what is beyond is cut off and what is NaN is silent; or int16.
-        ``sample_rate``: frames a second.
+        At most 8 channels. ``sample_rate``: frames a second.
 
-        Raises ValueError if ``sample_rate`` is not above 0.
+        Raises TypeError or ValueError if ``sample_rate`` is no finite number above 0.
         """
         at = address(tag, step)
+        arguments.given(samples=samples)
         self.add_summary(Summary([clip_value(tag, samples, sample_rate)]), at)
 
     def text(self, tag: str, text: Any, step: int) -> None:
@@ -125,6 +131,7 @@ class SummaryWriter(ABC):
         An array of one or two dimensions is shown as a table.
         """
         at = address(tag, step)
+        arguments.given(text=text)
         self.add_summary(Summary([text_value(tag, text)]), at)
 
     def tensor(self, tag: str, value: Any, step: int) -> None:
@@ -134,6 +141,7 @@ class SummaryWriter(ABC):
         float8, are read back as float32.
         """
         at = address(tag, step)
+        arguments.given(value=value)
         self.add_summary(Summary([tensor_value(tag, value)]), at)
 
     def hparams(
@@ -150,8 +158,9 @@ class SummaryWriter(ABC):
         call this at the start of a run: TensorBoard then shows the run beside the last of each of
         its scalars.
         """
-        at = checked_step(step, "the metrics") if metrics else global_step(step, "hparams")
-        self.add_summary(Summary(hparams_values(hparams, metrics or {})), at)
+        values = hparams_values(hparams, {} if metrics is None else metrics)
+        checked = checked_step if metrics else global_step
+        self.add_summary(Summary(values), checked(step, "the metrics of hparams"))
 
     def pr_curve(
         self,
@@ -165,8 +174,8 @@ class SummaryWriter(ABC):
         """Write precision and recall of a binary classifier at ``num_thresholds`` thresholds.
 
         ``labels``: bools, or 0 and 1. ``predictions``: how likely each is true, 0.0 to 1.0; those
-        that are not finite are left out. ``weights``: how much each counts, 1 if None. All three
-        have the same shape, any. The thresholds are spread evenly from 0 to 1.
+        that are not finite are left out. ``weights``: how much each counts, not negative, 1 if
+        None. All three have the same shape, any. The thresholds are spread evenly from 0 to 1.
 
         Raises ValueError if ``num_thresholds`` is below 2.
         """

@@ -90,13 +90,22 @@ def test_another_shape_is_refused(shape: tuple[int, ...]) -> None:
         written(audio_value("beep", np.zeros(5), RATE))
 
 
+def test_channels_that_come_first_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"at most 8 channels, .* got \[2, 100\]: transpose it"):
+        written(clip_value("beep", np.zeros((2, 100)), RATE))
+
+
 def test_other_integers_are_refused() -> None:
     with pytest.raises(TypeError, match=r"'beep' must be a float type .* or int16, got int64"):
         written(clip_value("beep", np.zeros(3, np.int64), RATE))
 
 
 def test_what_cannot_be_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="sample_rate of .*'beep' must be above 0, got 0"):
-        clip_value("beep", [0.0], 0)
+    for rate in (0, -1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="sample_rate must be (above 0|finite), got"):
+            clip_value("beep", [0.0], rate)
+    for rate in (None, "8000"):
+        with pytest.raises(TypeError, match="sample_rate must be (given|a number), got"):
+            clip_value("beep", [0.0], rate)
     with pytest.raises(ValueError, match="max_outputs of .*'beep' must be 1 or more, got 0"):
         audio_value("beep", [[0.0]], RATE, 0)

@@ -39,6 +39,12 @@ def test_it_is_tensorboards_message(writer) -> None:
     assert writer.values == [expected, expected]
 
 
+@pytest.mark.parametrize("layout", [None, [1], {"losses": ["loss"]}], ids=repr)
+def test_what_is_no_layout_is_refused_at_once(writer, layout: object) -> None:
+    with pytest.raises(TypeError, match="(layout|category 'losses') must be a dict of charts by"):
+        writer.custom_scalars(layout)
+
+
 @pytest.mark.parametrize("chart", ["loss", ["Multiline", ["loss"]]])
 def test_what_is_no_chart_is_refused_at_once(chart: object) -> None:
     with pytest.raises(TypeError, match="chart 'both' must be a list of tags or Margin"):

@@ -1,3 +1,5 @@
+from argparse import Namespace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -46,6 +48,16 @@ def test_a_run_with_metrics_is_a_finished_one(writer) -> None:
     assert (loss.tag, loss.simple_value) == ("test/loss", 0.5)
     assert end == parsed(theirs.session_end_pb(api_pb2.STATUS_SUCCESS, end_time_secs=NOW))
     assert writer.steps == [9]
+
+
+@pytest.mark.parametrize("hparams", [None, [("a", 1)], Namespace(a=1)], ids=repr)
+def test_what_is_no_dict_is_refused_at_once(writer, hparams: object) -> None:
+    with pytest.raises(TypeError, match="hparams must be a dict of values by name, got"):
+        writer.hparams(hparams)
+    with pytest.raises(TypeError, match="metrics must be a dict of values by name, got 3"):
+        writer.hparams({"a": 1}, 3)
+    with pytest.raises(TypeError, match="the names of hparams must be str, got 1"):
+        writer.hparams({1: 2})
 
 
 @pytest.mark.parametrize(

@@ -57,3 +57,36 @@ def test_another_shape_is_refused(writer) -> None:
         ValueError, match=r"'bunny_VERTEX' must have the shape \[N, count, 3\] .* got \[5, 2\]"
     ):
         _ = writer.values
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "message"),
+    [
+        (
+            {"colors": COLORS[:, :3]},
+            ValueError,
+            r"'bunny_COLOR' must be for vertices of .*\[2, 5, 3\]",
+        ),
+        ({"colors": COLORS[:1]}, ValueError, r"got the shape \[1, 5, 3\]"),
+        ({"colors": COLORS / 255}, TypeError, "'bunny_COLOR' must be integers, got float64"),
+        (
+            {"colors": COLORS.astype(np.int64) + 300},
+            ValueError,
+            "'bunny_COLOR' must be from 0 to 255, got",
+        ),
+        ({"faces": FACES[:1]}, ValueError, r"'bunny_FACE' must be for vertices of .*\[1, 4, 3\]"),
+        ({"faces": FACES * 1.0}, TypeError, "'bunny_FACE' must be integers, got float64"),
+        ({"faces": FACES + 3}, ValueError, "'bunny_FACE' must be from 0 to 4, got 3 to 7"),
+        ({"faces": FACES - 1}, ValueError, "'bunny_FACE' must be from 0 to 4, got -1 to 3"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(writer, parts, error, message) -> None:
+    writer.mesh("bunny", VERTICES, 1, **parts)
+    with pytest.raises(error, match=message):
+        _ = writer.values
+
+
+@pytest.mark.parametrize("config", ["x", {"a": object()}, {1}])
+def test_what_is_no_config_is_refused_at_once(writer, config) -> None:
+    with pytest.raises(TypeError, match="config must be a dict of what JSON has, got"):
+        writer.mesh("bunny", VERTICES, 1, config=config)

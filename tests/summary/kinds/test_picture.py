@@ -95,6 +95,25 @@ def test_another_shape_is_refused(writer, shape: tuple[int, ...], data_format: s
     assert str(list(shape)) in str(raised.value)
 
 
+@pytest.mark.parametrize("shape", [(3, 8, 9), (5, 3, 8, 9)])
+def test_channels_in_another_place_are_told_how_to_be_written(writer, shape) -> None:
+    writer.image("digit", np.zeros(shape), 1)
+    with pytest.raises(ValueError, match="data_format says what its axes are, such as 'CHW'"):
+        _ = writer.values
+
+
+def test_brightness_beyond_the_range_is_told_once(writer, caplog) -> None:
+    for step in range(2):
+        writer.image("bright", np.array([[-1.0, 0.5], [np.nan, 255.0]]), step)
+    writer.image("rounded", np.array([[-1e-6, 1.001]]), 1)
+    assert len(writer.values) == 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "image 'bright' has 1 NaN and 0 infinite values, shown red (said once for a tag)",
+        "image 'bright' has values from -1 to 255, beyond 0.0 to 1.0: cut off "
+        "(said once for a tag)",
+    ]
+
+
 def test_other_integers_are_refused(writer) -> None:
     writer.image("digit", np.zeros((2, 2), np.int64), 1)
     with pytest.raises(TypeError, match="'digit' must be uint8 .*, got int64: convert it"):

@@ -57,8 +57,27 @@ def test_what_is_not_finite_is_left_out(caplog: pytest.LogCaptureFixture) -> Non
     assert "pr_curve 'digit' has 1 NaN and 1 infinite values, left out" in caplog.text
 
 
-def test_predictions_beyond_the_range_are_cut_off() -> None:
-    assert np.array_equal(curve([True, False], [1.5, -2.0]), curve([True, False], [1.0, 0.0]))
+def test_predictions_a_little_beyond_the_range_are_cut_off() -> None:
+    assert np.array_equal(curve([1, 0], [1.0001, -0.0001]), curve([1, 0], [1.0, 0.0]))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (([1, 0], [2.5, 0.0]), r"predictions of .*'digit' must be from 0.0 to 1.0, got 2.5"),
+        (([1, 0], [0.5, -1.0]), r"predictions of .*'digit' must be from 0.0 to 1.0, got -1"),
+        (([1, 2], [0.5, 0.5]), r"labels of .*'digit' must be 0 or 1, got 2"),
+        (([0.5, 1], [0, 1]), r"labels of .*'digit' must be 0 or 1, got 0.5"),
+        (([1, 0], [0.5, 0.5], 5, [1, -1]), r"weights of .*'digit' must be finite and not negative"),
+        (
+            ([1, 0], [0.5, 0.5], 5, [1, np.nan]),
+            r"weights of .* must be finite and not neg.*got nan",
+        ),
+    ],
+)
+def test_what_is_beyond_its_range_is_refused(arrays: tuple, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        written(*arrays)
 
 
 def test_nothing_gives_an_empty_curve() -> None:
@@ -71,5 +90,9 @@ def test_other_shapes_are_refused() -> None:
 
 
 def test_too_few_thresholds_are_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="num_thresholds of .*'digit' must be 2 or more, got 1"):
+    with pytest.raises(ValueError, match="num_thresholds must be above 1, got 1"):
         pr_curve_value("digit", [True], [0.5], 1)
+    with pytest.raises(TypeError, match="num_thresholds must be a whole number, got 10.5"):
+        pr_curve_value("digit", [True], [0.5], 10.5)
+    with pytest.raises(TypeError, match="predictions must be given, got None"):
+        pr_curve_value("digit", [True], None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 
 import jax.numpy as jnp
@@ -183,6 +184,11 @@ def test_a_closed_writer_refuses_until_it_is_reopened():
     writer.reopen()
     writer.scalar("loss", 3.0, 3)
     assert [point.value for point in writer.points] == [1.0, 3.0]
+
+
+def test_it_says_why_it_is_not_pickled(writer):
+    with pytest.raises(TypeError, match="another process has another memory: use a JsonLines"):
+        pickle.dumps(writer)
 
 
 def test_each_thread_keeps_its_order(writer):

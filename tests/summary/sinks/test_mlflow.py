@@ -163,6 +163,12 @@ def test_the_run_of_start_run_is_left_running(store, tmp_path, caplog):
         mlflow.set_tracking_uri(before)
 
 
+def test_what_is_no_run_is_refused():
+    for run in (None, 3, ""):
+        with pytest.raises(TypeError, match="run must be what mlflow.start_run has made, or its"):
+            MlflowWriter(run)
+
+
 def test_a_run_by_its_id(run, store, history):
     with MlflowWriter(run.info.run_id, store.tracking_uri) as writer:
         writer.scalar("loss", 0.5, 1)

@@ -88,3 +88,10 @@ def test_a_session_that_starts_again_is_told_to_each():
 def test_what_cannot_be_written_with_is_refused():
     with pytest.raises(TypeError, match="must have add_summary"):
         MultiWriter(["runs/a"])
+    memory = MemoryWriter()
+    for writers in (memory, "runs/a", None):
+        with pytest.raises(TypeError, match="writers must be a list of writers, got"):
+            MultiWriter(writers)
+    for writers in ([], [memory, memory]):
+        with pytest.raises(ValueError, match="writers must be one or more, each of them once"):
+            MultiWriter(writers)

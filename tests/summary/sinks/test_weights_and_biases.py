@@ -231,6 +231,11 @@ def test_a_run_that_is_finished_refuses(tmp_path):
         writer.flush()
 
 
+def test_what_is_no_run_is_refused():
+    with pytest.raises(TypeError, match="run must be what wandb.init has made, got None"):
+        WeightsAndBiasesWriter(None)
+
+
 def test_what_was_added_is_logged_when_the_process_ends(tmp_path):
     code = (
         "import sys, wandb; from runhooks.summary import WeightsAndBiasesWriter; "

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runhooks import arguments
 from runhooks.events import wire
 from runhooks.summary.fields import int_field
 from runhooks.summary.kinds.non_finite import finite_in
@@ -20,6 +21,7 @@ _AUDIO = 6
 _WAV = 11
 _METADATA = SummaryMetadata("audio", int_field(2, _WAV))
 _LARGEST = 32767.0
+_MOST_CHANNELS = 8
 
 
 def audio_value(tag: str, samples: Any, sample_rate: float, max_outputs: int = 3) -> Value:
@@ -35,7 +37,7 @@ def audio_value(tag: str, samples: Any, sample_rate: float, max_outputs: int = 3
         raise ValueError(
             f"max_outputs of audio summary {tag!r} must be 1 or more, got {max_outputs}"
         )
-    return Value(tag, (as_now(samples), _rate(tag, sample_rate), max_outputs), _encode_numbered)
+    return Value(tag, (as_now(samples), _rate(sample_rate), max_outputs), _encode_numbered)
 
 
 def clip_value(tag: str, samples: Any, sample_rate: float) -> Value:
@@ -45,15 +47,17 @@ def clip_value(tag: str, samples: Any, sample_rate: float) -> Value:
     float type of the range -1.0 to 1.0. What is beyond is cut off, and what is NaN is silent; a
     warning, once for each tag, says how many were not finite. ``sample_rate``: frames a second.
 
-    They are read when the summary is written, which raises ValueError for another shape and
-    TypeError for another dtype. Raises ValueError if ``sample_rate`` is not above 0.
+    They are read when the summary is written, which raises ValueError for another shape, or more
+    than 8 channels, and TypeError for another dtype. Raises TypeError or ValueError if
+    ``sample_rate`` is no finite number above 0.
     """
-    return Value(tag, (as_now(samples), _rate(tag, sample_rate)), _encode_clips)
+    return Value(tag, (as_now(samples), _rate(sample_rate)), _encode_clips)
 
 
-def _rate(tag: str, sample_rate: float) -> float:
-    if not sample_rate > 0:
-        raise ValueError(f"sample_rate of audio summary {tag!r} must be above 0, got {sample_rate}")
+def _rate(sample_rate: float) -> float:
+    arguments.given(sample_rate=sample_rate)
+    arguments.positive(sample_rate=sample_rate)
+    arguments.finite(sample_rate=sample_rate)
     return float(sample_rate)
 
 
@@ -75,6 +79,11 @@ def _encode_clips(tag: str, data: tuple[Any, float]) -> bytes:
     samples, sample_rate = data
     array = read_real_array(tag, samples)
     _check_rank(tag, array, (1, 2, 3), "[frames], [frames, channels] or [N, frames, channels]")
+    if array.ndim > 1 and array.shape[-1] > _MOST_CHANNELS:
+        raise ValueError(
+            f"audio summary {tag!r} must have at most {_MOST_CHANNELS} channels, its last axis, "
+            f"got {list(array.shape)}: transpose it if its channels come first"
+        )
     pcm = _samples(tag, array)
     if pcm.ndim < 3:
         return _entry(tag, pcm if pcm.ndim == 2 else pcm[:, None], sample_rate)

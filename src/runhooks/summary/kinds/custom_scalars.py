@@ -35,8 +35,10 @@ def custom_scalars_value(layout: Mapping[str, Mapping[str, Chart]] | Message) ->
 
     The tags of a chart are regular expressions. Or a ``layout_pb2.Layout`` of TensorBoard.
 
-    Raises TypeError for a chart that is a str, or has tags that are none.
+    Raises TypeError for any other, such as a chart that is a str, or has tags that are none.
     """
+    if not isinstance(layout, Mapping) and not hasattr(layout, "SerializeToString"):
+        raise TypeError(f"layout must be a dict of charts by title by category, got {layout!r}")
     encoded = _layout(layout) if isinstance(layout, Mapping) else layout.SerializeToString()
     return Value(_TAG, encoded, _encode)
 
@@ -47,12 +49,14 @@ def _encode(tag: str, layout: bytes) -> bytes:
 
 def _layout(layout: Mapping[str, Mapping[str, Chart]]) -> bytes:
     return b"".join(
-        wire.bytes_field(2, text_field(1, title) + _charts(charts))
+        wire.bytes_field(2, text_field(1, title) + _charts(title, charts))
         for title, charts in layout.items()
     )
 
 
-def _charts(charts: Mapping[str, Chart]) -> bytes:
+def _charts(category: str, charts: Mapping[str, Chart]) -> bytes:
+    if not isinstance(charts, Mapping):
+        raise TypeError(f"category {category!r} must be a dict of charts by title, got {charts!r}")
     return b"".join(
         wire.bytes_field(2, text_field(1, title) + _chart(title, chart))
         for title, chart in charts.items()

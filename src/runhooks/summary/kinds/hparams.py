@@ -38,7 +38,11 @@ def hparams_values(hparams: Mapping[str, Any], metrics: Mapping[str, Any]) -> li
     ``hparams``: bools, numbers and strs by name; anything else becomes its ``str``. ``metrics``:
     what the run has come to, numbers by tag; with them it counts as finished, and they are the
     metrics of its experiment. They are read when the summary is written.
+
+    Raises TypeError if either is no mapping with names that are str.
     """
+    _check_names("hparams", hparams)
+    _check_names("metrics", metrics)
     plain = {name: _plain(value) for name, value in hparams.items()}
     now = clock.wall()
     start = [*map(_hparam, plain, plain.values()), wire.double_field(5, now)]
@@ -49,6 +53,17 @@ def hparams_values(hparams: Mapping[str, Any], metrics: Mapping[str, Any]) -> li
         values += [scalar_value(tag, number) for tag, number in metrics.items()]
         values.append(_session(_END, end))
     return values
+
+
+def _check_names(argument: str, values: Any) -> None:
+    if not isinstance(values, Mapping):
+        raise TypeError(
+            f"{argument} must be a dict of values by name, got {values!r}: "
+            "vars(...) makes one of a Namespace"
+        )
+    for name in values:
+        if not isinstance(name, str):
+            raise TypeError(f"the names of {argument} must be str, got {name!r}")
 
 
 def _plain(value: Any) -> _Plain:

@@ -9,17 +9,20 @@ import json
 from collections.abc import Mapping
 from enum import IntEnum
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from runhooks import arguments
 from runhooks.summary.fields import int_field, packed_ints_field, text_field
 from runhooks.summary.kinds.non_finite import finite_in
 from runhooks.summary.kinds.real_array import as_now, read_real_array
 from runhooks.summary.kinds.tensor import encode_tensor
 from runhooks.summary.message import Value
 from runhooks.summary.metadata import SummaryMetadata, tensor_entry
+
+_MOST_COLOR = 255
 
 
 class _Part(IntEnum):
@@ -50,38 +53,81 @@ def mesh_values(
     vertices each triangle has. All may be given without their first axis. ``config``: classes of
     three.js and their options, such as ``{"material": {"cls": "PointsMaterial", "size": 0.1}}``.
 
-    They are read when the summary is written, which raises ValueError for another shape.
+    They are read when the summary is written, which raises ValueError for another shape, a color
+    beyond 255 or a face of a vertex that is not there, and TypeError for floats as either. Raises
+    TypeError if ``vertices`` is None or ``config`` is nothing for JSON.
     """
+    arguments.given(vertices=vertices)
     given = {_Part.VERTEX: vertices, _Part.FACE: faces, _Part.COLOR: colors}
     parts = {part: as_now(array) for part, array in given.items() if array is not None}
     components = sum(1 << part for part in parts)
-    settings = json.dumps(dict(config or {}), sort_keys=True)
+    mesh = _Mesh(tag, components, _settings(config), parts[_Part.VERTEX])
     return [
-        Value(f"{tag}_{part.name}", array, partial(_encode, tag, part, components, settings))
+        Value(f"{tag}_{part.name}", array, partial(_encode, mesh, part))
         for part, array in parts.items()
     ]
 
 
-def _encode(mesh: str, part: _Part, components: int, settings: str, tag: str, data: Any) -> bytes:
-    array = read_real_array(tag, data)
-    array = array[None] if array.ndim == 2 else array
-    if array.ndim != 3 or array.shape[2] != 3:
-        raise ValueError(
-            f"mesh summary {tag!r} must have the shape [N, count, 3] or [count, 3], "
-            f"got {list(np.shape(data))}"
-        )
+class _Mesh(NamedTuple):
+    """What its parts have in common."""
+
+    tag: str
+    components: int
+    settings: str
+    vertices: Any
+
+
+def _settings(config: Any) -> str:
+    try:
+        return json.dumps({**(config or {})}, sort_keys=True)
+    except TypeError:
+        raise TypeError(f"config must be a dict of what JSON has, got {config!r}") from None
+
+
+def _encode(mesh: _Mesh, part: _Part, tag: str, data: Any) -> bytes:
+    array = _batch(tag, data)
+    if part is not _Part.VERTEX:
+        _check(tag, part, array, _batch(tag, mesh.vertices).shape)
     array = array.astype(_DTYPES[part])
     if part is _Part.VERTEX:
-        _put_back(mesh, array)
+        _put_back(mesh.tag, array)
     content = (
-        text_field(2, mesh),
+        text_field(2, mesh.tag),
         int_field(3, part),
-        text_field(5, settings),
+        text_field(5, mesh.settings),
         packed_ints_field(6, array.shape),
-        int_field(7, components),
+        int_field(7, mesh.components),
     )
     metadata = SummaryMetadata("mesh", b"".join(content))
     return tensor_entry(tag, encode_tensor(tag, array), metadata)
+
+
+def _batch(tag: str, data: Any) -> NDArray[Any]:
+    array = read_real_array(tag, data)
+    batch: NDArray[Any] = array[None] if array.ndim == 2 else array
+    if batch.ndim != 3 or batch.shape[2] != 3:
+        raise ValueError(
+            f"mesh summary {tag!r} must have the shape [N, count, 3] or [count, 3], "
+            f"got {list(array.shape)}"
+        )
+    return batch
+
+
+def _check(tag: str, part: _Part, array: NDArray[Any], vertices: tuple[int, ...]) -> None:
+    """Raise unless the colors, or faces, in ``array`` are some of vertices of that shape."""
+    fits = array.shape == vertices if part is _Part.COLOR else len(array) == vertices[0]
+    if not fits:
+        raise ValueError(
+            f"mesh summary {tag!r} must be for vertices of shape {list(vertices)}, "
+            f"got the shape {list(array.shape)}"
+        )
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"mesh summary {tag!r} must be integers, got {array.dtype}")
+    most = _MOST_COLOR if part is _Part.COLOR else vertices[1] - 1
+    if array.size and (array.min() < 0 or array.max() > most):
+        raise ValueError(
+            f"mesh summary {tag!r} must be from 0 to {most}, got {array.min()} to {array.max()}"
+        )
 
 
 def _put_back(tag: str, vertices: NDArray[Any]) -> None:

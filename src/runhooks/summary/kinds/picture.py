@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.summary.kinds.image import CHANNELS, image_entry, redden
-from runhooks.summary.kinds.non_finite import finite_in
+from runhooks.summary.kinds.non_finite import finite_in, warn_of_range
 from runhooks.summary.kinds.png import encode_png
 from runhooks.summary.kinds.real_array import as_float, as_now, read_real_array
 from runhooks.summary.kinds.tensor import encode_strings
@@ -43,7 +43,11 @@ def picture_value(tag: str, image: Any, data_format: str | None = None) -> Value
 def _encode(tag: str, data: tuple[Any, str | None]) -> bytes:
     image, data_format = data
     array = read_real_array(tag, image)
-    axes = data_format or _BY_RANK.get(array.ndim, "HWC")
+    axes = data_format or _BY_RANK.get(array.ndim)
+    if axes is None:
+        raise ValueError(
+            f"image summary {tag!r} must have the shape HW, HWC or NHWC, got {list(array.shape)}"
+        )
     batch = _batch(tag, array, axes)
     pixels = batch if batch.dtype == np.uint8 else _pixels(tag, batch)
     if "N" not in axes:
@@ -64,7 +68,7 @@ def _batch(tag: str, array: NDArray[Any], axes: str) -> NDArray[Any]:
     if batch.ndim != 4 or batch.shape[3] not in CHANNELS or 0 in batch.shape[1:]:
         raise ValueError(
             f"image summary {tag!r} must have the shape {axes} with 1, 3 or 4 channels, "
-            f"got {list(array.shape)}"
+            f"got {list(array.shape)}: data_format says what its axes are, such as 'CHW'"
         )
     return batch
 
@@ -79,6 +83,9 @@ def _pixels(tag: str, batch: NDArray[Any]) -> NDArray[np.uint8]:
         )
     numbers = as_float(batch)
     finite = finite_in("image", tag, numbers, "shown red")
+    warn_of_range(
+        "image", tag, numbers if finite.all() else numbers[finite], "0.0 to 1.0", "cut off"
+    )
     shown = np.clip(np.nan_to_num(numbers), 0, 1)
     pixels: NDArray[np.uint8] = np.rint(shown * numbers.dtype.type(255)).astype(np.uint8)
     redden(pixels, np.logical_not(finite.all(axis=3)))

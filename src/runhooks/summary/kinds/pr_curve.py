@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runhooks import arguments
 from runhooks.summary.fields import int_field
 from runhooks.summary.kinds.non_finite import finite_in
 from runhooks.summary.kinds.real_array import as_float, as_now, read_real_array
@@ -14,6 +15,7 @@ from runhooks.summary.kinds.tensor import encode_tensor
 from runhooks.summary.message import Value
 from runhooks.summary.metadata import SummaryMetadata, tensor_entry
 
+_ROUNDING = 1e-3  # by which a probability may be beyond its range
 _LEAST_COUNT = 1e-7  # what is divided by is at least that, as in TensorBoard
 
 
@@ -22,18 +24,17 @@ def pr_curve_value(
 ) -> Value:
     """Return how well ``predictions`` tell ``labels``, to be written as a precision-recall curve.
 
-    ``labels``: bools, or 0 and 1. ``predictions``: how likely each is true, 0.0 to 1.0; what is
-    beyond is cut off, and those that are not finite are left out, with a warning once for each
-    tag. ``weights``: how much each counts, 1 if None. All of one shape, any. A prediction counts
+    ``labels``: bools, or 0 and 1. ``predictions``: how likely each is true, 0.0 to 1.0; those that
+    are not finite are left out, with a warning once for each tag. ``weights``: how much each
+    counts, not negative, 1 if None. All of one shape, any. A prediction counts
     as positive at threshold i if it is at least ``i / (num_thresholds - 1)``.
 
-    They are read when the summary is written, which raises ValueError if their shapes differ.
-    Raises ValueError if ``num_thresholds`` is below 2.
+    They are read when the summary is written, which raises ValueError if their shapes differ, or
+    one is beyond its range. Raises TypeError if ``labels`` or ``predictions`` is None, ValueError
+    if ``num_thresholds``, a whole number, is below 2.
     """
-    if num_thresholds < 2:
-        raise ValueError(
-            f"num_thresholds of pr_curve summary {tag!r} must be 2 or more, got {num_thresholds}"
-        )
+    arguments.given(labels=labels, predictions=predictions, num_thresholds=num_thresholds)
+    arguments.whole(2, num_thresholds=num_thresholds)
     arrays = as_now(labels), as_now(predictions), as_now(weights)
     return Value(tag, (*arrays, num_thresholds), _encode)
 
@@ -49,7 +50,16 @@ def _encode(tag: str, data: tuple[Any, Any, Any, int]) -> bytes:
             f"got {list(positive.shape)}, {list(likely.shape)} and {list(counted.shape)}"
         )
     finite = finite_in("pr_curve", tag, likely, "left out")
-    curve = _curve(positive[finite], likely[finite], counted[finite], num_thresholds)
+    shown = likely[finite]
+    for name, right, rule, values in (
+        ("labels", (positive == 0) | (positive == 1), "0 or 1", positive),
+        ("predictions", abs(shown - 0.5) <= 0.5 + _ROUNDING, "from 0.0 to 1.0", shown),
+        ("weights", np.isfinite(counted) & (counted >= 0), "finite and not negative", counted),
+    ):
+        if not np.all(right):
+            wrong = values[~right].flat[0]
+            raise ValueError(f"{name} of pr_curve summary {tag!r} must be {rule}, got {wrong}")
+    curve = _curve(positive[finite], shown, counted[finite], num_thresholds)
     metadata = SummaryMetadata("pr_curves", int_field(2, num_thresholds))
     return tensor_entry(tag, encode_tensor(tag, curve), metadata)
 

@@ -22,12 +22,13 @@ def as_now(values: Any) -> Any:
 
     Copied are an array of NumPy that can be written to, a tensor of PyTorch, a variable of
     TensorFlow, an array of JAX, which a later step may be given as its own, and lists and tuples
-    with all that is in them.
+    with all that is in them. Raises TypeError for a masked array.
     """
     if type(values) in _CONTAINERS:
         constant = _CONSTANTS.issuperset(map(type, values))
         return type(values)(values if constant else map(as_now, values))
     if isinstance(values, np.ndarray):
+        _refuse_masked(values)
         return values.copy() if values.flags.writeable else values
     if hasattr(values, "is_deleted"):
         return _copied_by_jax(values)
@@ -44,6 +45,17 @@ def read_array(values: Any) -> np.ndarray[Any, np.dtype[Any]]:
     """
     if type(values) in _CONTAINERS and not _CONSTANTS.issuperset(map(type, values)):
         values = list(map(read_array, values))
+    try:
+        return _array(values)
+    except ValueError:
+        if type(values) not in _CONTAINERS:
+            raise
+        raise ValueError(
+            "the parts of a list must all have one shape, got different ones: write each by itself"
+        ) from None
+
+
+def _array(values: Any) -> np.ndarray[Any, np.dtype[Any]]:
     if getattr(values, "is_sparse", False):
         values = values.to_dense()
     if not _is_torch(values):
@@ -74,6 +86,13 @@ def read_real_array(tag: str, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
 def as_float(array: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
     """Return ``array`` as float32, or float64 if its numbers may need that."""
     return array.astype(np.float64 if array.dtype.itemsize > 4 else np.float32, copy=False)
+
+
+def _refuse_masked(array: Any) -> None:
+    if type(array) is not np.ndarray and hasattr(array, "mask"):
+        raise TypeError(
+            "a masked array cannot be written: give array.compressed(), or array.filled(number)"
+        )
 
 
 def _copied_by_jax(array: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 
@@ -17,12 +18,18 @@ class MemoryWriter(PointWriter):
     """Keeps all it is given, decoded, for tests and notebooks.
 
     Where a session starts again at a step, what earlier ones wrote from that step on is dropped,
-    as TensorBoard does.
+    as TensorBoard does. It is not pickled: another process would write to a memory of its own.
     """
 
     def __init__(self) -> None:
         self._memory = _Memory()
         super().__init__(WriteQueue(self._memory))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a MemoryWriter cannot be pickled, as another process has another memory: use a "
+            "JsonLinesWriter"
+        )
 
     @property
     def points(self) -> list[SummaryPoint]:

@@ -29,11 +29,16 @@ class MlflowWriter(PointWriter):
     after it; the last is as ``JsonLinesWriter`` says. A character that MLflow has not in its names
     is replaced by ``_``. What is said of sessions has no place there.
 
-    Raises ImportError without the packages ``mlflow``, or ``mlflow-skinny``, and ``pillow``.
+    Raises TypeError for another ``run``; ImportError without the packages ``mlflow``, or
+    ``mlflow-skinny``, and ``pillow``.
     """
 
     def __init__(self, run: Any, tracking_uri: str | None = None) -> None:
-        run_id = run if isinstance(run, str) else run.info.run_id
+        run_id = (
+            run if isinstance(run, str) else getattr(getattr(run, "info", None), "run_id", None)
+        )
+        if not run_id:
+            raise TypeError(f"run must be what mlflow.start_run has made, or its id, got {run!r}")
         super().__init__(RemoteQueue(_Run(run_id, tracking_uri)))
 
 

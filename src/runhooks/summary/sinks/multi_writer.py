@@ -18,10 +18,16 @@ class MultiWriter(SummaryWriter):
 
     All are called, flushed and closed even if one of them fails; what failed first is then raised,
     with notes on the rest.
+
+    Raises TypeError if one is no writer, ValueError if there is none or one comes twice.
     """
 
     def __init__(self, writers: Iterable[AnyWriter]) -> None:
+        if isinstance(writers, str | SummaryWriter) or not isinstance(writers, Iterable):
+            raise TypeError(f"writers must be a list of writers, got {writers!r}")
         self._writers = [adapted(writer) for writer in writers]
+        if not self._writers or len(set(map(id, self._writers))) < len(self._writers):
+            raise ValueError(f"writers must be one or more, each of them once, got {writers!r}")
 
     @property
     def closed(self) -> bool:

@@ -33,7 +33,8 @@ class WeightsAndBiasesWriter(PointWriter):
     logged as they are; hyperparameters go to ``run.config``. A layout of custom scalars, a graph
     and the faces of a mesh have no place there, nor what is said of sessions.
 
-    Raises ImportError without the packages ``wandb`` and ``pillow``.
+    Raises TypeError for another ``run``; ImportError without the packages ``wandb`` and
+    ``pillow``.
     """
 
     def __init__(self, run: Any) -> None:
@@ -45,6 +46,8 @@ class WeightsAndBiasesWriter(PointWriter):
 class _Run(PointSink):
     def __init__(self, run: Any) -> None:
         super().__init__()
+        if not hasattr(run, "define_metric"):
+            raise TypeError(f"run must be what wandb.init has made, got {run!r}")
         self._wandb = optional("wandb", "wandb")
         optional("PIL", "pillow")  # for wandb.Image
         self._run = run
