@@ -1,4 +1,4 @@
-"""The training program of the soak: ``python program.py FOLDER [--engine python|jax] ...``.
+"""The training program of the soak: ``python program.py FOLDER [--engine python|jax|torch] ...``.
 
 It trains a small linear model, with dropout, from an input that knows its own position, and tells
 on standard output what it has come to, a line each:
@@ -119,19 +119,42 @@ def jax_step(weights, speed, x, y, key):
     return weights - 0.001 * speed, speed, (error**2).mean()
 
 
-def build(engine, faults):
-    """The graph; its training step and its loss."""
-    x, y = rh.inputs(Batches(faults), num_outputs=2)
-    weights = rh.Variable(np.zeros(500, np.float32), name="weights")
-    speed = rh.Variable(np.zeros(500, np.float32), name="speed")
+def torch_graph(faults):
+    """A graph of a step that changes its module and its optimizer in place."""
+    import torch
+
+    # The states of all three are kept in the checkpoints.
+    torch.manual_seed(7)
+    np.random.seed(7)
+    random.seed(7)
+    model = torch.nn.Linear(500, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
+
+    def train_step(x, y):
+        optimizer.zero_grad()
+        dropped = torch.nn.functional.dropout(torch.as_tensor(x), 0.1)
+        loss = torch.nn.functional.mse_loss(model(dropped)[:, 0], torch.as_tensor(y))
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss}
+
+    graph = rh.torch.Graph(model=model, optimizer=optimizer)
+    with graph.as_default():
+        rh.torch.step(train_step, ["loss"], args=rh.inputs(Batches(faults), num_outputs=2))
+    return graph, "train_op", graph["loss"]
+
+
+def function_graph(engine, faults):
+    """A graph of a function whose results are assigned to variables."""
     step = {"python": python_step, "jax": jax_step}[engine]
-    new, new_speed, loss = rh.call(
-        step, weights, speed, x, y, rh.random_key(7), num_outputs=3, name="step"
-    )
-    global_step = rh.train.get_or_create_global_step()
-    train_op = rh.group(weights.assign(new), speed.assign(new_speed), global_step.assign_add(1))
-    rh.summary.scalar("loss", loss)
-    return train_op, loss
+    with rh.Graph(engine).as_default() as graph:
+        x, y = rh.inputs(Batches(faults), num_outputs=2)
+        weights = rh.Variable(np.zeros(500, np.float32), name="weights")
+        speed = rh.Variable(np.zeros(500, np.float32), name="speed")
+        key = rh.random_key(7)
+        new, new_speed, loss = rh.call(step, weights, speed, x, y, key, num_outputs=3, name="step")
+        counted = rh.train.get_or_create_global_step().assign_add(1)
+        return graph, rh.group(weights.assign(new), speed.assign(new_speed), counted), loss
 
 
 def main():
@@ -147,8 +170,12 @@ def main():
     if given.file_limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (given.file_limit, resource.RLIM_INFINITY))
     faults = Faults(given.faults)
-    with rh.Graph(given.engine).as_default():
-        train_op, loss = build(given.engine, faults)
+    if given.engine == "torch":
+        graph, train_op, loss = torch_graph(faults)
+    else:
+        graph, train_op, loss = function_graph(given.engine, faults)
+    with graph.as_default():
+        rh.summary.scalar("loss", loss)
         saver = rh.Saver(asynchronous=True) if given.asynchronous else rh.Saver()
         save = rh.CheckpointSaverHook(
             given.folder, save_steps=given.save_steps, saver=saver, listeners=[Telling()]

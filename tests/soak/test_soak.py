@@ -19,6 +19,7 @@ import types
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -32,7 +33,7 @@ sys.modules.setdefault("tensorboard.compat.notf", types.ModuleType("notf"))
 PROGRAM = Path(__file__).with_name("program.py")
 SUMMARY_STEPS = 3
 
-START_UP_SECS = {"python": 0.4, "jax": 2.0}
+START_UP_SECS = {"python": 0.4, "jax": 2.0, "torch": 2.0}
 # When a process is killed: after which word of its own, and how many seconds later, at the most.
 MOMENTS = {
     "in start-up": (None, None),
@@ -231,7 +232,7 @@ class History:
         assert got.arrays.keys() == expected.arrays.keys()
         for name, array in expected.arrays.items():
             assert got.arrays[name].tobytes() == array.tobytes(), name
-        assert got.states == expected.states
+        np.testing.assert_equal(got.states, expected.states)
         curve = EventAccumulator(str(undisturbed), size_guidance={"scalars": 0}).Reload()
         expected, got = (
             [(event.step, event.value) for event in events.Scalars("loss")]
@@ -325,8 +326,9 @@ def test_run_that_is_killed_hundreds_of_times_ends_as_an_undisturbed_one(tmp_pat
 
 
 @pytest.mark.soak
-def test_run_on_jax_that_is_killed_ends_as_an_undisturbed_one(tmp_path):
-    soak(History(tmp_path / "run", engine="jax"), kill=10, terminate=3, damage=2)
+@pytest.mark.parametrize("engine", ["jax", "torch"])
+def test_run_on_a_framework_that_is_killed_ends_as_an_undisturbed_one(tmp_path, engine):
+    soak(History(tmp_path / "run", engine), kill=10, terminate=3, damage=2)
 
 
 if __name__ == "__main__":  # see on_a_small_disk
