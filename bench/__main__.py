@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench import ours, peers, readers, saving, torch_step, writers
+from bench import ours, peers, readers, saving, tensorflow_step, torch_step, writers
 from bench.measure import Contender, measure, table
 
 
@@ -13,6 +13,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=51, help="rounds of each (%(default)s)")
     turns = parser.parse_args().turns
     show("one trivial step", [*ours.contenders(), *peers.contenders()], turns, 300)
+    show("TensorFlow, a trivial step", tensorflow_step.contenders(), turns, 300)
     show("a scalar, as the caller's thread sees it", writers.scalars(), turns, 300)
     writers.show_sustained(turns=5)
     show("a histogram of a million float32, to the file", writers.histograms(), 5, 2)

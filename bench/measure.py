@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+NEVER = 10**9  # a step that no measurement comes to
+
 Loop = Callable[[int], None]
 
 

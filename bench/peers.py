@@ -7,18 +7,16 @@ import tempfile
 from clu import periodic_actions
 
 from bench import ours
-from bench.measure import Contender, Loop
+from bench.measure import NEVER, Contender, Loop
 
 
 def clu() -> Loop:
     """Three actions, none due, after each bare jitted call."""
     call, state, step = ours.compiled(), ours.initial(), 0
     actions = [
-        periodic_actions.PeriodicCallback(every_steps=ours.NEVER, callback_fn=print),
-        periodic_actions.ReportProgress(every_steps=ours.NEVER, every_secs=None),
-        periodic_actions.Profile(
-            logdir=tempfile.mkdtemp(), every_secs=None, first_profile=ours.NEVER
-        ),
+        periodic_actions.PeriodicCallback(every_steps=NEVER, callback_fn=print),
+        periodic_actions.ReportProgress(every_steps=NEVER, every_secs=None),
+        periodic_actions.Profile(logdir=tempfile.mkdtemp(), every_secs=None, first_profile=NEVER),
     ]
 
     def loop(times: int) -> None:

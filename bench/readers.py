@@ -65,7 +65,7 @@ _READERS = {
 }
 
 
-def show(turns: int = 5) -> None:
+def show(turns: int) -> None:
     """Print how long each takes, in seconds, and by how much its memory grows."""
     with tempfile.TemporaryDirectory() as folder:
         _python(_WRITE, folder, str(POINTS), str(TAGS))
@@ -88,7 +88,3 @@ def _python(program: str, *arguments: str) -> str:
     command = [sys.executable, "-c", program, *arguments]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     return run.stdout
-
-
-if __name__ == "__main__":
-    show()

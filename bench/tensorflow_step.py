@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bench.measure import Contender, Loop
-from bench.ours import NEVER, running
+from bench.measure import NEVER, Contender, Loop
+from bench.ours import running
 from runhooks.tensorflow import train
 
 v1 = tf.compat.v1

@@ -15,12 +15,11 @@ import torch
 from ignite.engine import Engine, Events
 from ignite.handlers import Checkpoint, DiskSaver
 
-from bench.measure import Loop
+from bench.measure import NEVER, Loop
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="lightning")  # of versions, and of what it is not given
 
-NEVER = 10**9
 HANDLERS = 5
 Step = Callable[..., Any]
 

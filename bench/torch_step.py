@@ -16,9 +16,7 @@ from torch.nn import functional
 
 import runhooks as rh
 from bench import torch_peers
-from bench.measure import Contender, Loop
-
-NEVER = 10**9
+from bench.measure import NEVER, Contender, Loop
 
 
 class Work(NamedTuple):

@@ -23,7 +23,7 @@ LAYERS = [
     {"", "train", "torch", "tensorflow", "cli", "testing"},
     {"session", "hooks"},
     {"contract", "summary", "checkpoint", "graph", "engines"},
-    {"events", "trigger", "clock", "arguments", "errors", "lazy", "version"},
+    {"events", "trigger", "clock", "arguments", "errors", "lazy", "near_names", "version"},
 ]
 LAYER = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
 FRAMEWORKS = {"jax", "jaxlib", "flax", "optax", "torch", "tensorflow", "keras"}

@@ -51,11 +51,33 @@ def whole(least: float = 1, /, **arguments: Any) -> None:
             raise ValueError(f"{name} must {rule}, got {value!r}")
 
 
+def steps(least: float = 1, /, **arguments: Any) -> None:
+    """As ``whole``; a float without a fraction, as 1e6, passes too."""
+    whole(
+        least,
+        **{
+            name: int(value) if isinstance(value, float) and value.is_integer() else value
+            for name, value in arguments.items()
+        },
+    )
+
+
 def finite(**arguments: Any) -> None:
     """Raise TypeError for any of ``arguments`` that is no number, ValueError if not finite."""
     for name, value in _numbers(Real, "number", arguments):
         if not math.isfinite(value):
             raise ValueError(f"{name} must be finite, got {value!r}")
+
+
+def stateful(**arguments: object) -> None:
+    """Raise TypeError for any, None too, without ``state_dict`` and ``load_state_dict``."""
+    for name, value in arguments.items():
+        for method in ("state_dict", "load_state_dict"):
+            if not callable(getattr(value, method, None)):
+                raise TypeError(
+                    f"{name} must have state_dict and load_state_dict, got {value!r} "
+                    f"without {method}"
+                )
 
 
 def function(**arguments: object) -> None:

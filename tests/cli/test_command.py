@@ -25,7 +25,7 @@ def test_a_path_that_is_not_there(run, tmp_path, command) -> None:
     missing = run(*command, tmp_path / "baselin")
     assert missing.status == 2
     assert missing.errors == (
-        f"runhooks: there is no {tmp_path}/baselin; did you mean {tmp_path}/baseline?\n"
+        f"runhooks: there is no {tmp_path}/baselin; did you mean '{tmp_path}/baseline'?\n"
     )
 
 
@@ -42,7 +42,7 @@ def test_a_tag_that_is_not_there(run_file, run, command) -> None:
     wrong = run(*command, file.path, "--tag", "train/lost")
     assert (wrong.status, wrong.out) == (2, "")
     assert wrong.errors == (
-        f"runhooks: no tag 'train/lost' in {file.path}; did you mean train/loss?\n"
+        f"runhooks: no tag 'train/lost' in {file.path}; did you mean 'train/loss'?\n"
     )
     other = run(*command, file.path, "--tag", "xyz*")
     assert other.errors == f"runhooks: no tag 'xyz*' in {file.path}, which has rate, train/loss\n"

@@ -83,7 +83,7 @@ def test_a_goal_of_no_tag_or_of_both_kinds_is_refused(run_file, run, tmp_path) -
     for options, message in (
         (
             ["--min", "train/los"],
-            "--min: no scalar 'train/los' in the table; did you mean train/loss?",
+            "--min: no scalar 'train/los' in the table; did you mean 'train/loss'?",
         ),
         (["--max", "x*"], "--max: no scalar 'x*' in the table, which has rate, train/loss"),
         (["--min", "rate", "--max", "rate"], "'rate' is given to both --min and --max"),

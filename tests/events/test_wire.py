@@ -79,9 +79,9 @@ def test_any_bytes_are_a_message_or_a_value_error(message: bytes) -> None:
     [
         (b"\x08", "varint is cut off at byte 1"),
         (b"\x08" + b"\x80" * 11, "longer than ten bytes"),
-        (b"\x0a\x05abc", "field 1 is cut off: it wants 5 bytes at byte 2"),
-        (b"\x09\x00", "field 1 is cut off: it wants 8 bytes at byte 1"),
-        (b"\x0b", "unknown wire type 3"),
+        (b"\x0a\x05abc", "field 1 is cut off: it ends at byte 7 of 5"),
+        (b"\x09\x00", "field 1 is cut off: it ends at byte 9 of 2"),
+        (b"\x0b", "field 1 has the unknown wire type 3"),
     ],
 )
 def test_what_is_no_message_says_why(message: bytes, reason: str) -> None:

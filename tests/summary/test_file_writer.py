@@ -84,7 +84,7 @@ def test_arrays_are_read_in_the_background(tmp_path: Path, load) -> None:
 def test_a_poisoned_array_is_named_at_the_next_call(tmp_path: Path, load) -> None:
     writer = FileWriter(tmp_path)
     writer.add_summary(loss(np.zeros(3)), 5)
-    with pytest.raises(ValueError, match="scalar summary 'loss' must be a single") as raised:
+    with pytest.raises(ValueError, match="must be a single number.*\n.*'loss'") as raised:
         writer.flush()
     assert raised.value.__notes__ == [
         "while encoding the summary 'loss'",

@@ -129,7 +129,7 @@ def test_collections_and_scopes_choose_what_is_merged(graph: rh.Graph) -> None:
 
 
 def test_what_cannot_be_is_refused_at_once(graph: rh.Graph) -> None:
-    with pytest.raises(ValueError, match="max_outputs must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="max_outputs must be above 0, got 0"):
         rh.summary.audio("beep", SAMPLES, 8000, 0)
     with pytest.raises(ValueError, match="inputs must hold at least one summary"):
         rh.summary.merge([])

@@ -17,7 +17,7 @@ from runhooks.checkpoint.format import Content, content_of, read_checkpoint
 from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast
 from runhooks.checkpoint.series import Series
 from runhooks.checkpoint.snapshot import SavableSession
-from runhooks.graph.names import suggestion
+from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")
 

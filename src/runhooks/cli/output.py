@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from runhooks.cli.formats import printable
+from runhooks.events.json_number import json_number
 
 
 def console() -> Console:
@@ -68,8 +68,8 @@ def complain(message: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, float):
+        return json_number(value)
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, tuple) and hasattr(value, "_asdict"):

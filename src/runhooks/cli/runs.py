@@ -13,7 +13,7 @@ from runhooks.cli.command_error import CommandError
 from runhooks.cli.formats import count, listed
 from runhooks.cli.output import complain
 from runhooks.cli.progress import progress
-from runhooks.events.reading.nearest import nearest
+from runhooks.near_names import did_you_mean, nearest, suggestion
 
 
 class NamedRun(NamedTuple):
@@ -97,7 +97,7 @@ def check_exists(path: Path) -> None:
     except OSError:
         names = []
     near = [str(missing.with_name(name)) for name in nearest(missing.name, names)]
-    raise CommandError(f"there is no {path}" + (f"; did you mean {_either(near)}?" if near else ""))
+    raise CommandError(f"there is no {path}{did_you_mean(near)}")
 
 
 def mention_damage(path: Path, damages: Collection[events.Damage]) -> None:
@@ -130,16 +130,11 @@ def _no_such_tag(pattern: str, paths: Sequence[Path], kind: str | None) -> str:
 
 def no_such(noun: str, pattern: str, known: Collection[str], where: str) -> str:
     """Return a sentence that says that ``pattern`` is none of those ``known``."""
-    if near := nearest(pattern.strip("*"), known):
-        return f"no {noun} {pattern!r}{where}; did you mean {_either(near)}?"
+    if meant := suggestion(pattern.strip("*"), known):
+        return f"no {noun} {pattern!r}{where}{meant}"
     return f"no {noun} {pattern!r}{where}, which has {listed([*known])}"
 
 
 def matches(tag: str, pattern: str) -> bool:
     """Return whether ``tag`` is called ``pattern``, or is as this pattern of a shell says."""
     return tag == pattern or fnmatchcase(tag, pattern)
-
-
-def _either(names: Sequence[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} or {last}" if others else last

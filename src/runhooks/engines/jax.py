@@ -19,6 +19,7 @@ import numpy as np
 
 from runhooks.engines.conform import by_path, check_leaf, check_structure, describe, number_as
 from runhooks.engines.engine import Compiled
+from runhooks.engines.host_copy import copied
 from runhooks.engines.jax_profile import start_jax_profile
 from runhooks.errors import AbortedError, UnavailableError
 from runhooks.graph import nest
@@ -147,7 +148,7 @@ class JaxEngine:
         # On a CPU they are the very buffers. As long as they are held, a run to which they are
         # donated copies them, far slower than they are copied here.
         return [
-            _copied(array, place) if _on_cpu(leaf) else array
+            copied(array, place) if _on_cpu(leaf) else array
             for leaf, array, place in zip(plain, arrays, into, strict=True)
         ]
 
@@ -239,13 +240,6 @@ def _takes(old: Any, number: Any) -> bool:
     return bool(jnp.promote_types(old.dtype, number.dtype) == old.dtype) or bool(
         jnp.issubdtype(number.dtype, jnp.integer)
     )
-
-
-def _copied(array: np.ndarray[Any, Any], into: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
-    if into is None or (into.shape, into.dtype) != (array.shape, array.dtype):
-        return np.copy(array)
-    np.copyto(into, array)  # twice as fast: new memory has to be found, page by page
-    return into
 
 
 def _on_cpu(leaf: Any) -> bool:

@@ -17,7 +17,9 @@ import torch
 from runhooks.engines.conform import check_structure, describe, number_as
 from runhooks.engines.eager import EagerEngine
 from runhooks.engines.torch_arrays import (
+    cloned,
     count,
+    form,
     from_numpy,
     numpy_dtype,
     synchronize,
@@ -50,7 +52,7 @@ class TorchEngine(EagerEngine):
         return tuple([_with_tensors(arg) for arg in super().read_args(op, values)])
 
     def own(self, value: Any) -> Any:
-        return _clone(value) if isinstance(value, torch.Tensor) else self.map_leaves(_clone, value)
+        return cloned(value) if isinstance(value, torch.Tensor) else self.map_leaves(cloned, value)
 
     def own_key(self, key: Any) -> Any:
         copy = torch.Generator(key.device)
@@ -128,10 +130,6 @@ class TorchEngine(EagerEngine):
         return start_torch_profile(folder, step)
 
 
-def _clone(leaf: Any) -> Any:
-    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
-
-
 def _placed(array: Any) -> torch.Tensor:
     return from_numpy(np.asarray(array)).to(torch.get_default_device())
 
@@ -174,7 +172,7 @@ def _conformed(name: str, path: str, old: torch.Tensor, new: Any) -> torch.Tenso
     if old.shape != new.shape or not _fits(new.dtype, old.dtype):
         raise ValueError(
             f"variable {describe(name, path)} keeps its shape and dtype, "
-            f"{_form(old)}: the new value is {_form(new)}; "
+            f"{form(old)}: the new value is {form(new)}; "
             "convert it where it is made, with .to for example"
         )
     kept: torch.Tensor = new.detach().to(old.device, old.dtype)
@@ -188,10 +186,6 @@ def _fits(dtype: torch.dtype, into: torch.dtype) -> bool:
         return bool(np.can_cast(numpy_dtype(dtype), numpy_dtype(into), "safe"))
     except (TypeError, ImportError):
         return False
-
-
-def _form(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
 ENGINE = TorchEngine()

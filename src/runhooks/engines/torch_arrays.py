@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from runhooks.engines.host_copy import copied
 from runhooks.engines.packed import dtype_named
 from runhooks.summary.kinds.histogram import BUCKETS, HistogramCounts, histogram_counts
 
@@ -24,7 +25,12 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
     Raises TypeError if there is none, ImportError if it would be one of ml_dtypes, which is not
     installed.
     """
-    return dtype_named(str(dtype).removeprefix("torch."))
+    return dtype_named(_name(dtype))
+
+
+def form(tensor: torch.Tensor) -> str:
+    """The dtype and shape of ``tensor``, for messages: ``float32[2, 3]``."""
+    return f"{_name(tensor.dtype)}{list(tensor.shape)}"
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:
@@ -60,7 +66,7 @@ def to_host(tensors: Sequence[torch.Tensor], into: Sequence[Array | None] | None
     if into is None:
         return [to_numpy(tensor) for tensor in host]
     return [
-        _copied(to_numpy(tensor), place) if tensor.device == host[i].device else to_numpy(host[i])
+        copied(to_numpy(tensor), place) if tensor.device == host[i].device else to_numpy(host[i])
         for i, (tensor, place) in enumerate(zip(tensors, into, strict=True))
     ]
 
@@ -73,10 +79,19 @@ def synchronize(tensors: Sequence[Any]) -> None:
             torch.get_device_module(device).synchronize(device)
 
 
+def stored(tensor: torch.Tensor) -> torch.Tensor:
+    """The values that ``tensor`` holds: all of them, or those that a sparse one has."""
+    return tensor.detach().coalesce().values() if tensor.is_sparse else tensor.detach()
+
+
+def cloned(leaf: Any) -> Any:
+    """A detached copy of ``leaf`` if it is a tensor, else itself."""
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
 def count(values: torch.Tensor) -> HistogramCounts:
     """``values``, or those a sparse tensor has, counted on their device without waiting for it."""
-    dense = values.detach().coalesce().values() if values.is_sparse else values.detach()
-    flat = dense.reshape(-1)
+    flat = stored(values).reshape(-1)
     if flat.dtype in (torch.bfloat16, torch.float16) or flat.element_size() < 2:
         flat = flat.float()
     if flat.device.type == "cpu":
@@ -101,8 +116,5 @@ def count(values: torch.Tensor) -> HistogramCounts:
     )
 
 
-def _copied(array: Array, into: Array | None) -> Array:
-    if into is None or (into.shape, into.dtype) != (array.shape, array.dtype):
-        return np.copy(array)
-    np.copyto(into, array)  # twice as fast: new memory has to be found, page by page
-    return into
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

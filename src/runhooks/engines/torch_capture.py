@@ -12,7 +12,9 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
+from runhooks.engines.torch_arrays import cloned, stored
 from runhooks.engines.torch_parts import TorchParts
+from runhooks.graph import nest
 from runhooks.graph.parts import CAPTURE, GRADIENT, STEP
 from runhooks.graph.tensor import Operation, Tensor
 
@@ -117,7 +119,7 @@ class Captured:
         for parameters in self._targets.values():
             for p in parameters.values():
                 if id(p) in own and p.grad is not None:
-                    self._gradients[id(p)] = _copied(p.grad) if scale is None else p.grad / scale
+                    self._gradients[id(p)] = cloned(p.grad) if scale is None else p.grad / scale
         if self._norm:
             norm = _norm([p.grad for p in own.values() if p.grad is not None])
             self._norms[id(optimizer)] = norm if scale is None else norm / scale
@@ -126,7 +128,7 @@ class Captured:
         """A forward hook that copies what the module returns."""
 
         def take(module: nn.Module, args: Any, output: Any) -> None:
-            self._activations[name] = _copied(output)
+            self._activations[name] = nest.map_leaves(cloned, output)
 
         return take
 
@@ -159,7 +161,7 @@ class Captured:
     def _gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
         taken = self._gradients.get(id(parameter))
         if taken is None and parameter.grad is not None:
-            taken = self._gradients[id(parameter)] = _copied(parameter.grad)
+            taken = self._gradients[id(parameter)] = cloned(parameter.grad)
         return taken
 
     def _global_norm(self) -> Any:
@@ -186,18 +188,6 @@ def _norm(tensors: list[torch.Tensor]) -> Any:
 
 
 def _norm_of(tensor: torch.Tensor) -> Any:
-    dense = tensor.detach().coalesce().values() if tensor.is_sparse else tensor.detach()
+    dense = stored(tensor)
     wide = torch.float64 if dense.dtype == torch.float64 else torch.float32
     return torch.linalg.vector_norm(dense.to(wide))
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: _copied(part) for key, part in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_make"):
-        return value._make([_copied(part) for part in value])
-    if type(value) in (list, tuple):
-        return type(value)(_copied(part) for part in value)
-    return value

@@ -79,8 +79,9 @@ class Graph(BaseGraph):
         if not self.has_operation(operation if index.isdecimal() else element):
             return self._values.find(element)
         found = super().as_graph_element(element)
-        is_value = isinstance(found, Operation) and found.type in _VALUES
-        return found.outputs[0] if is_value and isinstance(found, Operation) else found
+        if isinstance(found, Operation) and found.type in _VALUES:
+            return found.outputs[0]
+        return found
 
     def get_tensor_by_name(self, name: str) -> Tensor:
         try:

@@ -11,10 +11,10 @@ from torch import nn
 
 from runhooks.engines.torch_capture import ACTIVATIONS, CAPTURED, GLOBAL_NORM, GRADIENTS
 from runhooks.engines.torch_parts import TorchParts
-from runhooks.graph import names
 from runhooks.graph.graph import Graph
 from runhooks.graph.parts import CAPTURE, GRADIENT, READ
 from runhooks.graph.tensor import Operation, Placement, Tensor
+from runhooks.near_names import suggestion
 
 _RATE = "learning_rate"
 
@@ -128,7 +128,7 @@ class Values:
         elif key == _RATE and len(optimizers) > 1:
             near = f": there are several, {[f'{it}/{_RATE}' for it in optimizers]}"
         else:
-            near = names.suggestion(key, list(self._known(name)))
+            near = suggestion(key, self._known(name))
         raise ValueError(f"nothing is named {name!r} in the graph ({self._parts}){near}")
 
     def _known(self, name: str) -> Iterator[str]:

@@ -11,17 +11,17 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from runhooks.engines.torch_arrays import from_numpy, to_host
+from runhooks import arguments
+from runhooks.engines.torch_arrays import form, from_numpy, to_host
 from runhooks.engines.torch_pending import PendingGradients
 from runhooks.engines.torch_random import ByState, RandomStates
 from runhooks.engines.torch_states import names_in, put_together, taken_apart
-from runhooks.graph.parts import Arrays
+from runhooks.graph.parts import PART_STATES, Arrays
 
 #: Names that mean something else where values are fetched or saved by name.
 _RESERVED = {"activations", "global_gradient_norm", "global_step", "gradients", "learning_rate"}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _RANDOM, _PENDING = "random", "gradients"
-_STATE = "parts/"
 
 
 class TorchParts:
@@ -112,7 +112,7 @@ class TorchParts:
         tensors: dict[str, torch.Tensor] = {}
         states: dict[str, Any] = {}
         for name, part in self._saved.items():
-            found, states[_STATE + name] = taken_apart(name, part.state_dict())
+            found, states[PART_STATES + name] = taken_apart(name, part.state_dict())
             tensors.update(found)
         places = None if into is None else [into.get(name) for name in tensors]
         return dict(zip(tensors, to_host(list(tensors.values()), places), strict=True)), states
@@ -125,14 +125,14 @@ class TorchParts:
         self, arrays: Arrays, states: Mapping[str, Any], only: Collection[str] | None
     ) -> Callable[[], None]:
         """As ``Parts.loader``."""
-        known = [key.removeprefix(_STATE) for key in states if key.startswith(_STATE)]
+        known = [key.removeprefix(PART_STATES) for key in states if key.startswith(PART_STATES)]
         known = [name for name in known if name != _PENDING]
         problems = [f"no part for {k!r}" for k in known if only is None and k not in self._saved]
         new: dict[str, Any] = {}
         for name in self._in_order_of_loading():
             if only is not None and name not in only:
                 continue
-            saved = states.get(_STATE + name, {"state": {}} if name == _PENDING else None)
+            saved = states.get(PART_STATES + name, {"state": {}} if name == _PENDING else None)
             if saved is None:
                 problems.append(f"missing the part {name!r}")
                 continue
@@ -172,22 +172,18 @@ class TorchParts:
 def state_dicts(arrays: Arrays, states: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The state dicts of the user's parts in what ``TorchParts.save`` returned, by name."""
     return {
-        key.removeprefix(_STATE): put_together(
+        key.removeprefix(PART_STATES): put_together(
             saved, {name: from_numpy(arrays[name]) for name in names_in(saved)}
         )
         for key, saved in states.items()
-        if key.startswith(_STATE) and key.removeprefix(_STATE) not in (_RANDOM, _PENDING)
+        if key.startswith(PART_STATES) and key.removeprefix(PART_STATES) not in (_RANDOM, _PENDING)
     }
 
 
 def _keeper(name: str, part: Any) -> Any:
     if _has(part, "get_state", "set_state") and not _has(part, "state_dict", "load_state_dict"):
         return ByState(part)
-    for method in ("state_dict", "load_state_dict"):
-        if not _has(part, method):
-            raise TypeError(
-                f"{name} must have state_dict and load_state_dict, got {part!r} without {method}"
-            )
+    arguments.stateful(**{name: part})
     return part
 
 
@@ -207,7 +203,7 @@ def _misfits(name: str, part: Any, state: Mapping[str, Any]) -> Iterator[str]:
             if isinstance(mine, torch.Tensor) and isinstance(saved, torch.Tensor):
                 is_lazy = torch.nn.parameter.is_lazy(mine)
                 if not is_lazy and (mine.shape, mine.dtype) != (saved.shape, saved.dtype):
-                    yield f"{f'{name}/{key}'!r} must be {_form(mine)}, got {_form(saved)}"
+                    yield f"{f'{name}/{key}'!r} must be {form(mine)}, got {form(saved)}"
     elif isinstance(part, torch.optim.Optimizer):
         mine, saved = set(part.param_groups[0]), set(state["param_groups"][0])
         # Another version of torch may know an option more; another kind knows others.
@@ -220,7 +216,3 @@ def _misfits(name: str, part: Any, state: Mapping[str, Any]) -> Iterator[str]:
         sizes = [len(group["params"]) for group in state["param_groups"]]
         if own_sizes != sizes:
             yield f"{name!r} must have groups of {own_sizes} parameters, got {sizes}"
-
-
-def _form(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

@@ -1,4 +1,4 @@
-"""CRC-32C, the check of records: of bytes, and of many rows of one length at once.
+"""CRC-32C, the check of records: of bytes, and what each byte of many rows contributes to theirs.
 
 A CRC is affine over GF(2): that of a row is that of the row with some of its bytes set to zero,
 xor what each of these bytes contributes, which depends on its value and its distance from the end
@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MASK = 0xA282EAD8
-_BLOCK_ROWS = 8192  # what is made of a block stays in the cache
 
 _Crc = TypeVar("_Crc", int, NDArray[np.uint32])
 
@@ -45,22 +44,3 @@ def contributions(distance: int) -> NDArray[np.uint32]:
     table = np.array([crc32c(bytes((byte,)) + zeros) ^ nothing for byte in range(256)], np.uint32)
     table.flags.writeable = False
     return table
-
-
-def crc32c_rows(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return the CRC-32C of each row of ``rows``, uint8 ``[n, length]``: uint32 ``[n]``."""
-    crcs = np.empty(len(rows), np.uint32)
-    for at in range(0, len(rows), _BLOCK_ROWS):
-        block = rows[at : at + _BLOCK_ROWS]
-        _crcs_of_block(block, crcs[at : at + len(block)])
-    return crcs
-
-
-def _crcs_of_block(rows: NDArray[np.uint8], crcs: NDArray[np.uint32]) -> None:
-    length = rows.shape[1]
-    varying = np.flatnonzero(np.bitwise_or.reduce(rows ^ rows[0], axis=0))
-    template = rows[0].copy()
-    template[varying] = 0
-    crcs[...] = crc32c(template.tobytes())
-    for column in varying.tolist():
-        crcs ^= contributions(length - 1 - column).take(rows[:, column], mode="wrap")

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from runhooks.events import wire
+from runhooks.events.fields import int_field, text_field
 
 #: What the first event of a file says of its format.
 FILE_VERSION = "brain.Event:2"
@@ -43,14 +44,8 @@ class SessionLog(NamedTuple):
 
     def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
         """Return the message in the wire format."""
-        parts = []
-        if self.status:
-            parts.append(wire.varint_field(1, self.status))
-        if self.checkpoint_path:
-            parts.append(wire.bytes_field(2, self.checkpoint_path.encode()))
-        if self.msg:
-            parts.append(wire.bytes_field(3, self.msg.encode()))
-        return b"".join(parts)
+        about = text_field(2, self.checkpoint_path) + text_field(3, self.msg)
+        return int_field(1, self.status) + about
 
     @classmethod
     def FromString(cls, message: bytes) -> SessionLog:  # noqa: N802 (Protocol Buffers\' name)
@@ -81,9 +76,7 @@ class Event(NamedTuple):
 
     def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
         """Return the event in the wire format. Raises what a message in it raises."""
-        parts = [wire.double_field(1, self.wall_time)]
-        if self.step:
-            parts.append(wire.varint_field(2, self.step))
+        parts = [wire.double_field(1, self.wall_time), int_field(2, self.step)]
         if self.file_version is not None:
             parts.append(wire.bytes_field(3, self.file_version.encode()))
         for number, message in (

@@ -63,19 +63,18 @@ class EventWriter:
         logdir, max_queue, flush_secs, suffix, on_full = arguments
         self._logdir: str = logdir
         self._sink = EventSink(logdir, suffix)
-        self._queue = WriteQueue(self._sink, max_queue, flush_secs, on_full)
-        #: ``scalar`` with the time as its fourth argument.
-        self.put = self._queue.put
+        #: What all of it goes through.
+        self.queue = WriteQueue(self._sink, max_queue, flush_secs, on_full)
 
     @property
     def closed(self) -> bool:
         """Whether it is closed."""
-        return self._queue.closed
+        return self.queue.closed
 
     @property
     def dropped(self) -> int:
         """How many events were dropped because too many waited."""
-        return self._queue.dropped
+        return self.queue.dropped
 
     def get_logdir(self) -> str:
         """Return the directory of the event file."""
@@ -87,11 +86,11 @@ class EventWriter:
         ``value``: a number, or an array of size 1, which is read in the background: do not change
         it after this. ``step``: an integer of 64 bits; 0 if None. Raises what ``add`` does.
         """
-        self.put(tag, value, step, clock.wall())
+        self.queue.put(tag, value, step, clock.wall())
 
     def scalars(self, step: int | None, values: Mapping[str, Any]) -> None:
         """Have several ``values``, by tag, written in one event, as ``scalar`` does each."""
-        self.put(tuple(values), tuple(values.values()), step, clock.wall())
+        self.queue.put(tuple(values), tuple(values.values()), step, clock.wall())
 
     def add(self, event: Message, nbytes: int = 0) -> None:
         """Have ``event`` written, an ``Event`` of ours or of Protocol Buffers.
@@ -103,25 +102,25 @@ class EventWriter:
         what went wrong in the background before; ``event`` is then not written. What another
         thread adds while the writer is being closed may be lost, which the next ``add`` raises.
         """
-        self._queue.put_message(event, nbytes)
+        self.queue.put_message(event, nbytes)
 
     def flush(self) -> None:
         """Return when all that was added before is in the file, handed to the operating system.
 
         Raises what went wrong in the background. On a closed writer: nothing to do.
         """
-        self._queue.flush()
+        self.queue.flush()
 
     def close(self) -> None:
         """Flush, and close the file; again: nothing happens.
 
         Raises what went wrong in the background; the file is closed nevertheless.
         """
-        self._queue.close()
+        self.queue.close()
 
     def reopen(self) -> bool:
         """Go on in a new file if the writer is closed or its file was deleted; whether that was so.
 
         Raises OSError, naming the directory, if no file can be made there.
         """
-        return self._queue.reopen()
+        return self.queue.reopen()

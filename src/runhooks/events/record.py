@@ -18,19 +18,31 @@ from typing import BinaryIO
 from runhooks.errors import DataLossError
 from runhooks.events.crc import crc32c, masked
 
+HEADER_BYTES = 12
+#: What a record has besides its payload: the header, and the check of the payload.
+FRAME_BYTES = HEADER_BYTES + 4
+
 _HEADER = struct.Struct("<QI")
-_CHECK = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
 
 
-def _check(content: bytes) -> int:
-    return masked(crc32c(content))
+def check_of(content: bytes) -> bytes:
+    """Return the check of ``content``, 4 bytes."""
+    return masked(crc32c(content)).to_bytes(4, "little")
 
 
 def frame(payload: bytes) -> bytes:
     """Return ``payload`` as one record."""
     length = _LENGTH.pack(len(payload))
-    return b"".join((length, _CHECK.pack(_check(length)), payload, _CHECK.pack(_check(payload))))
+    return b"".join((length, check_of(length), payload, check_of(payload)))
+
+
+def payload_length(data: bytes | bytearray, at: int = 0) -> int | None:
+    """Return the length of the payload whose header is at byte ``at``; None if that is none."""
+    if at + HEADER_BYTES > len(data):
+        return None
+    length, check = _HEADER.unpack_from(data, at)
+    return length if masked(crc32c(_LENGTH.pack(length))) == check else None
 
 
 def read_records(file: BinaryIO, path: str) -> Iterator[bytes]:
@@ -44,19 +56,20 @@ def read_records(file: BinaryIO, path: str) -> Iterator[bytes]:
     size = os.fstat(file.fileno()).st_size
     offset = file.tell()
     while True:
-        header = file.read(_HEADER.size)
-        if len(header) < _HEADER.size:
+        header = file.read(HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
             return
-        length, length_check = _HEADER.unpack(header)
-        if _check(header[: _LENGTH.size]) != length_check:
+        length = payload_length(header)
+        if length is None:
             raise _damaged(path, offset, "length")
-        if offset + _HEADER.size + length + _CHECK.size > size:
+        end = offset + length + FRAME_BYTES
+        if end > size:
             return
         payload = file.read(length)
-        if _check(payload) != _CHECK.unpack(file.read(_CHECK.size))[0]:
+        if check_of(payload) != file.read(4):
             raise _damaged(path, offset, "payload")
         yield payload
-        offset += _HEADER.size + length + _CHECK.size
+        offset = end
 
 
 def _damaged(path: str, offset: int, part: str) -> DataLossError:

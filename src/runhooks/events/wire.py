@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+from runhooks.events.spans import FIXED32, FIXED64, LENGTH_DELIMITED, VARINT, signed, spans
 
 _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
@@ -49,12 +49,12 @@ def _key(number: int, wire_type: int) -> bytes:
 
 def varint_field(number: int, value: int) -> bytes:
     """Return a field of type int32, int64, uint32, uint64, bool or enum."""
-    return _key(number, _VARINT) + varint(value)
+    return _key(number, VARINT) + varint(value)
 
 
 def double_field(number: int, value: float) -> bytes:
     """Return a field of type double."""
-    return _key(number, _FIXED64) + _DOUBLE.pack(value)
+    return _key(number, FIXED64) + _DOUBLE.pack(value)
 
 
 def float_field(number: int, value: float) -> bytes:
@@ -63,12 +63,12 @@ def float_field(number: int, value: float) -> bytes:
         packed = _FLOAT.pack(value)
     except OverflowError:
         packed = _FLOAT.pack(math.copysign(math.inf, value))
-    return _key(number, _FIXED32) + packed
+    return _key(number, FIXED32) + packed
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
     """Return a field of type bytes or string, or one that is a message."""
-    return _key(number, _LENGTH_DELIMITED) + varint(len(value)) + value
+    return _key(number, LENGTH_DELIMITED) + varint(len(value)) + value
 
 
 def packed_doubles_field(number: int, values: ArrayLike) -> bytes:
@@ -88,42 +88,9 @@ def fields(message: bytes) -> Iterator[Field]:
 
     Raises ValueError if it is cut off or holds a wire type that no message of ours has.
     """
-    at = 0
-    while at < len(message):
-        key, at = _read_varint(message, at)
-        number, wire_type = key >> 3, key & 7
-        if wire_type == _VARINT:
-            value, at = _read_varint(message, at)
-            yield Field(number, value)
-            continue
-        length, at = _read_length(message, at, wire_type)
-        if at + length > len(message):
-            raise ValueError(f"field {number} is cut off: it wants {length} bytes at byte {at}")
-        yield Field(number, message[at : at + length])
-        at += length
-
-
-def _read_length(message: bytes, at: int, wire_type: int) -> tuple[int, int]:
-    if wire_type == _LENGTH_DELIMITED:
-        return _read_varint(message, at)
-    if wire_type == _FIXED64:
-        return 8, at
-    if wire_type == _FIXED32:
-        return 4, at
-    raise ValueError(f"unknown wire type {wire_type} before byte {at}")
-
-
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(message):
-            raise ValueError(f"a varint is cut off at byte {at}")
-        digit = message[at]
-        at += 1
-        value |= (digit & 0x7F) << shift
-        if digit < 0x80:
-            return value, at
-    raise ValueError(f"a varint is longer than ten bytes before byte {at}")
+    for span in spans(message, 0, len(message)):
+        is_varint = span.wire_type == VARINT
+        yield Field(span.number, span.value if is_varint else message[span.begin : span.end])
 
 
 def as_int(value: int | bytes) -> int:
@@ -133,7 +100,7 @@ def as_int(value: int | bytes) -> int:
     """
     if not isinstance(value, int):
         raise ValueError(f"a varint was expected, got {len(value)} bytes")
-    return value - (1 << 64) if value >> 63 else value
+    return signed(value)
 
 
 def as_bytes(value: int | bytes) -> bytes:

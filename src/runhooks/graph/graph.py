@@ -11,6 +11,7 @@ from runhooks.engines import foreign
 from runhooks.engines.engine import Compiled, Engine, load_engine
 from runhooks.graph import names, nest
 from runhooks.graph.tensor import Operation, Placement, Tensor
+from runhooks.near_names import suggestion
 
 if TYPE_CHECKING:
     from runhooks.graph.parts import Parts
@@ -227,7 +228,7 @@ class Graph:
         known = list(operations)
         if kind == "tensor":
             known = [tensor.name for op in operations.values() for tensor in op.outputs]
-        near = names.suggestion(name, known)
+        near = suggestion(name, known)
         return f"no {kind} is named {name!r} in the graph{near}"
 
 

@@ -1,9 +1,8 @@
-"""Names of operations: which are valid, how they become unique, what a wrong one may mean."""
+"""Names of operations: which are valid, how they become unique."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 
 _VALID = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 _INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_.\\/-]")
@@ -48,11 +47,3 @@ class UniqueNames:
             return False
         self._next[key] = 1
         return True
-
-
-def suggestion(name: str, known: Collection[str]) -> str:
-    """A half sentence that names what ``name`` may have been meant to be; "" if nothing is near."""
-    import difflib  # only a mistake needs it, and it is slow to import
-
-    near = difflib.get_close_matches(name, known, n=3)
-    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -16,7 +16,7 @@ class _Phase(IntEnum):
     TAIL = 2
 
 
-class Parts(NamedTuple):
+class Phases(NamedTuple):
     """The operations of a run in order: the host's, the engine's, and the host's again."""
 
     head: tuple[Operation, ...]
@@ -24,7 +24,7 @@ class Parts(NamedTuple):
     tail: tuple[Operation, ...]
 
 
-def place(operations: Sequence[Operation], fed: Iterable[Tensor]) -> Parts:
+def place(operations: Sequence[Operation], fed: Iterable[Tensor]) -> Phases:
     """Divide ``operations``, in the order of their numbers, among the phases of a run.
 
     What must be on the host is computed as early as what it needs is known. Arithmetic is the
@@ -40,7 +40,7 @@ def place(operations: Sequence[Operation], fed: Iterable[Tensor]) -> Parts:
                 phases[op] = _Phase.BODY
             else:
                 for_host.update(op.inputs)
-    return Parts(*(tuple(op for op in operations if phases[op] is phase) for phase in _Phase))
+    return Phases(*(tuple(op for op in operations if phases[op] is phase) for phase in _Phase))
 
 
 def _earliest(operations: Sequence[Operation], fed: set[Tensor]) -> dict[Operation, _Phase]:

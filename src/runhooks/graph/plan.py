@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph
 from runhooks.graph.parts import CAPTURE, GRADIENT, READ
-from runhooks.graph.placement import Parts, place
+from runhooks.graph.placement import Phases, place
 from runhooks.graph.tensor import Operation, Tensor
 from runhooks.graph.variable import Variable
 
@@ -175,7 +175,7 @@ def _ordered(tensors: Iterable[AnyTensor]) -> tuple[AnyTensor, ...]:
 
 
 def _body(
-    parts: Parts, needed: Iterable[Operation], fed: set[Tensor], fetched: frozenset[Tensor]
+    parts: Phases, needed: Iterable[Operation], fed: set[Tensor], fetched: frozenset[Tensor]
 ) -> Body:
     made = {tensor for op in parts.body for tensor in op.outputs}
     read = [v for v in _variables(needed) if not v.on_host]

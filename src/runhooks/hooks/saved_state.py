@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from runhooks import arguments
 from runhooks.contract import SessionRunHook
 
 
@@ -18,11 +19,5 @@ class SavedStateHook(SessionRunHook):
     """
 
     def __init__(self, **parts: Any) -> None:
-        for name, part in parts.items():
-            for method in ("state_dict", "load_state_dict"):
-                if not callable(getattr(part, method, None)):
-                    raise TypeError(
-                        f"{name} must have state_dict and load_state_dict, got {part!r} "
-                        f"without {method}"
-                    )
+        arguments.stateful(**parts)
         self.hook_parts = parts

@@ -8,8 +8,8 @@ import os
 from collections.abc import Callable, Iterator
 
 from runhooks import arguments
-from runhooks.graph import names
 from runhooks.hooks.eval_metrics import EvalMetrics
+from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")
 
@@ -53,7 +53,7 @@ class Metric:
                     "no metric is named %r in %s%s: there are %s",
                     self.name,
                     self._metrics.eval_dir,
-                    names.suggestion(self.name, known),
+                    suggestion(self.name, known),
                     known,
                 )
         for step, metrics in by_step.items():

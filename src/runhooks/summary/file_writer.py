@@ -7,18 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from runhooks import arguments, clock
-from runhooks.events import Event, EventWriter, Message, OnFull, SessionStatus
-from runhooks.events.scalar_values import NUMBERS
+from runhooks.events import Event, EventWriter, Message, OnFull
 from runhooks.events.write_queue import MAX_QUEUE
-from runhooks.summary.address import checked_tag, step_now
 from runhooks.summary.address import global_step as at_step
+from runhooks.summary.address import step_now
 from runhooks.summary.graph_def import GraphLike, checked_graph_def, encode_graph
-from runhooks.summary.kinds.scalar import number_now, numbers_now
-from runhooks.summary.summary_event import nbytes_of, session_log_event, summary_event
-from runhooks.summary.summary_writer import SummaryWriter
+from runhooks.summary.kinds.scalar import numbers_now
+from runhooks.summary.queued_writer import QueuedWriter
 
 
-class FileWriter(SummaryWriter):
+class FileWriter(QueuedWriter):
     """Writes summaries to a new event file in ``logdir``, in the background.
 
     Arguments are those of ``tf.compat.v1.summary.FileWriter``. ``graph``: a graph to write first,
@@ -74,57 +72,23 @@ class FileWriter(SummaryWriter):
         return self._events
 
     def __setstate__(self, events: EventWriter) -> None:
+        super().__init__(events.queue)
         self._events = events
-        self._put = events.put
-        self._start_step: int | None = None  # of the event added last, if it is a START
-
-    @property
-    def closed(self) -> bool:
-        """Whether it is closed."""
-        return self._events.closed
 
     @property
     def dropped(self) -> int:
         """How many events were dropped because too many waited."""
-        return self._events.dropped
+        return self._queue.dropped
 
     def get_logdir(self) -> str:
         """Return the directory of the event file."""
         return self._events.get_logdir()
-
-    def scalar(self, tag: str, value: Any, step: int) -> None:
-        # Cheap for what nearly all are: a str, a float and an int above zero.
-        if type(tag) is not str or not tag or type(step) is not int or step >> 63:
-            step = step_now(step, repr(checked_tag(tag)))
-        self._start_step = None
-        if type(value) is not float and type(value) not in NUMBERS:
-            value = number_now(tag, value)
-        self._put(tag, value, step, clock.wall())
 
     def scalars(self, step: int, values: Mapping[str, Any]) -> None:
         """Write several numbers of one step, by tag, as ``scalar`` does, in one event."""
         numbers = numbers_now(values)
         self._events.scalars(step_now(step, list(numbers)), numbers)
         self._start_step = None
-
-    def add_summary(self, summary: bytes | Message, global_step: int | None = None) -> None:
-        """Add ``summary``: a ``Summary``, or one of Protocol Buffers, or the bytes of one.
-
-        It is encoded in the background; arrays in it are waited for and read there.
-
-        Raises TypeError if it is none of these.
-        """
-        self._add(summary_event(summary, global_step), nbytes=nbytes_of(summary))
-
-    def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
-        """Add ``session_log``: a ``SessionLog``, of ours or of Protocol Buffers.
-
-        A START that repeats the START added just before, at the same step, is left out.
-        """
-        event = session_log_event(session_log, global_step)
-        start_step = event.step if session_log.status == SessionStatus.START else None
-        if start_step is None or start_step != self._start_step:
-            self._add(event, start_step)
 
     def add_graph(
         self,
@@ -151,23 +115,6 @@ class FileWriter(SummaryWriter):
         if not hasattr(event, "wall_time") or not hasattr(event, "SerializeToString"):
             raise TypeError(f"event must be an Event, got {event!r}")
         self._add(event)
-
-    def flush(self) -> None:
-        """Return when all that was added before is in the file, handed to the operating system."""
-        self._events.flush()
-
-    def close(self) -> None:
-        """Flush, and close the file; again: nothing happens."""
-        self._events.close()
-
-    def reopen(self) -> None:
-        """Go on in a new file of the directory if it is closed, or if its file was deleted."""
-        if self._events.reopen():
-            self._start_step = None
-
-    def _add(self, event: Message, start_step: int | None = None, nbytes: int = 0) -> None:
-        self._events.add(event, nbytes)
-        self._start_step = start_step
 
 
 def _graph_event(graph: GraphLike | None, graph_def: bytes | Message | None, step: int) -> Event:

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, overload
 
 from runhooks.events import wire
-
-#: Field of an entry that holds a scalar, as a float.
-SIMPLE_VALUE = 2
+from runhooks.events.scalar_values import scalar_entry
 
 _VALUE = 1
 _TAG = 1
+_SIMPLE_VALUE = 2
 
 
 class Value(NamedTuple):
@@ -98,13 +97,9 @@ def _parsed(field: wire.Field) -> Value:
     message = wire.as_bytes(field.value)
     fields = dict(wire.fields(message))
     tag = wire.as_bytes(fields.get(_TAG, b"")).decode()
-    if SIMPLE_VALUE in fields:
-        return Value(tag, wire.as_float(fields[SIMPLE_VALUE]), _encode_float)
+    if _SIMPLE_VALUE in fields:
+        return Value(tag, wire.as_float(fields[_SIMPLE_VALUE]), scalar_entry)
     return Value(tag, message, _encode_parsed)
-
-
-def _encode_float(tag: str, value: float) -> bytes:
-    return entry(tag, wire.float_field(SIMPLE_VALUE, value))
 
 
 def _encode_parsed(tag: str, message: bytes) -> bytes:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from runhooks.events import Message, wire
-from runhooks.summary.fields import int_field, text_field
+from runhooks.events.fields import int_field, text_field
 from runhooks.summary.message import entry
 
 _TENSOR, _METADATA = 8, 9

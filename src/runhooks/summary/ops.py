@@ -1,8 +1,7 @@
 """Summaries as parts of a graph: what a run that is asked for them returns is a ``Summary``.
 
 Names and arguments are those of ``tf.compat.v1.summary``; where a tensor is taken its name will do,
-but for ``text``. The arrays in a summary are read, and so
-waited for, only when it is written.
+but for ``text``. The arrays in a summary are read, and so waited for, only when it is written.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from runhooks import arguments
 from runhooks.events import Message
 from runhooks.graph import names
 from runhooks.graph.tensor import Tensor
@@ -82,7 +82,7 @@ def image(
 
     Raises ValueError if ``max_outputs`` is less than 1.
     """
-    _check_max_outputs(max_outputs)
+    arguments.whole(max_outputs=max_outputs)
 
     def make(tag: str, images: Any) -> Any:
         return [image_value(tag, images, max_outputs)]
@@ -107,7 +107,7 @@ def audio(
 
     Raises ValueError if ``max_outputs`` is less than 1.
     """
-    _check_max_outputs(max_outputs)
+    arguments.whole(max_outputs=max_outputs)
 
     def make(tag: str, value: tuple[Any, Any]) -> Any:
         samples, rate = value
@@ -151,8 +151,3 @@ def tensor_summary(
         return [tensor_value(tag, value, metadata)]
 
     return summary_op("TensorSummaryV2", name, named(tensor), collections, family, make)
-
-
-def _check_max_outputs(max_outputs: int) -> None:
-    if max_outputs < 1:
-        raise ValueError(f"max_outputs must be at least 1, got {max_outputs}")

@@ -107,5 +107,5 @@ def test_what_cannot_be_is_refused_at_once() -> None:
     for rate in (None, "8000"):
         with pytest.raises(TypeError, match="sample_rate must be (given|a number), got"):
             clip_value("beep", [0.0], rate)
-    with pytest.raises(ValueError, match="max_outputs of .*'beep' must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match="max_outputs must be above 0, got 0"):
         audio_value("beep", [[0.0]], RATE, 0)

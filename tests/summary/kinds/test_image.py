@@ -100,7 +100,7 @@ def test_other_integers_are_refused(dtype: type) -> None:
 
 
 def test_max_outputs_below_one_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match=r"max_outputs of .*'digits' must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match="max_outputs must be above 0, got 0"):
         image_value("digits", np.zeros((1, 2, 2, 1)), 0)
 
 

@@ -57,13 +57,13 @@ def test_an_int_may_be_of_any_size() -> None:
 
 @pytest.mark.parametrize("value", [[], [1.0, 2.0], np.zeros((2, 3))])
 def test_any_other_size_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match=r"scalar summary 'loss' must be a single number, got an"):
+    with pytest.raises(ValueError, match=r"must be a single number, got an.*\n.*'loss'"):
         written(value)
 
 
 @pytest.mark.parametrize("value", [1j, {}])
 def test_what_is_no_real_number_is_refused(value: object) -> None:
-    with pytest.raises(TypeError, match=f"'loss' must be real numbers, got {type(value).__name__}"):
+    with pytest.raises(TypeError, match=f"real number, got {type(value).__name__}.*\n.*'loss'"):
         written(value)
 
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events.reading.headers import FRAME_BYTES
 from runhooks.events.reading.one_by_one import Fault, Log, OneByOne, OtherPoint
 from runhooks.events.reading.record_reader import BAD_PAYLOAD, Block
 from runhooks.events.reading.row_decoder import FEW_ROWS, RowDecoder
@@ -15,6 +14,7 @@ from runhooks.events.reading.rows import by_length, take_rows
 from runhooks.events.reading.scalar_columns import ScalarColumns, in_order
 from runhooks.events.reading.scalar_reader import Reading
 from runhooks.events.reading.tag_registry import TagRegistry
+from runhooks.events.record import FRAME_BYTES
 
 _LONG = 1024  # bytes of a payload; longer ones are looked at one by one
 

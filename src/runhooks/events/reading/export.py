@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from runhooks.events.json_number import json_number
 from runhooks.events.reading.scalars import Scalars
 from runhooks.events.reading.table import Table, long_table, wide_table
 
@@ -81,18 +81,15 @@ class Exported(ABC):
         names = list(table.columns)
         with _opened(path) as file:
             for row in table.rows():
-                pairs = zip(names, row, strict=True)
-                row_object = {name: _in_json(value) for name, value in pairs if value is not None}
+                row_object = {
+                    name: json_number(value) if isinstance(value, float) else value
+                    for name, value in zip(names, row, strict=True)
+                    if value is not None
+                }
                 file.write(json.dumps(row_object, ensure_ascii=False) + "\n")
 
     def _table(self, wide: bool) -> Table:
         return (wide_table if wide else long_table)(self.scalars_of_runs())
-
-
-def _in_json(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 @contextmanager

@@ -11,12 +11,12 @@ from runhooks.errors import DataLossError
 from runhooks.events.event import SessionStatus
 from runhooks.events.reading.damage import Damage
 from runhooks.events.reading.event_decoder import Decoded, EventDecoder
-from runhooks.events.reading.headers import FRAME_BYTES
 from runhooks.events.reading.points import Point
 from runhooks.events.reading.record_reader import Block, RecordReader
 from runhooks.events.reading.scalar_store import ScalarStore
 from runhooks.events.reading.tag_registry import TagRegistry
 from runhooks.events.reading.values import decode_message
+from runhooks.events.record import FRAME_BYTES
 
 
 class StoredPoint(NamedTuple):

@@ -8,32 +8,18 @@ come.
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.events.crc import contributions, crc32c, masked
+from runhooks.events.record import FRAME_BYTES, HEADER_BYTES, payload_length
 
-HEADER_BYTES = 12
-#: What a record has besides its payload: the header, and the check of the payload.
-FRAME_BYTES = HEADER_BYTES + 4
-
-_HEADER = struct.Struct("<QI")
-_LENGTH = struct.Struct("<Q")
+_LENGTH_BYTES = 8
 _STRIDE = 1 << 18  # bytes looked at together: what is made of them stays in the cache
 _FEW = 32
 _SMALL = 512  # bytes of a record; larger ones are walked one by one
 
 Found = tuple[NDArray[np.int64], NDArray[np.int64]]
-
-
-def payload_length(data: bytes | bytearray, at: int = 0) -> int | None:
-    """Return the length of the payload whose header is at byte ``at``; None if that is none."""
-    if at + HEADER_BYTES > len(data):
-        return None
-    length, check = _HEADER.unpack_from(data, at)
-    return length if masked(crc32c(_LENGTH.pack(length))) == check else None
 
 
 def find_headers(data: bytes | bytearray, begin: int, end: int) -> Found:
@@ -92,11 +78,11 @@ def _checked(data: bytes | bytearray, begin: int, places: NDArray[np.int64]) -> 
 
 
 def _checks(lengths: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    crcs = np.full(len(lengths), crc32c(bytes(_LENGTH.size)), np.uint32)
+    crcs = np.full(len(lengths), crc32c(bytes(_LENGTH_BYTES)), np.uint32)
     for byte in range(4):
         if byte < 2 or (lengths >> 8 * byte).any():
             digits = (lengths >> 8 * byte).astype(np.uint8)
-            crcs ^= contributions(_LENGTH.size - 1 - byte).take(digits, mode="wrap")
+            crcs ^= contributions(_LENGTH_BYTES - 1 - byte).take(digits, mode="wrap")
     return masked(crcs)
 
 

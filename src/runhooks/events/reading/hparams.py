@@ -9,7 +9,7 @@ import struct
 from typing import Any
 
 from runhooks.events.reading.parsed_event import text_at
-from runhooks.events.reading.spans import FIXED64, LENGTH_DELIMITED, VARINT, Span, spans
+from runhooks.events.spans import FIXED64, LENGTH_DELIMITED, VARINT, Span, spans
 
 _SESSION_START_INFO = 3
 _HPARAMS = 1

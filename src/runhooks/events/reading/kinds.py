@@ -13,7 +13,7 @@ from runhooks.events.reading.parsed_event import (
     ParsedValue,
     text_at,
 )
-from runhooks.events.reading.spans import LENGTH_DELIMITED, spans
+from runhooks.events.spans import LENGTH_DELIMITED, spans
 
 SCALAR = "scalar"
 SESSION_LOG = "session_log"

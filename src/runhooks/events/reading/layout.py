@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.events.crc import contributions, crc32c, masked
-from runhooks.events.reading.headers import HEADER_BYTES
 from runhooks.events.reading.kinds import SCALAR, kind_of
 from runhooks.events.reading.parsed_event import (
     SIMPLE_VALUE,
@@ -22,9 +21,10 @@ from runhooks.events.reading.parsed_event import (
     parse_event,
     text_at,
 )
-from runhooks.events.reading.spans import Span
 from runhooks.events.reading.tag_registry import TagRegistry
 from runhooks.events.reading.tensor import parse_tensor
+from runhooks.events.record import HEADER_BYTES
+from runhooks.events.spans import Span
 
 _FLOATS = {1: "<f4", 2: "<f8"}  # by the number of the type
 

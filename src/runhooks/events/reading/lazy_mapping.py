@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from runhooks.events.reading.nearest import UnknownNameError
+from runhooks.events.reading.unknown_name import UnknownNameError
 
 _Value = TypeVar("_Value")
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from runhooks.events.crc import crc32c, masked
 from runhooks.events.event import SessionLog
-from runhooks.events.reading.headers import HEADER_BYTES
 from runhooks.events.reading.kinds import SCALAR, kind_of
 from runhooks.events.reading.parsed_event import (
     GRAPH_DEF,
@@ -21,6 +19,7 @@ from runhooks.events.reading.record_reader import BAD_PAYLOAD, Block
 from runhooks.events.reading.scalar_columns import SingleScalar
 from runhooks.events.reading.tag_registry import TagRegistry
 from runhooks.events.reading.values import decode_value
+from runhooks.events.record import HEADER_BYTES, check_of
 
 
 class OtherPoint(NamedTuple):
@@ -73,7 +72,7 @@ class OneByOne:
         at, length = int(starts[record]) + HEADER_BYTES, int(lengths[record])
         data = self._block.data
         payload = bytes(memoryview(data)[at : at + length])
-        if masked(crc32c(payload)).to_bytes(4, "little") != data[at + length : at + length + 4]:
+        if check_of(payload) != data[at + length : at + length + 4]:
             self.faults.append(Fault(record, True, BAD_PAYLOAD))
             return
         try:

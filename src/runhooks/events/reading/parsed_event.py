@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from runhooks.events.reading.spans import (
+from runhooks.events.spans import (
     FIXED32,
     FIXED64,
     LENGTH_DELIMITED,

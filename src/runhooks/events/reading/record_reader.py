@@ -13,15 +13,9 @@ import google_crc32c
 from runhooks.errors import DataLossError
 from runhooks.events.crc import masked
 from runhooks.events.reading.damage import Damage
-from runhooks.events.reading.headers import (
-    FRAME_BYTES,
-    HEADER_BYTES,
-    Found,
-    find_headers,
-    payload_length,
-    walk,
-)
+from runhooks.events.reading.headers import Found, find_headers, walk
 from runhooks.events.reading.rows import SLACK
+from runhooks.events.record import FRAME_BYTES, HEADER_BYTES, payload_length
 
 BAD_PAYLOAD = "the payload of the record fails its check"
 

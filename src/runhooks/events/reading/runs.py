@@ -8,11 +8,11 @@ from pathlib import Path
 from runhooks.events.reading.damage import Damage
 from runhooks.events.reading.export import Exported
 from runhooks.events.reading.find import FoundRun, find_runs
-from runhooks.events.reading.nearest import UnknownNameError
 from runhooks.events.reading.run import Run
 from runhooks.events.reading.run_contents import RunContents
 from runhooks.events.reading.scalars import Scalars
 from runhooks.events.reading.tag_registry import Wanted
+from runhooks.events.reading.unknown_name import UnknownNameError
 
 
 class Runs(Mapping[str, Run], Exported):

@@ -7,12 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events.crc import crc32c, masked
-from runhooks.events.reading.headers import HEADER_BYTES
 from runhooks.events.reading.kinds import SCALAR
 from runhooks.events.reading.layout import Layout, ScalarField, learn
 from runhooks.events.reading.tag_lookup import TagLookup
 from runhooks.events.reading.tag_registry import TagRegistry
+from runhooks.events.record import HEADER_BYTES, check_of
 
 _SOME = 64
 
@@ -46,7 +45,7 @@ def payload_of(row: NDArray[np.uint8], length: int) -> bytes | None:
     """Return the payload of a record; None if its check fails."""
     payload = row[HEADER_BYTES : HEADER_BYTES + length].tobytes()
     check = row[HEADER_BYTES + length : HEADER_BYTES + length + 4].tobytes()
-    return payload if masked(crc32c(payload)).to_bytes(4, "little") == check else None
+    return payload if check_of(payload) == check else None
 
 
 class ScalarReader:

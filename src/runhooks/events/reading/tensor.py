@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events.reading.spans import (
+from runhooks.events.spans import (
     LENGTH_DELIMITED,
     VARINT,
     Span,
@@ -48,7 +48,6 @@ _DTYPES = {
 #: Number of a field of numbers: the format of one, or None for varints.
 _FIELDS = {5: "<f", 6: "<d", 7: None, 9: "<f", 10: None, 11: None, 12: "<d", 13: None}
 _FIELDS |= {16: None, 17: None}
-_HALF_FIELD = 13
 _STRING_FIELD = 8
 _MOST_BYTES = 1 << 26  # of an array that is given by fewer numbers than it has
 

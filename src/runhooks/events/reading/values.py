@@ -21,9 +21,9 @@ from runhooks.events.reading.parsed_event import (
     parse_value,
     text_at,
 )
-from runhooks.events.reading.spans import LENGTH_DELIMITED, VARINT, Span, signed, spans
 from runhooks.events.reading.tag_registry import TagRegistry, Wanted
 from runhooks.events.reading.tensor import tensor_array
+from runhooks.events.spans import LENGTH_DELIMITED, VARINT, Span, signed, spans
 
 _CHUNK = struct.Struct("<4sI")  # of a WAV file: its name, and how many bytes follow
 _FORMAT = struct.Struct("<HHIIH")  # encoding, channels, frames and bytes a second, bytes a frame

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from runhooks import arguments
 from runhooks.events import wire
-from runhooks.summary.fields import int_field
+from runhooks.events.fields import int_field
 from runhooks.summary.kinds.non_finite import finite_in
 from runhooks.summary.kinds.real_array import as_float, as_now, read_real_array
 from runhooks.summary.kinds.tensor import encode_strings
@@ -33,10 +33,7 @@ def audio_value(tag: str, samples: Any, sample_rate: float, max_outputs: int = 3
 
     Raises ValueError if ``max_outputs`` is below 1 or ``sample_rate`` is not above 0.
     """
-    if max_outputs < 1:
-        raise ValueError(
-            f"max_outputs of audio summary {tag!r} must be 1 or more, got {max_outputs}"
-        )
+    arguments.whole(max_outputs=max_outputs)
     return Value(tag, (as_now(samples), _rate(sample_rate), max_outputs), _encode_numbered)
 
 

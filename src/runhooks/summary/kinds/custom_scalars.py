@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from runhooks.events import Message, wire
-from runhooks.summary.fields import text_field
+from runhooks.events.fields import text_field
 from runhooks.summary.kinds.tensor import encode_strings
 from runhooks.summary.message import Value
 from runhooks.summary.metadata import SummaryMetadata, tensor_entry

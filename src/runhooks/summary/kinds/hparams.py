@@ -13,7 +13,7 @@ import numpy as np
 
 from runhooks import clock
 from runhooks.events import wire
-from runhooks.summary.fields import int_field, text_field
+from runhooks.events.fields import int_field, text_field
 from runhooks.summary.kinds.real_array import read_array
 from runhooks.summary.kinds.scalar import scalar_value
 from runhooks.summary.kinds.tensor import encode_tensor

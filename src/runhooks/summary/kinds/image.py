@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runhooks import arguments
 from runhooks.events import wire
 from runhooks.summary.kinds.png import encode_png
 from runhooks.summary.kinds.real_array import as_float, as_now, read_real_array
@@ -35,10 +36,7 @@ def image_value(tag: str, images: Any, max_outputs: int = 3) -> Value:
     The images are read when the summary is written, which raises ValueError for another shape and
     TypeError for another dtype. Raises ValueError if ``max_outputs`` is below 1.
     """
-    if max_outputs < 1:
-        raise ValueError(
-            f"max_outputs of image summary {tag!r} must be 1 or more, got {max_outputs}"
-        )
+    arguments.whole(max_outputs=max_outputs)
     return Value(tag, (as_now(images), max_outputs), _encode)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from runhooks import arguments
-from runhooks.summary.fields import int_field, packed_ints_field, text_field
+from runhooks.events.fields import int_field, packed_ints_field, text_field
 from runhooks.summary.kinds.non_finite import finite_in
 from runhooks.summary.kinds.real_array import as_now, read_real_array
 from runhooks.summary.kinds.tensor import encode_tensor

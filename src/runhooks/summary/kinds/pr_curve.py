@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks import arguments
-from runhooks.summary.fields import int_field
+from runhooks.events.fields import int_field
 from runhooks.summary.kinds.non_finite import finite_in
 from runhooks.summary.kinds.real_array import as_float, as_now, read_real_array
 from runhooks.summary.kinds.tensor import encode_tensor

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runhooks.events import wire
+from runhooks.events.scalar_values import read_number, scalar_entry
 from runhooks.summary.address import checked_tag
-from runhooks.summary.kinds.real_array import as_now, read_real_array
-from runhooks.summary.message import SIMPLE_VALUE, Value, entry
+from runhooks.summary.kinds.real_array import as_now
+from runhooks.summary.message import Value
 
 
 def scalar_value(tag: str, value: Any) -> Value:
@@ -40,14 +40,4 @@ def numbers_now(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _encode(tag: str, value: Any) -> bytes:
-    if isinstance(value, int):  # it may be larger than any of NumPy's
-        value = float(value)
-    elif type(value) is not float:
-        array = read_real_array(tag, value)
-        if array.size != 1:
-            raise ValueError(
-                f"the value of scalar summary {tag!r} must be a single number, "
-                f"got an array of shape {array.shape}"
-            )
-        value = float(array.reshape(()))
-    return entry(tag, wire.float_field(SIMPLE_VALUE, value))
+    return scalar_entry(tag, read_number(value))

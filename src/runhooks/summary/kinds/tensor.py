@@ -51,16 +51,23 @@ def tensor_value(tag: str, value: Any, metadata: Message | bytes = b"") -> Value
 
 def encode_tensor(tag: str, array: NDArray[Any]) -> bytes:
     """Return ``array`` as a ``TensorProto``. Raises TypeError, naming ``tag``, for its dtype."""
+    rule = f"tensor summary {tag!r} must hold numbers, str or bytes"
     if array.dtype.kind in "USTO":
-        return encode_strings(array.shape, (_utf8(tag, element) for element in array.flat))
+        return encode_texts(array, rule)
     if array.dtype == np.longdouble:
         array = array.astype(np.float64)
     if array.dtype.name not in _TYPES:
-        raise TypeError(
-            f"tensor summary {tag!r} must hold numbers, str or bytes, got dtype {array.dtype}"
-        )
+        raise TypeError(f"{rule}, got dtype {array.dtype}")
     content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
     return _tensor(_TYPES[array.dtype.name], array.shape, wire.bytes_field(_CONTENT, content))
+
+
+def encode_texts(array: NDArray[Any], rule: str) -> bytes:
+    """Return ``array``, of str or bytes, as a ``TensorProto``.
+
+    Raises TypeError, which says ``rule``, for an element that is neither.
+    """
+    return encode_strings(array.shape, (_utf8(element, rule) for element in array.flat))
 
 
 def encode_strings(shape: tuple[int, ...], strings: Iterable[bytes]) -> bytes:
@@ -79,9 +86,9 @@ def _encode(tag: str, data: tuple[Any, Message | bytes]) -> bytes:
     return tensor_entry(tag, encode_tensor(tag, read_array(value)), metadata)
 
 
-def _utf8(tag: str, element: object) -> bytes:
+def _utf8(element: object, rule: str) -> bytes:
     if isinstance(element, bytes):
         return element
     if isinstance(element, str):
         return element.encode()
-    raise TypeError(f"tensor summary {tag!r} must hold numbers, str or bytes, got {element!r}")
+    raise TypeError(f"{rule}, got {element!r}")

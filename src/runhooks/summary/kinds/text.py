@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from runhooks.summary.kinds.real_array import as_now
-from runhooks.summary.kinds.tensor import encode_strings
+from runhooks.summary.kinds.tensor import encode_texts
 from runhooks.summary.message import Value
 from runhooks.summary.metadata import DataClass, SummaryMetadata, tensor_entry
 
@@ -25,14 +25,5 @@ def text_value(tag: str, text: Any) -> Value:
 
 
 def _encode(tag: str, text: Any) -> bytes:
-    array = np.asarray(text, object)
-    strings = encode_strings(array.shape, (_utf8(tag, element) for element in array.flat))
-    return tensor_entry(tag, strings, _METADATA)
-
-
-def _utf8(tag: str, element: object) -> bytes:
-    if isinstance(element, bytes):
-        return element
-    if isinstance(element, str):
-        return element.encode()
-    raise TypeError(f"text summary {tag!r} must be made of str, got {element!r}")
+    rule = f"text summary {tag!r} must be made of str"
+    return tensor_entry(tag, encode_texts(np.asarray(text, object), rule), _METADATA)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import math
 from typing import Any
 
 import numpy as np
 
 from runhooks.events import SessionLog, SessionStatus
+from runhooks.events.json_number import json_number
 from runhooks.summary.sinks.point import SummaryPoint
 
 
@@ -20,11 +20,10 @@ def json_point(point: SummaryPoint) -> dict[str, Any]:
 def json_value(value: Any) -> Any:
     """Return ``value``, that of a point, as something that JSON has.
 
-    Arrays are lists of lists, other bytes are base64; NaN and infinities, which JSON has not, are
-    ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, as in the JSON of Protocol Buffers.
+    Arrays are lists of lists, other bytes are base64; floats are as ``json_number`` says.
     """
     if isinstance(value, float):
-        return value if math.isfinite(value) else _named(value)
+        return json_number(value)
     if isinstance(value, np.ndarray):
         return _list(value)
     if isinstance(value, bytes):
@@ -53,7 +52,3 @@ def _texts(value: Any) -> Any:
     if isinstance(value, list):
         return [_texts(element) for element in value]
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value
-
-
-def _named(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -8,8 +8,9 @@ from typing import NoReturn
 import numpy as np
 
 from runhooks.events import Scalars, SessionStatus
+from runhooks.events.reading.kinds import SESSION_LOG
 from runhooks.events.write_queue import WriteQueue
-from runhooks.summary.sinks.point import SESSION_LOG, SummaryPoint
+from runhooks.summary.sinks.point import SummaryPoint
 from runhooks.summary.sinks.point_sink import PointSink
 from runhooks.summary.sinks.point_writer import PointWriter
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from runhooks.events.call_all import call_all
+from runhooks.events.reading.kinds import SESSION_LOG
 from runhooks.summary.sinks.json_value import json_point
 from runhooks.summary.sinks.optional import optional
-from runhooks.summary.sinks.point import SESSION_LOG, SummaryPoint
+from runhooks.summary.sinks.point import SummaryPoint
 from runhooks.summary.sinks.point_sink import PointSink
 from runhooks.summary.sinks.point_writer import PointWriter
 from runhooks.summary.sinks.remote_queue import RemoteQueue

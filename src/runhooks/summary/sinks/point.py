@@ -18,7 +18,3 @@ class SummaryPoint(NamedTuple):
     step: int
     wall_time: float
     value: Any
-
-
-#: The kind of a point that says what became of a session.
-SESSION_LOG = "session_log"

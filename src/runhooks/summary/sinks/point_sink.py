@@ -10,11 +10,12 @@ from typing import Any
 
 from runhooks.events import Event, SessionLog, SummaryDecoder, TaggedValue
 from runhooks.events.reading.hparams import parse_hparams
+from runhooks.events.reading.kinds import SESSION_LOG
 from runhooks.events.scalar_values import read_number, read_numbers
 from runhooks.events.write_queue import MESSAGE, Batch
 from runhooks.summary.kinds.scalar import scalar_value
 from runhooks.summary.message import Summary
-from runhooks.summary.sinks.point import SESSION_LOG, SummaryPoint
+from runhooks.summary.sinks.point import SummaryPoint
 
 _encode_scalar = scalar_value("", 0.0).encode
 
