@@ -16,7 +16,11 @@ spite of right arguments has a class here, named as in ``tf.errors``:
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
+
+#: How lines begin that say where an error of TensorFlow's arose, or what was logged before it.
+_PLACES = ("\t [[", "Recent warning", "Original stack", "Traceback")
 
 
 class OpError(Exception):
@@ -87,9 +91,45 @@ class DataLossError(OpError):
     """A file is damaged; ``path`` says which."""
 
 
+class NanLossDuringTrainingError(RuntimeError):
+    """A loss was NaN. ``tensor``: its name; ``step``: of the run that made ``value``, or None.
+
+    ``shown``: the value as the message has it.
+    """
+
+    def __init__(
+        self,
+        tensor: str = "loss",
+        step: int | None = None,
+        value: Any = float("nan"),
+        shown: str = "nan",
+    ) -> None:
+        at = "" if step is None else f" at step {step}"
+        super().__init__(f"NaN loss during training: {tensor!r}{at} is {shown}")
+        self.tensor = tensor
+        self.step = step
+        self.value = value
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 def described(error: BaseException) -> str:
-    """``repr(error)``; of an error of TensorFlow's, whose repr is empty, its first line of text."""
+    """``repr(error)``; of an error of TensorFlow's, whose repr is empty, its kind and cause."""
+    return (
+        repr(error) if error.args or not str(error) else f"{type(error).__name__}({cause(error)!r})"
+    )
+
+
+def cause(error: BaseException) -> str:
+    """What ``error`` says, or else its kind.
+
+    Of TensorFlow's, in a line, less where in the program and in the graph it arose.
+    """
     text = str(error).strip()
     if error.args or not text:
-        return repr(error)
-    return f"{type(error).__name__}({text.splitlines()[0]!r})"
+        return text or type(error).__name__
+    after_places = text.rpartition("\nNode: ")
+    lines = after_places[2].splitlines()[1:] if after_places[1] else text.splitlines()
+    said = takewhile(lambda line: not line.startswith(_PLACES), lines)
+    return " ".join(line.strip() for line in said if line.strip()) or text.splitlines()[0]

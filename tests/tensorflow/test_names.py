@@ -63,7 +63,9 @@ def test_unknown_name_is_an_attribute_error():
 
 
 def python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=100
+    )
 
 
 def test_missing_extra_is_one_sentence():

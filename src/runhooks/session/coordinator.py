@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from runhooks import clock
-from runhooks.errors import ends_of_input
+from runhooks.errors import cause, described, ends_of_input
 
 _log = logging.getLogger("runhooks")
 
@@ -31,12 +31,12 @@ class Coordinator:
         if clean_stop_exception_types is None:
             clean_stop_exception_types = ends_of_input()
         self._clean_stop_types = tuple(clean_stop_exception_types)
-        self._changed = threading.Condition()
+        self._lock = threading.Condition()  # notified of a stop, and of the end of all threads
         self._stop_requested = False
         self._joined = False
         self._error: BaseException | None = None
         self._reason: str | None = None
-        self._registered: set[threading.Thread] = set()
+        self._registered_threads: set[threading.Thread] = set()
 
     @property
     def joined(self) -> bool:
@@ -59,7 +59,7 @@ class Coordinator:
         an error any more: it is raised at once. Raises TypeError if ``ex`` is no exception.
         """
         error = self._reportable(ex)
-        with self._changed:
+        with self._lock:
             if self._joined and error is not None:
                 raise error
             if self._stop_requested:
@@ -69,11 +69,11 @@ class Coordinator:
                 _log.info("%s; all threads are asked to stop", self._reason)
             self._error = error
             self._stop_requested = True
-            self._changed.notify_all()
+            self._lock.notify_all()
 
     def clear_stop(self) -> None:
         """Forget that anybody asked to stop, and why."""
-        with self._changed:
+        with self._lock:
             self._stop_requested = self._joined = False
             self._error = self._reason = None
 
@@ -87,13 +87,13 @@ class Coordinator:
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:
         """Wait until somebody asks to stop, ``timeout`` seconds at most; whether somebody did."""
-        with self._changed:
-            return self._changed.wait_for(self.should_stop, timeout)
+        with self._lock:
+            return self._lock.wait_for(self.should_stop, timeout)
 
     def register_thread(self, thread: threading.Thread) -> None:
         """Make ``join`` wait for ``thread`` as well."""
-        with self._changed:
-            self._registered.add(thread)
+        with self._lock:
+            self._registered_threads.add(thread)
 
     def join(
         self,
@@ -109,20 +109,21 @@ class Coordinator:
         Raises the error that was given to ``request_stop``; else RuntimeError naming the threads
         that still run. With ``ignore_live_threads``, or beside that error, a warning names them.
         """
-        with self._changed:
-            waited_for = [t for t in self._registered.union(threads or ()) if t.is_alive()]
+        with self._lock:
+            waited_for = [t for t in self._registered_threads.union(threads or ()) if t.is_alive()]
         self._wait_for_end_or_stop(waited_for)
         deadline = clock.monotonic() + stop_grace_period_secs
         for thread in waited_for:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - clock.monotonic()))
-        with self._changed:
+        with self._lock:
             self._joined = True
-            self._registered.clear()
+            self._registered_threads.clear()
         live = sorted(t.name for t in waited_for if t.is_alive())
         message = (
-            f"threads still running {stop_grace_period_secs} seconds after they were asked "
-            f"to stop: {', '.join(live)}; let them test should_stop() or wait in wait_for_stop()"
+            f"Coordinator stopped with threads still running {stop_grace_period_secs} seconds "
+            f"after they were asked to stop: {', '.join(live)}; let them test should_stop() or "
+            "wait in wait_for_stop()"
         )
         if live and (ignore_live_threads or self._error is not None):
             _log.warning(message)
@@ -151,15 +152,15 @@ class Coordinator:
             nonlocal ended
             for thread in threads:
                 thread.join()
-            with self._changed:
+            with self._lock:
                 ended = True
-                self._changed.notify_all()
+                self._lock.notify_all()
 
         if threads and not self._stop_requested:
             # The end of a thread wakes nobody but who joins it: one thread waits for them all.
             threading.Thread(target=watch, name="coordinator-join", daemon=True).start()
-            with self._changed:
-                self._changed.wait_for(lambda: ended or self._stop_requested)
+            with self._lock:
+                self._lock.wait_for(lambda: ended or self._stop_requested)
 
 
 def _reason(thread: threading.Thread, error: BaseException | None) -> str:
@@ -168,7 +169,7 @@ def _reason(thread: threading.Thread, error: BaseException | None) -> str:
     if error is None:
         return f"{name} asked the coordinator to stop"
     if isinstance(error, ends_of_input()):
-        return f"{name} is at the end of its input: {error}"
+        return f"{name} is at the end of its input: {cause(error)}"
     if thread is not threading.main_thread():
         error.add_note(f"in {name}")
-    return f"{name} failed: {error!r}"
+    return f"{name} failed: {described(error)}"

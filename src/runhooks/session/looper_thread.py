@@ -13,9 +13,9 @@ from runhooks.session.coordinator import Coordinator
 class LooperThread(threading.Thread):
     """A daemon thread that calls ``target(*args, **kwargs)`` until its coordinator says stop.
 
-    ``timer_interval_secs``: seconds from one call to the next, None: without a pause. What a call
-    raises goes to ``coord.request_stop``. A subclass may override ``run_loop`` in place of giving
-    a ``target``, and ``start_loop`` and ``stop_loop``, which are called once in the thread.
+    ``timer_interval_secs``: seconds from one call to the next, 0 or None: without a pause. What a
+    call raises goes to ``coord.request_stop``. A subclass may override ``run_loop`` in place of
+    giving a ``target``, and ``start_loop`` and ``stop_loop``, called once in the thread.
 
     Raises ValueError if ``coord`` is no Coordinator, and for ``args`` or ``kwargs`` without a
     ``target``.
@@ -29,9 +29,9 @@ class LooperThread(threading.Thread):
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        if not isinstance(coord, Coordinator):
+        if not hasattr(coord, "stop_on_exception"):  # TensorFlow's has it too
             raise ValueError(f"coord must be a Coordinator, got {coord!r}")
-        arguments.positive(timer_interval_secs=timer_interval_secs)
+        arguments.not_negative(timer_interval_secs=timer_interval_secs)
         arguments.function(target=target)
         if target is None and (args or kwargs):
             raise ValueError(f"args={args!r} and kwargs={kwargs!r} need a target to be given to")

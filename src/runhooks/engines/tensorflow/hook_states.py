@@ -6,21 +6,22 @@ TensorFlow's saver knows variables alone, and deletes its files without telling 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import tensorflow as tf
 
 from runhooks.checkpoint import Snapshot, read_checkpoint, write_checkpoint
 from runhooks.checkpoint.staging import discard
 from runhooks.errors import DataLossError, NotFoundError
 
-v1 = tf.compat.v1
-
 _log = logging.getLogger("runhooks")
 
 _SUFFIX = ".hooks"
+
+# What follows the path of a checkpoint in the name of one of its files; of format V1, nothing if
+# it has but one file.
+_PART = re.compile(r"(\.index|-\d{5}-of-\d{5})$")
 
 
 def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
@@ -45,6 +46,9 @@ def load_states(path: str) -> dict[str, Any]:
 
 def sweep_states(path: str) -> None:
     """Remove the states of checkpoints beside ``path`` that are there no more."""
-    for folder in Path(path).parent.glob(f"*{_SUFFIX}"):
-        if not v1.train.checkpoint_exists(str(folder).removesuffix(_SUFFIX)):
-            discard(folder)
+    parent = Path(path).parent
+    names = [file.name for file in parent.iterdir()]
+    checkpoints = {_PART.sub("", name) for name in names}
+    for name in names:
+        if name.endswith(_SUFFIX) and name.removesuffix(_SUFFIX) not in checkpoints:
+            discard(parent / name)

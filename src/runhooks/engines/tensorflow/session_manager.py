@@ -42,8 +42,8 @@ class SessionManager:
     ) -> None:
         if ready_for_local_init_op is not None and local_init_op is None:
             raise ValueError(
-                "If you pass a ready_for_local_init_op you must also pass a local_init_op, got "
-                f"ready_for_local_init_op={ready_for_local_init_op!r}"
+                "If you pass a ready_for_local_init_op you must also pass a local_init_op to run "
+                f"when it is ready, got ready_for_local_init_op={ready_for_local_init_op!r}"
             )
         self._local_init_op = local_init_op
         self._ready_op = ready_op
@@ -202,10 +202,12 @@ class SessionManager:
         raise damage
 
     def _restore(self, session: TensorFlowSession, saver: Any, path: str) -> None:
-        saver.restore(session, path)
+        # These give a model that was loaded the values that it was loaded with: what was trained
+        # since comes after.
         initialisers = self._graph.get_collection("saved_model_initializers")
         if initialisers:
             session.run(initialisers)
+        saver.restore(session, path)
         session.take_states(str(path))
 
     def _check_ready(self, session: TensorFlowSession, init_op: Any, init_fn: Any) -> None:
