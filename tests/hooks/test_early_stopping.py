@@ -349,6 +349,30 @@ def test_the_directory_of_an_estimator(model, write, eval_dir):
         assert sess.should_stop()
 
 
+def test_the_model_dir_of_an_estimator_without_eval_dir(model, write, tmp_path):
+    class Estimator:
+        model_dir = tmp_path
+
+    write(10, score=1.0)
+    hook = rh.stop_if_higher_hook(Estimator(), "score", 0.5)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+        assert sess.should_stop()
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_each_looks_for_itself_where_sessions_share_nothing(model, is_chief):
+    class Estimator:
+        pass
+
+    estimator = Estimator()
+    estimator.config = estimator
+    estimator.is_chief = is_chief
+    with rh.MonitoredSession(hooks=[rh.make_early_stopping_hook(estimator, lambda: True)]) as sess:
+        sess.run(model.train_op)
+        assert sess.should_stop()
+
+
 def test_a_graph_without_global_step_is_refused(without_global_step):
     with pytest.raises(
         RuntimeError, match="Global step should be created to use EarlyStoppingHook"

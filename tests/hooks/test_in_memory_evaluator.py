@@ -113,6 +113,14 @@ def test_steps_and_name(estimator, train_op, tmp_path, caplog):
     assert any(message.startswith(line) for message in caplog.messages)
 
 
+def test_model_dir_of_an_estimator_without_eval_dir(estimator, train_op, tmp_path):
+    class Bare:
+        model_fn, model_dir = estimator.model_fn, tmp_path
+
+    loop(rh.InMemoryEvaluatorHook(Bare(), lambda: DATA, name="bare"), train_op, 1)
+    assert {step for step, _, _ in points(tmp_path / "eval_bare")} == {0, 1}
+
+
 def test_what_the_model_and_the_input_take(graph, train_op):
     class WithParams:
         def __init__(self):

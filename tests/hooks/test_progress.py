@@ -79,6 +79,24 @@ def test_a_line_can_tell_of_any_time_and_value():
     )
 
 
+def test_what_cannot_be_shown_is_named():
+    class Faulty:
+        shape = (1,)
+
+        def __repr__(self):
+            raise RuntimeError("not even this")
+
+    class Shaped:
+        shape = "round"
+
+        def __repr__(self):
+            return "it"
+
+    values = [("faulty", Faulty()), ("shaped", Shaped()), ("huge", 10**5000), ("np", np.sum)]
+    line = progress_line(1, None, None, values, bar_width=0)
+    assert line.startswith("step 1  faulty <Faulty>  shaped it  huge <int>  np <function sum at ")
+
+
 def test_shows_a_variable_that_is_a_pytree(graph):
     tree = rh.Variable({"a": np.zeros(1), "b": [1.0, np.ones((2, 2))]}, name="tree")
     step = rh.train.get_or_create_global_step().assign_add(1)

@@ -15,6 +15,7 @@ from typing import Any
 from runhooks import arguments
 from runhooks.contract import SessionRunHook
 from runhooks.hooks.early_stopping_hook import RUN_EVERY_SECS, EarlyStoppingHook
+from runhooks.hooks.estimator import eval_dir_of
 from runhooks.hooks.eval_metrics import EvalMetrics
 from runhooks.hooks.stop_rules import Improvement, Metric, Threshold
 from runhooks.trigger import Trigger
@@ -40,7 +41,11 @@ def make_early_stopping_hook(
     """A hook that asks to stop once ``should_stop_fn()`` is true.
 
     It is called at the first step and then every ``run_every_secs`` seconds or ``run_every_steps``
-    steps, or as ``trigger`` says. ``estimator`` is not looked at, and may be None.
+    steps, or as ``trigger`` says.
+
+    ``estimator``: None, or an object whose ``config.is_chief`` says whether this is the chief of a
+    cluster of TensorFlow: the chief alone calls the function, and the other workers, which have the
+    hook as well, stop when it does. Without that each calls it for itself.
 
     Raises TypeError if ``should_stop_fn`` cannot be called, ValueError unless exactly one cadence
     is given: with ``run_every_steps``, ``run_every_secs`` must be None.
@@ -48,7 +53,7 @@ def make_early_stopping_hook(
     arguments.given(should_stop_fn=should_stop_fn)
     arguments.function(should_stop_fn=should_stop_fn)
     return EarlyStoppingHook(
-        "EarlyStoppingHook", should_stop_fn, run_every_secs, run_every_steps, trigger
+        "EarlyStoppingHook", should_stop_fn, estimator, run_every_secs, run_every_steps, trigger
     )
 
 
@@ -65,15 +70,16 @@ def stop_if_higher_hook(
 ) -> SessionRunHook:
     """A hook that asks to stop once an evaluation finds ``metric_name`` above ``threshold``.
 
-    ``estimator``: an object whose ``eval_dir()`` is where evaluations write; or None, and
-    ``eval_dir`` says it. Evaluations before step ``min_steps`` do not count. A NaN is no value
-    above or below anything; a warning says that it was met. The rest, and what is raised, as for
-    ``make_early_stopping_hook``; also ValueError if it is not known where to read.
+    ``estimator``: an object whose ``eval_dir()`` is where evaluations write, or ``eval`` in its
+    ``model_dir``, unless ``eval_dir`` says it; or None. Evaluations before step ``min_steps`` do
+    not count. A NaN is no value above or below anything; a warning says that it was met. The rest,
+    and what is raised, as for ``make_early_stopping_hook``; also ValueError if it is not known
+    where to read.
     """
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Threshold(metric, threshold, operator.gt, "higher")
     name = f"stop_if_higher_hook({metric_name})"
-    return EarlyStoppingHook(name, rule, run_every_secs, run_every_steps, trigger)
+    return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
 
 
 def stop_if_lower_hook(
@@ -91,7 +97,7 @@ def stop_if_lower_hook(
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Threshold(metric, threshold, operator.lt, "lower")
     name = f"stop_if_lower_hook({metric_name})"
-    return EarlyStoppingHook(name, rule, run_every_secs, run_every_steps, trigger)
+    return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
 
 
 def stop_if_no_increase_hook(
@@ -115,7 +121,7 @@ def stop_if_no_increase_hook(
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Improvement(metric, max_steps_without_increase, operator.gt, "increase")
     name = f"stop_if_no_increase_hook({metric_name})"
-    return EarlyStoppingHook(name, rule, run_every_secs, run_every_steps, trigger)
+    return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
 
 
 def stop_if_no_decrease_hook(
@@ -133,7 +139,7 @@ def stop_if_no_decrease_hook(
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Improvement(metric, max_steps_without_decrease, operator.lt, "decrease")
     name = f"stop_if_no_decrease_hook({metric_name})"
-    return EarlyStoppingHook(name, rule, run_every_secs, run_every_steps, trigger)
+    return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
 
 
 def _metric(
@@ -141,10 +147,9 @@ def _metric(
 ) -> Metric:
     if eval_dir is not None:
         return Metric(name, eval_dir, min_steps)
-    if not callable(getattr(estimator, "eval_dir", None)):
+    if (found := eval_dir_of(estimator)) is None:
         raise ValueError(
             "eval_dir must be given, the directory that evaluations write to, unless estimator "
-            f"has an eval_dir(), got estimator={estimator!r}"
+            f"has an eval_dir() or a model_dir, got estimator={estimator!r}"
         )
-    check = getattr(estimator, "check_in_session", None)
-    return Metric(name, estimator.eval_dir(), min_steps, check)
+    return Metric(name, found, min_steps, getattr(estimator, "check_in_session", None))

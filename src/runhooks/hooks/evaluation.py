@@ -17,6 +17,7 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
+from runhooks.engines import foreign
 from runhooks.graph import Tensor, get_default_graph
 from runhooks.graph.parts import kept_apart
 from runhooks.hooks.evaluation_inputs import check_no_step, inputs_apart
@@ -40,7 +41,9 @@ class EvaluationHook(SessionRunHook):
     ``metrics``: tensors, or names of tensors, by the tag they are written under; each a single
     number a run. ``feeds``: called for each evaluation, returns the feed_dicts of its runs. Without
     it the inputs of the graph that ``metrics`` need begin anew in each evaluation, which ends with
-    the first of them; if they need none it is one run. ``steps``: the most runs of an evaluation.
+    the first of them; if they need none it is one run, or ``steps``. On a ``tf.Graph`` such an
+    input is the iterator of one dataset; whatever else they use, such as the local variables of
+    ``tf.metrics``, one of ``hooks`` has to reset. ``steps``: the most runs of an evaluation.
     ``weight``: a tensor, how much a run counts in the means, such as the number of examples in its
     batch; None: all count the same.
 
@@ -168,12 +171,14 @@ class EvaluationHook(SessionRunHook):
         """Evaluate now; whether no stop has ended it."""
         step, start = step_of(session), clock.monotonic()
         means = Means(self._fetches[0])
+        # Of a session that TensorFlow's own loop runs, hooks see what they see of ours.
+        raw = session if hasattr(session, "global_step") else foreign.observed(session)
         with spent_apart(session), kept_apart(session.graph):
             try:
                 runs = self._loop.run(
-                    session,
+                    raw,
                     self._fetches,
-                    until_stop(session, self._feeds(session, training)),
+                    until_stop(session, self._feeds(raw, training)),
                     lambda results: means.add(*results),
                 )
                 found = means.means() if runs else {}
@@ -192,18 +197,16 @@ class EvaluationHook(SessionRunHook):
         self._results.record(name, step, found, runs, clock.monotonic() - start)
         return True
 
-    def _feeds(
-        self, session: RawSession, training: SessionRunArgs | None
-    ) -> Iterator[FeedDict | None]:
+    def _feeds(self, session: Any, training: SessionRunArgs | None) -> Iterator[FeedDict | None]:
         feeds = repeat(None) if self._given_feeds is None else self._given_feeds()
         if not isinstance(feeds, Iterable):
             raise TypeError(f"feeds must return an iterable of feed_dicts, got {feeds!r}")
         for number, feed_dict in enumerate(islice(feeds, self._steps)):
             if number == 0:
-                inputs = inputs_apart(session.graph, self._fetches, feed_dict, training)
+                inputs = inputs_apart(session, self._fetches, feed_dict, training)
                 if inputs:
-                    session.rewind(*inputs)  # type: ignore[attr-defined]
-                elif inputs is not None and self._given_feeds is None:
+                    session.rewind(*inputs)
+                elif self._given_feeds is None and self._steps is None:
                     yield None
                     return
             yield feed_dict

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from runhooks.contract import RawSession
 from runhooks.hooks.summary_output import SummaryOutput, SummaryWriter
-from runhooks.summary import Summary, scalar_value
+from runhooks.summary import Summary, Value, scalar_value
 
 _log = logging.getLogger("runhooks")
 
@@ -46,12 +46,21 @@ class EvaluationResults:
         self._output.flush()  # for those who read along: what comes again does not count any more
 
     def record(
-        self, name: str, step: int, metrics: Mapping[str, float], runs: int, secs: float
+        self,
+        name: str,
+        step: int,
+        metrics: Mapping[str, float],
+        runs: int,
+        secs: float,
+        more: Iterable[Value] = (),
     ) -> None:
-        """Write ``metrics``, found by ``name`` at ``step`` in so many runs and seconds."""
+        """Write ``metrics``, found by ``name`` at ``step`` in so many runs and seconds.
+
+        ``more``: what is to be written with them, and is no number.
+        """
         self._step, self._metrics = step, dict(metrics)
         values = [scalar_value(label, value) for label, value in metrics.items()]
-        self._output.add_summary(Summary(values), step)
+        self._output.add_summary(Summary([*values, *more]), step)
         self._output.flush()
         line = ", ".join(f"{label} = {value:.6g}" for label, value in metrics.items())
         _log.info("%s at step %d: %s (%d runs, %.3f sec)", name, step, line, runs, secs)

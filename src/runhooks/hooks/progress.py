@@ -41,7 +41,7 @@ class ProgressHook(SessionRunHook):
         stream: TextIO | None = None,
     ) -> None:
         arguments.given(every_n_steps=every_n_steps)
-        arguments.whole(last_step=last_step, every_n_steps=every_n_steps)
+        arguments.steps(last_step=last_step, every_n_steps=every_n_steps)
         if stream is not None and not hasattr(stream, "write"):
             raise TypeError(f"stream must be a text file that is open, got {stream!r}")
         self._last_step = last_step

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TextIO
 
 from runhooks import clock
+from runhooks.summary.kinds.real_array import read_array
 
 _BAR_WIDTH = 24
 _MARKS = 20
@@ -145,7 +146,20 @@ def _duration(secs: int) -> str:
 
 
 def _short(value: Any) -> str:
-    # By the shape: `size` is a number on arrays of NumPy and JAX, and a method on tensors of torch.
-    shape = getattr(value, "shape", None)
-    single = value if shape is None or math.prod(shape) != 1 else value.item()
-    return f"{single:.4g}" if isinstance(single, float) else " ".join(str(value).split())
+    single = _single(value)
+    if isinstance(single, float):
+        return f"{single:.4g}"
+    try:
+        return " ".join(str(single).split())
+    except Exception:  # noqa: BLE001 (of a class of the user's)
+        return f"<{type(value).__name__}>"
+
+
+def _single(value: Any) -> Any:
+    """The element of an array that has one, of any library; ``value`` if it is something else."""
+    try:
+        # By the shape: what is larger need not come from its device to be counted.
+        is_single = hasattr(value, "shape") and math.prod(value.shape) == 1
+        return read_array(value).item() if is_single else value
+    except Exception:  # noqa: BLE001 (it has no values yet, or is no array)
+        return value

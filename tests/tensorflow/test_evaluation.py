@@ -1,0 +1,112 @@
+"""``EvaluationHook`` on a ``tf.Graph``: what it draws from, and what it leaves to the training."""
+
+import pytest
+import tensorflow
+
+from runhooks.tensorflow import train
+
+tf = tensorflow.compat.v1
+
+
+@pytest.fixture
+def ticks(graph):
+    """A step of the training, which draws from a dataset of its own."""
+    element = tf.data.make_one_shot_iterator(tf.data.Dataset.range(100)).get_next()
+    with tf.control_dependencies([element]):
+        return tf.assign_add(tf.train.get_or_create_global_step(), 1)
+
+
+def evaluate(hook, op, steps, session=train.MonitoredSession):
+    with session(hooks=[hook]) as running:
+        for _ in range(steps):
+            running.run(op)
+
+
+IN_EITHER = pytest.mark.parametrize("session", [train.MonitoredSession, tf.train.MonitoredSession])
+
+
+@IN_EITHER
+def test_metric_that_draws_nothing_is_one_run(model, session):
+    hook = train.EvaluationHook({"loss": model.loss}, every_n_steps=2)
+    evaluate(hook, model.train_op, 4, session)
+    assert hook.metrics_at(4) == {"loss": 8.0}
+
+
+@IN_EITHER
+def test_dataset_begins_anew_in_each_evaluation(ticks, session, tmp_path):
+    dataset = tf.data.Dataset.from_tensor_slices([1.0, 2.0, 6.0])
+    value = tf.data.make_initializable_iterator(dataset).get_next()
+    hook = train.EvaluationHook({"value": value}, every_n_steps=2, output_dir=tmp_path)
+    evaluate(hook, ticks, 5, session)
+    assert train.read_eval_metrics(tmp_path) == {2: {"value": 3.0}, 4: {"value": 3.0}}
+
+
+def test_queue_ends_an_evaluation(ticks):
+    queue = tf.train.range_input_producer(3, num_epochs=1, shuffle=False)
+    hook = train.EvaluationHook({"value": queue.dequeue()}, every_n_steps=2)
+    evaluate(hook, ticks, 3)
+    assert hook.metrics_at(2) == {"value": 1.0}
+
+
+def test_random_metric_is_drawn_as_often_as_is_said(ticks):
+    count = tf.get_local_variable("count", initializer=0.0)
+    hook = train.EvaluationHook({"count": tf.assign_add(count, 1.0)}, every_n_steps=2, steps=3)
+    evaluate(hook, ticks, 2)
+    assert hook.metrics_at(2) == {"count": 2.0}  # of 1, 2 and 3
+
+
+def test_data_that_the_user_begins(ticks):
+    """Streaming metrics, and an iterator that a placeholder feeds: hooks of the evaluation."""
+    data = tf.placeholder(tf.float32, [None])
+    iterator = tf.data.make_initializable_iterator(tf.data.Dataset.from_tensor_slices(data))
+    mean, update = tf.metrics.mean(iterator.get_next())
+    begin = [tf.local_variables_initializer(), iterator.initializer]
+    means = []
+
+    class Streaming(train.SessionRunHook):
+        def after_create_session(self, session, coord):
+            session.run(begin, {data: [1.0, 2.0, 6.0]})
+
+        def end(self, session):
+            means.append(session.run(mean))
+
+    hook = train.EvaluationHook({"update": update}, every_n_steps=2, hooks=[Streaming()])
+    evaluate(hook, ticks, 4)
+    assert means == [3.0, 3.0]
+    assert hook.metrics_at(4) == pytest.approx({"update": (1 + 1.5 + 3) / 3})
+
+
+@pytest.mark.parametrize("make", ["make_one_shot_iterator", "make_initializable_iterator"])
+def test_dataset_of_the_training_is_not_taken_from(graph, make):
+    iterator = getattr(tf.data, make)(tf.data.Dataset.range(10))
+    element = iterator.get_next()
+    with tf.control_dependencies([element]):
+        train_op = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+    if make == "make_initializable_iterator":
+        tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+    hook = train.EvaluationHook({"element": element}, every_n_steps=2)
+    with pytest.raises(ValueError, match="metrics draw from the input '.*Iterator.*', and so does"):
+        evaluate(hook, train_op, 2)
+
+
+def test_iterator_that_feeds_switch_may_serve_both(graph):
+    handle = tf.placeholder(tf.string, [])
+    kinds = [tf.data.Dataset.range(100), tf.data.Dataset.range(1000, 1003)]
+    iterators = [tf.data.make_initializable_iterator(kind) for kind in kinds]
+    either = tf.data.Iterator.from_string_handle(handle, tf.int64, [])
+    element = either.get_next()
+    with tf.control_dependencies([element]):
+        train_op = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+    string_handles = [iterator.string_handle() for iterator in iterators]
+    for iterator in iterators:
+        tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+    handles = []
+    hook = train.EvaluationHook(
+        {"element": element}, lambda: [{handle: handles[1]}] * 3, every_n_steps=2
+    )
+    with train.MonitoredSession(hooks=[hook]) as running:
+        handles += running.run(string_handles, hooks=False)
+        for _ in range(2):
+            running.run(train_op, {handle: handles[0]})
+        assert hook.metrics_at(2) == {"element": 1001.0}
+        assert running.run([element, train_op], {handle: handles[0]})[0] == 2
