@@ -36,13 +36,24 @@ def triggered(timer, steps):
     [
         ({}, "at least one of every_steps, every_secs, on_steps and at_end"),
         ({"every_steps": 0}, "every_steps must be above 0, got 0"),
-        ({"every_secs": -1.5}, "every_secs must be above 0, got -1.5"),
+        ({"every_secs": -1.5}, "every_secs must not be negative, got -1.5"),
         ({"on_steps": [3, 0]}, "on_steps must be above 0, got 0"),
     ],
 )
 def test_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         rh.Trigger(**arguments)
+
+
+def test_steps_are_whole():
+    assert rh.Trigger(every_steps=1e3).every_steps == 1000
+    with pytest.raises(TypeError, match="every_steps must be a whole number, got 2.5"):
+        rh.Trigger(every_steps=2.5)
+
+
+def test_no_seconds_between_are_every_step():
+    timer = rh.SecondOrStepTimer(every_secs=0)
+    assert triggered(timer, [1, 2, 2, 3]) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,12 @@ class Trigger:
     """When a hook acts: as soon as any of what is given here says so. A plain value.
 
     ``every_steps``, ``every_secs``: at the first step, then once that many steps or seconds have
-    passed since the last time. ``on_steps``: at these global steps, or the first step after one
-    that is jumped over. ``at_end``: when the loop ends well, unless it acted at that very step.
+    passed since the last time; 0 seconds: at every step. ``on_steps``: at these global steps, or
+    the first step after one that is jumped over. ``at_end``: when the loop ends well, unless it
+    acted at that very step.
 
-    Raises ValueError if nothing is given, or a number is not above zero, TypeError for what is of
-    another kind.
+    Raises ValueError if nothing is given, for steps not above zero and for seconds below,
+    TypeError for what is of another kind.
     """
 
     every_steps: int | None = None
@@ -45,12 +46,12 @@ class Trigger:
     at_end: bool = False
 
     def __post_init__(self) -> None:
-        arguments.whole(every_steps=self.every_steps)
-        arguments.positive(every_secs=self.every_secs)
+        arguments.steps(every_steps=self.every_steps)
+        arguments.not_negative(every_secs=self.every_secs)
         arguments.instance(Collection, on_steps=self.on_steps)
         arguments.instance(bool, at_end=self.at_end)
         for step in self.on_steps:
-            arguments.whole(on_steps=step)
+            arguments.steps(on_steps=step)
         if not (self.is_repeated or self.on_steps or self.at_end):
             raise ValueError(
                 "a Trigger needs at least one of every_steps, every_secs, on_steps and at_end"
@@ -80,6 +81,7 @@ class Timer:
         """Forget when it last triggered; the next step triggers, if any is repeated."""
         self._last_step: int | None = None
         self._last_time: float | None = None
+        self._last_wall = math.inf
 
     def start(self, step: int) -> None:
         """Note that a session starts at ``step``: what was triggered after it never happened."""
@@ -91,7 +93,7 @@ class Timer:
         """Whether ``step`` triggers: never twice in a row for one and the same step."""
         if step == self._last_step:
             return False
-        return step >= self._next_step() or clock.monotonic() >= self._next_time()
+        return step >= self._next_step() or self._secs_have_passed()
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
         """Note that ``step`` triggered now; return the seconds and steps since the time before."""
@@ -100,7 +102,7 @@ class Timer:
             elapsed: tuple[float | None, int | None] = None, None
         else:
             elapsed = now - self._last_time, step - self._last_step
-        self._last_time, self._last_step = now, step
+        self._last_time, self._last_wall, self._last_step = now, clock.wall_as_told(), step
         self._passed = max(self._passed, step)
         return elapsed
 
@@ -135,6 +137,15 @@ class Timer:
             return on_step
         return min(on_step, self._last_step + self._trigger.every_steps)
 
+    def _secs_have_passed(self) -> bool:
+        secs = self._trigger.every_secs
+        if secs is None:
+            return False
+        # One clock stands still while a computer sleeps, the other may be set back.
+        return (
+            clock.monotonic() >= self._next_time() or clock.wall_as_told() >= self._last_wall + secs
+        )
+
     def _next_time(self) -> float:
         if self._trigger.every_secs is None or self._last_time is None:
             return math.inf
@@ -147,7 +158,7 @@ class SecondOrStepTimer(Timer):
     As TensorFlow's class of this name. Give exactly one of ``every_secs`` (seconds) and
     ``every_steps`` (steps).
 
-    Raises ValueError if both or neither are given, or one is not above zero.
+    Raises ValueError if both or neither are given, and as ``Trigger``.
     """
 
     def __init__(self, every_secs: float | None = None, every_steps: int | None = None) -> None:
@@ -163,8 +174,8 @@ def timer_of(trigger: Trigger | None, **cadence: float | None) -> Timer:
     arguments.exactly_one(**cadence, trigger=trigger)
     arguments.instance(Trigger, trigger=trigger)
     steps = {name: value for name, value in cadence.items() if name.endswith("_steps")}
-    arguments.whole(**steps)
-    arguments.positive(**cadence)
+    arguments.steps(**steps)
+    arguments.not_negative(**cadence)
     if trigger is not None:
         return Timer(trigger)
     (every_steps,) = steps.values()

@@ -227,10 +227,19 @@ def test_failed_thread_is_a_failure_and_not_a_clean_stop(model):
             sess.run(model.train_op)
             hook.go.set()
             hook.thread.join()
-            if not sess.should_stop():
-                sess.run(model.train_op)
+            assert sess.should_stop()
     assert "end" not in hook.methods
     assert hook.exceptions == [hook.error]
+
+
+def test_run_raises_what_a_thread_has_failed_with(model):
+    hook = StartsThread(ValueError("the thread failed"))
+    with pytest.raises(ValueError, match="the thread failed"):
+        with rh.MonitoredSession(hooks=[hook]) as sess:
+            hook.go.set()
+            hook.thread.join()
+            sess.run(model.train_op)
+    assert model.faults.drawn == 0
 
 
 def test_thread_that_asks_to_stop_without_an_error_ends_the_loop_well(model):

@@ -192,7 +192,7 @@ def test_of_several_savers_one_must_be_named(graph, model, tmp_path):
         graph.add_to_collection(rh.GraphKeys.SAVERS, rh.Saver())
     hook = rh.CheckpointSaverHook(tmp_path, save_steps=1)
     hook.begin()
-    with pytest.raises(RuntimeError, match="holds 2 savers: give saver or scaffold"):
+    with pytest.raises(RuntimeError, match="2 savers: give saver or scaffold"):
         hook.after_create_session(rh.Session(), rh.Coordinator())
 
 

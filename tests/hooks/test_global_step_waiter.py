@@ -55,7 +55,7 @@ def test_a_stop_of_the_coordinator_ends_the_wait(add):
 
 
 def test_it_sleeps_once_it_has_waited(add, monkeypatch):
-    hook = rh.GlobalStepWaiterHook(0)
+    hook = rh.GlobalStepWaiterHook(1)
     calls = []
     before_run = hook.before_run
     monkeypatch.setattr(
@@ -64,6 +64,7 @@ def test_it_sleeps_once_it_has_waited(add, monkeypatch):
         lambda self, context: calls.append(context) or before_run(context),
     )
     with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(add, hooks=False)
         for _ in range(3):
             sess.run(add)
     assert len(calls) == 1

@@ -28,7 +28,7 @@ def lines(caplog):
         ({}, "exactly one of every_n_iter, every_n_secs and"),
         ({"every_n_iter": 1, "every_n_secs": 1}, "got every_n_iter=1 and every_n_secs=1"),
         ({"every_n_iter": 1, "every_n_secs": 1, "at_end": True}, "got every_n_iter=1 and"),
-        ({"every_n_iter": 0}, "every_n_iter must be above 0, got 0"),
+        ({"every_n_iter": 0}, "invalid every_n_iter: it must be above 0, got 0"),
         ({"every_n_iter": 1, "trigger": rh.Trigger(every_steps=1)}, "got every_n_iter=1 and trigg"),
     ],
 )

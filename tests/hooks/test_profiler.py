@@ -96,6 +96,11 @@ def test_profiles_as_many_steps_as_were_asked_for(train, tmp_path):
     assert profiled(tmp_path) == {5: [5, 6, 7], 10: [10, 11, 12]}
 
 
+def test_the_first_step_of_a_session_is_not_profiled(train, tmp_path):
+    train(rh.ProfilerHook(save_steps=1, output_dir=tmp_path), steps=3)
+    assert profiled(tmp_path) == {2: [2], 3: [3]}
+
+
 def test_profiles_by_seconds(train_op, fake_clock, tmp_path):
     with rh.MonitoredSession(hooks=[rh.ProfilerHook(None, 3, tmp_path)]) as sess:
         for _ in range(8):

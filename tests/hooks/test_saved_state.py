@@ -67,7 +67,7 @@ def run(*hooks: rh.SessionRunHook, **kwargs: Any) -> rh.MonitoredSession:
 
 
 def raw(sess: rh.MonitoredSession) -> rh.Session:
-    return sess.run_step_fn(lambda context: context.session)
+    return sess.run_step_fn(lambda step_context: step_context.session)
 
 
 def test_states_are_saved_by_the_names_given(graph: rh.Graph) -> None:

@@ -222,9 +222,9 @@ def test_inputs_drawn_apart_from_training_are_no_wait(slow_input, fake_clock, fi
             fake_clock.advance(0.75)
             sess.run(slow_input)
 
-            def evaluate(context):
-                with spent_apart(context.session):
-                    context.session.run("batch:0")
+            def evaluate(step_context):
+                with spent_apart(step_context.session):
+                    step_context.session.run("batch:0")
 
             sess.run_step_fn(evaluate)
     assert figures("input_wait") == {3: 0.25}

@@ -139,6 +139,33 @@ for number, (value, dtype, shape) in enumerate(
     CORNERS[f"fed_{number}"] = fed(value, dtype, shape)
 
 
+def fetched_array_is_not_the_model(use_resource, fetched):
+    def play(train, folder):
+        v = tf.get_variable("v", initializer=[1.0, 2.0], use_resource=use_resource)
+        fetch, add = fetched(v), v.assign_add([1.0, 1.0]).op
+        with train.MonitoredSession() as session:
+            before, both = session.run(fetch), session.run([v, {"it": fetch}])
+            session.run(add)
+            after, written = session.run(fetch), session.run(fetch)
+            written *= 0
+            return before, both, after, session.run(fetch), session.run(v)
+
+    return play
+
+
+for name, fetched in {
+    "itself": lambda v: v,
+    "read": lambda v: v.read_value(),
+    "identity": tf.identity,
+    "reshaped": lambda v: tf.reshape(v, [2, 1]),
+    "constant": lambda v: tf.constant([5.0, 6.0]),
+}.items():
+    for kind, use_resource in {"resource": True, "reference": False}.items():
+        CORNERS[f"fetched_{name}_of_{kind}_is_not_the_model"] = fetched_array_is_not_the_model(
+            use_resource, fetched
+        )
+
+
 @corner
 def fetched_tensor_is_fed(train, folder):
     x = tf.placeholder(tf.float32, [])

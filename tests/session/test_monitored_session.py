@@ -200,12 +200,12 @@ def test_lost_session_repeats_the_whole_step_fn_on_the_new_one(model):
 
 @pytest.mark.parametrize(
     "step_fn",
-    [lambda: None, lambda step_context, more: None, "step"],
-    ids=["no argument", "one too many", "no function"],
+    [lambda: None, lambda context: None, lambda step_context, more: None, "step"],
+    ids=["no argument", "another name", "one too many", "no function"],
 )
 def test_step_fn_that_does_not_take_one_step_context_is_refused(step_fn, model):
     with rh.MonitoredSession() as sess:
-        with pytest.raises((TypeError, ValueError), match=r"step_fn .* step context"):
+        with pytest.raises((TypeError, ValueError), match=r"step_fn.* one `step_context`"):
             sess.run_step_fn(step_fn)
 
 
@@ -391,3 +391,45 @@ def test_graph_of_two_sessions_is_final_until_both_have_ended(graph, model):
     assert graph.finalized
     second.close()
     assert not graph.finalized
+
+
+def test_global_step_is_known_after_the_end(model):
+    with rh.MonitoredSession() as sess:
+        for _ in range(3):
+            sess.run(model.train_op)
+    assert sess.global_step == 3
+
+
+def test_global_step_is_known_after_a_failure(model):
+    with pytest.raises(ValueError, match="boom"), rh.MonitoredSession() as sess:
+        sess.run(model.train_op)
+        raise ValueError("boom")
+    assert sess.global_step == 1
+
+
+def test_global_step_of_a_session_that_cannot_be_replaced_is_that_of_the_lost_one(model):
+    class Creator(rh.SessionCreator):
+        is_first = True
+
+        def create_session(self):
+            if not self.is_first:
+                raise ValueError("no machine to be had")
+            self.is_first = False
+            return rh.ChiefSessionCreator().create_session()
+
+    with pytest.raises(ValueError, match="no machine"), rh.MonitoredSession(Creator()) as sess:
+        sess.run(model.train_op)
+        model.faults.fail(rh.errors.AbortedError("lost"))
+        sess.run(model.train_op)
+    assert sess.global_step == 1
+
+
+def test_graph_stays_open_for_a_creator_that_finalizes_none(model):
+    class Creator(rh.SessionCreator):
+        def create_session(self):
+            return rh.Session()
+
+    with rh.MonitoredSession(Creator()) as sess:
+        later = rh.call(lambda loss: loss + 1, model.loss)
+        sess.run(model.train_op)
+        assert sess.run(later) == 3.0

@@ -1,8 +1,10 @@
-"""The processes of a cluster: ``cluster_program.py JOBS FOLDER LAST_STEP SAVE_STEPS``.
+"""The processes of a cluster: ``cluster_program.py JOBS FOLDER LAST_STEP SAVE_STEPS VARIABLES``.
+
+VARIABLES: ``resource`` or, as TensorFlow 1 had them, ``reference``.
 
 Reads commands, one a line, and answers each with a number: ``start JOB TASK`` with the process
 that it makes, ``wait PROCESS`` with its exit status, ``kill PROCESS`` too, ``living`` with how many
-there are.
+there are. When there are no more commands, or whoever gave them has died, all are killed.
 """
 
 import json
@@ -36,7 +38,9 @@ class Life(train.SessionRunHook):
             self.trains.touch()
 
 
-def main(jobs, folder, last_step, save_steps, job, task):
+def main(jobs, folder, last_step, save_steps, variables, job, task):
+    if variables == "reference":
+        tf.disable_resource_variables()
     cluster = tf.train.ClusterSpec(json.loads(jobs))
     server = tf.train.Server(cluster, job_name=job, task_index=int(task))
     if job == "ps":
@@ -112,4 +116,7 @@ def obey(arguments):
 NOW = os.WNOHANG | os.WNOWAIT
 
 if __name__ == "__main__":
-    obey(sys.argv[1:])
+    try:
+        obey(sys.argv[1:])
+    finally:
+        os.killpg(0, signal.SIGKILL)  # started as the leader of a group of its own

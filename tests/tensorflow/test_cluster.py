@@ -29,11 +29,11 @@ class Cluster:
     What starts them has loaded TensorFlow already: loading it takes longer than all they do.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder, variables):
         self.folder = folder
         addresses = [f"localhost:{port}" for port in free_ports(4)]
         jobs = {"ps": addresses[:1], "chief": addresses[1:2], "worker": addresses[2:]}
-        arguments = [json.dumps(jobs), str(folder), str(LAST_STEP), str(SAVE_STEPS)]
+        arguments = [json.dumps(jobs), str(folder), str(LAST_STEP), str(SAVE_STEPS), variables]
         self._launcher = subprocess.Popen(
             [sys.executable, PROGRAM, *arguments],
             stdin=subprocess.PIPE,
@@ -43,6 +43,7 @@ class Cluster:
             start_new_session=True,
         )
         self._limit = threading.Timer(LIMIT_SECS, self._kill)
+        self._limit.daemon = True
 
     def __enter__(self):
         self._limit.start()
@@ -89,8 +90,9 @@ def last_saved(folder):
     return -1 if state is None else int(state.model_checkpoint_path.rpartition("-")[2])
 
 
-def test_killed_parameter_server_costs_the_steps_since_the_last_checkpoint(tmp_path):
-    with Cluster(tmp_path) as cluster:
+@pytest.mark.parametrize("variables", ["resource", "reference"])
+def test_killed_parameter_server_costs_the_steps_since_the_last_checkpoint(tmp_path, variables):
+    with Cluster(tmp_path, variables) as cluster:
         server = cluster.do("start", "ps", 0)
         trainers = [cluster.do("start", name[:-1], name[-1]) for name in TRAINERS]
         # Each has made some steps, and the chief has saved.

@@ -129,7 +129,7 @@ def test_graph_without_a_global_step(graph):
 
 
 def test_hooks_of_the_package_itself_serve_tensorflow(model, caplog):
-    caplog.set_level("INFO", logger="runhooks")
+    caplog.set_level("INFO", logger="tensorflow")
     hooks = [rh.StopAtStepHook(last_step=3), rh.LoggingTensorHook(["loss:0"], every_n_iter=2)]
     with rh.MonitoredTrainingSession(hooks=hooks) as session:
         while not session.should_stop():

@@ -138,9 +138,9 @@ def test_worker_waits_for_the_chief_of_a_server(model):
 
     # The graph must be complete, for a scaffold of another thread may not add to a final one.
     scaffold = train.Scaffold().finalize()
-    worker = threading.Thread(target=work, args=(tf.get_default_graph(),))
+    worker = threading.Thread(target=work, args=(tf.get_default_graph(),), daemon=True)
     worker.start()
-    ready.wait()
+    assert ready.wait(60)
     with train.MonitoredTrainingSession(server.target, scaffold=scaffold) as chief:
         chief.run(model.train_op)
         worker.join(60)
@@ -166,11 +166,20 @@ def test_waiter_hears_of_the_steps_of_others(model):
             for _ in range(3):
                 other.run(model.train_op)
 
-    thread = threading.Thread(target=others)
+    class Limit(train.SessionRunHook):
+        def after_create_session(self, session, coord):
+            self.timer = threading.Timer(60, coord.request_stop)  # should the others fail
+            self.timer.daemon = True
+            self.timer.start()
+
+        def end(self, session):
+            self.timer.cancel()
+
+    thread = threading.Thread(target=others, daemon=True)
     hook = train.GlobalStepWaiterHook(wait_until_step=3)
     thread.start()
     creator = train.WorkerSessionCreator(master=server.target)
-    with train.MonitoredSession(creator, hooks=[hook]) as waiting:
+    with train.MonitoredSession(creator, hooks=[hook, Limit()]) as waiting:
         waiting.run(model.loss)
         assert waiting.global_step == 3
     thread.join()
@@ -226,12 +235,68 @@ def test_lost_session_is_told_of_with_its_cause(model, tmp_path, caplog):
     assert "AbortedError('a server went away')" in caplog.text
 
 
+def test_cause_of_a_loss_is_told_without_the_places_where_it_arose(model, caplog):
+    class Faulty(train.SessionRunHook):
+        is_first = True
+
+        def before_run(self, run_context):
+            if self.is_first:
+                self.is_first = False
+                return train.SessionRunArgs(None, {model.fault: float("nan")})
+            return None
+
+    class LosingCreator(train.SessionCreator):
+        def create_session(self):
+            session = train.ChiefSessionCreator().create_session()
+            run = session.run
+
+            def losing(*args, **kwargs):
+                try:
+                    return run(*args, **kwargs)
+                except tf.errors.InvalidArgumentError as error:
+                    message = error.message  # of several lines, as a server's are
+                    raise tf.errors.AbortedError(None, error.op, message) from None
+
+            session.run = losing
+            return session
+
+    with train.MonitoredSession(LosingCreator(), hooks=[Faulty()]) as session:
+        session.run(model.train_op)
+    assert "AbortedError('faulty : Tensor had NaN values')" in caplog.text
+
+
+@pytest.mark.parametrize("place", ["scaffold", "hook"])
+def test_saver_of_the_other_engines_is_refused(model, tmp_path, place):
+    saver, hooks, scaffold = rh.Saver(), [], None
+    if place == "hook":
+        hooks = [train.CheckpointSaverHook(tmp_path, save_steps=1, saver=saver)]
+    else:
+        scaffold = train.Scaffold(saver=saver)
+    with pytest.raises(TypeError, match=r"saver must be a tf\.compat\.v1\.train\.Saver"):
+        train.SingularMonitoredSession(hooks, scaffold)
+
+
+def test_global_step_is_known_after_the_end(model):
+    with train.MonitoredSession() as session:
+        for _ in range(3):
+            session.run(model.train_op)
+    assert session.global_step == 3
+
+
+def test_scaffold_of_tensorflow_is_for_its_graphs_alone(graph):
+    with pytest.raises(TypeError, match="scaffold must be a Scaffold"), rh.Graph().as_default():
+        rh.ChiefSessionCreator(tf.train.Scaffold())
+
+
 def test_profile_of_a_training(model, tmp_path):
     hook = train.ProfilerHook(save_steps=2, output_dir=str(tmp_path))
-    with train.MonitoredSession(hooks=[train.StopAtStepHook(last_step=4), hook]) as session:
+    with train.MonitoredSession(hooks=[train.StopAtStepHook(last_step=5), hook]) as session:
         while not session.should_stop():
             session.run(model.train_op)
-    assert list(tmp_path.rglob("*.xplane.pb"))
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == [
+        "timeline-2.json",
+        "timeline-4.json",
+    ]
 
 
 class Counting(train.SessionRunHook):
@@ -275,6 +340,21 @@ def test_what_hooks_keep_goes_with_its_checkpoint(model, tmp_path):
     counted(model, tmp_path, 20)
     kept = {path.name for path in tmp_path.glob("*.hooks")}
     assert kept == {f"model.ckpt-{step}.hooks" for step in (12, 14, 16, 18, 20)}
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_what_hooks_keep_goes_with_checkpoints_of_the_old_format(model, tmp_path, sharded):
+    saver = tf.train.Saver(max_to_keep=2, sharded=sharded, write_version=tf.train.SaverDef.V1)
+    hooks = [
+        train.StopAtStepHook(last_step=8),
+        Counting(),
+        train.CheckpointSaverHook(tmp_path, save_steps=2, saver=saver),
+    ]
+    with train.MonitoredSession(hooks=hooks) as session:
+        while not session.should_stop():
+            session.run(model.train_op)
+    kept = {path.name for path in tmp_path.glob("*.hooks")}
+    assert kept == {"model.ckpt-6.hooks", "model.ckpt-8.hooks"}
 
 
 def test_damage_of_what_hooks_keep_costs_no_checkpoint(model, tmp_path, caplog):

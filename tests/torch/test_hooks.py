@@ -81,7 +81,6 @@ def test_nan_is_found_in_whole_modules(name):
         with rh.MonitoredSession(hooks=[rh.NanTensorHook(name, late=True)]) as sess:
             for _ in range(3):
                 sess.run("train_op", {"x": torch.ones(4, 1, 2)})
-    assert sess.global_step is None
 
 
 def test_throughput_and_others_over_a_torch_loop(training, tmp_path):

@@ -9,8 +9,8 @@ line. The first lines are the parts of a life, those after the empty line whole 
 ``begun:`` on those whose ``begin`` has returned. A hook that says when it is next due
 (``SessionRunHook.next_due``) sleeps through the runs until then.
 
-    open        The session is made. ``begin`` may add to the default graph; after it the graph is
-                final, and adding to it raises RuntimeError.
+    open        The session is made. ``begin`` may add to the default graph; after it the scaffold
+                makes the graph final, and adding to it raises RuntimeError.
     run         One call of ``run``: what the caller and all hooks ask for is fetched in one
                 session-run.
     bad-run     The session-run raises: no hook's ``after_run`` is called.
@@ -22,7 +22,8 @@ line. The first lines are the parts of a life, those after the empty line whole 
 
     stop-by-hook        A hook called ``run_context.request_stop()``; ``stop-by-caller``: the caller
                         that of the session. It makes ``should_stop()`` true, and no more.
-    thread-raises       A thread under the coordinator failed: ``should_stop`` and ``run`` raise it.
+    thread-raises       A thread under the coordinator failed: ``should_stop()`` is true, and
+                        ``run``, ``close`` and the end of the ``with`` block raise it.
     lost-in-a-run       The session is replaced and the run repeated; so it is if a hook finds the
                         session lost, in ``before_run`` or ``after_run``.
     lost-in-creation    A session is lost, and the first attempt to create another fails too.

@@ -1,5 +1,6 @@
 """The hooks that come with runhooks, one a file."""
 
+from runhooks.errors import NanLossDuringTrainingError
 from runhooks.hooks.checkpoint_saver import CheckpointSaverHook
 from runhooks.hooks.checkpoint_saver_listener import CheckpointSaverListener
 from runhooks.hooks.early_stopping import (
@@ -19,7 +20,7 @@ from runhooks.hooks.hook_times import HookTimesHook
 from runhooks.hooks.in_memory_evaluator import InMemoryEvaluatorHook
 from runhooks.hooks.logging_tensor import LoggingTensorHook
 from runhooks.hooks.memory import MemoryHook
-from runhooks.hooks.nan_tensor import NanLossDuringTrainingError, NanTensorHook
+from runhooks.hooks.nan_tensor import NanTensorHook
 from runhooks.hooks.profiler import ProfilerHook
 from runhooks.hooks.progress import ProgressHook
 from runhooks.hooks.recovery_counter import RecoveryCounterHook

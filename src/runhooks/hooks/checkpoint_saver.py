@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,12 +21,11 @@ from runhooks.events import flush_all
 from runhooks.graph.collections import GraphKeys
 from runhooks.hooks.checkpoint_saver_listener import CheckpointSaverListener, naming_listener
 from runhooks.hooks.global_step import required_global_step, step_of
+from runhooks.hooks.log import log_of
 from runhooks.hooks.summary_output import add_start
 from runhooks.hooks.time_apart import spent_apart
 from runhooks.summary import FileWriterCache, SessionLog, SessionStatus
 from runhooks.trigger import Due, Trigger, timer_of
-
-_log = logging.getLogger("runhooks")
 
 
 class _Save(NamedTuple):
@@ -44,7 +42,8 @@ class CheckpointSaverHook(SessionRunHook):
     ``save_secs``, ``save_steps`` or ``trigger``: how often. ``saver``, or that of ``scaffold``:
     what saves; with neither, the one in the graph's collection ``GraphKeys.SAVERS``, or one of all
     variables. Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``.
-    ``save_graph_def``: whether to write the graph to the event file of that directory. As in
+    ``save_graph_def``: whether to write the graph to the event file of that directory; of
+    TensorFlow's, which is written there anyway, to ``graph.pbtxt`` and to meta graphs. As in
     ``tf.compat.v1.train``.
 
     A step that the session was restored from, or another such hook has saved, is not saved again.
@@ -103,20 +102,21 @@ class CheckpointSaverHook(SessionRunHook):
             with naming_listener(listener, "begin"):
                 listener.begin()
 
-    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+    def after_create_session(self, session: RawSession, coord: StopSignal | None) -> None:
         step = step_of(session)
         if self._saver is None:
             self._saver = self._find_saver(session)
         stopping = self._finish(session)
         add_start(self._writer, session)
-        if self._save_graph_def and not self._graph_written:
+        if not self._graph_written:
             self._write_graph(session)
             self._graph_written = True
         self._saved_step = step if self._is_restored(session, step) else None
         self._timer.start(step)
         if self._timer.last_triggered_step() is None:
             self._timer.update_last_triggered_step(step)
-        if self._save(session, step) or stopping:
+        stopping = self._save(session, step) or stopping
+        if stopping and coord is not None:
             coord.request_stop()
 
     def next_due(self) -> Due | None:
@@ -156,6 +156,9 @@ class CheckpointSaverHook(SessionRunHook):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._timer.load_state_dict(state)
 
+    def _set_steps_per_run(self, steps_per_run: int) -> None:
+        """Nothing: for loops of TensorFlow. The step after each run is known here."""
+
     def _save(self, session: RawSession, step: int) -> bool:
         """Save ``step`` unless that is done; whether a listener asks to stop."""
         if step == self._saved_step:
@@ -177,10 +180,10 @@ class CheckpointSaverHook(SessionRunHook):
 
     def _write_graph(self, session: RawSession) -> None:
         write_graph = getattr(_known(session), "write_graph", None)
-        if write_graph is None:
+        if write_graph is not None:  # TensorFlow's graph is more than its names
+            write_graph(self._writer, self._checkpoint_dir if self._save_graph_def else None)
+        elif self._save_graph_def:
             self._writer.add_graph(session.graph)
-        else:  # TensorFlow's graph is more than its names
-            write_graph(self._writer, self._checkpoint_dir)
 
     def _write_checkpoint(self, session: RawSession, step: int) -> str:
         save_with = getattr(_known(session), "save_with", None)
@@ -208,7 +211,8 @@ class CheckpointSaverHook(SessionRunHook):
             if asked:
                 stopping = True
                 name = type(listener).__name__
-                _log.info("%s asks to stop after the checkpoint of step %d", name, save.step)
+                log = log_of(session)
+                log.info("%s asks to stop after the checkpoint of step %d", name, save.step)
         return stopping
 
     def _wait(self, session: RawSession | None) -> _Save | None:
@@ -223,7 +227,7 @@ class CheckpointSaverHook(SessionRunHook):
             finally:  # a Ctrl-C may end the waiting before the saving ends
                 self._under_way = None if save.background.done else save
         self._under_way = None
-        _log.info("saved checkpoint %s", save.path)
+        log_of(session).info("saved checkpoint %s", save.path)
         self._writer.add_session_log(SessionLog(SessionStatus.CHECKPOINT, save.path), save.step)
         return save
 
@@ -246,8 +250,8 @@ class CheckpointSaverHook(SessionRunHook):
         savers = session.graph.get_collection(GraphKeys.SAVERS)
         if len(savers) > 1:
             raise RuntimeError(
-                f"the collection {GraphKeys.SAVERS!r} holds {len(savers)} savers: give saver or "
-                "scaffold to CheckpointSaverHook to say which one it is to use"
+                f"More than one item in collection {GraphKeys.SAVERS!r}, {len(savers)} savers: "
+                "give saver or scaffold to CheckpointSaverHook to say which one it is to use"
             )
         if not savers and hasattr(_known(session), "save_with"):
             raise RuntimeError(

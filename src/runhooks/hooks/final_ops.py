@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +10,7 @@ from runhooks.contract import RawSession, SessionRunHook, StopSignal
 from runhooks.errors import good_ends
 from runhooks.graph.graph import Graph
 from runhooks.graph.plan import make_plan
-
-_log = logging.getLogger("runhooks")
+from runhooks.hooks.log import log_of
 
 
 class FinalOpsHook(SessionRunHook):
@@ -48,9 +46,10 @@ class FinalOpsHook(SessionRunHook):
         try:
             self._values = session.run(self._final_ops, self._feed_dict)
         except good_ends() as error:
-            _log.warning(
-                "final_ops of FinalOpsHook could not be computed: %s. At the end of the loop there "
-                "may be no further element: let them depend on variables alone, or feed them",
+            log_of(session).warning(
+                "final_ops of FinalOpsHook could not be computed: %s. They have a dependency back "
+                "to some input source, which may have no further element at the end of the loop: "
+                "let them depend on variables alone, or feed them",
                 error,
             )
             raise

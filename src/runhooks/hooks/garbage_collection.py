@@ -46,7 +46,7 @@ class GarbageCollectionHook(SessionRunHook):
         if trigger is not None and every_n_steps == _EVERY_N_STEPS:
             every_n_steps = None
         arguments.exactly_one(every_n_steps=every_n_steps, trigger=trigger)
-        arguments.whole(every_n_steps=every_n_steps)
+        arguments.steps(every_n_steps=every_n_steps)
         arguments.instance(Trigger, trigger=trigger)
         self._timer = Timer(trigger or Trigger(every_steps=every_n_steps))
         self._generation = generation

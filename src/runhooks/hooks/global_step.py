@@ -56,7 +56,11 @@ def next_step_of(run_context: SessionRunContext) -> int:
     return step_of(run_context.session) + 1 if expected is None else expected
 
 
-def engine_of(session: RawSession) -> Any:
-    """The engine that computes the runs of a session; None if it is not ours."""
-    engine = getattr(session, "engine", None)
-    return getattr(session.graph, "engine", None) if engine is None else engine
+def engine_of(source: Any) -> Any:
+    """The engine of a graph, or of that of a session; None if it is not known."""
+    engine = getattr(source, "engine", None)
+    if engine is None:
+        engine = getattr(getattr(source, "graph", None), "engine", None)
+    if engine is None and hasattr(source, "graph") and not hasattr(source, "global_step"):
+        engine = foreign.observed(source).engine  # of a session that TensorFlow's own loop runs
+    return engine

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import threading
+import time
 from typing import Any
 
 from runhooks import arguments
@@ -17,9 +16,8 @@ from runhooks.contract import (
 )
 from runhooks.errors import OutOfRangeError
 from runhooks.hooks.global_step import latest_step_of, required_global_step
+from runhooks.hooks.log import log_of
 from runhooks.trigger import Due
-
-_log = logging.getLogger("runhooks")
 
 _LOOK_AGAIN_SECS = 0.5
 _LOG_AGAIN_STEPS = 1000
@@ -36,15 +34,16 @@ class GlobalStepWaiterHook(SessionRunHook):
 
     def __init__(self, wait_until_step: int) -> None:
         arguments.given(wait_until_step=wait_until_step)
-        arguments.whole(-math.inf, wait_until_step=wait_until_step)
+        arguments.steps(-math.inf, wait_until_step=wait_until_step)
         self._wait_until_step = wait_until_step
         self._waited = False
+        self._coord: StopSignal | None = None
 
     def begin(self) -> None:
         required_global_step(self)
-        self._waited = False
+        self._waited = self._wait_until_step <= 0
 
-    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+    def after_create_session(self, session: RawSession, coord: StopSignal | None) -> None:
         self._coord = coord
 
     def next_due(self) -> Due | None:
@@ -59,17 +58,17 @@ class GlobalStepWaiterHook(SessionRunHook):
     def _wait(self, session: RawSession) -> None:
         # The global step tells nobody when it changes: it may be another process that changes it.
         stop: Any = getattr(session, "stop_request", None)
-        again = threading.Event()
         logged: int | None = None
-        until = self._wait_until_step
-        while (step := latest_step_of(session)) < until and not self._coord.should_stop():
+        while (step := latest_step_of(session)) < self._wait_until_step:
+            if self._coord is not None and self._coord.should_stop():
+                return
             if logged is None or step - logged >= _LOG_AGAIN_STEPS:
-                _log.info(
+                log_of(session).info(
                     "waiting for the global step to reach %d: it is %d", self._wait_until_step, step
                 )
                 logged = step
             if stop is None:
-                again.wait(_LOOK_AGAIN_SECS)
+                time.sleep(_LOOK_AGAIN_SECS)
             elif stop.wait(_LOOK_AGAIN_SECS):
                 raise OutOfRangeError(
                     f"the wait for global step {self._wait_until_step} has ended at {step}: "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -20,13 +20,12 @@ from runhooks.contract import (
 from runhooks.graph.graph import get_default_graph
 from runhooks.hooks.at_end import check_for_end
 from runhooks.hooks.global_step import required_global_step, step_or_none
+from runhooks.hooks.log import log_of
 from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.hooks.run_timer import RunTimer
 from runhooks.hooks.step_timer import StepTimer
 from runhooks.summary.kinds.real_array import read_array
 from runhooks.trigger import Due, Trigger
-
-_log = logging.getLogger("runhooks")
 
 
 class LoggingTensorHook(SessionRunHook):
@@ -52,7 +51,9 @@ class LoggingTensorHook(SessionRunHook):
         *,
         trigger: Trigger | None = None,
     ) -> None:
-        arguments.whole(every_n_iter=every_n_iter)
+        arguments.steps(-math.inf, every_n_iter=every_n_iter)
+        if every_n_iter is not None and every_n_iter < 1:
+            raise ValueError(f"invalid every_n_iter: it must be above 0, got {every_n_iter!r}")
         arguments.positive(every_n_secs=every_n_secs)
         arguments.instance(Trigger, trigger=trigger)
         arguments.function(formatter=formatter)
@@ -95,14 +96,14 @@ class LoggingTensorHook(SessionRunHook):
         if self._timer is None:
             return
         if self._asked:
-            self._log(run_values.results, self._timer.trigger())
+            self._log(run_context.session, run_values.results, self._timer.trigger())
             self._logged_step = step_or_none(run_context.session)
         self._timer.end_run()
 
     def end(self, session: RawSession) -> None:
         if self._at_end or self._is_triggered_at_end(session):
             secs = None if self._timer is None else self._timer.trigger()
-            self._log(session.run(self._fetches), secs)
+            self._log(session, session.run(self._fetches), secs)
 
     def state_dict(self) -> Mapping[str, Any]:
         return {} if self._logged_step is None else {"logged_step": self._logged_step}
@@ -114,17 +115,20 @@ class LoggingTensorHook(SessionRunHook):
         at_end = self._trigger is not None and self._trigger.at_end
         return at_end and step_or_none(session) != self._logged_step
 
-    def _log(self, values: dict[Any, Any], secs: float | None) -> None:
+    def _log(self, session: RawSession, values: dict[Any, Any], secs: float | None) -> None:
+        log = log_of(session)
         with np.printoptions(suppress=True):
             if self._formatter is not None:
-                _log.info("%s", self._formatter(values))
+                log.info("%s", self._formatter(values))
                 return
             line = ", ".join(
                 f"{label} = {_shown(value)!s}" for label, value in self._tensors.labelled(values)
             )
-        _log.info("%s", line if secs is None else f"{line} ({secs:.3f} sec)")
+        log.info("%s", line if secs is None else f"{line} ({secs:.3f} sec)")
 
 
 def _shown(value: Any) -> Any:
-    # Tensors of torch show their class, and where they are; others read like arrays.
-    return read_array(value) if hasattr(value, "detach") else value
+    # Tensors of torch and TensorFlow show their class, and where they are; others read like arrays.
+    if hasattr(value, "detach"):
+        return read_array(value)
+    return value.numpy() if callable(getattr(value, "numpy", None)) else value

@@ -33,23 +33,28 @@ class NamedTensors:
     def fetches(self) -> dict[Any, Any]:
         """The tensors of the default graph by key: a label, or what was in the list.
 
-        An operation, or its name, stands for its first output. Raises ValueError or TypeError for
-        what is no tensor of it.
+        An operation, or its name, stands for its output. Raises ValueError or TypeError for what
+        is no tensor of it, or several.
         """
         graph = get_default_graph()
         elements = {key: graph.as_graph_element(part) for key, part in self._by_key.items()}
-        return {key: _first_output(element) for key, element in elements.items()}
+        return {key: _only_output(element) for key, element in elements.items()}
 
     def labelled(self, values: Mapping[Any, Any]) -> list[tuple[str, Any]]:
         """The labels and ``values``, fetched by key, in the order in which they are shown."""
         return [(str(getattr(key, "name", key)), values[key]) for key in self._by_key]
 
 
-def _first_output(element: Any) -> Any:
+def _only_output(element: Any) -> Any:
     # Of whatever engine: an operation has outputs, a tensor has not.
     outputs = getattr(element, "outputs", None)
     if outputs is None:
         return element
     if not outputs:
         raise ValueError(f"tensors: the operation {element.name!r} has no value to show")
+    if len(outputs) > 1:
+        raise ValueError(
+            f"tensors: {element.name!r} is ambiguous, an operation with {len(outputs)} outputs: "
+            f"name one of them, such as {element.name + ':0'!r}"
+        )
     return outputs[0]

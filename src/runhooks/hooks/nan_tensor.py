@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -18,28 +17,15 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
+from runhooks.errors import NanLossDuringTrainingError
 from runhooks.graph.graph import get_default_graph
 from runhooks.graph.tensor import Tensor
 from runhooks.hooks.global_step import next_step_of, step_or_none
+from runhooks.hooks.log import log_of
 from runhooks.summary.kinds.real_array import read_array
 from runhooks.trigger import Due, Timer, Trigger
 
-_log = logging.getLogger("runhooks")
-
 _NESTED = (Mapping, list, tuple)
-
-
-class NanLossDuringTrainingError(RuntimeError):
-    """A loss was NaN. ``tensor``: its name; ``step``: of the run that made ``value``, or None."""
-
-    def __init__(
-        self, tensor: str = "loss", step: int | None = None, value: Any = float("nan")
-    ) -> None:
-        at = "" if step is None else f" at step {step}"
-        super().__init__(f"NaN loss during training: {tensor!r}{at} is {_text(value)}")
-        self.tensor = tensor
-        self.step = step
-        self.value = value
 
 
 class NanTensorHook(SessionRunHook):
@@ -73,13 +59,17 @@ class NanTensorHook(SessionRunHook):
         self._value: Any = None
 
     def begin(self) -> None:
-        loss = get_default_graph().as_graph_element(self._loss_tensor)
+        graph = get_default_graph()
+        loss = graph.as_graph_element(self._loss_tensor)
         # Of whatever engine: an operation has outputs, a tensor has not.
         outputs: tuple[Any, ...] = getattr(loss, "outputs", (loss,))
         if not outputs:
             raise ValueError(f"loss_tensor must be a tensor, got {loss!r}, which has no value")
         self._loss: Any = outputs[0]
         self._request = SessionRunArgs(self._loss)
+        self._log = log_of(graph)
+        # Of TensorFlow, the class is one of its own as well, which its programs catch.
+        self._error = getattr(graph.engine, "nan_loss_error", NanLossDuringTrainingError)
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._step = self._value = None
@@ -130,10 +120,10 @@ class NanTensorHook(SessionRunHook):
         return self._is_nan(value)
 
     def _report(self, step: int | None, value: Any) -> bool:
-        error = NanLossDuringTrainingError(self._loss.name, step, value)
+        error: Exception = self._error(self._loss.name, step, value, _text(value))
         if self._fail_on_nan_loss:
             raise error
-        _log.warning("%s; asking to stop", error)
+        self._log.warning("%s; asking to stop", error)
         return True
 
 

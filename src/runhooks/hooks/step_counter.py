@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 
@@ -14,12 +13,11 @@ from runhooks.contract import (
     StopSignal,
 )
 from runhooks.hooks.global_step import required_global_step, step_of
+from runhooks.hooks.log import log_of
 from runhooks.hooks.summary_output import SummaryOutput, SummaryWriter
 from runhooks.hooks.windows import EVERY_N_STEPS, Windows
 from runhooks.summary import Summary, scalar_value
 from runhooks.trigger import Due, Trigger
-
-_log = logging.getLogger("runhooks")
 
 
 class StepCounterHook(SessionRunHook):
@@ -69,7 +67,7 @@ class StepCounterHook(SessionRunHook):
         if self._windows.is_due(session):
             self._record(session)
         elif step_of(session) == self._windows.opened_at:
-            self._warn(step_of(session))
+            self._warn(session)
 
     def end(self, session: RawSession) -> None:
         if self._windows.is_due_at_end(session):
@@ -81,13 +79,16 @@ class StepCounterHook(SessionRunHook):
         if window is not None:
             value = scalar_value(self._tag, window.steps_per_sec)
             self._output.add_summary(Summary([value]), step_of(session))
-            _log.info("%s: %g", self._tag, window.steps_per_sec)
+            log_of(session).info("%s: %g", self._tag, window.steps_per_sec)
 
-    def _warn(self, step: int) -> None:
+    def _set_steps_per_run(self, steps_per_run: int) -> None:
+        """Nothing: for loops of TensorFlow. The step after each run is known here."""
+
+    def _warn(self, session: RawSession) -> None:
         if not self._warned:
-            _log.warning(
-                "the global step has stayed at %d since it was last looked at: put "
-                "global_step.assign_add(1) into what the loop runs",
-                step,
+            log_of(session).warning(
+                "the global step has not been increased since it was last looked at: it has stayed "
+                "at %d; put global_step.assign_add(1) into what the loop runs",
+                step_of(session),
             )
         self._warned = True

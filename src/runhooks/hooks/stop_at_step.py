@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from runhooks import arguments
 from runhooks.contract import (
     RawSession,
@@ -13,9 +11,8 @@ from runhooks.contract import (
     StopSignal,
 )
 from runhooks.hooks.global_step import required_global_step, step_of
+from runhooks.hooks.log import log_of
 from runhooks.trigger import Due
-
-_log = logging.getLogger("runhooks")
 
 
 class StopAtStepHook(SessionRunHook):
@@ -30,7 +27,7 @@ class StopAtStepHook(SessionRunHook):
 
     def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
         arguments.exactly_one(num_steps=num_steps, last_step=last_step)
-        arguments.whole(0, num_steps=num_steps, last_step=last_step)
+        arguments.steps(0, num_steps=num_steps, last_step=last_step)
         self._num_steps = num_steps
         self._given_last_step = last_step
         self._last_step = last_step
@@ -39,13 +36,14 @@ class StopAtStepHook(SessionRunHook):
         required_global_step(self)
         self._last_step = self._given_last_step
 
-    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+    def after_create_session(self, session: RawSession, coord: StopSignal | None) -> None:
         step = step_of(session)
         if self._last_step is None:
             assert self._num_steps is not None
             self._last_step = step + self._num_steps
-        if step >= self._last_step:
-            _log.info("the global step is %d: nothing to do up to %d", step, self._last_step)
+        if step >= self._last_step and coord is not None:
+            log = log_of(session)
+            log.info("the global step is %d: nothing to do up to %d", step, self._last_step)
             coord.request_stop()
 
     def next_due(self) -> Due | None:

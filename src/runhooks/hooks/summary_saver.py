@@ -55,7 +55,7 @@ class SummarySaverHook(SessionRunHook):
         self._output = SummaryOutput(output_dir, summary_writer)
         self._scaffold = scaffold
         self._summary_op = summary_op
-        self._summaries: list[Any] = []
+        self._summaries: list[Any] | None = None  # not known before there is a session
 
     def begin(self) -> None:
         required_global_step(self)
@@ -63,8 +63,12 @@ class SummarySaverHook(SessionRunHook):
             _check_summary(get_default_graph(), summary)
         self._timer.reset()
         self._output.open()
+        self._summaries = None
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._start(session)
+
+    def _start(self, session: RawSession) -> None:
         # A scaffold has its summary_op once it is finalized, which is after begin.
         op = self._scaffold.summary_op if self._scaffold is not None else self._summary_op
         self._summaries = _listed(op)
@@ -74,9 +78,11 @@ class SummarySaverHook(SessionRunHook):
         self._output.start(session)
 
     def next_due(self) -> Due | None:
-        return self._timer.due() if self._summaries else Due()
+        return Due() if self._summaries == [] else self._timer.due()
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        if self._summaries is None:  # a loop of the caller's own told of no session
+            self._start(run_context.session)
         if self._timer.should_trigger_for_step(next_step_of(run_context)):
             return SessionRunArgs(self._summaries)
         return None

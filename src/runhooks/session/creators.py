@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import os
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from runhooks import arguments, clock
+from runhooks.engines.role import Role
 from runhooks.errors import FailedPreconditionError
 from runhooks.graph import get_default_graph
 from runhooks.session.launcher import launcher_of
@@ -22,8 +24,11 @@ _LOOK_AGAIN_SECS = (0.2, 5.0)
 _SAY_AGAIN_SECS = 60.0
 
 
-class SessionCreator:
-    """Creates the raw sessions of a monitored session; extend it for sessions of your own."""
+class SessionCreator(ABC):
+    """Creates the raw sessions of a monitored session; extend it for sessions of your own.
+
+    The graph is final from the first session on if ``create_session`` finalizes a scaffold.
+    """
 
     #: Made when the monitored session is to stop: a long wait in ``create_session`` hears of it.
     stop_request = StopRequest()
@@ -32,9 +37,9 @@ class SessionCreator:
     #: worker begins with the chief's, whose hooks it has not.
     takes_states: ClassVar[bool] = True
 
+    @abstractmethod
     def create_session(self) -> Session:
         """Return a new session of the default graph, ready to run."""
-        raise NotImplementedError(f"{type(self).__name__} must define create_session")
 
 
 class ChiefSessionCreator(SessionCreator):
@@ -65,7 +70,7 @@ class ChiefSessionCreator(SessionCreator):
                 "checkpoint_dir and checkpoint_filename_with_path cannot both be given, "
                 f"got {checkpoint_dir!r} and {checkpoint_filename_with_path!r}"
             )
-        arguments.instance(Scaffold, scaffold=scaffold)
+        _check(scaffold)
         self._scaffold = scaffold or Scaffold()
         self._target = (master, config)
         self._checkpoint_dir = checkpoint_dir
@@ -102,7 +107,7 @@ class WorkerSessionCreator(SessionCreator):
     ) -> None:
         launcher_of(get_default_graph()).check_target(master, config)
         arguments.directory(checkpoint_dir=checkpoint_dir)
-        arguments.instance(Scaffold, scaffold=scaffold)
+        _check(scaffold)
         self._scaffold = scaffold or Scaffold()
         self._target = (master, config)
         self._checkpoint_dir = checkpoint_dir
@@ -142,3 +147,22 @@ class WorkerSessionCreator(SessionCreator):
         end = self.stop_request.reason or f"max_wait_secs={self._max_wait_secs:g} has passed"
         secs = round(waited, 2)
         return f"waited {secs:g} seconds for {self._chief}: {lacking}; is it running? ({end})"
+
+
+def creator_for(
+    role: Role,
+    scaffold: Any = None,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    max_wait_secs: float | None = 7200,
+) -> SessionCreator:
+    """The creator of a process with this role."""
+    if role.is_chief:
+        return ChiefSessionCreator(scaffold, role.master, role.config, checkpoint_dir)
+    return WorkerSessionCreator(scaffold, role.master, role.config, max_wait_secs, checkpoint_dir)
+
+
+def _check(scaffold: Any) -> None:
+    """Raise TypeError for what is neither a scaffold nor one that the graph's framework has."""
+    kinds = (Scaffold, *launcher_of(get_default_graph()).scaffolds)
+    if scaffold is not None and not isinstance(scaffold, kinds):
+        raise TypeError(f"scaffold must be a Scaffold, got {scaffold!r}")

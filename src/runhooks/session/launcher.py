@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from runhooks.checkpoint import Saver, latest_checkpoint, restore_latest
+from runhooks.engines.role import Role, alone
 from runhooks.errors import DeadlineExceededError, FailedPreconditionError
 from runhooks.graph.collections import GraphKeys
 from runhooks.graph.graph import get_default_graph
@@ -24,8 +25,15 @@ Place = str | os.PathLike[str] | None
 class Launcher(Protocol):
     """What creators, scaffolds and monitored sessions leave to the kind of a graph."""
 
+    #: The scaffolds of a framework's own that creators take as well.
+    scaffolds: tuple[type, ...]
+
     def check_target(self, master: str, config: Any) -> None:
         """Raise ValueError if sessions of this graph have no ``master`` or ``config``."""
+        ...
+
+    def role(self, master: str, is_chief: bool, config: Any) -> Role:
+        """What this process does: as the program says, unless a coordinator has decided it."""
         ...
 
     def fill(self, scaffold: Scaffold) -> None:
@@ -68,6 +76,8 @@ class Launcher(Protocol):
 class OwnLauncher:
     """For graphs that runhooks computes."""
 
+    scaffolds: tuple[type, ...] = ()
+
     def check_target(self, master: str, config: Any) -> None:
         if master:
             raise ValueError(
@@ -79,6 +89,9 @@ class OwnLauncher:
                 f"config must be left out, got {config!r}: it configures TensorFlow's sessions; "
                 "configure the engine's framework itself"
             )
+
+    def role(self, master: str, is_chief: bool, config: Any) -> Role:
+        return alone(master, is_chief, config)
 
     def fill(self, scaffold: Scaffold) -> None:
         for name, key in (

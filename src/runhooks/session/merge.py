@@ -169,8 +169,8 @@ def _feeds(graph: Any, parties: Mapping[str, SessionRunArgs]) -> dict[Any, Any] 
             tensor = graph.as_graph_element(key)
             if tensor in fed_by:
                 raise RuntimeError(
-                    f"the tensor {tensor.name!r} is fed by {fed_by[tensor]} and by {party}: "
-                    "one of them must leave it to the other"
+                    f"Same tensor is fed twice: {tensor.name!r} is fed by {fed_by[tensor]} and by "
+                    f"{party}; one of them must leave it to the other"
                 )
             fed_by[tensor] = party
             merged[key] = value

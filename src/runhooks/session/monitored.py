@@ -16,12 +16,18 @@ from typing import Any
 
 from runhooks import arguments
 from runhooks.contract import SessionRunHook
-from runhooks.errors import FailedPreconditionError, OutOfRangeError, good_ends
+from runhooks.errors import (
+    FailedPreconditionError,
+    OutOfRangeError,
+    cause,
+    described,
+    good_ends,
+)
 from runhooks.graph import Graph, get_default_graph
 from runhooks.graph.parts import Parts
 from runhooks.session.coordinated import CoordinatedSession
 from runhooks.session.coordinator import Coordinator
-from runhooks.session.creators import ChiefSessionCreator, SessionCreator
+from runhooks.session.creators import SessionCreator, creator_for
 from runhooks.session.hooked import HookedSession
 from runhooks.session.interruption import Interruption
 from runhooks.session.launcher import launcher_of
@@ -50,7 +56,8 @@ class MonitoredSession:
 
     One that is dropped without ``close`` ends nothing, and lets go of the signals.
 
-    ``session_creator``: a ``ChiefSessionCreator()`` if None. ``hooks``: called in this order,
+    ``session_creator``: a ``ChiefSessionCreator()`` if None, or what the worker context of
+    TensorFlow's distribute coordinator says. ``hooks``: called in this order,
     those whose ``last`` is true after the others. ``stop_grace_period_secs``: how long threads may
     take to stop. The default graph is the one it runs.
     """
@@ -71,8 +78,10 @@ class MonitoredSession:
         self._tests_stop = False  # whether should_stop() was ever called
         self._runs_left: int | None = None  # before run ends the loop; None: it does not
         self._recoveries = 0
+        self._last_step: int | None = None
         self._session: RecoverableSession | None = None
-        creator = session_creator or ChiefSessionCreator()
+        launcher = launcher_of(self._graph)
+        creator = session_creator or creator_for(launcher.role("", True, None))
         if isinstance(creator, SessionCreator):
             creator.stop_request = self._stop
         # Not a method: in a circle with this object it would outlive its last user for a while.
@@ -98,9 +107,11 @@ class MonitoredSession:
 
     @property
     def global_step(self) -> int | None:
-        """The global step, known without a run; None if the graph has none, or after ``close``."""
-        raw = self._raw()
-        return None if raw is None else raw.global_step
+        """The global step, known without a run; None if the graph has none.
+
+        After ``close``, and while a lost session is replaced, what it was last.
+        """
+        return self._last_step if self._session is None else self._session.global_step
 
     @property
     def stop_reason(self) -> str | None:
@@ -142,8 +153,9 @@ class MonitoredSession:
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Call ``step_fn(step_context)`` and return what it returns.
 
-        It may run the raw ``step_context.session`` and ``step_context.run_with_hooks``. Raises
-        TypeError or ValueError if it is no such function, and what it raises.
+        Its one argument must go by that name, as in TensorFlow. It may run the raw
+        ``step_context.session`` and ``step_context.run_with_hooks``. Raises TypeError or ValueError
+        if it is no such function, and what it raises.
         """
         check_step_fn(step_fn)
         if self._session is None:
@@ -168,7 +180,11 @@ class MonitoredSession:
         return self._session.call(step)
 
     def should_stop(self) -> bool:
-        """Whether the loop is to end. Raises what a thread under the coordinator failed with."""
+        """Whether the loop is to end.
+
+        So it is when a thread under the coordinator has failed: ``run``, ``close`` and the end of
+        the ``with`` block raise what it failed with.
+        """
         self._tests_stop = True
         if self._session is None or self._stop.reason is not None:
             return True
@@ -186,6 +202,9 @@ class MonitoredSession:
         """
         self._close(None)
 
+    #: As in TensorFlow, where it goes by this name.
+    StepContext = StepContext
+
     def __enter__(self) -> MonitoredSession:
         return self
 
@@ -196,7 +215,7 @@ class MonitoredSession:
         traceback: TracebackType | None,
     ) -> bool:
         if isinstance(exc, good_ends()):
-            self.request_stop(str(exc) or type(exc).__name__)
+            self.request_stop(cause(exc))
             exc = None
         self._close(exc)
         return exc is None
@@ -229,13 +248,13 @@ class MonitoredSession:
             try:
                 self._end(session, error)
             finally:
-                self._recoveries = session.recoveries
+                self._recoveries, self._last_step = session.recoveries, session.global_step
 
     def _end(self, session: RecoverableSession, error: BaseException | None) -> None:
         inner = session.session
         raw = None if inner is None else inner.raw
         outcome = error if error is not None else _thread_failure(inner)
-        reason = "close was called" if outcome is None else repr(outcome)
+        reason = "close was called" if outcome is None else described(outcome)
         self._stop.ask((inner and inner.stop_reason) or reason)
         step = None if raw is None else raw.global_step
         errors = [] if outcome is None else [outcome]
@@ -269,7 +288,6 @@ def _create(
         raw = launcher.adopt(creator.create_session())
     if graph.parts is not None:
         _check_parts(graph.parts, raw, recoveries)
-    graph.finalize()
     raw.recoveries, raw.stop_request = recoveries, stop
     coord = Coordinator(clean_stop_exception_types=())
     session = CoordinatedSession(raw, HookedSession(raw), coord, grace_secs)

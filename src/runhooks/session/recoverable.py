@@ -79,6 +79,7 @@ class RecoverableSession:
         self._failing_since = 0.0
         self._is_last_attempt = False
         self._furthest: int | None = None
+        self._last_step: int | None = None
         self._lost: tuple[int | None, Exception] | None = None
         self.recoveries = 0
         self._session: CoordinatedSession | None = None
@@ -89,9 +90,19 @@ class RecoverableSession:
         """The session in use; None while it is lost."""
         return self._session
 
+    @property
+    def global_step(self) -> int | None:
+        """That of the session in use, or of the last one."""
+        return self._last_step if self._session is None else self._session.raw.global_step
+
     def should_stop(self) -> bool:
-        """As ``CoordinatedSession.should_stop``."""
-        return bool(self.call(lambda session: session.should_stop()))
+        """Whether a hook or a thread has asked to stop, or a thread has failed."""
+        try:
+            return bool(self.call(lambda session: session.should_stop()))
+        except Exception:
+            if self._session is None:  # there is none that could be closed
+                raise
+            return True
 
     def run(
         self,
@@ -115,6 +126,7 @@ class RecoverableSession:
     def close(self) -> None:
         """Close the session in use."""
         if self._session is not None:
+            self._last_step = self.global_step
             session, self._session = self._session, None
             session.close()
 

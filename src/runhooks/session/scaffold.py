@@ -40,21 +40,22 @@ class Scaffold:
         local_init_op: Any = None,
         summary_op: Any = None,
         saver: Saver | None = None,
-        copy_from_scaffold: Scaffold | None = None,
+        copy_from_scaffold: Any = None,
         local_init_feed_dict: Mapping[Any, Any] | None = None,
     ) -> None:
-        if copy_from_scaffold is not None and not isinstance(copy_from_scaffold, Scaffold):
-            raise TypeError(f"copy_from_scaffold must be a Scaffold, got {copy_from_scaffold!r}")
+        base = copy_from_scaffold
+        kinds = (Scaffold, *launcher_of(get_default_graph()).scaffolds)
+        if base is not None and not isinstance(base, kinds):
+            raise TypeError(f"copy_from_scaffold is not a Scaffold instance, got {base!r}")
         if init_fn is not None and not callable(init_fn):
             raise TypeError(f"init_fn must be a callable, got {init_fn!r}")
         if saver is not None and not callable(getattr(saver, "save", None)):
             raise TypeError(f"saver must be a Saver, got {saver!r}")
-        base = copy_from_scaffold
         self.init_op: Any = _given(init_op, base, "init_op")
         self.init_feed_dict: Any = _given(init_feed_dict, base, "init_feed_dict")
         self._init_fn: Callable[[Scaffold, Session], Any] | None = init_fn
         if init_fn is None and base is not None:
-            self._init_fn = base._init_fn
+            self._init_fn = _init_fn_of(base)
         self.ready_op: Any = _given(ready_op, base, "ready_op")
         self.ready_for_local_init_op: Any = _given(
             ready_for_local_init_op, base, "ready_for_local_init_op"
@@ -118,7 +119,14 @@ class Scaffold:
         _check_ready(session, "ready_op", self.ready_op)
 
 
-def _given(value: Any, base: Scaffold | None, name: str) -> Any:
+def _init_fn_of(scaffold: Any) -> Callable[[Scaffold, Session], Any] | None:
+    if isinstance(scaffold, Scaffold):
+        return scaffold._init_fn
+    bound = scaffold.init_fn  # a framework's own scaffold hands itself to what it was given
+    return None if bound is None else lambda _, session: bound(session)
+
+
+def _given(value: Any, base: Any, name: str) -> Any:
     return value if value is not None or base is None else getattr(base, name)
 
 

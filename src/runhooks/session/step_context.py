@@ -8,6 +8,8 @@ from typing import Any
 
 from runhooks.session.session import Session
 
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
 
 class StepContext:
     """The session of one step, with hooks and without."""
@@ -31,13 +33,13 @@ class StepContext:
 
 
 def check_step_fn(step_fn: Any) -> None:
-    """Raise TypeError or ValueError unless ``step_fn`` can be called with a step context."""
+    """Raise TypeError or ValueError unless ``step_fn`` is a function of ``step_context``."""
     if not callable(step_fn):
-        raise TypeError(f"step_fn must be a function of a step context, got {step_fn!r}")
-    try:
-        inspect.signature(step_fn).bind(None)
-    except TypeError:
+        raise TypeError(f"step_fn must be a function of one `step_context`, got {step_fn!r}")
+    parameters = inspect.signature(step_fn).parameters.values()
+    names = [it.name for it in parameters if it.kind in _BY_POSITION]
+    if names not in (["step_context"], ["self", "step_context"]):
         raise ValueError(
-            f"step_fn must take one argument, the step context, got {step_fn!r} with the "
-            f"arguments {inspect.signature(step_fn)}"
-        ) from None
+            "`step_fn` may either have one `step_context` argument or, as a method, `self` before "
+            f"it, got {step_fn!r} with the arguments {names}"
+        )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from runhooks import arguments
 from runhooks.contract import SessionRunHook
+from runhooks.engines.role import Role
 from runhooks.graph import get_default_graph
 from runhooks.hooks import (
     CheckpointSaverHook,
@@ -15,12 +17,17 @@ from runhooks.hooks import (
     StepCounterHook,
     SummarySaverHook,
 )
-from runhooks.session.creators import ChiefSessionCreator, WorkerSessionCreator
+from runhooks.session.creators import creator_for
 from runhooks.session.hook_names import in_order
 from runhooks.session.launcher import launcher_of
 from runhooks.session.monitored import MonitoredSession
 from runhooks.session.recoverable import RecoveryPolicy
 from runhooks.session.scaffold import Scaffold
+
+_log = logging.getLogger("runhooks")
+
+#: How often workers save that have to do so in the same steps.
+_STEPS_TOGETHER = 1000
 
 #: Steps or seconds from one time to the next; None and None: never.
 Cadence = tuple[int | None, float | None]
@@ -62,33 +69,51 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name
     A worker (``is_chief=False``) does none of that, has no ``chief_only_hooks``, and waits up to
     ``max_wait_secs`` for the chief's first checkpoint. ``chief_only_hooks`` come first, then those
     made here, then ``hooks``; saving comes last. ``save_graph_def``: write the graph as well.
-    ``recovery``: ours, as for ``MonitoredSession``.
+    ``recovery``: ours, as for ``MonitoredSession``. Under TensorFlow's distribute coordinator its
+    worker context says what this process is, and not ``master`` and ``is_chief``.
 
     Raises ValueError for ``master`` and ``config``, which are for TensorFlow's own sessions, for a
     cadence below zero or both in steps and in seconds, and for a directory "".
     """
-    launcher_of(get_default_graph()).check_target(master, config)
+    launcher = launcher_of(get_default_graph())
+    launcher.check_target(master, config)
     arguments.directory(checkpoint_dir=checkpoint_dir, summary_dir=summary_dir)
+    role = launcher.role(master, is_chief, config)
     scaffold = scaffold or Scaffold()
-    if not is_chief:
-        worker = WorkerSessionCreator(
-            scaffold, master, config, max_wait_secs=max_wait_secs, checkpoint_dir=checkpoint_dir
-        )
-        return MonitoredSession(worker, hooks, stop_grace_period_secs, recovery=recovery)
-    all_hooks, counters = in_order(chief_only_hooks), []
-    summary_dir = summary_dir or checkpoint_dir
-    if summary_dir:
+    creator = creator_for(role, scaffold, checkpoint_dir, max_wait_secs)
+    all_hooks = in_order(chief_only_hooks) if role.has_chief_hooks else []
+    counters: list[SessionRunHook] = []
+    if folder := _inside(summary_dir or checkpoint_dir, role.summaries):
         cadence = _cadence("save_summaries", save_summaries_steps, save_summaries_secs, (100, None))
-        if writing := list(_summary_hooks(summary_dir, scaffold, log_step_count_steps, cadence)):
+        if writing := list(_summary_hooks(folder, scaffold, log_step_count_steps, cadence)):
             all_hooks += writing
-            counters = [RecoveryCounterHook(output_dir=summary_dir)]
-    if checkpoint_dir:
+            counters = [RecoveryCounterHook(output_dir=folder)]
+    if folder := _inside(checkpoint_dir, role.checkpoints):
         given = (save_checkpoint_steps, save_checkpoint_secs)
-        cadence = _cadence("save_checkpoint", *given, (None, 600))
-        all_hooks += _checkpoint_hooks(checkpoint_dir, scaffold, cadence, save_graph_def)
+        cadence = _in_step(role, _cadence("save_checkpoint", *given, (None, 600)))
+        all_hooks += _checkpoint_hooks(folder, scaffold, cadence, save_graph_def)
     all_hooks += [*in_order(hooks), *counters]
-    creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir=checkpoint_dir)
     return MonitoredSession(creator, all_hooks, stop_grace_period_secs, recovery=recovery)
+
+
+def _inside(
+    directory: str | os.PathLike[str] | None, folder: str | None
+) -> str | os.PathLike[str] | None:
+    if directory is None or folder is None:
+        return None
+    # Not a Path, which would make gs:/ of gs://.
+    return f"{directory}/{folder}" if folder else directory
+
+
+def _in_step(role: Role, cadence: Cadence) -> Cadence:
+    if not role.in_step or cadence[1] is None:
+        return cadence
+    _log.warning(
+        "checkpoints are saved every %d steps, not every %g seconds: all workers take part in "
+        "saving, and must do so in the same steps; give save_checkpoint_steps",
+        *(_STEPS_TOGETHER, cadence[1]),
+    )
+    return _STEPS_TOGETHER, None
 
 
 def _summary_hooks(

@@ -23,7 +23,8 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
 
     def __init__(self, session: Any) -> None:
         self.adopted = session
-        SessionState.__init__(self, graph_of(session.graph), is_shared=True)
+        SessionState.__init__(self, graph_of(session.graph))
+        self.is_shared = True
 
     def __getattr__(self, name: str) -> Any:
         if name == "adopted":  # not made yet

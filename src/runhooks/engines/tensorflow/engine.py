@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.platform import tf_logging
 
+from runhooks.engines.tensorflow.nan_loss import NanLossDuringTrainingError
+from runhooks.engines.tensorflow.run_trace import RunTrace
 from runhooks.errors import AbortedError, UnavailableError, register_end_of_input
+from runhooks.summary import SessionLog, Summary
 
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError, AbortedError, UnavailableError)
 
@@ -18,6 +22,10 @@ class TensorFlowEngine:
     """The part of an engine that is asked of a graph which TensorFlow itself computes."""
 
     name = "tensorflow"
+    #: What its users have set the verbosity of: hooks log here.
+    log = tf_logging
+    #: What a NaN loss raises.
+    nan_loss_error = NanLossDuringTrainingError
 
     def is_lost(self, error: BaseException) -> bool:
         """Whether ``error`` means that the session is lost and may be replaced."""
@@ -32,18 +40,19 @@ class TensorFlowEngine:
             found |= {f"{name}/{kind}_bytes": int(number) for kind, number in info.items()}
         return found
 
-    def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
-        """As ``Engine.start_profile``: what TensorBoard's profile tab reads."""
-        try:
-            tf.profiler.experimental.start(str(folder))
-        except tf.errors.AlreadyExistsError as error:
-            raise RuntimeError("a profiler of TensorFlow is running already") from error
+    def trace_runs(self, folder: Path, *, show_dataflow: bool, show_memory: bool) -> RunTrace:
+        """What traces single runs, in place of a profiler that runs beside them."""
+        return RunTrace(folder, show_dataflow=show_dataflow, show_memory=show_memory)
 
-        def stop() -> Path:
-            tf.profiler.experimental.stop()
-            return folder
+    def message(self, message: Any) -> Any:
+        """A ``Summary`` or ``SessionLog`` of runhooks as TensorFlow's; all else is as it is."""
+        kind = _MESSAGES.get(type(message))
+        return message if kind is None else kind.FromString(message.SerializeToString())
 
-        return stop
 
+_MESSAGES: dict[type, Any] = {
+    Summary: tf.compat.v1.Summary,
+    SessionLog: tf.compat.v1.SessionLog,
+}
 
 ENGINE = TensorFlowEngine()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,7 +93,7 @@ def _direct(graph: TensorFlowGraph, fetches: Any, feed_keys: Sequence[Any]) -> D
             return lambda values: None
         if element.name in feeds or element.op.type in _HANDLES:
             raise _NotDirectError
-        return itemgetter(tensors.setdefault(element.name, len(tensors)))
+        return _own(tensors.setdefault(element.name, len(tensors)))
 
     result = read(fetches)
     if not tensors and not targets:
@@ -106,6 +105,18 @@ def _direct(graph: TensorFlowGraph, fetches: Any, feed_keys: Sequence[Any]) -> D
         [(key, _converter(graph, name)) for key, name in zip(feed_keys, feeds, strict=True)],
         result,
     )
+
+
+def _own(place: int) -> Read:
+    """Read the value at ``place``. What a callable returns may be the memory of a variable."""
+
+    def read(values: Sequence[Any]) -> Any:
+        value = values[place]
+        if value.__class__ is np.ndarray and value.base is not None:
+            return value.copy()
+        return value
+
+    return read
 
 
 def _parts(structure: Any) -> list[Any]:

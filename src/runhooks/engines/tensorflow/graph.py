@@ -93,10 +93,22 @@ class TensorFlowGraph:
     @property
     def launcher(self) -> Any:
         """How sessions of it are created."""
-        # The launcher makes sessions, which know this class.
+        # What these three make knows this class.
         from runhooks.engines.tensorflow.launcher import TensorFlowLauncher
 
         return TensorFlowLauncher(self)
+
+    def evaluation_graph(self) -> Any:
+        """An empty graph to evaluate in, as ``runhooks.hooks.evaluation_graph`` describes it."""
+        from runhooks.engines.tensorflow.evaluation_graph import TensorFlowEvaluationGraph
+
+        return TensorFlowEvaluationGraph()
+
+    def stop_flag(self) -> Any:
+        """The variable by which a chief stops its workers; the default graph is this one."""
+        from runhooks.engines.tensorflow.stop_flag import StopFlag
+
+        return StopFlag()
 
     def add(self, kind: str, *args: Any, name: str, **kwargs: Any) -> NoReturn:
         """Raise TypeError: only TensorFlow adds to it."""

@@ -7,9 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from runhooks.engines.role import Role
 from runhooks.engines.tensorflow import scaffolding
 from runhooks.engines.tensorflow.adopted import AdoptedSession
 from runhooks.engines.tensorflow.graph import TensorFlowGraph
+from runhooks.engines.tensorflow.role import current_role
 from runhooks.engines.tensorflow.session_manager import SessionManager
 from runhooks.errors import FailedPreconditionError
 
@@ -21,11 +23,17 @@ Place = str | os.PathLike[str] | None
 class TensorFlowLauncher:
     """As ``runhooks.session.launcher.Launcher``, of one graph."""
 
+    scaffolds: tuple[type, ...] = (v1.train.Scaffold,)
+
     def __init__(self, graph: TensorFlowGraph) -> None:
         self._graph = graph
 
     def check_target(self, master: str, config: Any) -> None:
         """Nothing: there are servers to connect to."""
+
+    def role(self, master: str, is_chief: bool, config: Any) -> Role:
+        """What the distribute coordinator has made of this process, or what the program says."""
+        return current_role(master, is_chief, config)
 
     def fill(self, scaffold: Any) -> None:
         """Give ``scaffold`` TensorFlow's defaults for what it lacks."""
@@ -68,7 +76,10 @@ class TensorFlowLauncher:
 
     def adopt(self, session: Any) -> Any:
         """``session``, made by a creator of the user's own, as session layers need it."""
-        return session if hasattr(session, "attach") else AdoptedSession(session)
+        if not hasattr(session, "attach"):
+            return AdoptedSession(session)
+        session.begin()
+        return session
 
     def start_threads(self, session: Any, coord: Any) -> None:
         """Start the queue runners of the graph under ``coord``."""

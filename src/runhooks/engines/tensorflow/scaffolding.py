@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resources
 
 from runhooks.engines.tensorflow.graph import TensorFlowGraph
+from runhooks.engines.tensorflow.savers import check_saver
 
 v1 = tf.compat.v1
 
@@ -74,6 +75,7 @@ def _built(saver: Any) -> Any:
         return v1.train.Saver(
             var_list=ObjectGraphView(saver).frozen_saveable_objects(), sharded=True
         )
+    check_saver(saver)
     build = getattr(saver, "build", None)
     if build is not None:
         build()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any
 
 import tensorflow as tf
@@ -34,8 +35,14 @@ class TensorFlowSession(_Session, SessionState):  # type: ignore[misc]
 
     def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
         v1.Session.__init__(self, target, graph, config)
-        SessionState.__init__(self, graph_of(self.graph), is_shared=bool(target))
+        SessionState.__init__(self, graph_of(self.graph))
+        self._has_servers = bool(target)
         self._runs_by_key: dict[Any, Run] = {}
+
+    def begin(self) -> None:
+        """Note that all variables have values now."""
+        self.is_shared = self._has_servers
+        self._runs_by_key.clear()
 
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
@@ -99,14 +106,16 @@ class TensorFlowSession(_Session, SessionState):  # type: ignore[misc]
 
     def _callable(self, plan: FetchPlan, direct: DirectRun) -> Run:
         steps = self.steps_to_fetch(plan.step)
+        names = list(dict.fromkeys([*direct.fetches, *(tensor.name for tensor in steps)]))
         options = config_pb2.CallableOptions(
             feed=direct.feeds,
-            fetch=[*direct.fetches, *(tensor.name for tensor in steps)],
+            fetch=names,  # a server answers each name once
             target=direct.targets,
         )
         made = self._make_callable_from_options(options)
         convert, read, call = direct.convert, direct.read, self._do_call
-        count, take_step, forget = len(steps), self.take_step, self.forget_step
+        take_step, forget = self.take_step, self.forget_step
+        step_of = _picker([names.index(tensor.name) for tensor in steps])
         note_error = self.note_error
         changes = plan.step is None or plan.step is not UNCHANGED
 
@@ -119,10 +128,19 @@ class TensorFlowSession(_Session, SessionState):  # type: ignore[misc]
             except BaseException as error:
                 note_error(error, changes)
                 raise
-            if count:
-                take_step(values[-count:])
+            if step_of is not None:
+                take_step(step_of(values))
             elif changes:
                 forget()
             return read(values)
 
         return run
+
+
+def _picker(places: list[int]) -> Callable[[Any], Any] | None:
+    """A function that picks the values at ``places``, as a sequence; None if there are none."""
+    if not places:
+        return None
+    if places == list(range(places[0], places[-1] + 1)):
+        return itemgetter(slice(places[0], places[-1] + 1))
+    return itemgetter(*places)

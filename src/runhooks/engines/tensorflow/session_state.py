@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from runhooks.engines.tensorflow import sources
 from runhooks.engines.tensorflow.fetches import FetchPlan, make_plan
 from runhooks.engines.tensorflow.graph import TensorFlowGraph
 from runhooks.engines.tensorflow.hook_states import load_states, save_states, sweep_states
 from runhooks.engines.tensorflow.run_options import merged_options
+from runhooks.engines.tensorflow.savers import check_saver
 from runhooks.engines.tensorflow.step_reads import UNCHANGED, StepChange
 
 v1 = tf.compat.v1
@@ -20,11 +22,10 @@ v1 = tf.compat.v1
 class SessionState:
     """A part of a session: the global step on the host, and what sessions of runhooks have besides.
 
-    A class that has it defines ``run_plainly``. ``is_shared``: whether others may change the
-    variables, so that the step is fetched in every run.
+    A class that has it defines ``run_plainly``.
     """
 
-    def __init__(self, graph: TensorFlowGraph, *, is_shared: bool) -> None:
+    def __init__(self, graph: TensorFlowGraph) -> None:
         self.step_graph = graph
         self.engine = graph.engine
         #: How many sessions of a monitored session were lost before this one.
@@ -39,7 +40,9 @@ class SessionState:
         self.checkpoint: str | None = None
         #: Whether it is closed or lost, so that nothing more can be read of it.
         self.is_over = False
-        self._is_shared = is_shared
+        #: Whether others may change the variables, so that the step is fetched in every run. Not
+        #: before all of them have values.
+        self.is_shared = False
         self._step: int | None = None
         self._step_is_known = False
         self._attached: dict[str, Any] = {}
@@ -88,7 +91,7 @@ class SessionState:
             return []
         if change.reads:
             return list(change.reads)
-        tensor = self.step_graph.step_reads.tensor if self._is_shared else None
+        tensor = self.step_graph.step_reads.tensor if self.is_shared else None
         return [] if tensor is None else [tensor]
 
     def run_plainly(
@@ -126,6 +129,18 @@ class SessionState:
         self.runs += 1
         return result
 
+    def sources_of(self, fetches: Any, fed: Iterable[Any] = ()) -> list[Any]:
+        """The iterators and queues that ``fetches`` draw from, if what is ``fed`` is fed."""
+        return sources.sources_of(self.step_graph, fetches, fed)
+
+    def serves_both(self, source: Any) -> bool:
+        """Whether a training and its evaluation may draw from ``source``."""
+        return not sources.is_one_dataset(source)
+
+    def rewind(self, *found: Any) -> None:
+        """Let sources, which ``sources_of`` has found, begin anew."""
+        sources.begin_anew(self, found)
+
     def new_records(self) -> tuple[Any, Any]:
         """Empty run options and run metadata."""
         return v1.RunOptions(), v1.RunMetadata()
@@ -137,7 +152,11 @@ class SessionState:
     def save_with(
         self, saver: Any, save_path: str | os.PathLike[str], step: int, *, save_graph_def: bool
     ) -> str:
-        """Let ``saver`` save this session; the path of the checkpoint."""
+        """Let ``saver`` save this session; the path of the checkpoint.
+
+        Raises TypeError for the saver of the other engines.
+        """
+        check_saver(saver)
         path = os.fspath(save_path)
         states = {name: dict(part.state_dict()) for name, part in self._attached.items()}
         save_states(f"{path}-{step}", {k: state for k, state in states.items() if state}, step)
@@ -154,10 +173,11 @@ class SessionState:
         self.checkpoint = path
         self._loaded_states = load_states(path)
 
-    def write_graph(self, writer: Any, folder: str | os.PathLike[str]) -> None:
-        """Write the graph to an event file, and to ``graph.pbtxt`` in ``folder``."""
+    def write_graph(self, writer: Any, folder: str | os.PathLike[str] | None) -> None:
+        """Write the graph to an event file, and to ``graph.pbtxt`` in ``folder`` if given."""
         graph_def = self.step_graph.launched.as_graph_def(add_shapes=True)
-        tf.io.write_graph(graph_def, os.fspath(folder), "graph.pbtxt")
+        if folder is not None:
+            tf.io.write_graph(graph_def, os.fspath(folder), "graph.pbtxt")
         writer.add_graph(graph_def=graph_def.SerializeToString())
 
     def attach(self, name: str, part: Any) -> None:

@@ -64,6 +64,8 @@ class StepReads:
                     tf.name_scope("runhooks/"),
                     self._graph.control_dependencies(None),
                     self._graph.control_dependencies([operation]),
+                    # Elsewhere, the value of a reference would be sent there before the operation.
+                    self._graph.colocate_with(step.op, ignore_existing=True),
                 ):
                     self._reads[operation] = step.read_value()
         self._version = self._graph.version
