@@ -44,12 +44,14 @@ class PythonProfile:
         self._running = True
         self._before = threading.getprofile()
         self._start = clock.monotonic()
-        _set_profile(self._record, self._record)
+        # Kept: a thread that takes it off in the middle of a call would free what it is calling.
+        self._recorder = self._record
+        _set_profile(self._recorder, self._recorder)
 
     def stop(self) -> None:
         """Record no more."""
-        self._running = False
         _set_profile(self._before, None)
+        self._running = False
         self._end = clock.monotonic()
 
     def write(self, path: Path) -> None:
