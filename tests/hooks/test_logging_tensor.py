@@ -249,6 +249,28 @@ def test_a_session_lost_without_a_checkpoint_logs_from_the_start(model, lines, c
     assert lines() == ["loss = 0.0", "loss = 20.0", "loss = 0.0"]
 
 
+def test_a_recovered_run_counts_its_own_runs_and_its_time_goes_on(
+    model, caplog, fake_clock, tmp_path
+):
+    caplog.set_level(logging.INFO, logger="runhooks")
+    step = model.global_step
+    op = rh.group(model.train_op, step.assign_add(2))  # steps: three a run
+    hooks = [rh.LoggingTensorHook({"s": step}, every_n_iter=10)]
+    with rh.MonitoredTrainingSession(
+        checkpoint_dir=tmp_path, hooks=hooks, save_checkpoint_steps=3, log_step_count_steps=None
+    ) as sess:
+        for run in range(31):
+            if run == 14:
+                model.faults.fail(rh.errors.AbortedError("lost"))
+            sess.run(op)
+            fake_clock.advance(1)
+    assert sess.recoveries == 1
+    assert [text for text in caplog.messages if text.startswith("s = ")] == [
+        "s = 0",
+        *("s = 30 (10.000 sec)", "s = 60 (10.000 sec)", "s = 90 (10.000 sec)"),
+    ]
+
+
 @pytest.mark.parametrize("arguments", [{"at_end": True}, {"trigger": rh.Trigger(at_end=True)}])
 def test_what_the_end_cannot_compute_is_told_at_the_start(model, arguments):
     fed = rh.placeholder("fed")

@@ -70,6 +70,7 @@ class LoggingTensorHook(SessionRunHook):
         self._formatter = formatter
         self._asked = False
         self._logged_step: int | None = None  # the global step when it was logged last
+        self._steps_per_run = 1.0  # more where a run makes several, or others make some meanwhile
 
     def begin(self) -> None:
         self._fetches = self._tensors.fetches()
@@ -83,7 +84,7 @@ class LoggingTensorHook(SessionRunHook):
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         if self._timer is not None:
-            self._timer.start(session, self._logged_step)
+            self._timer.start(session, self._logged_step, self._steps_per_run)
 
     def next_due(self) -> Due | None:
         return Due() if self._timer is None else self._timer.announce()
@@ -96,20 +97,27 @@ class LoggingTensorHook(SessionRunHook):
         if self._timer is None:
             return
         if self._asked:
-            self._log(run_context.session, run_values.results, self._timer.trigger())
-            self._logged_step = step_or_none(run_context.session)
+            secs, runs = self._timer.trigger()
+            self._log(run_context.session, run_values.results, secs)
+            step, last_step = step_or_none(run_context.session), self._logged_step
+            if step is not None and last_step is not None and runs and step > last_step:
+                self._steps_per_run = (step - last_step) / runs
+            self._logged_step = step
         self._timer.end_run()
 
     def end(self, session: RawSession) -> None:
         if self._at_end or self._is_triggered_at_end(session):
-            secs = None if self._timer is None else self._timer.trigger()
+            secs = None if self._timer is None else self._timer.trigger()[0]
             self._log(session, session.run(self._fetches), secs)
 
     def state_dict(self) -> Mapping[str, Any]:
-        return {} if self._logged_step is None else {"logged_step": self._logged_step}
+        if self._logged_step is None:
+            return {}
+        return {"logged_step": self._logged_step, "steps_per_run": self._steps_per_run}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._logged_step = state["logged_step"]
+        self._steps_per_run = state.get("steps_per_run", 1.0)
 
     def _is_triggered_at_end(self, session: RawSession) -> bool:
         at_end = self._trigger is not None and self._trigger.at_end

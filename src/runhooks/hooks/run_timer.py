@@ -28,21 +28,23 @@ class RunTimer:
         self._run = 0  # the number of the next run
         self._announced: int | None = None
 
-    def start(self, session: RawSession, last_step: int | None) -> None:
+    def start(self, session: RawSession, last_step: int | None, steps_per_run: float = 1.0) -> None:
         """Go on in ``session``, after what was triggered at the global step ``last_step``."""
         if last_step is None or (step := step_or_none(session)) is None:
             return
-        # Nobody counted the runs slept through before the checkpoint: a run is taken for a step.
-        runs_since = step - last_step
-        if runs_since < 0:
+        if step < last_step:
             self.reset()
         elif self._by_runs:
-            self.resume(runs_since)
+            # Nobody counted the runs slept through before the checkpoint.
+            self.resume(round((step - last_step) / steps_per_run))
 
     def resume(self, runs_since: int) -> None:
         """Go on as if it had triggered, and then ``runs_since`` runs had been made."""
-        self._timer.update_last_triggered_step(0)
-        self._run = 1 + runs_since
+        last_run = self._timer.last_triggered_step()
+        if last_run is None:
+            last_run = 0
+            self._timer.update_last_triggered_step(last_run)
+        self._run = last_run + 1 + runs_since
         self._announced = None
 
     def announce(self) -> Due:
@@ -59,9 +61,9 @@ class RunTimer:
             self._run, self._announced = self._announced, None
         return self._timer.should_trigger_for_step(self._run)
 
-    def trigger(self) -> float | None:
-        """Note that it has triggered; return the seconds since the time before."""
-        return self._timer.update_last_triggered_step(self._run)[0]
+    def trigger(self) -> tuple[float | None, int | None]:
+        """Note that it has triggered; return the seconds and the runs since the time before."""
+        return self._timer.update_last_triggered_step(self._run)
 
     def end_run(self) -> None:
         """Note that a run has ended well."""

@@ -18,7 +18,7 @@ class StepTimer:
         """Begin anew."""
         self._timer.reset()
 
-    def start(self, session: RawSession, last_step: int | None) -> None:
+    def start(self, session: RawSession, last_step: int | None, steps_per_run: float = 1.0) -> None:
         """Go on in ``session``, after what was triggered at the global step ``last_step``."""
         self._session = session
         if last_step is not None and last_step != self._timer.last_triggered_step():
@@ -33,10 +33,10 @@ class StepTimer:
         """Whether it triggers in the run that begins."""
         return self._timer.should_trigger_for_step(next_step_of(run_context))
 
-    def trigger(self) -> float | None:
-        """Note that it has triggered; return the seconds since the time before."""
+    def trigger(self) -> tuple[float | None, int | None]:
+        """Note that it has triggered; return the seconds and the steps since the time before."""
         assert self._session is not None, "it was started"
-        return self._timer.update_last_triggered_step(step_of(self._session))[0]
+        return self._timer.update_last_triggered_step(step_of(self._session))
 
     def end_run(self) -> None:
         """Note that a run has ended well: nothing, the global step counts."""

@@ -210,8 +210,8 @@ class RecoverableSession:
                 "session lost while it was created, going on from step %d: %s", step, cause
             )
         else:
-            again = max(0, lost_at - step)
+            again = f", {lost_at - step} steps are made again" if step < lost_at else ""
             _log.warning(
-                "session lost at step %d, going on from step %d, %d steps are made again: %s",
+                "session lost at step %d, going on from step %d%s: %s",
                 *(lost_at, step, again, cause),
             )

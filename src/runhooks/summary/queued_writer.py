@@ -20,7 +20,9 @@ class QueuedWriter(SummaryWriter):
     def __init__(self, queue: WriteQueue) -> None:
         self._queue = queue
         self._put = queue.put
-        self._start_step: int | None = None  # of the event added last, if it is a START
+        self._start_step: int | None = (
+            None  # of a START, if nothing came after it of that step or later
+        )
 
     @property
     def closed(self) -> bool:
@@ -42,12 +44,14 @@ class QueuedWriter(SummaryWriter):
     def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
         """Add ``session_log``: a ``SessionLog``, of ours or of Protocol Buffers.
 
-        A START that repeats the START added just before, at the same step, is left out.
+        A START that repeats one at the same step, since when nothing of that step or later was
+        added, is left out.
         """
         event = session_log_event(session_log, global_step)
         start_step = event.step if session_log.status == SessionStatus.START else None
         if start_step is None or start_step != self._start_step:
-            self._add(event, start_step)
+            self._add(event)
+            self._start_step = self._start_step if start_step is None else start_step
 
     def flush(self) -> None:
         self._queue.flush()
@@ -60,6 +64,7 @@ class QueuedWriter(SummaryWriter):
         if self._queue.reopen():
             self._start_step = None
 
-    def _add(self, event: Message, start_step: int | None = None, nbytes: int = 0) -> None:
+    def _add(self, event: Any, nbytes: int = 0) -> None:
         self._queue.put_message(event, nbytes)
-        self._start_step = start_step
+        if self._start_step is not None and event.step >= self._start_step:
+            self._start_step = None

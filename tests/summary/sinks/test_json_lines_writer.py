@@ -24,6 +24,7 @@ from runhooks.summary import JsonLinesWriter
 from runhooks.testing import FakeClock
 
 START = summary.SessionLog(summary.SessionStatus.START)
+CHECKPOINT = summary.SessionLog(summary.SessionStatus.CHECKPOINT, "model.ckpt-4")
 
 
 @pytest.fixture
@@ -120,12 +121,15 @@ def test_a_session_that_starts_says_so_once(path):
         writer.scalar("loss", 1.0, 7)
         for _ in range(3):  # several hooks share the writer
             writer.add_session_log(START, 5)
+            writer.add_session_log(CHECKPOINT, 4)  # of the step that it starts after
         writer.scalar("loss", 2.0, 5)
         writer.add_session_log(START, 5)
-    starts = [line for line in lines(path) if line["kind"] == "session_log"]
-    assert [(line["step"], line["value"]["status"]) for line in starts] == [(5, "START")] * 2
-    assert [line["kind"] for line in lines(path)] == [
-        *("scalar", "session_log", "scalar", "session_log"),
+    told = [
+        (it["step"], it["value"]["status"] if it["kind"] == "session_log" else it["tag"])
+        for it in lines(path)
+    ]
+    assert told == [
+        *((7, "loss"), (5, "START"), *[(4, "CHECKPOINT")] * 3, (5, "loss"), (5, "START")),
     ]
 
 
