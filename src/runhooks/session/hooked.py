@@ -35,6 +35,8 @@ class HookedSession:
         self._timed = False
         #: Makes the run options and run metadata that TensorFlow's hooks always get; else None.
         self._new_records = getattr(raw, "new_records", None)
+        #: Those of runs that have none; nobody writes to them.
+        self._empty_records = self._new_records and self._new_records()
 
     def add(self, name: str, hook: SessionRunHook, *, always: bool) -> None:
         """Let ``hook`` ride along: in every run if ``always``, else where ``run`` is given it."""
@@ -179,10 +181,10 @@ class HookedSession:
         return self._new_records()[1]
 
     def _values(self, options: Any, run_metadata: Any) -> SessionRunValues:
-        if self._new_records and (options is None or run_metadata is None):
-            new_options, new_metadata = self._new_records()
-            options = new_options if options is None else options
-            run_metadata = new_metadata if run_metadata is None else run_metadata
+        if self._empty_records is not None:
+            no_options, no_metadata = self._empty_records
+            options = no_options if options is None else options
+            run_metadata = no_metadata if run_metadata is None else run_metadata
         return SessionRunValues(None, options, run_metadata)
 
     def _deliver(
