@@ -79,8 +79,8 @@ def load() -> list[Tensor]:
     """Images [N, 1, 8, 8] in 0..1 for training, for the test, and labels [N] for each."""
     pixels, labels = load_digits(return_X_y=True)
     images = torch.tensor(pixels, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
-    parts = train_test_split(images, labels, test_size=360, stratify=labels, random_state=SEED)
-    return [torch.as_tensor(part) for part in parts]
+    split = train_test_split(images, labels, test_size=360, stratify=labels, random_state=SEED)
+    return [torch.as_tensor(part) for part in split]
 
 
 def batches(images: Tensor, labels: Tensor, step: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -20,7 +20,7 @@ class StopWhenGood(rh.SessionRunHook):
 class PrintNorm(rh.SessionRunHook):
     def __init__(self, gradient):
         self.norm = rh.call(np.linalg.norm, gradient)  # computed in the runs that ask for it
-        self.timer = rh.SecondOrStepTimer(every_steps=50)
+        self.timer = rh.Timer(rh.Trigger(every_steps=50))
 
     def next_due(self):  # until then the session does not call this hook
         return self.timer.due()

@@ -1,12 +1,18 @@
-"""What most tests stand on: a graph of each engine, a small model, an input that can fail."""
+"""What most tests stand on: a graph, a small model, an input that can fail."""
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,15 +23,52 @@ import runhooks as rh
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(params=["python", "jax", "torch"])
-def engine(request: pytest.FixtureRequest) -> str:
-    """The name of an engine; a test that takes it runs once on each."""
-    return request.param
+# What takes longest comes first, so that no process is left alone with it at the end.
+LONGEST = [
+    "test_fifth_engine.py",
+    "test_example_digits.py",
+    "test_example.py",
+    "test_life_cycle.py",
+    "test_cluster.py",
+    "test_watchdog.py",
+    "test_command.py",
+    "test_tensorflow_session_manager.py",
+    "test_resume.py",
+    "test_cycles.py",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--engine", help="run on this engine what is marked every_engine, on no other")
+
+
+def pytest_collection_finish() -> None:
+    """Leave out of every later garbage collection what has been loaded: it takes it a second."""
+    gc.freeze()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that is marked ``every_engine``, as its engine matters, once on each engine."""
+    marked = metafunc.definition.get_closest_marker("every_engine")
+    if marked and "engine" in metafunc.fixturenames:
+        given = metafunc.config.getoption("--engine")
+        metafunc.parametrize("engine", [given] if given else ["python", "jax", "torch"])
+
+
+@pytest.fixture
+def engine() -> str:
+    """The engine of the graph: NumPy's, if the test is not marked ``every_engine``."""
+    return "python"
 
 
 @pytest.fixture
 def graph(engine: str) -> Iterator[rh.Graph]:
-    """A graph of each engine, the default graph of the test."""
+    """A graph of the engine, the default graph of the test."""
     graph = rh.Graph(engine=engine)
     with graph.as_default():
         yield graph
@@ -100,6 +143,8 @@ class HeldDisk:
     def __init__(self) -> None:
         self._fsync = os.fsync
         self._released = threading.Event()
+        #: Set when somebody has come to write.
+        self.arrived = threading.Event()
         self._error: OSError | None = None
 
     def hold(self) -> None:
@@ -114,6 +159,7 @@ class HeldDisk:
         self._released.set()
 
     def fsync(self, descriptor: int) -> None:
+        self.arrived.set()
         assert self._released.wait(60), "nobody has released the disk"
         if self._error is not None:
             raise self._error
@@ -130,3 +176,62 @@ def held_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldDisk]:
     for thread in threading.enumerate():
         if thread.name == "runhooks-save":
             thread.join()
+
+
+class Launcher:
+    """Starts programs, each a process that finds ``modules`` loaded; launcher.py does it."""
+
+    def __init__(self, *modules: str, **environment: Any) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("launcher.py"), *modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ
+            | environment
+            | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
+            start_new_session=True,
+        )
+
+    def close(self) -> None:
+        """End it, and all that it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with self._process:
+            pass
+
+    def start(self, log: Path, program: Path, *arguments: Any) -> int:
+        """Start a program, whose output goes to ``log``; the number of its process."""
+        return self._do("start", log, program, *arguments)
+
+    def wait(self, process: int) -> int:
+        """Wait for the end of a process; its status, or minus the signal that ended it."""
+        return self._do("wait", process)
+
+    def kill(self, process: int) -> None:
+        """Kill a process, and wait for its end."""
+        os.kill(process, signal.SIGKILL)
+        self.wait(process)
+
+    def living(self) -> int:
+        """How many processes have not ended."""
+        return self._do("living")
+
+    def _do(self, *words: Any) -> int:
+        print(json.dumps(words, default=str), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        assert answer, f"not in time: {words}"
+        return int(answer)
+
+
+@pytest.fixture(scope="module")
+def launcher_with() -> Iterator[Callable[..., Launcher]]:
+    """Makes launchers, which end with the tests of a file."""
+    with ExitStack() as stack:
+
+        def make(*modules: str, **environment: Any) -> Launcher:
+            launcher = Launcher(*modules, **environment)
+            stack.callback(launcher.close)
+            return launcher
+
+        yield make

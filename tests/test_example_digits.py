@@ -1,10 +1,9 @@
 """The digits examples, killed again and again, end where an undisturbed run ends."""
 
 import math
+import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,46 +14,60 @@ from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-LAST_STEP = 800
+FRAMEWORKS = {"digits_jax.py": ["jax", "optax"], "digits_torch.py": ["torch"]}
+LAST_STEP = 500
 SAVE_STEPS = 20
 SEED = 20240229
 
 
-@pytest.fixture(scope="module", params=["digits_jax.py", "digits_torch.py"])
-def example(request):
-    """The path of an example; a test that takes it runs once on each."""
-    return EXAMPLES / request.param
+class Example:
+    """An example; a test that takes it runs once on each."""
 
+    def __init__(self, launcher, path):
+        self.launcher, self.path = launcher, path
 
-@contextmanager
-def running(example, run_dir):
-    """The example, killed with SIGKILL where the block ends if it has not finished."""
-    limits = ["--steps", str(LAST_STEP), "--save-steps", str(SAVE_STEPS)]
-    command = [sys.executable, example, "--dir", run_dir, *limits]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
+    @contextmanager
+    def running(self, run_dir):
+        """Start the example, and kill it where the block ends if it has not finished."""
+        limits = ["--steps", str(LAST_STEP), "--save-steps", str(SAVE_STEPS)]
+        log = run_dir / "log"
+        self.number = self.launcher.start(log, self.path, "--dir", run_dir, *limits)
         try:
-            yield process
+            yield
         finally:
-            process.kill()
+            if self.number is not None:
+                self.launcher.kill(self.number)
+
+    def finish(self, run_dir):
+        """Wait for the end of what is running there; what it printed."""
+        number, self.number = self.number, None
+        status, output = self.launcher.wait(number), (run_dir / "log").read_text()
+        assert status == 0, output
+        return output
+
+    def run(self, run_dir):
+        with self.running(run_dir):
+            return self.finish(run_dir)
+
+    def stay(self, run_dir, seconds):
+        """Wait so long, in which it must not end."""
+        time.sleep(seconds)
+        assert self.launcher.living() == 1, (run_dir / "log").read_text()
 
 
-def finish(process):
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
-    return output
-
-
-def run(example, run_dir):
-    with running(example, run_dir) as process:
-        return finish(process)
-
-
-def stay(process, seconds):
-    """Wait so long for it, in which it must not end."""
-    with pytest.raises(subprocess.TimeoutExpired):
-        pytest.fail(f"exit {process.wait(seconds)}: {process.stdout.read()}")
+@pytest.fixture(scope="module", params=FRAMEWORKS)
+def example(request, launcher_with, tmp_path_factory):
+    modules = ["runhooks", "sklearn.datasets", "sklearn.model_selection"]
+    launcher = launcher_with(
+        *FRAMEWORKS[request.param],
+        *modules,
+        OMP_NUM_THREADS="1",
+        # So that of all who are killed only the first compiles, which takes longer than the steps.
+        JAX_COMPILATION_CACHE_DIR=str(tmp_path_factory.mktemp("compiled")),
+        JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
+        JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
+    )
+    return Example(launcher, EXAMPLES / request.param)
 
 
 def last_saved(run_dir):
@@ -62,22 +75,22 @@ def last_saved(run_dir):
     return max((int(name.removeprefix("model.ckpt-")) for name in names), default=-1)
 
 
-def wait_for_checkpoint(process, run_dir, seconds=math.inf):
+def wait_for_checkpoint(example, run_dir, seconds=math.inf):
     """Wait for one beyond those that are there and that of step 0, but no longer than that."""
     before, end = max(last_saved(run_dir), 0), time.monotonic() + seconds
     while last_saved(run_dir) <= before and time.monotonic() < end:
-        stay(process, 0.01)
+        example.stay(run_dir, 0.01)
 
 
 def kill_in_start_up(example, run_dir, delay):
-    with running(example, run_dir) as process:
-        wait_for_checkpoint(process, run_dir, delay)
+    with example.running(run_dir):
+        wait_for_checkpoint(example, run_dir, delay)
 
 
 def kill_in_training(example, run_dir, delay):
-    with running(example, run_dir) as process:
-        wait_for_checkpoint(process, run_dir)
-        stay(process, delay)
+    with example.running(run_dir):
+        wait_for_checkpoint(example, run_dir)
+        example.stay(run_dir, delay)
 
 
 class Undisturbed(NamedTuple):
@@ -88,29 +101,32 @@ class Undisturbed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def undisturbed(example, tmp_path_factory):
+    first = tmp_path_factory.mktemp("first")
+    with example.running(first):  # which compiles what the others find compiled
+        wait_for_checkpoint(example, first)
     run_dir = tmp_path_factory.mktemp("undisturbed")
     begin = time.monotonic()
-    with running(example, run_dir) as process:
-        wait_for_checkpoint(process, run_dir)
+    with example.running(run_dir):
+        wait_for_checkpoint(example, run_dir)
         started = time.monotonic()
-        finish(process)
+        example.finish(run_dir)
     return Undisturbed(run_dir, started - begin, time.monotonic() - started)
 
 
 @pytest.fixture(scope="module")
 def killed(example, undisturbed, tmp_path_factory):
-    """A run that was killed ten times: while it started, trained and saved."""
+    """A run that was killed again and again: while it started, trained and saved."""
     run_dir = tmp_path_factory.mktemp("killed")
     chance = random.Random(SEED)
-    kills = [(kill_in_start_up, undisturbed.start_up_secs * 0.75)] * 3
-    kills += [(kill_in_training, undisturbed.training_secs / 30)] * 7
+    kills = [(kill_in_start_up, undisturbed.start_up_secs * 0.75)] * 2
+    kills += [(kill_in_training, undisturbed.training_secs / 30)] * 4
     chance.shuffle(kills)
     for way, longest in kills:
         delay = chance.uniform(0, longest)
         way(example, run_dir, delay)
         print(f"{way.__name__} {delay:.3f} s, seed {SEED}: saved up to {last_saved(run_dir)}")
     assert 0 < last_saved(run_dir) < LAST_STEP
-    assert f"resumed from step {last_saved(run_dir)}" in run(example, run_dir)
+    assert f"resumed from step {last_saved(run_dir)}" in example.run(run_dir)
     return run_dir
 
 
@@ -148,16 +164,16 @@ def test_curves_show_each_step_once(undisturbed, killed):
 
 
 def test_finished_run_says_what_was_reached(example, undisturbed):
-    output = run(example, undisturbed.run_dir).splitlines()
+    output = example.run(undisturbed.run_dir).splitlines()
     assert output[-2].startswith(f"step {LAST_STEP}: ")
-    assert float(output[-2].split()[2].rstrip("%")) >= 98
+    assert float(output[-2].split()[2].rstrip("%")) >= 95
     assert "make board" in output[-1]
 
 
-def test_ctrl_c_saves_the_step_and_ends_well(example, tmp_path):
-    with running(example, tmp_path) as process:
-        wait_for_checkpoint(process, tmp_path)
-        process.send_signal(signal.SIGINT)
-        output = finish(process).splitlines()
+def test_ctrl_c_saves_the_step_and_ends_well(example, undisturbed, tmp_path):
+    with example.running(tmp_path):
+        wait_for_checkpoint(example, tmp_path)
+        os.kill(example.number, signal.SIGINT)
+        output = example.finish(tmp_path).splitlines()
     assert 0 < last_saved(tmp_path) < LAST_STEP
     assert output[-2].startswith(f"step {last_saved(tmp_path)}: ")

@@ -1,7 +1,9 @@
-"""The rules of the house, held against the code: who imports whom, sizes, public names."""
+"""The rules of the house, held against the code: who imports whom, sizes, probes, public names."""
 
 import ast
 import graphlib
+import importlib
+import inspect
 import subprocess
 import sys
 from itertools import chain
@@ -18,149 +20,211 @@ FILES = {
 }
 TREES = {module: ast.parse(path.read_text()) for module, path in FILES.items()}
 
-# From the top down. What is beside each other may import each other, as long as no circle arises.
-LAYERS = [
+# From the bottom up. A folder imports what stands below it, and files of its own.
+ORDER = [
+    {"errors", "clock", "contexts", "trigger", "arguments", "lazy", "near_names", "version"},
+    {"arrays"},
+    {"events"},
+    {"graph"},
+    {"contract"},
+    {"summary"},
+    {"checkpoint"},
+    {"engines"},
+    {"session"},
+    {"hooks"},
+    {"training"},
     {"", "train", "torch", "tensorflow", "cli", "testing"},
-    {"session", "hooks"},
-    {"contract", "summary", "checkpoint", "graph", "engines"},
-    {"events", "trigger", "clock", "arguments", "errors", "lazy", "near_names", "version"},
 ]
-LAYER = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
-FRAMEWORKS = {"jax", "jaxlib", "flax", "optax", "torch", "tensorflow", "keras"}
-PUBLIC = [
-    "CheckpointSaverHook",
-    "CheckpointSaverListener",
-    "ChiefSessionCreator",
-    "Coordinator",
-    "Due",
-    "EvaluationHook",
-    "FeedFnHook",
-    "FinalOpsHook",
-    "GarbageCollectionHook",
-    "GlobalStepWaiterHook",
-    "Graph",
-    "GraphKeys",
-    "HookTimesHook",
-    "InMemoryEvaluatorHook",
-    "KeepBest",
-    "KeepEvery",
-    "KeepLast",
-    "KeepSteps",
-    "LoggingTensorHook",
-    "LooperThread",
-    "MemoryHook",
-    "MonitoredSession",
-    "MonitoredTrainingSession",
-    "NanTensorHook",
-    "Operation",
-    "ProfilerHook",
-    "ProgressHook",
-    "RecoveryCounterHook",
-    "RecoveryPolicy",
-    "SavedStateHook",
-    "Saver",
-    "Scaffold",
-    "SecondOrStepTimer",
-    "Session",
-    "SessionCreator",
-    "SessionRunArgs",
-    "SessionRunContext",
-    "SessionRunHook",
-    "SessionRunValues",
-    "SingularMonitoredSession",
-    "StepCounterHook",
-    "StopAtStepHook",
-    "SummarySaverHook",
-    "Tensor",
-    "ThroughputHook",
-    "TimeLimitHook",
-    "Trigger",
-    "Variable",
-    "WatchdogHook",
-    "WorkerSessionCreator",
-    "__version__",
-    "call",
-    "errors",
-    "events",
-    "get_default_graph",
-    "group",
-    "inputs",
-    "latest_checkpoint",
-    "make_early_stopping_hook",
-    "name_scope",
-    "placeholder",
-    "random_key",
-    "read_eval_metrics",
-    "stop_if_higher_hook",
-    "stop_if_lower_hook",
-    "stop_if_no_decrease_hook",
-    "stop_if_no_increase_hook",
-    "summary",
-    "train",
-]
+FLOOR = {folder: height for height, folders in enumerate(ORDER) for folder in folders}
+
+# What each framework is imported as, and by whom alone: engines/jax/ and arrays/jax.py.
+FRAMEWORKS = {
+    "jax": {"jax", "jaxlib", "flax", "optax"},
+    "torch": {"torch"},
+    "tensorflow": {"tensorflow", "keras"},
+}
+
+# What may be asked for whether it is there: of objects that are not ours, which declare nothing.
+PROBED_FOLDERS = {"contract", "graph", "session", "hooks", "checkpoint"}
+PROBES = {
+    "an array of a user": {
+        ("checkpoint.states", "value.dtype"),
+        ("hooks.helpers.progress_display", "value.shape"),
+        ("hooks.nan_tensor", "value.dtype"),
+        ("session.feeds", "value.astype"),
+    },
+    "a function, source, engine, saver, rule, listener or stream of a user": {
+        ("checkpoint.saver", "rule.wanted"),
+        ("graph.build", "fn.__name__"),
+        ("graph.build", "source.__next__"),
+        ("graph.source", "batch_sampler.sampler"),
+        ("graph.source", "elements.batch_sampler"),
+        ("graph.source", "elements.dataset"),
+        ("graph.source", "elements.sampler"),
+        ("graph.source", "elements.set_epoch"),
+        ("graph.source", "it.set_epoch"),
+        ("graph.source", "part.<name>"),
+        ("hooks.checkpoint_saver", "listener.after_save"),
+        ("hooks.checkpoint_saver", "saver.last_checkpoints"),
+        ("hooks.progress", "stream.write"),
+        ("session.scaffold", "saver.save"),
+    },
+    "a hook that need not extend ours": {
+        ("hooks.helpers.tensorflow_hook", "cls.<name>"),
+        ("session.hook_names", "hook.<name>"),
+        ("session.hook_names", "hook.hook_name"),
+        ("session.hook_names", "hook.first"),
+        ("session.hook_names", "hook.last"),
+        ("session.hooked", "added.hook.hook_secs"),
+        ("session.scheduled_hook", "function.__module__"),
+        ("session.scheduled_hook", "function.__qualname__"),
+        ("session.scheduled_hook", "getattr(hook, method).__func__"),
+        ("session.scheduled_hook", "hook.<method>"),
+        ("session.scheduled_hook", "hook.__dict__"),
+        ("session.scheduled_hook", "request.fetches"),
+        ("session.hook_list", "hook.<method>"),
+        ("session.hook_list", "it[1].last"),
+        ("session.hook_list", "hook.state_dict.__func__"),
+        ("session.hook_list", "hook.saved_objects"),
+        ("session.hook_list", "hook.on_exception"),
+    },
+    "an estimator, a specification, a coordinator or a tensor of TensorFlow's": {
+        ("hooks.helpers.session", "run_context.next_step"),
+        ("hooks.helpers.estimator", "estimator.config"),
+        ("hooks.helpers.estimator", "estimator.eval_dir"),
+        ("hooks.helpers.estimator", "estimator.model_dir"),
+        ("hooks.helpers.estimator", "getattr(estimator, 'config', None).<name>"),
+        ("hooks.helpers.named_tensors", "element.outputs"),
+        ("hooks.helpers.named_tensors", "key.name"),
+        ("hooks.in_memory_evaluator", "estimator.model_fn"),
+        ("hooks.in_memory_evaluator", "getattr(spec, 'scaffold', None).<name>"),
+        ("hooks.in_memory_evaluator", "self._estimator.config"),
+        ("hooks.in_memory_evaluator", "self._estimator.params"),
+        ("hooks.in_memory_evaluator", "spec.eval_metric_ops"),
+        ("hooks.in_memory_evaluator", "spec.evaluation_hooks"),
+        ("hooks.in_memory_evaluator", "spec.loss"),
+        ("hooks.in_memory_evaluator", "spec.scaffold"),
+        ("hooks.nan_tensor", "loss.outputs"),
+        ("session.looper_thread", "coord.stop_on_exception"),
+    },
+    "Python's own": {
+        ("checkpoint.lock", "os.register_at_fork"),
+        ("checkpoint.staging", "os.posix_fadvise"),
+        ("graph.nest", "original._make"),
+        ("session.interruption", "handler.__self__"),
+    },
+}
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make", "_field_defaults"}
 
 
-def part(module):
-    """``"session"`` for ``"runhooks.session.hooked"``."""
+def folder(module):
+    """``"session"`` for ``"runhooks.session.hooked"``, and ``"clock"`` for ``"runhooks.clock"``."""
     return module.partition(".")[2].partition(".")[0]
 
 
-def imported(nodes):
-    """The modules that these statements import, one by one."""
-    for node in nodes:
+def short(module):
+    return module.removeprefix("runhooks.")
+
+
+def imported(tree):
+    """The modules that a file imports, inside functions and for type checkers too, by any means."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 yield inner if inner in FILES else node.module
+        elif isinstance(node, ast.Constant) and node.value in FILES and node.value != "runhooks":
+            yield node.value  # for import_module or lazily; "runhooks" is the name of the log
 
 
-def at_import(tree):
-    """The statements that run when the module is imported, less those for type checkers."""
-    pending = list(tree.body)
-    while pending:
-        node = pending.pop()
-        yield node
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            pending += ast.iter_child_nodes(node)
+IMPORTS = {
+    module: {name for name in imported(tree) if name in FILES} - {module}
+    for module, tree in TREES.items()
+}
 
 
-def functions(tree):
-    return (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+def test_every_folder_has_its_place():
+    assert {folder(module) for module in FILES} <= FLOOR.keys()
 
 
-def test_every_part_has_its_place():
-    assert {part(module) for module in FILES} <= LAYER.keys()
-
-
-@pytest.mark.parametrize("module", FILES)
-def test_imports_go_downwards(module):
-    ours = [name for name in imported(ast.walk(TREES[module])) if name.startswith("runhooks")]
-    assert [name for name in ours if LAYER[part(name)] < LAYER[part(module)]] == []
+def test_imports_go_downwards():
+    upwards = {
+        f"{module} imports {name}"
+        for module, names in IMPORTS.items()
+        for name in names
+        if FLOOR[folder(name)] > FLOOR[folder(module)]
+    }
+    assert upwards == set()
 
 
 def test_imports_make_no_circle():
-    graph = {
-        module: {name for name in imported(at_import(tree)) if name in FILES} - {module}
+    graphlib.TopologicalSorter(IMPORTS).prepare()  # raises CycleError, which names the circle
+
+
+def test_frameworks_are_named_under_engines_and_arrays_alone():
+    named = {
+        f"{module} names {framework}"
         for module, tree in TREES.items()
+        if folder(module) not in ("engines", "arrays")
+        for framework in frameworks_of(imported(tree)) | (strings(tree) & FRAMEWORKS.keys())
+        if module != "runhooks" and folder(module) != framework  # a front door has its name
     }
-    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+    assert named == set()
 
 
-@pytest.mark.parametrize("module", [m for m in FILES if part(m) != "engines"])
-def test_frameworks_stand_under_engines_alone(module):
-    roots = {name.partition(".")[0] for name in imported(ast.walk(TREES[module]))}
-    assert roots.isdisjoint(FRAMEWORKS)
+@pytest.mark.parametrize("place", ["engines", "arrays"])
+def test_each_file_of_an_engine_or_adapter_imports_its_framework_alone(place):
+    foreign = {
+        f"{module} imports {framework}"
+        for module, tree in TREES.items()
+        if folder(module) == place
+        for framework in frameworks_of(imported(tree)) - set(module.split(".")[2:3])
+    }
+    assert foreign == set()
 
 
-@pytest.mark.parametrize("module", FILES)
-def test_private_names_stay_in_their_file(module):
-    tree = TREES[module]
-    nodes = list(ast.walk(tree))
+def frameworks_of(modules):
+    roots = {name.partition(".")[0] for name in modules}
+    return {framework for framework, names in FRAMEWORKS.items() if not names.isdisjoint(roots)}
+
+
+def strings(tree):
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+
+
+def probes(tree):
+    """What is asked for by ``getattr(x, "name", default)`` or ``hasattr(x, "name")``: x.name."""
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.Call(func=ast.Name(id="getattr"), args=[owner, name, _])
+                | ast.Call(func=ast.Name(id="hasattr"), args=[owner, name])
+            ):
+                known = name.value if isinstance(name, ast.Constant) else f"<{ast.unparse(name)}>"
+                yield f"{ast.unparse(owner)}.{known}"
+
+
+def test_layers_ask_of_each_other_what_is_declared():
+    found = {
+        (short(module), probe)
+        for module, tree in TREES.items()
+        if folder(module) in PROBED_FOLDERS
+        for probe in probes(tree)
+    }
+    allowed = set(chain.from_iterable(PROBES.values()))
+    assert sorted(found - allowed) == []
+    assert sorted(allowed - found) == []  # gone: to be taken off the list
+
+
+def test_private_names_stay_in_their_file():
+    foreign = {module: names for module in FILES if (names := private_names_of_others(module))}
+    assert foreign == {}
+
+
+def private_names_of_others(module):
+    nodes = list(ast.walk(TREES[module]))
     own = {node.attr for node in nodes if isinstance(node, ast.Attribute) and is_self(node.value)}
     own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     own |= {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
@@ -169,17 +233,25 @@ def test_private_names_stay_in_their_file(module):
         (node.attr for node in nodes if isinstance(node, ast.Attribute)),
     )
     foreign = {name for name in names if name.startswith("_") and not name.endswith("__")}
-    assert foreign - own - NAMED_TUPLE == set()
+    return foreign - own - NAMED_TUPLE
 
 
 def is_self(node):
     return isinstance(node, ast.Name) and node.id in ("self", "cls")
 
 
-@pytest.mark.parametrize("module", FILES)
-def test_files_and_functions_are_small(module):
-    assert len(FILES[module].read_text().splitlines()) <= 400
-    lengths = {f.name: f.end_lineno - f.lineno + 1 for f in functions(TREES[module])}
+def test_files_are_small():
+    lengths = {module: len(path.read_text().splitlines()) for module, path in FILES.items()}
+    assert {module: length for module, length in lengths.items() if length > 400} == {}
+
+
+def test_functions_are_small():
+    lengths = {
+        f"{module}.{node.name}": node.end_lineno - node.lineno + 1
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
     assert {name: length for name, length in lengths.items() if length > 60} == {}
 
 
@@ -188,10 +260,55 @@ def test_import_loads_no_framework():
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    unwanted = FRAMEWORKS | {"google.protobuf", "tensorboard", "PIL", "hypothesis"}
+    unwanted = {"google.protobuf", "tensorboard", "PIL", "hypothesis"}.union(*FRAMEWORKS.values())
     assert unwanted.isdisjoint(loaded.stdout.split())
 
 
-def test_public_names():
-    assert rh.__all__ == sorted(PUBLIC)
-    assert [name for name in rh.__all__ if not hasattr(rh, name)] == []
+# Public is what a package names in ``__all__``.
+
+PACKAGES = [
+    module
+    for module, tree in TREES.items()
+    if "__all__" in {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    and folder(module) != "tensorflow"  # whose import takes seconds: tests/tensorflow/test_names.py
+]
+
+
+def public(package):
+    """The public names of a package, and what they are."""
+    module = importlib.import_module(package)
+    return {name: getattr(module, name) for name in module.__all__}
+
+
+def is_documented_here(value):
+    return inspect.isclass(value) or inspect.isfunction(value)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_names_are_sorted_and_resolve(package):
+    names = importlib.import_module(package).__all__
+    assert list(names) == sorted(set(names))
+    assert public(package).keys() == set(names)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_classes_and_functions_have_a_docstring_of_their_own(package):
+    silent = {
+        name
+        for name, value in public(package).items()
+        if is_documented_here(value)
+        and (not (text := vars(value).get("__doc__", value.__doc__)) or text.startswith(f"{name}("))
+    }
+    assert silent == set()
+
+
+def test_public_names_have_one_home():
+    """The folder, or tool, that documents it: no other one but front doors has it too."""
+    front_doors = ORDER[-1]
+    exporters = [package for package in PACKAGES if folder(package) not in front_doors]
+    for name, value in public("runhooks").items():
+        if is_documented_here(value):
+            home = f"runhooks.{folder(value.__module__)}"
+            assert getattr(importlib.import_module(home), name) is value
+            others = {package for package in exporters if name in public(package)} - {home}
+            assert others == set(), name

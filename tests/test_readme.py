@@ -60,7 +60,7 @@ def test_hooks_act_when_they_say(tmp_path):
     lines = run(HOOKS, tmp_path).splitlines()
     norms = [line for line in lines if "gradient norm" in line]
     assert [line.partition(":")[0] for line in norms] == [
-        f"step {step}" for step in range(1, 300, 50)
+        f"step {step}" for step in range(50, 300, 50)
     ]
     assert sum(line.startswith("loss") for line in lines) == 2
 

@@ -1,4 +1,7 @@
+import inspect
 import math
+import textwrap
+import types
 from itertools import accumulate, pairwise
 
 import pytest
@@ -7,7 +10,7 @@ from hypothesis import strategies as st
 
 import runhooks as rh
 from runhooks.testing import FakeClock
-from runhooks.trigger import Timer, timer_of
+from runhooks.trigger import DefaultSecs, DefaultSteps, Timer, timer_of, trigger_of
 
 # What a loop does: steps that a run makes, 0 if it trains nothing, and seconds that it takes.
 RUNS = st.lists(st.tuples(st.integers(0, 9), st.floats(0, 9)), max_size=40)
@@ -32,22 +35,22 @@ def triggered(timer, steps):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "name"),
     [
-        ({}, "at least one of every_steps, every_secs, on_steps and at_end"),
-        ({"every_steps": 0}, "every_steps must be above 0, got 0"),
-        ({"every_secs": -1.5}, "every_secs must not be negative, got -1.5"),
-        ({"on_steps": [3, 0]}, "on_steps must be above 0, got 0"),
+        ({}, "every_steps, every_secs, on_steps and at_end"),
+        ({"every_steps": 0}, "every_steps"),
+        ({"every_secs": -1.5}, "every_secs"),
+        ({"on_steps": [3, 0]}, "on_steps"),
     ],
 )
-def test_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
+def test_arguments(arguments, name):
+    with pytest.raises(ValueError, match=name):
         rh.Trigger(**arguments)
 
 
 def test_steps_are_whole():
     assert rh.Trigger(every_steps=1e3).every_steps == 1000
-    with pytest.raises(TypeError, match="every_steps must be a whole number, got 2.5"):
+    with pytest.raises(TypeError, match=r"every_steps .*2\.5"):
         rh.Trigger(every_steps=2.5)
 
 
@@ -56,17 +59,51 @@ def test_no_seconds_between_are_every_step():
     assert triggered(timer, [1, 2, 2, 3]) == [1, 2, 3]
 
 
+TRIGGER = rh.Trigger(every_steps=7)
+
+
 @pytest.mark.parametrize(
-    ("trigger", "arguments", "got"),
+    ("trigger", "steps", "secs", "named"),
     [
-        (None, {"save_steps": None, "save_secs": None}, "got none"),
-        (rh.Trigger(every_steps=1), {"save_steps": 2, "save_secs": None}, "got save_steps=2 and"),
-        (None, {"save_steps": 1, "save_secs": 2}, "got save_steps=1 and save_secs=2"),
+        (None, None, None, "none"),
+        (TRIGGER, 2, None, "save_steps=2 and trigger="),
+        (TRIGGER, None, 2.0, "save_secs=2.0 and trigger="),
+        (None, 1, 2.0, "save_steps=1 and save_secs=2.0"),
+        (TRIGGER, 1, 2.0, "save_steps=1 and save_secs=2.0 and trigger="),
     ],
 )
-def test_a_hook_takes_one_cadence(trigger, arguments, got):
-    with pytest.raises(ValueError, match=f"save_steps, save_secs and trigger .*{got}"):
-        timer_of(trigger, **arguments)
+def test_a_hook_takes_one_cadence(trigger, steps, secs, named):
+    with pytest.raises(ValueError, match=f"save_steps, save_secs and trigger .*{named}"):
+        timer_of(trigger, save_steps=steps, save_secs=secs)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "steps", "secs", "meant"),
+    [
+        (None, DefaultSteps(100), None, rh.Trigger(every_steps=100)),
+        (None, None, DefaultSecs(60.0), rh.Trigger(every_secs=60.0)),
+        (TRIGGER, DefaultSteps(100), None, TRIGGER),
+        (TRIGGER, None, DefaultSecs(60.0), TRIGGER),
+        (TRIGGER, None, None, TRIGGER),
+        (None, DefaultSteps(100), 60, rh.Trigger(every_secs=60)),
+        (None, 100, DefaultSecs(60.0), rh.Trigger(every_steps=100)),
+    ],
+)
+def test_a_default_gives_way_to_what_is_given(trigger, steps, secs, meant):
+    assert trigger_of(trigger, every_n_steps=steps, every_n_secs=secs) == meant
+
+
+@pytest.mark.parametrize(("steps", "secs"), [(100, None), (None, 60.0)])
+def test_what_equals_the_default_but_is_given_does_not_give_way(steps, secs):
+    with pytest.raises(ValueError, match="every_n_s.*trigger"):
+        trigger_of(TRIGGER, every_n_steps=steps, every_n_secs=secs)
+
+
+def test_a_default_reads_as_its_value():
+    def hook(every_n_steps: int = DefaultSteps(100), secs: float = DefaultSecs(60.0)):
+        pass
+
+    assert str(inspect.signature(hook)).endswith("= 100, secs: float = 60.0)")
 
 
 def test_a_trigger_is_a_value():
@@ -78,7 +115,7 @@ def test_a_trigger_is_a_value():
 def test_what_comes_first_counts():
     with FakeClock() as clock:
         timer = Timer(rh.Trigger(every_steps=10, every_secs=60, on_steps=[13]))
-        assert triggered(timer, range(1, 12)) == [1, 11]
+        assert triggered(timer, range(1, 12)) == [10]
         assert triggered(timer, range(12, 15)) == [13]
         clock.advance(60)
         assert triggered(timer, range(15, 17)) == [15]
@@ -90,16 +127,27 @@ def test_steps_that_are_named_trigger_alone():
 
 def test_at_the_end_it_triggers_unless_it_has():
     timer = Timer(rh.Trigger(every_steps=4, at_end=True))
-    assert triggered(timer, range(1, 6)) == [1, 5]
-    assert not timer.should_trigger_at_end(5)
-    assert timer.should_trigger_at_end(6)
+    assert triggered(timer, range(1, 6)) == [4]
+    assert not timer.should_trigger_at_end(4)
+    assert timer.should_trigger_at_end(5)
     assert not Timer(rh.Trigger(every_steps=4)).should_trigger_at_end(6)
 
 
+@given(st.integers(1, 12), st.integers(0, 30), RUNS)
+def test_a_trigger_acts_on_round_steps_wherever_it_starts(n, start, runs):
+    steps = list(accumulate((made for made, _ in runs), initial=start))[1:]
+    timer = Timer(rh.Trigger(every_steps=n))
+    timer.start(start)
+    reached = [steps[-1]] if steps else [start]
+    round_steps = range((start // n + 1) * n, reached[0] + 1, n)
+    first_from = [min(step for step in steps if step >= wanted) for wanted in round_steps]
+    assert triggered(timer, steps) == sorted(set(first_from))
+
+
 @given(st.integers(1, 12), RUNS)
-def test_at_least_n_steps_and_never_later_than_the_first_step_from_then_on(n, runs):
+def test_tensorflows_timer_acts_at_the_first_step_and_n_steps_later(n, runs):
     steps = list(accumulate(made for made, _ in runs))
-    found = triggered(Timer(rh.Trigger(every_steps=n)), steps)
+    found = triggered(rh.SecondOrStepTimer(every_steps=n), steps)
     assert found[:1] == steps[:1]
     for before, after in pairwise([*found, math.inf]):
         assert after >= before + n
@@ -157,9 +205,9 @@ def test_what_was_triggered_after_the_restored_step_happens_again(n, on_steps, l
     before = triggered(timer, range(1, lost + 1))
     timer.start(min(restored, lost))
     again = triggered(timer, range(min(restored, lost) + 1, 100))
-    if before and before[-1] > restored:  # the timer of a session without its state begins anew
-        assert again[0] == restored + 1
-    assert on_steps.issubset({*before, *again})
+    round_steps = {step for step in range(1, 100) if step % n == 0}
+    assert round_steps | on_steps == {*before, *again}
+    assert {step for step in round_steps | on_steps if step > min(restored, lost)} == {*again}
 
 
 def test_a_restart_forgets_the_steps_that_are_past():
@@ -185,3 +233,19 @@ def test_seconds_are_counted_anew_from_a_checkpoint():
         assert triggered(timer, [5]) == []
         clock.advance(1)
         assert triggered(timer, [6]) == [6]
+
+
+def test_the_example_in_the_docstring_of_timer_runs(capsys):
+    names = {"SessionRunHook": rh.SessionRunHook, "Trigger": rh.Trigger, "Timer": Timer}
+    code = textwrap.dedent(Timer.__doc__.split(":\n\n", 1)[1].partition("    Args:")[0])
+    scope = {"__name__": "example", "rh": types.SimpleNamespace(**names)}
+    scope["learning_rate"] = lambda step: 1 / step
+    exec(code, scope)
+    hook = scope["LogLearningRate"](every_steps=4)
+    with rh.Graph().as_default():
+        train_op = rh.train.get_or_create_global_step().assign_add(1)
+        with rh.MonitoredSession(hooks=[hook]) as session:
+            for _ in range(10):
+                session.run(train_op)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["4", "8"]
+    assert hook.state_dict() == {"last_triggered_step": 8}

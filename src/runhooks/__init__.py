@@ -17,7 +17,7 @@ No framework is imported before a graph of its engine is made.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from runhooks import errors, events, summary, train
+from runhooks import arrays, errors, events, summary, train
 from runhooks.checkpoint import (
     KeepBest,
     KeepEvery,
@@ -88,8 +88,8 @@ from runhooks.session import (
     SingularMonitoredSession,
     WorkerSessionCreator,
 )
-from runhooks.session.training_session import MonitoredTrainingSession
-from runhooks.trigger import Due, SecondOrStepTimer, Trigger
+from runhooks.training import MonitoredTrainingSession
+from runhooks.trigger import Due, SecondOrStepTimer, Timer, Trigger
 from runhooks.version import __version__
 
 if TYPE_CHECKING:
@@ -142,11 +142,13 @@ __all__ = [
     "Tensor",
     "ThroughputHook",
     "TimeLimitHook",
+    "Timer",
     "Trigger",
     "Variable",
     "WatchdogHook",
     "WorkerSessionCreator",
     "__version__",
+    "arrays",
     "call",
     "errors",
     "events",

@@ -1,6 +1,6 @@
-"""Checks of arguments that many classes share; each names the argument, the rule and the value.
+"""Checks of arguments: each error names the argument, the rule and the value.
 
-None stands for what is not given, and passes; ``given`` refuses it.
+None means "not given" and passes every check but ``given``.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ def given(**arguments: object) -> None:
 
 
 def positive(**arguments: Any) -> None:
-    """Raise TypeError for any of ``arguments`` that is no number, ValueError if not above zero."""
+    """Raise TypeError for any of ``arguments`` that is not a number, ValueError if not above 0."""
     for name, value in _numbers(Real, "number", arguments):
         if not value > 0:
             raise ValueError(f"{name} must be above 0, got {value!r}")
 
 
 def not_negative(**arguments: Any) -> None:
-    """Raise TypeError for any of ``arguments`` that is no number, ValueError if below zero."""
+    """Raise TypeError for any of ``arguments`` that is not a number, ValueError if below 0."""
     for name, value in _numbers(Real, "number", arguments):
         if not value >= 0:
             raise ValueError(f"{name} must not be negative, got {value!r}")
 
 
 def whole(least: float = 1, /, **arguments: Any) -> None:
-    """Raise TypeError for any that is no whole number, ValueError for one below ``least``."""
+    """Raise TypeError for any that is not a whole number, ValueError if below ``least``."""
     for name, value in _numbers(Integral, "whole number", arguments):
         if value < least:
             rule = "not be negative" if least == 0 else f"be above {least - 1:g}"
@@ -52,7 +52,7 @@ def whole(least: float = 1, /, **arguments: Any) -> None:
 
 
 def steps(least: float = 1, /, **arguments: Any) -> None:
-    """As ``whole``; a float without a fraction, as 1e6, passes too."""
+    """As ``whole``; a float without a fraction, such as 1e6, passes too."""
     whole(
         least,
         **{
@@ -63,14 +63,14 @@ def steps(least: float = 1, /, **arguments: Any) -> None:
 
 
 def finite(**arguments: Any) -> None:
-    """Raise TypeError for any of ``arguments`` that is no number, ValueError if not finite."""
+    """Raise TypeError for any of ``arguments`` that is not a number, ValueError if not finite."""
     for name, value in _numbers(Real, "number", arguments):
         if not math.isfinite(value):
             raise ValueError(f"{name} must be finite, got {value!r}")
 
 
 def stateful(**arguments: object) -> None:
-    """Raise TypeError for any, None too, without ``state_dict`` and ``load_state_dict``."""
+    """Raise TypeError for any, even None, without ``state_dict`` and ``load_state_dict``."""
     for name, value in arguments.items():
         for method in ("state_dict", "load_state_dict"):
             if not callable(getattr(value, method, None)):
@@ -81,26 +81,26 @@ def stateful(**arguments: object) -> None:
 
 
 def function(**arguments: object) -> None:
-    """Raise TypeError for any of ``arguments`` that cannot be called."""
+    """Raise TypeError for any of ``arguments`` that is not callable."""
     for name, value in arguments.items():
         if value is not None and not callable(value):
             raise TypeError(f"{name} must be a function, got {value!r}")
 
 
 def instance(kind: type, /, **arguments: object) -> None:
-    """Raise TypeError for any of ``arguments`` that is no ``kind``."""
+    """Raise TypeError for any of ``arguments`` that is not a ``kind``."""
     for name, value in arguments.items():
         if value is not None and not isinstance(value, kind):
             raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
 
 
 def directory(**arguments: Any) -> None:
-    """Raise TypeError for any of ``arguments`` that is no path, ValueError for an empty one."""
+    """Raise TypeError for any of ``arguments`` that is not a path, ValueError if it is empty."""
     for name, value in arguments.items():
         if value is not None and not isinstance(value, str) and not hasattr(value, "__fspath__"):
             raise TypeError(f"{name} must be a str or a Path, got {value!r}")
         if value == "":
-            raise ValueError(f"{name} must not be empty, got '': give '.' for the current one")
+            raise ValueError(f"{name} must not be empty, got ''; use '.' for the current directory")
 
 
 def _numbers(kind: type, noun: str, arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:

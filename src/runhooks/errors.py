@@ -1,17 +1,19 @@
-"""The errors of a run, of an input, of a checkpoint and of an event file.
+"""The errors of runs, inputs, checkpoints and event files.
 
-Wrong arguments are plain ``ValueError``, ``TypeError`` and ``RuntimeError``. What can go wrong in
-spite of right arguments has a class here, named as in ``tf.errors``:
+Wrong arguments raise plain ``ValueError``, ``TypeError`` and ``RuntimeError``. What can fail with
+correct arguments has a class here, named as in ``tf.errors``:
 
     Exception
-    └── OpError                     what a run, a file or a peer answered
-        ├── OutOfRangeError         an input has no more elements: the loop ends well
-        ├── AbortedError            the session is lost: it is replaced and the run repeated
-        ├── UnavailableError        likewise: what the session talks to went away
-            ├── DeadlineExceededError   waited longer than allowed
-        ├── FailedPreconditionError the session is not in a state to do this
-        ├── NotFoundError           no such checkpoint, no such file
-        └── DataLossError           a file is damaged
+    ├── OpError                      from a run, a file or another process
+    │   ├── OutOfRangeError          an input has no more elements; the loop ends normally
+    │   ├── AbortedError             the session is lost; it is replaced and the run repeated
+    │   ├── UnavailableError         the same, for a connection that went away
+    │   ├── DeadlineExceededError    waiting took longer than allowed
+    │   ├── FailedPreconditionError  the session is not in a state for the request
+    │   ├── NotFoundError            there is no such checkpoint or file
+    │   └── DataLossError            a file is damaged
+    └── RuntimeError
+        └── NanLossDuringTrainingError  a loss was NaN
 """
 
 from __future__ import annotations
@@ -19,16 +21,19 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import Any
 
-#: How lines begin that say where an error of TensorFlow's arose, or what was logged before it.
+# Lines of TensorFlow's errors that start like this tell where it arose or what was logged before.
 _PLACES = ("\t [[", "Recent warning", "Original stack", "Traceback")
 
 
 class OpError(Exception):
-    """An error out of a run.
+    """An error from a run, a file or another process.
 
-    Made as ``OpError(message)`` or, as TensorFlow makes them, ``OpError(node_def, op, message)``.
-    Fields: ``message``; ``op``, the operation it arose in, or None; ``path``, the file or folder
-    it is about, or None.
+    Created as ``OpError(message)`` or, like TensorFlow's, as ``OpError(node_def, op, message)``.
+
+    Attributes:
+        message: What went wrong.
+        op: The operation that failed, or None.
+        path: The file or directory that the error is about, or None.
     """
 
     def __init__(self, *args: Any, path: str | None = None) -> None:
@@ -45,25 +50,25 @@ class OpError(Exception):
 
 
 class OutOfRangeError(OpError):
-    """An input has no more elements. A monitored session takes it as a good end of the loop."""
+    """An input has no more elements. In a monitored session it ends the loop normally."""
 
 
 _ends_of_input: list[type[BaseException]] = [OutOfRangeError]
 
 
 def register_end_of_input(kind: type[BaseException]) -> None:
-    """Take ``kind``, an error of a framework, for what ``OutOfRangeError`` is, from now on."""
+    """From now on treat ``kind``, an error of a framework, like ``OutOfRangeError``."""
     if kind not in _ends_of_input:
         _ends_of_input.append(kind)
 
 
 def ends_of_input() -> tuple[type[BaseException], ...]:
-    """``OutOfRangeError``, and the errors of frameworks in use that mean the same."""
+    """Return ``OutOfRangeError`` and the errors of frameworks in use that mean the same."""
     return tuple(_ends_of_input)
 
 
 def good_ends() -> tuple[type[BaseException], ...]:
-    """The errors that end a loop well."""
+    """Return the errors that end a loop normally."""
     return (*_ends_of_input, StopIteration)
 
 
@@ -72,29 +77,33 @@ class AbortedError(OpError):
 
 
 class UnavailableError(OpError):
-    """What the session talks to went away. A monitored session replaces it, as for AbortedError."""
+    """A connection of the session went away; a monitored session treats it like AbortedError."""
 
 
 class DeadlineExceededError(OpError):
-    """Something was waited for longer than allowed."""
+    """Waiting for something took longer than allowed."""
 
 
 class FailedPreconditionError(OpError):
-    """The session is not in a state to do what was asked."""
+    """The session is not in a state to do what was requested."""
 
 
 class NotFoundError(OpError):
-    """There is no such checkpoint or file; ``path`` says where it was looked for."""
+    """There is no such checkpoint or file; ``path`` is where it was expected."""
 
 
 class DataLossError(OpError):
-    """A file is damaged; ``path`` says which."""
+    """The file ``path`` is damaged."""
 
 
 class NanLossDuringTrainingError(RuntimeError):
-    """A loss was NaN. ``tensor``: its name; ``step``: of the run that made ``value``, or None.
+    """A loss was NaN.
 
-    ``shown``: the value as the message has it.
+    Args:
+        tensor: The name of the loss.
+        step: The global step of the run that computed it, or None.
+        value: The loss, which may be an array or nested.
+        shown: The value as the message shows it.
     """
 
     def __init__(
@@ -114,21 +123,41 @@ class NanLossDuringTrainingError(RuntimeError):
         return str(self.args[0])
 
 
+def add_note(error: BaseException, text: str) -> None:
+    """Add the note ``text`` to ``error``, whatever its class does about it; never raises."""
+    try:
+        try:
+            error.add_note(text)
+        except Exception:  # noqa: BLE001 - a frozen dataclass, say, refuses attributes
+            vars(error).setdefault("__notes__", []).append(text)
+    except Exception:  # noqa: BLE001 - the error matters more than the note
+        pass
+
+
 def described(error: BaseException) -> str:
-    """``repr(error)``; of an error of TensorFlow's, whose repr is empty, its kind and cause."""
-    return (
-        repr(error) if error.args or not str(error) else f"{type(error).__name__}({cause(error)!r})"
-    )
+    """Return ``repr(error)``; of TensorFlow's errors, whose repr is empty, type and message.
+
+    Never raises: an error whose ``repr`` fails is described by its type.
+    """
+    try:
+        if error.args or not str(error):
+            return repr(error)
+        return f"{type(error).__name__}({cause(error)!r})"
+    except Exception:  # noqa: BLE001 - the error matters more than its description
+        return type(error).__name__
 
 
 def cause(error: BaseException) -> str:
-    """What ``error`` says, or else its kind.
+    """Return the message of ``error``, or its type if it has none; never raises.
 
-    Of TensorFlow's, in a line, less where in the program and in the graph it arose.
+    A message of TensorFlow's becomes one line, without the places in the program and the graph.
     """
-    text = str(error).strip()
-    if error.args or not text:
-        return text or type(error).__name__
+    try:
+        text = str(error).strip()
+        if error.args or not text:
+            return text or type(error).__name__
+    except Exception:  # noqa: BLE001 - the error matters more than its message
+        return type(error).__name__
     after_places = text.rpartition("\nNode: ")
     lines = after_places[2].splitlines()[1:] if after_places[1] else text.splitlines()
     said = takewhile(lambda line: not line.startswith(_PLACES), lines)

@@ -1,4 +1,4 @@
-"""What a mistaken name may have been meant to be."""
+"""Suggestions for a mistyped name."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Collection, Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return at most three of ``known`` that are like ``name``, in it, or around it."""
+    """Return at most three of ``known`` that resemble ``name``, contain it or are part of it."""
     import difflib  # only a mistake needs it, and it is slow to import
 
     by_lower = {it.lower(): it for it in known}
     close = difflib.get_close_matches(name.lower(), by_lower)
-    parts = [it for it in by_lower if name.lower() in it or it in name.lower()]
-    parts = [it for it in parts if min(len(it), len(name)) > 1]
-    return [by_lower[it] for it in dict.fromkeys([*close, *parts])][:3]
+    around = [it for it in by_lower if name.lower() in it or it in name.lower()]
+    around = [it for it in around if min(len(it), len(name)) > 1]
+    return [by_lower[it] for it in dict.fromkeys([*close, *around])][:3]
 
 
 def did_you_mean(near: Collection[str]) -> str:
-    """Return a half sentence that asks whether one of ``near`` was meant; "" if there are none."""
+    """Return the end of a sentence that suggests the names ``near``; "" if there are none."""
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return ``did_you_mean`` for what is nearest to ``name``."""
+    """Return ``did_you_mean`` for the names nearest to ``name``."""
     return did_you_mean(nearest(name, known))

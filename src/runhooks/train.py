@@ -37,7 +37,7 @@ from runhooks.session import (
     SingularMonitoredSession,
     WorkerSessionCreator,
 )
-from runhooks.session.training_session import MonitoredTrainingSession
+from runhooks.training import MonitoredTrainingSession
 from runhooks.trigger import SecondOrStepTimer
 
 __all__ = [

@@ -1,7 +1,9 @@
-"""When a hook acts: ``Trigger`` says it, a ``Timer`` follows it, ``Due`` says it in advance.
+"""When a hook acts: ``Trigger`` describes it, ``Timer`` follows it, ``Due`` announces it.
 
-A step trigger means "at least n steps since the last time", never ``step % n``: a step that jumps,
-a recovery and several steps in one run are then safe.
+One rule, which ``docs/cadences.md`` shows by example: a ``Trigger`` acts on round steps, n, 2n, 3n.
+The arguments that TensorFlow's hooks have act as in TensorFlow: at the first step, and again once n
+steps have passed. A step that is jumped over is made up for at the next one, so that recoveries and
+several steps in one run are safe.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from runhooks import arguments, clock
 class Due(NamedTuple):
     """The earliest moment at which a hook has something to do; the first of the three counts.
 
-    ``step``: the run that is expected to take the global step to this value. ``time``: in seconds
-    of ``clock.monotonic()``. ``runs``: the n-th run from now, 1 being the next one.
+    Attributes:
+        step: The run that is expected to take the global step to this value.
+        time: In seconds of ``clock.monotonic()``.
+        runs: The n-th run from now; 1 is the next one.
     """
 
     step: float = math.inf
@@ -29,15 +33,19 @@ class Due(NamedTuple):
 
 @dataclass(frozen=True)
 class Trigger:
-    """When a hook acts: as soon as any of what is given here says so. A plain value.
+    """When a hook acts: as soon as any one of its conditions is met. A plain value.
 
-    ``every_steps``, ``every_secs``: at the first step, then once that many steps or seconds have
-    passed since the last time; 0 seconds: at every step. ``on_steps``: at these global steps, or
-    the first step after one that is jumped over. ``at_end``: when the loop ends well, unless it
-    acted at that very step.
+    Args:
+        every_steps: On round steps: the multiples of this number, or the first step after one
+            that is jumped over.
+        every_secs: Once this many seconds have passed since the last time, or since the session
+            started; 0: at every step.
+        on_steps: At these global steps, or at the first step after one that is jumped over.
+        at_end: When the loop ends well, unless the hook acted at that very step.
 
-    Raises ValueError if nothing is given, for steps not above zero and for seconds below,
-    TypeError for what is of another kind.
+    Raises:
+        ValueError: If nothing is given, for steps below 1 and for seconds below 0.
+        TypeError: If an argument is of the wrong type.
     """
 
     every_steps: int | None = None
@@ -52,113 +60,163 @@ class Trigger:
         arguments.instance(bool, at_end=self.at_end)
         for step in self.on_steps:
             arguments.steps(on_steps=step)
-        if not (self.is_repeated or self.on_steps or self.at_end):
+        repeats = self.every_steps is not None or self.every_secs is not None
+        if not (repeats or self.on_steps or self.at_end):
             raise ValueError(
                 "a Trigger needs at least one of every_steps, every_secs, on_steps and at_end"
             )
 
-    @property
-    def is_repeated(self) -> bool:
-        """Whether it acts again and again, and so at the first step too."""
-        return self.every_steps is not None or self.every_secs is not None
-
 
 class Timer:
-    """Follows a trigger from step to step: it is asked at a step, and told when that is used."""
+    """Follows a trigger from step to step: ask it at a step, and note when that step was used.
+
+    For hooks of your own. Kept in the hook's state, the timer of a resumed run triggers at the
+    steps of one that was never stopped; announced by ``next_due``, the hook costs nothing in
+    between:
+
+        class LogLearningRate(rh.SessionRunHook):
+            def __init__(self, every_steps):
+                self._timer = rh.Timer(rh.Trigger(every_steps=every_steps))
+
+            def begin(self):
+                self._timer.reset()
+
+            def after_create_session(self, session, coord):
+                self._timer.start(session.global_step)
+
+            def next_due(self):
+                return self._timer.due()
+
+            def after_run(self, run_context, run_values):
+                step = run_context.session.global_step
+                if self._timer.should_trigger_for_step(step):
+                    self._timer.update_last_triggered_step(step)
+                    print(step, learning_rate(step))
+
+            def state_dict(self):
+                return self._timer.state_dict()
+
+            def load_state_dict(self, state):
+                self._timer.load_state_dict(state)
+
+    Args:
+        trigger: When to act.
+    """
 
     def __init__(self, trigger: Trigger) -> None:
         self._trigger = trigger
         self._on_steps = sorted(trigger.on_steps)
-        self._passed = -math.inf  # what is asked of steps up to here is done, or was missed
         self.reset()
 
     @property
     def trigger(self) -> Trigger:
-        """What it follows."""
+        """The trigger that it follows."""
         return self._trigger
 
     def reset(self) -> None:
-        """Forget when it last triggered; the next step triggers, if any is repeated."""
+        """Start over, at step 0 unless ``start`` says otherwise; seconds count from now."""
         self._last_step: int | None = None
-        self._last_time: float | None = None
-        self._last_wall = math.inf
+        self._passed = 0  # the steps up to here were used or missed
+        self._since, self._since_wall = clock.monotonic(), clock.wall()
 
     def start(self, step: int) -> None:
-        """Note that a session starts at ``step``: what was triggered after it never happened."""
+        """Note that a session starts at ``step``; what was triggered after it never happened."""
         if self._last_step is not None and self._last_step > step:
             self.reset()
         self._passed = step
 
     def should_trigger_for_step(self, step: int) -> bool:
-        """Whether ``step`` triggers: never twice in a row for one and the same step."""
+        """Return whether ``step`` triggers; never true again for the step that triggered last."""
         if step == self._last_step:
             return False
         return step >= self._next_step() or self._secs_have_passed()
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Note that ``step`` triggered now; return the seconds and steps since the time before."""
+        """Note that ``step`` triggers now.
+
+        Returns:
+            The seconds and the steps since the last time, or None and None the first time.
+        """
         now = clock.monotonic()
-        if self._last_step is None or self._last_time is None:
-            elapsed: tuple[float | None, int | None] = None, None
-        else:
-            elapsed = now - self._last_time, step - self._last_step
-        self._last_time, self._last_wall, self._last_step = now, clock.wall_as_told(), step
+        elapsed: tuple[float | None, int | None] = None, None
+        if self._last_step is not None:
+            elapsed = now - self._since, step - self._last_step
+        self._since, self._since_wall, self._last_step = now, clock.wall(), step
         self._passed = max(self._passed, step)
         return elapsed
 
     def last_triggered_step(self) -> int | None:
-        """The step that triggered last, or None."""
+        """Return the step that triggered last, or None."""
         return self._last_step
 
     def should_trigger_at_end(self, step: int) -> bool:
-        """Whether the end of the loop, at ``step``, triggers."""
+        """Return whether the end of the loop, at ``step``, triggers."""
         return self._trigger.at_end and step != self._last_step
 
     def due(self) -> Due:
-        """When it triggers next."""
+        """Return when it triggers next, for a hook's ``next_due``."""
         return Due(step=self._next_step(), time=self._next_time())
 
     def state_dict(self) -> dict[str, Any]:
-        """The step that triggered last, for a hook's ``state_dict``; nothing if none has."""
+        """Return the step that triggered last, for a hook's ``state_dict``; empty if none has."""
         return {} if self._last_step is None else {"last_triggered_step": self._last_step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state_dict`` returned. Seconds are counted from now."""
+        """Restore what ``state_dict`` returned. Seconds are counted from now."""
         self.reset()
         if state:
             self.update_last_triggered_step(state["last_triggered_step"])
 
     def _next_step(self) -> float:
-        if self._trigger.is_repeated and self._last_step is None:
-            return -math.inf
         index = bisect_right(self._on_steps, self._passed)
         on_step = self._on_steps[index] if index < len(self._on_steps) else math.inf
-        if self._trigger.every_steps is None or self._last_step is None:
+        if self._trigger.every_steps is None:
             return on_step
-        return min(on_step, self._last_step + self._trigger.every_steps)
+        return min(on_step, self._next_regular_step(self._trigger.every_steps))
+
+    def _next_regular_step(self, every_steps: int) -> float:
+        return (self._passed // every_steps + 1) * every_steps
 
     def _secs_have_passed(self) -> bool:
         secs = self._trigger.every_secs
         if secs is None:
             return False
-        # One clock stands still while a computer sleeps, the other may be set back.
-        return (
-            clock.monotonic() >= self._next_time() or clock.wall_as_told() >= self._last_wall + secs
-        )
+        # The monotonic clock stands still while a computer sleeps; the wall clock may be set back.
+        return clock.monotonic() >= self._next_time() or clock.wall() >= self._since_wall + secs
 
     def _next_time(self) -> float:
-        if self._trigger.every_secs is None or self._last_time is None:
+        if self._trigger.every_secs is None:
             return math.inf
-        return self._last_time + self._trigger.every_secs
+        return self._since + self._trigger.every_secs
 
 
-class SecondOrStepTimer(Timer):
-    """Triggers at most once every n steps or every n seconds, and at the first step it sees.
+class FirstStepTimer(Timer):
+    """A timer that acts as TensorFlow's: at the first step it sees, then n steps or seconds later.
 
-    As TensorFlow's class of this name. Give exactly one of ``every_secs`` (seconds) and
-    ``every_steps`` (steps).
+    Args:
+        trigger: When to act; its ``every_steps`` counts from the last time.
+    """
 
-    Raises ValueError if both or neither are given, and as ``Trigger``.
+    def _next_step(self) -> float:
+        return -math.inf if self._last_step is None else super()._next_step()
+
+    def _next_regular_step(self, every_steps: int) -> float:
+        assert self._last_step is not None, "else any step triggers"
+        return self._last_step + every_steps
+
+
+class SecondOrStepTimer(FirstStepTimer):
+    """A timer that triggers once in n steps or n seconds, and at the first step that it sees.
+
+    As ``tf.compat.v1.train.SecondOrStepTimer``.
+
+    Args:
+        every_secs: Seconds from one time to the next; 0: every step.
+        every_steps: Steps from one time to the next.
+
+    Raises:
+        ValueError: If both or neither are given, for steps below 1 and seconds below 0.
+        TypeError: If one is not a number.
     """
 
     def __init__(self, every_secs: float | None = None, every_steps: int | None = None) -> None:
@@ -166,18 +224,61 @@ class SecondOrStepTimer(Timer):
         super().__init__(Trigger(every_steps=every_steps, every_secs=every_secs))
 
 
-def timer_of(trigger: Trigger | None, **cadence: float | None) -> Timer:
-    """The timer of a hook that takes ``<..>_steps``, ``<..>_secs`` or, in place of both, a trigger.
+class DefaultSteps(int):
+    """The default of a hook's ``..._steps`` argument; it gives way to whatever the caller gives.
 
-    Raises ValueError, naming the arguments, unless exactly one of the three is given.
+    Signatures and ``help()`` show the plain number. The same number given by a caller is an int of
+    the ordinary kind, so that the two can be told apart.
     """
-    arguments.exactly_one(**cadence, trigger=trigger)
+
+
+class DefaultSecs(float):
+    """As ``DefaultSteps``, for an argument in seconds."""
+
+
+def trigger_of(trigger: Trigger | None, **cadence: float | None) -> Trigger:
+    """Return the trigger that the arguments of a hook ask for.
+
+    A ``DefaultSteps`` or ``DefaultSecs`` counts only if no other argument is given.
+
+    Args:
+        trigger: The hook's argument of that name, or None.
+        **cadence: Its other arguments that say how often: seconds if the name ends in ``_secs``,
+            else steps.
+
+    Raises:
+        ValueError: Unless exactly one is given; for steps below 1 and seconds below 0.
+        TypeError: If one is of the wrong type.
+    """
+    given: dict[str, Any] = {**cadence, "trigger": trigger}
+    explicit = {name: value for name, value in given.items() if not _is_default(value)}
+    if any(value is not None for value in explicit.values()):
+        given = {name: explicit.get(name) for name in given}
+    arguments.exactly_one(**given)
     arguments.instance(Trigger, trigger=trigger)
-    steps = {name: value for name, value in cadence.items() if name.endswith("_steps")}
-    arguments.steps(**steps)
-    arguments.not_negative(**cadence)
     if trigger is not None:
-        return Timer(trigger)
-    (every_steps,) = steps.values()
-    (every_secs,) = (value for name, value in cadence.items() if name not in steps)
-    return Timer(Trigger(None if every_steps is None else int(every_steps), every_secs))
+        return trigger
+    ((name, value),) = ((name, value) for name, value in given.items() if value is not None)
+    if name.endswith("_secs"):
+        arguments.not_negative(**{name: value})
+        return Trigger(every_secs=value)
+    arguments.steps(**{name: value})
+    return Trigger(every_steps=int(value))
+
+
+def timer_of(trigger: Trigger | None, **cadence: float | None) -> Timer:
+    """Return the timer that the arguments of a hook of our own ask for; as ``trigger_of``."""
+    return Timer(trigger_of(trigger, **cadence))
+
+
+def tensorflow_timer_of(trigger: Trigger | None, **cadence: float | None) -> Timer:
+    """Return the timer that the arguments of a hook of TensorFlow's ask for; as ``trigger_of``.
+
+    Only ``trigger`` is ours: the others act at the first step, as in TensorFlow.
+    """
+    chosen = trigger_of(trigger, **cadence)
+    return Timer(chosen) if trigger is not None else FirstStepTimer(chosen)
+
+
+def _is_default(value: object) -> bool:
+    return isinstance(value, DefaultSteps | DefaultSecs)

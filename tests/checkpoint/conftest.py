@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import io
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -33,6 +38,9 @@ class FakeSession:
     def snapshot(self, into: Mapping[str, NDArray[Any]] | None = None) -> Snapshot:
         return Snapshot(dict(self.arrays), dict(self.states))
 
+    def saved_names(self) -> set[str]:
+        return {name.partition("/")[0] for name in self.arrays}
+
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
         if only is None and snapshot.arrays.keys() != self.arrays.keys():
             unexpected = snapshot.arrays.keys() ^ self.arrays.keys()
@@ -60,3 +68,31 @@ def at_step() -> Callable[[int], FakeSession]:
 def fake_clock() -> Iterator[FakeClock]:
     with FakeClock() as fake:
         yield fake
+
+
+class _SmallDisk(io.FileIO):
+    """A file on a disk on which ``left[0]`` bytes are left."""
+
+    left: ClassVar[list[int]] = []
+
+    def write(self, data: Any, /) -> int:
+        if not self.left[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = super().write(memoryview(data)[: self.left[0]])
+        self.left[0] -= written
+        return written
+
+
+@contextlib.contextmanager
+def full_at(monkeypatch: pytest.MonkeyPatch, left: int) -> Iterator[None]:
+    """Let ``left`` bytes be written to new files, and then no more."""
+    with monkeypatch.context() as patch:
+        patch.setattr(_SmallDisk, "left", [left])
+        patch.setattr(Path, "open", lambda path, mode: io.BufferedWriter(_SmallDisk(path, mode)))
+        yield
+
+
+@pytest.fixture
+def small_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
+    """Makes a context in which so many bytes can be written to new files."""
+    return lambda left: full_at(monkeypatch, left)

@@ -49,6 +49,19 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("left", [0, 1, 7, 8, 90, 150, 200, 300, 400])
+def test_a_disk_that_gets_full_leaves_the_earlier_one(
+    tmp_path: Path, small_disk: Any, left: int
+) -> None:
+    write(tmp_path / "model-6")
+    write(tmp_path / "model-7")
+    with small_disk(left), pytest.raises(OSError, match="No space left.*model-7/"):
+        write(tmp_path / "model-7", OTHER)
+    assert names(tmp_path) == ["model-6", "model-7"]
+    for path in tmp_path.iterdir():
+        assert read_checkpoint(path).states == SNAPSHOT.states
+
+
 def test_comes_back_as_it_was(tmp_path: Path) -> None:
     back = read_checkpoint(write(tmp_path / "new" / "folders" / "model-7"))
     np.testing.assert_array_equal(back.arrays["w"], SNAPSHOT.arrays["w"])
@@ -129,7 +142,7 @@ def test_never_replaces_what_is_not_a_checkpoint(tmp_path: Path, what: str) -> N
     path = tmp_path / "precious"
     (path if what == "file" else path / "thesis.tex").parent.mkdir(exist_ok=True)
     (path if what == "file" else path / "thesis.tex").write_text("years of work")
-    with pytest.raises(FileExistsError, match=r"precious is there already and is not a checkpoint"):
+    with pytest.raises(FileExistsError, match="precious"):
         write(path)
     assert names(tmp_path) == ["precious"]
 
@@ -145,7 +158,7 @@ def test_a_full_disk_leaves_the_earlier_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     write(tmp_path / "model-7")
-    with full_disk(monkeypatch, at), pytest.raises(OSError, match="No space left on device"):
+    with full_disk(monkeypatch, at), pytest.raises(OSError, match="No space left"):
         write(tmp_path / "model-7", OTHER)
     assert names(tmp_path) == ["model-7"]
     assert read_checkpoint(tmp_path / "model-7").states == SNAPSHOT.states
@@ -158,7 +171,7 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_what_cannot_be_saved_leaves_no_trace(tmp_path: Path) -> None:
     for bad in (Snapshot({"w": np.array([None])}, {}), Snapshot({}, {"hook": object()})):
-        with pytest.raises(TypeError, match="cannot hold"):
+        with pytest.raises(TypeError, match="'w'|'hook'"):
             write(tmp_path / "deeper" / "model-7", bad)
     assert names(tmp_path) == []
 
@@ -181,7 +194,7 @@ def test_damage_is_found_and_named(
     path = write(tmp_path / "model-7")
     read_checkpoint(path)
     damage(path / name)
-    with pytest.raises(DataLossError, match=rf"model-7 is damaged: .*{name}") as error:
+    with pytest.raises(DataLossError, match=name) as error:
         read_checkpoint(path)
     assert error.value.path == str(path)
 
@@ -194,7 +207,7 @@ def test_files_of_another_size_are_found_without_reading_them(
     path = write(tmp_path / "model-7")
     assert checkpoint_step(path) == 7
     damage(path / name)
-    with pytest.raises(DataLossError, match=rf"model-7 is damaged: .*{name}"):
+    with pytest.raises(DataLossError, match=name):
         checkpoint_step(path)
 
 
@@ -210,7 +223,7 @@ def test_any_flipped_bit_of_the_manifest_is_found(tmp_path: Path) -> None:
 
 
 def test_absent_is_not_damaged(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"there is no checkpoint .*model-7"):
+    with pytest.raises(NotFoundError, match="model-7"):
         read_checkpoint(tmp_path / "model-7")
 
 
@@ -220,7 +233,7 @@ def test_a_newer_format_is_neither_read_nor_called_damaged(
     with monkeypatch.context() as patch:
         patch.setattr("runhooks.checkpoint.manifest.FORMAT_VERSION", 3)
         path = write(tmp_path / "model-7")
-    with pytest.raises(ValueError, match=r"model-7 cannot be read: its format is 3, .* reads"):
+    with pytest.raises(ValueError, match="model-7 .* format is 3"):
         read_checkpoint(path)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -65,7 +66,7 @@ def test_an_unfinished_one_is_not_listed(tmp_path: Path) -> None:
     Path(unfinished, "manifest.json").unlink()
     (tmp_path / "model-3").mkdir()
     assert checkpoints(tmp_path) == [sound]
-    with pytest.raises(DataLossError, match=r"manifest\.json is missing"):
+    with pytest.raises(DataLossError, match=r"manifest\.json"):
         checkpoint_step(unfinished)
     with pytest.raises(NotFoundError):
         checkpoint_step(tmp_path / "model-4")
@@ -82,7 +83,7 @@ def test_one_whose_files_are_cut_short_or_missing_is_not_complete(
     assert [it.path for it in find_checkpoints(tmp_path)] == [Path(sound), damaged]
 
 
-@pytest.mark.parametrize("before", ["exists", "read_bytes", "stat"])
+@pytest.mark.parametrize("before", ["lstat", "open"])
 @pytest.mark.parametrize("damaged", [False, True])
 def test_one_that_is_removed_while_it_is_looked_at_gives_way_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, damaged: bool
@@ -91,16 +92,16 @@ def test_one_that_is_removed_while_it_is_looked_at_gives_way_to_the_next(
     write(old, 5)
     if damaged:
         (old / "manifest.json").write_bytes(b"")
-    method = getattr(Path, before)
+    call = getattr(os, before)
 
-    def late(self: Path, *args: Any, **kwargs: Any) -> Any:
-        if old in (self, self.parent):
+    def late(path: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(path, Path) and old in (path, path.parent):
             monkeypatch.undo()
             write(new, 6)
             shutil.rmtree(old)
-        return method(self, *args, **kwargs)
+        return call(path, *args, **kwargs)
 
-    monkeypatch.setattr(Path, before, late)
+    monkeypatch.setattr(os, before, late)
     assert latest_checkpoint(tmp_path) == str(new)
 
 

@@ -117,13 +117,13 @@ def test_a_rule_of_ones_own(kept: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: rh.KeepLast(0), ValueError, "n must be above 0, got 0"),
-        (lambda: rh.KeepEvery(hours=-1), ValueError, "hours must be above 0, got -1"),
-        (lambda: rh.KeepBest("loss", n=0), ValueError, "n must be above 0, got 0"),
-        (lambda: rh.KeepBest("loss", mode="low"), ValueError, "mode must be .* got 'low'"),
-        (lambda: rh.Saver(keep=[5]), TypeError, r"rules such as KeepLast\(5\), got"),
-        (lambda: rh.Saver(keep=[rh.KeepBest("loss")]), ValueError, "KeepBest .* needs metrics"),
-        (lambda: rh.Saver(keep=[], max_to_keep=3), ValueError, "keep cannot be given together"),
+        (lambda: rh.KeepLast(0), ValueError, "n .* 0"),
+        (lambda: rh.KeepEvery(hours=-1), ValueError, "hours .* -1"),
+        (lambda: rh.KeepBest("loss", n=0), ValueError, "n .* 0"),
+        (lambda: rh.KeepBest("loss", mode="low"), ValueError, "mode .* 'low'"),
+        (lambda: rh.Saver(keep=[5]), TypeError, "keep"),
+        (lambda: rh.Saver(keep=[rh.KeepBest("loss")]), ValueError, "metrics"),
+        (lambda: rh.Saver(keep=[], max_to_keep=3), ValueError, "max_to_keep"),
     ],
 )
 def test_arguments(make: Callable[[], Any], error: type[Exception], message: str) -> None:
@@ -200,14 +200,14 @@ class _Session:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: rh.KeepSteps([3, 7]), TypeError, r"steps must be a whole number, got \[3, 7\]"),
-        (lambda: rh.KeepSteps("3"), TypeError, "steps must be a whole number, got '3'"),
-        (lambda: rh.KeepSteps(-1), ValueError, "steps must not be negative, got -1"),
-        (lambda: rh.KeepSteps(), ValueError, "needs the steps to keep"),
-        (lambda: rh.KeepLast(None), TypeError, "n must be given"),
-        (lambda: rh.KeepLast(2.5), TypeError, "n must be a whole number, got 2.5"),
-        (lambda: rh.KeepEvery("a"), TypeError, "hours must be a number, got 'a'"),
-        (lambda: rh.KeepBest(None), TypeError, "metric must be given"),
+        (lambda: rh.KeepSteps([3, 7]), TypeError, r"steps .* \[3, 7\]"),
+        (lambda: rh.KeepSteps("3"), TypeError, "steps .* '3'"),
+        (lambda: rh.KeepSteps(-1), ValueError, "steps .* -1"),
+        (lambda: rh.KeepSteps(), ValueError, "steps"),
+        (lambda: rh.KeepLast(None), TypeError, "n "),
+        (lambda: rh.KeepLast(2.5), TypeError, "n .* 2.5"),
+        (lambda: rh.KeepEvery("a"), TypeError, "hours .* 'a'"),
+        (lambda: rh.KeepBest(None), TypeError, "metric "),
     ],
 )
 def test_values_that_would_keep_nothing_are_refused(make, error, message):
@@ -215,22 +215,22 @@ def test_values_that_would_keep_nothing_are_refused(make, error, message):
         make()
 
 
-def test_metric_that_nobody_knows_is_told_once(tmp_path, at_step, caplog):
+def test_unknown_metric_is_warned_of_once(tmp_path, at_step, caplog):
     saver = rh.Saver(keep=[rh.KeepBest("accuracy")], metrics=lambda step: {"accurcy": step})
     for step in (1, 2):
         saver.save(at_step(step), tmp_path / "model.ckpt", global_step=step)
     (warning,) = [it for it in caplog.messages if "KeepBest" in it]
-    assert "the metrics are ['accurcy']; did you mean 'accurcy'?" in warning
+    assert "did you mean 'accurcy'?" in warning
 
 
-def test_metric_that_is_not_there_yet_is_no_matter_for_a_warning(tmp_path, at_step, caplog):
+def test_metric_that_is_not_there_yet_is_not_warned_of(tmp_path, at_step, caplog):
     saver = rh.Saver(keep=[rh.KeepBest("accuracy")], metrics=lambda step: {})
     saver.save(at_step(1), tmp_path / "model.ckpt", global_step=1)
     assert caplog.messages == []
 
 
 @pytest.mark.parametrize("metrics", [None, {"m": "good"}, {"m": [1.0, 2.0]}, 5], ids=repr)
-def test_metrics_that_are_no_numbers_are_told_of_the_saver(tmp_path, at_step, metrics):
+def test_metrics_that_are_not_numbers_are_refused(tmp_path, at_step, metrics):
     saver = rh.Saver(metrics=lambda step: metrics)
-    with pytest.raises(TypeError, match="metrics of a Saver must return a dict of numbers"):
+    with pytest.raises(TypeError, match="metrics"):
         saver.save(at_step(1), tmp_path / "model.ckpt", global_step=1)

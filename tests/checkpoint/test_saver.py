@@ -39,6 +39,11 @@ def test_the_step_may_be_a_number_or_a_tensor(tmp_path: Path, at_step: AtStep, s
     assert path == str(tmp_path / "model.ckpt-12")
 
 
+def test_a_step_that_could_not_be_read_back_is_refused(tmp_path: Path, at_step: AtStep) -> None:
+    with pytest.raises(ValueError, match="global_step"):
+        Saver().save(at_step(12), tmp_path / "model.ckpt", global_step=1 << 63)
+
+
 def test_without_a_step_the_path_is_as_given(tmp_path: Path, at_step: AtStep) -> None:
     assert Saver().save(at_step(3), tmp_path / "weights") == str(tmp_path / "weights")
     assert latest_checkpoint(tmp_path) == str(tmp_path / "weights")
@@ -61,7 +66,7 @@ def test_a_list_of_variables_is_all_that_is_saved(
 
 
 def test_an_unknown_variable_is_named(tmp_path: Path, at_step: AtStep) -> None:
-    with pytest.raises(ValueError, match="no variable of the session is named 'wieghts'"):
+    with pytest.raises(ValueError, match="wieghts"):
         Saver(["weights", "wieghts"]).save(at_step(1), tmp_path / "model.ckpt")
 
 
@@ -70,7 +75,7 @@ def test_a_checkpoint_of_another_model_is_named(
 ) -> None:
     path = Saver().save(at_step(1), tmp_path / "model.ckpt", global_step=1)
     other = make_session(global_step=np.int64(0), kernel=np.zeros(2))
-    with pytest.raises(ValueError, match="missing or unexpected: kernel, weights") as error:
+    with pytest.raises(ValueError, match="kernel, weights") as error:
         Saver().restore(other, path)
     (note,) = error.value.__notes__
     assert f"while restoring checkpoint {path}" in note
@@ -80,10 +85,10 @@ def test_a_checkpoint_of_another_model_is_named(
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"max_to_keep": -1}, ValueError, "max_to_keep must not be negative, got -1"),
-        ({"keep_checkpoint_every_n_hours": 0}, ValueError, "must be above 0, got 0"),
-        ({"var_list": "weights"}, TypeError, "must be a list of variables or names, got 'wei"),
-        ({"var_list": {"old": "new"}}, TypeError, "must be a list of variables or names"),
+        ({"max_to_keep": -1}, ValueError, "max_to_keep .* -1"),
+        ({"keep_checkpoint_every_n_hours": 0}, ValueError, "keep_checkpoint_every_n_hours .* 0"),
+        ({"var_list": "weights"}, TypeError, "var_list .* 'weights'"),
+        ({"var_list": {"old": "new"}}, TypeError, "var_list"),
     ],
 )
 def test_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -205,7 +210,7 @@ def test_deletes_nothing_before_the_new_one_is_on_the_disk(
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left") as error:
         patch.setattr(os, "fsync", fail)
         saver.save(at_step(2), tmp_path / "model.ckpt", global_step=2)
-    assert "no other was changed" in error.value.__notes__[0]
+    assert "model.ckpt-2" in error.value.__notes__[0]
     assert [path.name for path in tmp_path.iterdir()] == ["model.ckpt-1"]
     saver.save(at_step(3), tmp_path / "model.ckpt", global_step=3)
     assert steps(tmp_path) == [3]
@@ -220,11 +225,23 @@ def test_a_file_that_cannot_grow_is_an_error_and_leaves_nothing(
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(OSError, match=r"File too large: .*variables\.safetensors"):
+        with pytest.raises(OSError, match=r"variables\.safetensors"):
             saver.save(sess, tmp_path / "model.ckpt", global_step=2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [path.name for path in tmp_path.iterdir()] == ["model.ckpt-1"]
+
+
+def test_of_one_that_is_a_link_only_the_link_is_deleted(tmp_path: Path, at_step: AtStep) -> None:
+    elsewhere = Path(Saver().save(at_step(1), tmp_path / "other" / "model.ckpt", global_step=1))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model.ckpt-1").symlink_to(elsewhere)
+    saver, sess = Saver(max_to_keep=1), at_step(0)
+    assert restore_latest(saver, sess, tmp_path / "run") is not None
+    assert sess.global_step == 1
+    saver.save(at_step(2), tmp_path / "run" / "model.ckpt", global_step=2)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["model.ckpt-2"]
+    assert checkpoints(elsewhere.parent) == [str(elsewhere)]
 
 
 def test_one_that_was_removed_by_hand_does_no_harm(tmp_path: Path, at_step: AtStep) -> None:

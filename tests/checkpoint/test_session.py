@@ -1,4 +1,4 @@
-"""Savers and the sessions of both engines."""
+"""Savers and the sessions of each engine."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ class Layer(NamedTuple):
 
 
 @pytest.fixture
-def step(graph: rh.Graph) -> rh.Variable:
+def step(graph: rh.Graph, engine: str) -> rh.Variable:
     """The global step of a graph with a pytree of several dtypes in a variable."""
+    small = np.float16 if engine == "mlx" else ml_dtypes.float8_e4m3fn
     rh.Variable(
         {
             "layers": [Layer(np.ones((2, 3), np.float32), np.zeros(3, ml_dtypes.bfloat16))],
-            "scale": np.full((), 0.5, ml_dtypes.float8_e4m3fn),
+            "scale": np.full((), 0.5, small),
             "empty": np.zeros((0, 2), np.int8),
         },
         name="state",
@@ -38,6 +39,7 @@ def trained(step: rh.Variable) -> rh.Session:
     return sess
 
 
+@pytest.mark.every_engine
 def test_a_session_comes_back_bit_by_bit(step: rh.Variable, tmp_path: Path) -> None:
     with trained(step) as sess, rh.Session() as fresh:
         path = rh.Saver().save(sess, tmp_path / "model.ckpt", global_step=step)
@@ -52,6 +54,7 @@ def test_a_session_comes_back_bit_by_bit(step: rh.Variable, tmp_path: Path) -> N
         assert after[name].tobytes() == array.tobytes()
 
 
+@pytest.mark.every_engine
 def test_some_variables_alone(step: rh.Variable, tmp_path: Path) -> None:
     saver = rh.Saver([step])
     with trained(step) as sess, rh.Session() as fresh:
@@ -62,6 +65,77 @@ def test_some_variables_alone(step: rh.Variable, tmp_path: Path) -> None:
         assert fresh.global_step == 0
         saver.restore(fresh, path)
         assert fresh.global_step == 7
+
+
+@pytest.mark.parametrize("name", ["nonsense", "state/layers/0/kernel", "stat", "scope", ""])
+def test_a_name_that_is_not_a_variable_is_refused(
+    step: rh.Variable, tmp_path: Path, name: str
+) -> None:
+    with rh.name_scope("scope"):
+        rh.Variable(np.zeros(2), name="inner")
+    with trained(step) as sess:
+        path = rh.Saver().save(sess, tmp_path / "model.ckpt")
+        for use in (
+            lambda: rh.Saver([name]).restore(sess, path),
+            lambda: rh.Saver(["seen", name]).restore(sess, path),
+            lambda: rh.Saver([name]).save(sess, tmp_path / "part.ckpt"),
+        ):
+            with pytest.raises(ValueError, match="var_list") as error:
+                use()
+            assert repr(name) in str(error.value)
+        with pytest.raises(ValueError, match="did you mean 'state'"):
+            rh.Saver(["stat"]).restore(sess, path)
+        assert sess.global_step == 7
+        assert sess.checkpoint == path
+
+
+def test_a_variable_that_the_checkpoint_lacks_is_named(step: rh.Variable, tmp_path: Path) -> None:
+    with trained(step) as sess:
+        path = rh.Saver(["seen"]).save(sess, tmp_path / "model.ckpt")
+        with pytest.raises(ValueError, match="'state/"):
+            rh.Saver(["state"]).restore(sess, path)
+
+
+def test_a_module_is_known_by_its_name(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(2, 1)
+    graph = rh.torch.Graph(model=model)
+    with rh.Session(graph) as sess:
+        path = rh.Saver(["model"]).save(sess, tmp_path / "model.ckpt")
+        before = model.weight.detach().clone()
+        torch.nn.init.zeros_(model.weight)
+        rh.Saver(["model"]).restore(sess, path)
+        assert torch.equal(model.weight, before)
+        with pytest.raises(ValueError, match="did you mean 'model'"):
+            rh.Saver(["model/weight"]).restore(sess, path)
+
+
+ODD = {
+    "complex": np.array([1 + 2j, np.nan]),
+    "int4": np.array([[-8, 7], [0, 1]], ml_dtypes.int4),
+    "uint2": np.array([3, 0], ml_dtypes.uint2),
+    "float4": np.array([0.5, -6], ml_dtypes.float4_e2m1fn),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("engine", ["python", "jax", "torch"])
+def test_variables_of_rare_dtypes_come_back(tmp_path: Path, engine: str, name: str) -> None:
+    value = ODD[name]
+    if engine == "jax" and name == "complex":
+        value = value.astype(np.complex64)  # as wide as JAX has by default
+    if engine == "torch":
+        if name != "complex":
+            pytest.skip("torch has no arithmetic of it")
+        value = pytest.importorskip("torch").from_numpy(value)
+    with rh.Graph(engine).as_default():
+        rh.Variable(value, name="w")
+        with rh.Session() as sess, rh.Session() as fresh:
+            before = sess.snapshot().arrays["w"]
+            rh.Saver().restore(fresh, rh.Saver().save(sess, tmp_path / "model.ckpt"))
+            after = fresh.snapshot().arrays["w"]
+    assert (after.dtype, after.shape) == (before.dtype, before.shape)
+    assert after.tobytes() == before.tobytes()
 
 
 def test_a_session_knows_which_checkpoint_holds_all_of_it(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import warnings
 from collections import OrderedDict
 from pathlib import Path
 from types import MappingProxyType
@@ -15,8 +16,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as np_st
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from runhooks.checkpoint import Snapshot, read_checkpoint, states, write_checkpoint
@@ -47,7 +49,10 @@ def assert_same(back: Any, kept: Any) -> None:
     elif isinstance(kept, torch.Tensor):
         assert back.dtype == kept.dtype
         assert torch.equal(back, kept)
-    elif isinstance(kept, np.ndarray | np.generic | jax.Array):
+    elif isinstance(kept, np.generic):
+        assert back.dtype == kept.dtype
+        assert back == kept or (back != back and kept != kept)
+    elif isinstance(kept, np.ndarray | jax.Array):
         assert back.dtype == kept.dtype
         assert back.shape == kept.shape
         assert np.asarray(back).tobytes() == np.asarray(kept).tobytes()
@@ -55,14 +60,19 @@ def assert_same(back: Any, kept: Any) -> None:
         assert back == kept or (back != back and kept != kept)
 
 
-leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+texts = st.text() | st.text(st.characters(categories=["Cs", "L"]), max_size=3)
+integers = st.integers() | st.sampled_from([1 << 3000, -(1 << 3000)])
+leaves = st.none() | st.booleans() | integers | st.floats() | texts | st.binary()
 keys = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    leaves,
     lambda inner: st.tuples(inner, inner),
     max_leaves=3,
 ) | st.sampled_from(["$tuple", "$bytes", "$dict", "$array", "$", ""])
 values = st.recursive(
-    leaves,
+    leaves
+    | st.sampled_from([np.longdouble(1) / 3, ml_dtypes.bfloat16(0.1), np.datetime64("NaT")])
+    | np_st.scalar_dtypes().flatmap(np_st.from_dtype)
+    | np_st.arrays(np_st.scalar_dtypes(), np_st.array_shapes(min_dims=0, min_side=0)),
     lambda inner: (
         st.lists(inner)
         | st.lists(inner).map(tuple)
@@ -73,9 +83,15 @@ values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text() | st.just("$tuple"), values))
-def test_come_back_as_they_were(kept: dict[str, Any]) -> None:
-    assert_same(states.decode(states.encode(kept)), kept)
+def test_whatever_can_be_saved_comes_back_as_it_was(kept: dict[str, Any]) -> None:
+    try:
+        encoded = states.encode(kept)
+    except TypeError as error:
+        assert "which a checkpoint cannot hold" in str(error)  # noqa: PT017
+        assume(False)
+    assert_same(states.decode(encoded), kept)
 
 
 def test_what_json_has_is_plain_json() -> None:
@@ -102,12 +118,23 @@ NUMPY = [
     np.array([1.5], ">f4"),
     np.array([0.1, np.nan, -np.inf], ml_dtypes.bfloat16),
     np.ones(3, ml_dtypes.float8_e4m3fn),
+    np.datetime64(1_700_000_000_000_000_000, "ns"),
+    np.datetime64("2026-01-01"),
+    np.datetime64("NaT"),
+    np.timedelta64(5, "ns"),
+    np.timedelta64(-3, "25s"),
+    np.complex64(1j),
+    np.complex128(1 + 2j),
+    np.longdouble(1) / 3,
+    ml_dtypes.int4(-3),
+    np.array(["NaT", "2026-01-01T00:00:00.000000001"], "M8[ns]"),
+    np.array([1, -2], ml_dtypes.int4),
     np.asfortranarray(np.arange(6).reshape(2, 3)),
     np.arange(10)[::-2],
 ]
 
 
-@pytest.mark.parametrize("kept", NUMPY, ids=lambda x: f"{type(x).__name__}-{x.dtype}-{x.shape}")
+@pytest.mark.parametrize("kept", NUMPY, ids=repr)
 def test_numbers_and_arrays_of_numpy(through_disk: Any, kept: Any) -> None:
     back = through_disk({"best": kept, "seen": [kept]})
     assert_same(back, {"best": kept, "seen": [kept]})
@@ -226,29 +253,95 @@ class Point(NamedTuple):
     x: int
 
 
+def ragged() -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a prototype
+        return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+
+
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ({"a": {"b": [0, 1j]}}, "'hook/a/b/1' is a complex"),
-        ({"a": {1, 2}}, "'hook/a' is a set"),
-        ({"a": [({0: object()},)]}, "'hook/a/0/0/0' is a object"),
-        ({"a": Point(1)}, "'hook/a' is a Point"),
-        ({"a": signal.SIGTERM}, "'hook/a' is a Signals"),
-        ({"a": MappingProxyType({})}, "'hook/a' is a mappingproxy"),
-        ({"a": np.array([None])}, "'hook/a' is a ndarray of object"),
-        ({"a": np.zeros(1, [("x", "f4")])}, "'hook/a' is a ndarray of .*'x'"),
-        ({"a": np.ma.zeros(2)}, "'hook/a' is a MaskedArray"),
-        ({"a": np.complex64(1j)}, "'hook/a' is a complex64"),
-        ({"a": torch.nn.Parameter(torch.zeros(1))}, "'hook/a' is a Parameter"),
-        ({"a": torch.zeros(2).to_sparse()}, "'hook/a' is a Tensor"),
-        ({"a": {frozenset(): 1}}, r"'hook/a' has the key frozenset\(\)"),
-        ({"a": {(1, np.int64(2)): 1}}, "'hook/a' has the key"),
+        ({"a": {"b": [0, 1j]}}, "'hook/a/b/1'"),
+        ({"a": {1, 2}}, "'hook/a'"),
+        ({"a": [({0: object()},)]}, "'hook/a/0/0/0'"),
+        ({"a": Point(1)}, "'hook/a'"),
+        ({"a": signal.SIGTERM}, "'hook/a'"),
+        ({"a": MappingProxyType({})}, "'hook/a'"),
+        ({"a": np.array([None])}, "'hook/a'"),
+        ({"a": np.zeros(1, [("x", "f4")])}, "'hook/a'"),
+        ({"a": np.ma.zeros(2)}, "'hook/a'"),
+        ({"a": np.str_("a")}, "'hook/a'"),
+        ({"a": np.bytes_(b"a")}, "'hook/a'"),
+        ({"a": np.void(b"a")}, "'hook/a'"),
+        ({"a": np.zeros(3, "V0")}, "'hook/a'"),
+        ({"a": ragged()}, "'hook/a'"),
+        ({"a": np.zeros(1, [("x", "f4")])[0]}, "'hook/a'"),
+        ({"a": torch.nn.Parameter(torch.zeros(1))}, "'hook/a'"),
+        ({"a": torch.zeros(2).to_sparse()}, "'hook/a'"),
+        ({"a": {frozenset(): 1}}, r"'hook/a' .* frozenset\(\)"),
+        ({"a": {(1, np.int64(2)): 1}}, "'hook/a' .* key"),
     ],
     ids=lambda it: it if isinstance(it, str) else "",
 )
 def test_refuses_what_would_not_come_back(state: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         states.encode({"hook": state})
+
+
+def test_whole_numbers_of_any_length_come_back() -> None:
+    kept = {"a": -(10**9000), 10**9000: [10**4299]}
+    assert states.decode(states.encode({"hook": kept}))["hook"] == kept
+    with pytest.raises(TypeError, match="'hook/0x"):
+        states.encode({"hook": {10**9000: 1j}})
+
+
+def nested(levels: int, wrap: Any) -> Any:
+    state: Any = 5
+    for _ in range(levels):
+        state = wrap(state)
+    return state
+
+
+WRAPS = [
+    lambda it: [it],
+    lambda it: (it,),
+    lambda it: {"a": it},
+    lambda it: {1: it},
+    lambda it: OrderedDict(a=it),
+]
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_refuses_what_is_nested_too_deeply(wrap: Any) -> None:
+    for levels in (200, 1000):
+        with pytest.raises(ValueError, match="'hook/deep"):
+            states.encode({"hook": {"deep": nested(levels, wrap)}})
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_what_is_nested_deeply_comes_back(wrap: Any) -> None:
+    state = {"deep": nested(97, wrap)}
+
+    def deep(frames: int) -> Any:
+        return deep(frames - 1) if frames else states.decode(states.encode(state))
+
+    assert deep(300) == state
+
+
+def test_refuses_keys_that_are_nested_too_deeply() -> None:
+    key = nested(500, lambda it: (it,))
+    with pytest.raises(ValueError, match="'hook'"):
+        states.encode({"hook": {key: 5}})
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict, list])
+def test_refuses_what_contains_itself(kind: type) -> None:
+    state = kind()
+    state.append(state) if kind is list else state.update(again=state)
+    with pytest.raises(ValueError, match="'hook/state") as error:
+        states.encode({"hook": {"state": state}})
+    assert len(str(error.value)) < 300
 
 
 def test_a_file_for_arrays_is_there_only_if_there_are_any(tmp_path: Path) -> None:
@@ -263,5 +356,5 @@ def test_a_damaged_array_is_found(tmp_path: Path) -> None:
     data = bytearray((path / "states.safetensors").read_bytes())
     data[-1] ^= 1
     (path / "states.safetensors").write_bytes(data)
-    with pytest.raises(DataLossError, match=r"checksum of states\.safetensors"):
+    with pytest.raises(DataLossError, match=r"states\.safetensors"):
         read_checkpoint(path)

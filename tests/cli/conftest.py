@@ -186,6 +186,11 @@ class RunFile:
         content = summary.Summary([*values, *others])
         return self._add(Event(START_TIME + step, step, summary=content))
 
+    def hparams(self, **hparams: Any) -> RunFile:
+        """Add the hyper-parameters of the run."""
+        values = summary.hparams_values(hparams, {})
+        return self._add(Event(START_TIME, summary=summary.Summary(values)))
+
     def start(self, step: int, wall_time: float) -> RunFile:
         """Add that a session starts at ``step``."""
         log = SessionLog(SessionStatus.START)

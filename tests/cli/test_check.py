@@ -42,7 +42,7 @@ def test_a_curve_that_goes_back_without_a_start_is_not_sound(run_file, run) -> N
     file = run_file("a").add(1, loss=1.0).add(5, loss=1.0).add(2, loss=1.0)
     checked = run("check", file.path)
     assert checked.status == 1
-    assert "  loss goes back from step 5 to 2, and no session started" in checked.out
+    assert "  loss goes back from step 5 to 2" in checked.out
     restarted = run_file("b").add(1, loss=1.0).add(5, loss=1.0).start(2, 1_700_000_006.0)
     assert run("check", restarted.add(2, loss=1.0).path).status == 0
 
@@ -55,14 +55,13 @@ def test_a_record_that_is_being_written_is_no_fault(run_file, run) -> None:
         content.truncate(whole + 7)
     checked = run("check", file.path)
     assert checked.status == 0
-    assert "  its last record is cut off after 7 bytes" in checked.out
+    assert "cut off after 7 bytes" in checked.out
 
 
 def test_a_run_started_again_without_a_start_is_called_that(run_file, run) -> None:
     file = run_file("a").add(1, loss=1.0, rate=1.0).add(5, loss=1.0, rate=1.0)
     out = run("check", file.add(2, loss=1.0, rate=1.0).path).out
-    said = "  steps fold back: a run that was started again without a START; write one with "
-    assert out.count(said + "add_session_log of its FileWriter") == 1
+    assert out.count("without a START") == 1
 
 
 def test_an_empty_file_is_called_empty(run_file, run, tmp_path) -> None:

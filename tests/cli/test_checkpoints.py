@@ -1,5 +1,7 @@
 import json
+import os
 
+import google_crc32c
 import numpy as np
 import pytest
 
@@ -48,10 +50,8 @@ def test_damaged_ones_are_found(run, saved) -> None:
     assert listed.status == 1
     by_name = {line.split()[0]: line for line in listed.out.splitlines()}
     assert by_name["model.ckpt-20"].split()[-2:] == ["sound", "latest"]
-    assert by_name["model.ckpt-10:"] == "model.ckpt-10: states.json is missing"
-    assert by_name["model.ckpt-30:"] == (
-        "model.ckpt-30: the checksum of variables.safetensors does not fit its content"
-    )
+    assert "states.json" in by_name["model.ckpt-10:"]
+    assert "variables.safetensors: its checksum" in by_name["model.ckpt-30:"]
     found = {it["step"]: it for it in json.loads(run("checkpoints", saved, "--json").out)}
     assert {step: it["sound"] for step, it in found.items()} == {10: False, 20: True, 30: False}
     kernel = {"dtype": "float32", "shape": [3, 20], "size": 240}
@@ -69,11 +69,33 @@ def test_a_checkpoint_of_a_later_version_is_named(run, saved) -> None:
     path.write_text(json.dumps({**content, "crc32c": checksum}))
     listed = run("checkpoints", saved)
     assert listed.status == 2
-    assert "its format is 99" in listed.errors
+    assert "99" in listed.errors
 
 
 def test_a_directory_without_any(run, tmp_path) -> None:
     listed = run("checkpoints", tmp_path)
-    assert (listed.status, listed.errors) == (
-        2, f"runhooks: there is no checkpoint in {tmp_path}\n"
-    )  # fmt: skip
+    assert listed.status == 2
+    assert f"no checkpoint in {tmp_path}" in listed.errors
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "states.json", "variables.safetensors"])
+@pytest.mark.parametrize("target", [None, "/dev/zero", "../outside"])
+def test_what_is_not_a_file_of_a_checkpoint_is_damage(run, saved, name, target) -> None:
+    path = saved / "model.ckpt-30" / name
+    path.rename(saved / "outside")
+    os.mkfifo(path) if target is None else path.symlink_to(target)
+    for directory in (saved, saved / "model.ckpt-30"):
+        listed = run("checkpoints", directory)
+        assert listed.status == 1
+        assert f"model.ckpt-30: {name}" in listed.out
+
+
+def test_manifests_that_make_no_sense_are_damage(run, saved) -> None:
+    for path in saved.iterdir():
+        manifest = json.loads((path / "manifest.json").read_bytes())
+        del manifest["crc32c"], manifest["arrays"]
+        crc = google_crc32c.value(json.dumps(manifest, sort_keys=True).encode())
+        (path / "manifest.json").write_text(json.dumps({**manifest, "crc32c": crc}))
+    listed = run("checkpoints", saved)
+    assert listed.status == 1
+    assert listed.out.count("'arrays'") == 3

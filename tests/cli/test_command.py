@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from runhooks import summary
+from runhooks import events, summary
 
 COMMANDS = ["show", "plot", "compare", "tail", "export", "check", "checkpoints"]
 READING = [["show"], ["plot"], ["compare"], ["export", "--csv"], ["check"]]
@@ -24,16 +24,14 @@ def test_a_path_that_is_not_there(run, tmp_path, command) -> None:
     (tmp_path / "baseline").mkdir()
     missing = run(*command, tmp_path / "baselin")
     assert missing.status == 2
-    assert missing.errors == (
-        f"runhooks: there is no {tmp_path}/baselin; did you mean '{tmp_path}/baseline'?\n"
-    )
+    assert f" {tmp_path}/baselin; did you mean '{tmp_path}/baseline'?" in missing.errors
 
 
 @pytest.mark.parametrize("command", READING)
 def test_a_directory_without_runs(run, tmp_path, command) -> None:
     empty = run(*command, tmp_path)
     assert (empty.status, empty.out) == (2, "")
-    assert empty.errors == f"runhooks: there is no event file in {tmp_path}\n"
+    assert f"no event file in {tmp_path}" in empty.errors
 
 
 @pytest.mark.parametrize("command", [["show"], ["plot"], ["compare"], ["export", "--csv"]])
@@ -41,26 +39,24 @@ def test_a_tag_that_is_not_there(run_file, run, command) -> None:
     file = run_file("a").add(1, train__loss=1.0, rate=2.0)
     wrong = run(*command, file.path, "--tag", "train/lost")
     assert (wrong.status, wrong.out) == (2, "")
-    assert wrong.errors == (
-        f"runhooks: no tag 'train/lost' in {file.path}; did you mean 'train/loss'?\n"
-    )
+    assert f"'train/lost' in {file.path}; did you mean 'train/loss'?" in wrong.errors
     other = run(*command, file.path, "--tag", "xyz*")
-    assert other.errors == f"runhooks: no tag 'xyz*' in {file.path}, which has rate, train/loss\n"
+    assert f"'xyz*' in {file.path}" in other.errors
+    assert "rate, train/loss" in other.errors
 
 
 def test_a_tag_of_another_kind(run_file, run) -> None:
     file = run_file("a").add(1, summary.histogram_value("weights", [1.0]), loss=1.0)
     wrong = run("plot", file.path, "--tag", "weights")
-    assert wrong.errors == (
-        f"runhooks: tag 'weights' in {file.path} is of kind histogram, not scalar\n"
-    )
+    assert f"'weights' in {file.path}" in wrong.errors
+    assert "histogram, not scalar" in wrong.errors
 
 
 def test_a_wrong_command_line(run) -> None:
     for arguments in (["nope"], ["show"], ["show", "--nope"]):
         wrong = run(*arguments)
         assert (wrong.status, wrong.out) == (2, "")
-        assert "Traceback" not in wrong.errors
+        assert "--help" in wrong.errors
 
 
 @pytest.mark.parametrize("command", [["show"], ["tail"], ["export", "--csv"], ["check"]])
@@ -68,10 +64,7 @@ def test_one_path_where_several_are_given(run_file, run, tmp_path, command) -> N
     paths = [run_file(name).add(1, loss=1.0).directory for name in ("a", "b", "c")]
     wrong = run(*command, *paths)
     assert (wrong.status, wrong.out) == (2, "")
-    assert wrong.errors == (
-        f"runhooks: {command[0]} takes one path, got 3: give one of them, or the directory above "
-        "them\n"
-    )
+    assert f"{command[0]} takes one path, got 3" in wrong.errors
 
 
 @pytest.mark.parametrize("command", [["plot"], ["compare"], ["export", "--csv"]])
@@ -80,9 +73,7 @@ def test_runs_without_scalars(run_file, run, command) -> None:
     for options in ([], ["--json"] if command != ["export", "--csv"] else []):
         nothing = run(*command, file.directory, *options)
         assert (nothing.status, nothing.out) == (2, "")
-        assert nothing.errors == (
-            f"runhooks: there is no scalar in {file.directory}: see runhooks show\n"
-        )
+        assert f"no scalar in {file.directory}" in nothing.errors
     assert "weights" in run("show", file.directory).out
 
 
@@ -92,7 +83,7 @@ def test_a_file_of_another_kind(run, tmp_path, command) -> None:
     path.write_text("no event is in here\n" * 10)
     wrong = run(*command, path)
     assert (wrong.status, wrong.out) == (2, "")
-    assert wrong.errors.startswith(f"runhooks: {path} must be an event file")
+    assert f"{path} must be an event file" in wrong.errors
 
 
 def test_columns_of_the_environment_count_in_a_pipe_too(
@@ -219,10 +210,41 @@ def test_without_its_extra_the_command_says_what_to_install() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.returncode == 1
-    assert ended.stderr == ("runhooks: needs typer and plotext: pip install 'runhooks[cli]'\n")
+    assert "typer and plotext: pip install 'runhooks[cli]'" in ended.stderr
 
 
 def test_json_of_every_command_is_one_document(run_file, run, tmp_path) -> None:
     run_file("a").add(1, loss=float("inf"))
     for command in ("show", "plot", "compare", "check"):
         assert json.loads(run(command, tmp_path, "--json").out)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *([*command, "s3://bucket//runs"] for command in [*READING, ["tail"], ["checkpoints"]]),
+        ["export", ".", "-o", "s3://bucket//x.csv"],
+        ["plot", ".", "--png", "gs://bucket//x.png"],
+    ],
+)
+def test_a_url_is_refused_as_it_was_written(run, arguments) -> None:
+    wrong = run(*arguments)
+    assert wrong.status == 2
+    assert f"'{arguments[-1]}'" in wrong.errors
+
+
+def test_an_unexpected_error_is_one_line(run_file, run, monkeypatch) -> None:
+    file = run_file("a").add(1, loss=1.0)
+
+    def fail(*args, **options):
+        raise KeyError("\x1b[31m")
+
+    monkeypatch.setattr(events, "read", fail)
+    failed = run("show", file.path)
+    assert failed.status == 2
+    assert len(failed.errors.splitlines()) == 1
+    assert "KeyError" in failed.errors
+    assert "\x1b" not in failed.errors
+    monkeypatch.setenv("RUNHOOKS_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        run("show", file.path)

@@ -13,7 +13,7 @@ def test_a_run_is_a_line_a_tag(run_file, run, tmp_path) -> None:
     assert shown.errors == ""
     heading, empty, titles, loss, rate = shown.out.splitlines()
     assert heading.startswith(f"{tmp_path}/a: 1 file, ")
-    assert "20s long, last point 2023-11-14 22:13:40" in heading
+    assert "spans 20s, last point 2023-11-14 22:13:40" in heading
     assert empty == ""
     assert " ".join(titles.split()) == "scalar points steps first last min max best curve"
     assert " ".join(loss.split()) == "loss 3 0..20 4 2 1 @10 4 @0 ↓ 1 @10 █ ▁ ▃"
@@ -118,3 +118,16 @@ def test_long_names_of_many_runs_are_shortened(run_file, run, monkeypatch, tmp_p
     _, *rows, begin = run("show", tmp_path).out.splitlines()
     assert [row.split()[0] for row in rows][:3] == ["...0", "...1", "...10"]
     assert begin.endswith("experiment-" * 2)
+
+
+def test_hyper_parameters_are_shown(run_file, run) -> None:
+    file = run_file("a").hparams(lr=0.1, model="cnn\x1b[31m", flip=True).add(1, loss=1.0)
+    for options in ([], ["--tag", "loss"]):
+        lines = [line.split() for line in run("show", file.path, *options).out.splitlines()]
+        assert ["lr", "0.1"] in lines
+        assert ["model", r"cnn\x1b[31m"] in lines
+        assert ["flip", "True"] in lines
+        assert not any("_hparams_" in word for line in lines for word in line)
+    [found] = json.loads(run("show", file.path, "--json").out)["runs"]
+    assert found["hparams"] == {"lr": 0.1, "model": "cnn\x1b[31m", "flip": True}
+    assert found["others"] == []

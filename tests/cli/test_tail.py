@@ -105,3 +105,15 @@ def test_a_file_that_lost_its_first_points_is_followed(run_file, terminal) -> No
     run_file("b").add(1, loss=2.0).add(2, loss=3.0).path.rename(file.path)
     followed.wait_for("loss 3")
     assert [line.split()[-1] for line in followed.lines] == ["1", "2", "3"]
+
+
+def test_a_run_that_is_removed_is_waited_for(run_file, terminal) -> None:
+    file = run_file("a").add(0, loss=1.0)
+    followed = terminal("tail", file.directory, columns=200)
+    followed.wait_for("loss 1")
+    file.path.unlink()
+    file.directory.rmdir()
+    followed.wait_for("waiting for it")
+    run_file("a").add(1, loss=2.0)
+    followed.wait_for("loss 2")
+    assert sum("waiting" in line for line in followed.lines) == 1

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import runhooks as rh
-from runhooks.engines.python import PythonEngine
+from runhooks.engines.numpy.engine import PythonEngine
 from runhooks.testing import RecordingHook
 
 CLEAN_ENDS = [rh.errors.OutOfRangeError("end of input"), StopIteration()]
@@ -26,6 +26,7 @@ def train_until(sess, model, steps):
 # the run raises
 
 
+@pytest.mark.every_engine
 @pytest.mark.parametrize("error", [CLEAN_ENDS[0], *FAULTS[:2]], ids=name_of)
 def test_no_after_run_is_called_when_the_run_raises(error, model):
     hooks = [RecordingHook(), RecordingHook()]
@@ -36,6 +37,7 @@ def test_no_after_run_is_called_when_the_run_raises(error, model):
         assert hook.methods == ["begin", "after_create_session", "before_run", "end"]
 
 
+@pytest.mark.every_engine
 @pytest.mark.parametrize("error", CLEAN_ENDS, ids=name_of)
 def test_end_of_the_input_ends_the_loop_well_and_is_swallowed(error, model):
     hook = RecordingHook()
@@ -56,6 +58,7 @@ def test_end_of_the_callers_own_data_ends_the_loop_well(error, model):
     assert hook.exceptions == []
 
 
+@pytest.mark.every_engine
 @pytest.mark.parametrize("error", FAULTS, ids=name_of)
 def test_any_other_exception_of_a_run_propagates_without_end(error, model):
     hook = RecordingHook()
@@ -88,6 +91,7 @@ def test_run_after_a_run_that_raised_goes_on_when_the_caller_caught_it(model):
     assert hook.methods[-3:] == ["before_run", "after_run", "end"]
 
 
+@pytest.mark.every_engine
 def test_run_that_raises_leaves_the_variables(model):
     with rh.MonitoredSession() as sess:
         sess.run(model.train_op)
@@ -296,6 +300,7 @@ def test_failure_of_a_thread_counts_more_than_what_it_made_of_the_run(model):
 LOST = [rh.errors.AbortedError("lost"), rh.errors.UnavailableError("gone")]
 
 
+@pytest.mark.every_engine
 @pytest.mark.parametrize("error", LOST, ids=name_of)
 def test_lost_session_is_replaced_and_the_run_repeated(error, model):
     hook = RecordingHook()
@@ -309,6 +314,7 @@ def test_lost_session_is_replaced_and_the_run_repeated(error, model):
     assert hook.methods.count("after_run") == 1
 
 
+@pytest.mark.every_engine
 def test_recovered_session_has_the_state_of_the_latest_checkpoint(model, tmp_path):
     hook = RecordingHook(fetches=model.weights)
     with rh.MonitoredTrainingSession(
@@ -321,6 +327,7 @@ def test_recovered_session_has_the_state_of_the_latest_checkpoint(model, tmp_pat
     np.testing.assert_array_equal(np.stack(hook.results)[:, 0], [0, 1, 2, 2])
 
 
+@pytest.mark.every_engine
 def test_recovered_session_without_a_checkpoint_starts_again(model):
     with rh.MonitoredSession() as sess:
         train_until(sess, model, 3)

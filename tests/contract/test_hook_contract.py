@@ -22,6 +22,7 @@ def open_session(*hooks):
 # begin
 
 
+@pytest.mark.every_engine
 def test_begin_sees_the_graph_to_be_launched_as_default_and_may_add_to_it(model, graph):
     class Adds(rh.SessionRunHook):
         def begin(self):
@@ -127,6 +128,7 @@ def test_context_session_is_raw_and_a_run_on_it_calls_no_hook(model):
     assert hook.methods.count("after_run") == 1
 
 
+@pytest.mark.every_engine
 def test_fetches_of_caller_and_hooks_are_computed_in_one_run(model):
     hooks = [RecordingHook(fetches=model.weights) for _ in range(2)]
     with open_session(*hooks) as sess:
@@ -180,6 +182,7 @@ def test_caller_gets_the_shape_asked_for_whatever_hooks_fetch(model):
 # feeds
 
 
+@pytest.mark.every_engine
 def test_hook_feeds_a_tensor_that_the_caller_fetches(graph):
     rate = rh.placeholder("rate")
     twice = rate * 2
@@ -187,6 +190,7 @@ def test_hook_feeds_a_tensor_that_the_caller_fetches(graph):
         assert sess.run(twice) == 1.0
 
 
+@pytest.mark.every_engine
 def test_feeds_of_hooks_and_caller_are_merged(graph):
     a, b, c = (rh.placeholder(name) for name in "abc")
     hooks = [RecordingHook(feed_dict={a: 1}), RecordingHook(feed_dict={"b:0": 2})]

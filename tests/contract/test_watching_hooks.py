@@ -34,6 +34,7 @@ class EveryThirdRun(RecordingHook):
         return Due(runs=3)
 
 
+@pytest.mark.every_engine
 def test_it_gets_the_value_of_every_run_in_one_of_two_ways(model):
     watcher, sleeper = Watcher(model.loss), EveryThirdRun()
     with rh.MonitoredSession(hooks=[watcher, sleeper]) as sess:
@@ -93,3 +94,20 @@ def test_runs_without_hooks_watch_nothing(model):
         sess.run(model.train_op, hooks=False)
         sess.run(model.train_op, hooks=[watcher])
     assert (watcher.seen, watcher.due) == ([], [(2, 2)])
+
+
+class AtStepTen(RecordingHook):
+    def next_due(self):
+        return Due(step=10)
+
+
+def test_a_run_that_goes_further_than_expected_is_watched_once(model):
+    step = rh.train.get_or_create_global_step()
+    jump = rh.group(model.train_op, step.assign_add(10))
+    watcher, sleeper = Watcher(model.loss), AtStepTen()
+    with rh.MonitoredSession(hooks=[watcher, sleeper]) as sess:
+        sess.run(model.train_op)
+        sess.run(jump)
+        assert sess.global_step > 10
+    assert len(watcher.seen) + len(watcher.due) == 2
+    assert "after_run" in str(sleeper.calls)

@@ -422,3 +422,14 @@ def test_model_that_can_be_called_is_a_value(graph):
     v = rh.Variable(Net(jnp.ones(2)), name="v")
     with rh.Session(graph) as sess:
         np.testing.assert_array_equal(sess.run(rh.call(lambda net: net(3.0), v)), [3, 3])
+
+
+@pytest.mark.parametrize("count", [3, 5_000])
+def test_histogram_of_few_and_of_many_values_is_that_of_numpy(count):
+    encoded = []
+    for engine in ("python", "jax"):
+        with rh.Graph(engine).as_default() as graph, rh.Session(graph) as sess:
+            weights = rh.Variable(np.float32(np.arange(count) % 5 - 2), name="weights")
+            summary = sess.run(rh.summary.histogram("weights", weights))
+            encoded.append(summary.SerializeToString())
+    assert encoded[0] == encoded[1]

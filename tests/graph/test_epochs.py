@@ -92,7 +92,66 @@ def test_nothing_for_ever_comes_to_an_end():
 @pytest.mark.parametrize("source", [iter([1]), lambda step: [1]])
 def test_what_cannot_be_gone_through_again_is_refused(source):
     with rh.Graph().as_default():
-        with pytest.raises(ValueError, match="epochs must be left out.*got 2"):
+        with pytest.raises(ValueError, match="epochs.*2"):
             rh.inputs(source, epochs=2)
         with pytest.raises(ValueError, match="epochs"):
             rh.inputs([1], epochs=0)
+
+
+class Sampler:
+    """Shuffles by the epoch that it is told, as torch's ``DistributedSampler`` does."""
+
+    def __init__(self):
+        self.epoch = None
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        return iter([10 * self.epoch, 10 * self.epoch + 1])
+
+
+class Sampled:
+    """A loader of two elements an epoch; ``holder`` is its attribute that has ``set_epoch``."""
+
+    def __init__(self, holder):
+        self.inner = Sampler()
+        if holder == "batch_sampler.sampler":
+            self.batch_sampler = type("BatchSampler", (), {"sampler": self.inner})()
+        elif holder:
+            setattr(self, holder, self.inner)
+        else:
+            self.set_epoch = self.inner.set_epoch
+
+    def __iter__(self):
+        return iter(self.inner)
+
+
+@pytest.mark.parametrize("holder", ["", "sampler", "batch_sampler.sampler", "dataset"])
+def test_sampler_is_told_the_epoch(holder, tmp_path):
+    assert train(Sampled(holder), 3) == [0, 1, 10, 11, 20, 21]
+    loader = Sampled(holder)
+    assert train(loader, 3, last=2, checkpoint_dir=tmp_path) == [0, 1]
+    assert train(loader, 3, checkpoint_dir=tmp_path)[-4:] == [10, 11, 20, 21]
+    assert train(Sampled(holder), None, last=5) == [0, 1, 10, 11, 20]
+
+
+def test_program_that_counts_epochs_itself_is_not_disturbed():
+    loader = Sampled("sampler")
+    for epoch in range(3):
+        loader.sampler.set_epoch(epoch)
+        assert train(loader, 1) == [10 * epoch, 10 * epoch + 1]
+
+
+def test_distributed_sampler_of_torch_shuffles_each_epoch_anew():
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    def epochs():
+        sampler = DistributedSampler(range(8), num_replicas=1, rank=0, seed=1)
+        drawn = train(DataLoader(range(8), sampler=sampler), 2)
+        return drawn[:8], drawn[8:]
+
+    first, second = epochs()
+    assert first != second
+    assert sorted(first) == sorted(second) == list(range(8))
+    assert epochs() == (first, second)

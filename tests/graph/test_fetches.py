@@ -22,10 +22,12 @@ def fetched(graph):
         yield lambda build: sess.run(build(a, b))
 
 
+@pytest.mark.every_engine
 def test_tensor_gives_its_value(fetched):
     assert fetched(lambda a, b: b) == 2.0
 
 
+@pytest.mark.every_engine
 def test_variable_gives_its_value(fetched):
     assert fetched(lambda a, b: a) == 1.0
 
@@ -68,12 +70,14 @@ def test_tensor_fetched_twice_is_given_twice(fetched):
     assert fetched(lambda a, b: [b, b, "b:0"]) == [2.0, 2.0, 2.0]
 
 
+@pytest.mark.every_engine
 def test_value_that_is_a_pytree_comes_back_whole(graph):
     pair = rh.call(lambda: {"x": (np.int32(1), np.int32(2))}, name="pair")
     with rh.Session(graph) as sess:
         assert sess.run([pair]) == [{"x": (1, 2)}]
 
 
+@pytest.mark.every_engine
 def test_several_outputs_are_tensors_of_one_operation(graph):
     total, difference = rh.call(lambda x: (x + 1, x - 1), 5, num_outputs=2, name="both")
     assert (total.name, difference.name) == ("both:0", "both:1")
@@ -81,6 +85,7 @@ def test_several_outputs_are_tensors_of_one_operation(graph):
         assert sess.run([difference, total]) == [4, 6]
 
 
+@pytest.mark.every_engine
 def test_other_number_of_outputs_than_said_is_an_error(graph):
     both = rh.call(lambda: (1, 2, 3), num_outputs=2, name="both")
     with rh.Session(graph) as sess, pytest.raises(ValueError, match=r"both.*2.*3"):
@@ -93,6 +98,7 @@ def test_what_cannot_be_fetched_is_an_error_showing_it(fetch, fetched):
         fetched(lambda a, b: [a, fetch])
 
 
+@pytest.mark.every_engine
 def test_only_what_is_fetched_is_computed(graph):
     computed = []
 
@@ -107,6 +113,7 @@ def test_only_what_is_fetched_is_computed(graph):
     assert computed == ["wanted"]
 
 
+@pytest.mark.every_engine
 def test_tensor_that_two_fetches_need_is_computed_once(graph):
     computed = []
     shared = rh.call(lambda: computed.append(1) or 1.0)

@@ -40,6 +40,7 @@ def test_it_is_checkpointed_but_not_trained(graph):
     assert step not in graph.get_collection(rh.GraphKeys.TRAINABLE_VARIABLES)
 
 
+@pytest.mark.every_engine
 def test_session_knows_it_without_a_run(graph):
     step = rh.train.create_global_step()
     add = step.assign_add(1)
@@ -58,6 +59,7 @@ def test_session_of_a_graph_without_one_has_none(graph):
             rh.train.global_step(sess)
 
 
+@pytest.mark.every_engine
 def test_fetched_it_is_an_int64(graph):
     step = rh.train.create_global_step()
     with rh.Session(graph) as sess:
@@ -66,6 +68,7 @@ def test_fetched_it_is_an_int64(graph):
     assert np.shape(fetched) == ()
 
 
+@pytest.mark.every_engine
 def test_it_counts_beyond_32_bits(graph):
     step = rh.train.create_global_step()
     jump = step.assign(2**40)
@@ -76,6 +79,7 @@ def test_it_counts_beyond_32_bits(graph):
         assert sess.global_step == 2**40 + 1
 
 
+@pytest.mark.every_engine
 def test_run_reads_the_step_at_which_it_began(graph):
     step = rh.train.create_global_step()
     with rh.Session(graph) as sess:
@@ -83,6 +87,7 @@ def test_run_reads_the_step_at_which_it_began(graph):
         assert sess.run(step) == 1
 
 
+@pytest.mark.every_engine
 def test_device_code_can_use_it(graph):
     step = rh.train.create_global_step()
     rate = rh.call(lambda s, base: base * 0.5**s, step, np.float32(1), name="rate")
@@ -92,6 +97,7 @@ def test_device_code_can_use_it(graph):
     assert rates == [1.0, 0.5, 0.25]
 
 
+@pytest.mark.every_engine
 def test_arithmetic_on_it_needs_no_framework(graph):
     step = rh.train.create_global_step()
     due = (step + 1) % 2 == 0
@@ -101,6 +107,7 @@ def test_arithmetic_on_it_needs_no_framework(graph):
         assert sess.run(epoch) == 2
 
 
+@pytest.mark.every_engine
 def test_several_steps_in_one_run_are_counted(graph):
     step = rh.train.create_global_step()
     with rh.Session(graph) as sess:
@@ -108,6 +115,7 @@ def test_several_steps_in_one_run_are_counted(graph):
         assert sess.global_step == 5
 
 
+@pytest.mark.every_engine
 @pytest.mark.parametrize("value", [1.5, "one", [1, 2]], ids=repr)
 def test_what_is_no_integer_is_refused(value, graph):
     step = rh.train.create_global_step()

@@ -6,6 +6,7 @@ import pytest
 import runhooks as rh
 
 
+@pytest.mark.every_engine
 def test_iterable_gives_one_element_a_run(graph):
     number = rh.inputs([1, 2, 3])
     with rh.Session(graph) as sess:
@@ -21,6 +22,7 @@ def test_end_is_an_out_of_range_error_naming_the_input_again_and_again(graph):
                 sess.run(number)
 
 
+@pytest.mark.every_engine
 def test_element_is_drawn_once_a_run_however_many_need_it(graph):
     number = rh.inputs(iter(range(10)))
     with rh.Session(graph) as sess:
@@ -28,6 +30,7 @@ def test_element_is_drawn_once_a_run_however_many_need_it(graph):
         assert sess.run([number, number * 2]) == [1, 2]
 
 
+@pytest.mark.every_engine
 def test_run_that_does_not_need_it_draws_nothing(graph):
     number, other = rh.inputs(iter([1, 2])), rh.Variable(0.0)
     with rh.Session(graph) as sess:
@@ -35,6 +38,7 @@ def test_run_that_does_not_need_it_draws_nothing(graph):
         assert sess.run(number) == 1
 
 
+@pytest.mark.every_engine
 def test_several_outputs_take_an_element_apart(graph):
     images, labels = rh.inputs([("i0", "l0"), ("i1", "l1")], num_outputs=2)
     with rh.Session(graph) as sess:
@@ -48,6 +52,7 @@ def test_element_with_other_parts_than_said_is_an_error(graph):
         sess.run(parts[0])
 
 
+@pytest.mark.every_engine
 def test_elements_reach_device_code(graph):
     batch = rh.inputs(iter([np.ones(3, np.float32), np.zeros(3, np.float32)]))
     total = rh.call(lambda x: x.sum(), batch)
@@ -139,6 +144,6 @@ def test_input_that_begins_anew_after_a_restore_is_told(graph, tmp_path, caplog,
         with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as sess:
             sess.run(train_op)
             sess.run(train_op)
-    told = [it for it in caplog.messages if "'batch' does not go on" in it]
+    told = [it for it in caplog.messages if "'batch' starts over" in it]
     assert len(told) == (1 if isinstance(source, list) else 0)
     assert all("step 2" in message for message in told)

@@ -144,7 +144,7 @@ def test_nothing_can_be_added_to_a_finalized_graph(what, graph):
 
 
 def test_unknown_engine_is_refused_with_those_there_are():
-    with pytest.raises(ValueError, match=r"engine.*'python'.*'jax'|engine.*'jax'.*'python'"):
+    with pytest.raises(ValueError, match="engine.*'jax'"):
         rh.Graph(engine="jaxx")
 
 

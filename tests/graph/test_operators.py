@@ -43,41 +43,48 @@ def assert_close(actual, expected):
     assert actual.dtype == np.asarray(expected).dtype
 
 
+@pytest.mark.every_engine
 @pytest.mark.parametrize("sign", BINARY)
 def test_operator_of_two_tensors(sign, value_of):
     op, a, b = BINARY[sign]
     assert_close(value_of(op(rh.Variable(a), rh.Variable(b))), op(a, b))
 
 
+@pytest.mark.every_engine
 @pytest.mark.parametrize("sign", BINARY)
 def test_operator_with_an_array_on_the_right(sign, value_of):
     op, a, b = BINARY[sign]
     assert_close(value_of(op(rh.Variable(a), b)), op(a, b))
 
 
+@pytest.mark.every_engine
 @pytest.mark.parametrize("sign", BINARY)
 def test_operator_with_an_array_on_the_left(sign, value_of):
     op, a, b = BINARY[sign]
     assert_close(value_of(op(a, rh.Variable(b))), op(a, b))
 
 
+@pytest.mark.every_engine
 @pytest.mark.parametrize("sign", UNARY)
 def test_operator_of_one_tensor(sign, value_of):
     op, a = UNARY[sign]
     assert_close(value_of(op(rh.Variable(a))), op(a))
 
 
+@pytest.mark.every_engine
 @pytest.mark.parametrize("key", KEYS)
 def test_index(key, value_of):
     assert_close(value_of(rh.Variable(M)[KEYS[key]]), M[KEYS[key]])
 
 
+@pytest.mark.every_engine
 def test_index_may_be_a_tensor(value_of):
     row = rh.placeholder("row")
     assert_close(value_of(rh.Variable(M)[row], {row: 2}), M[2])
     assert_close(value_of(rh.Variable(M)[row, 1:], {row: 2}), M[2, 1:])
 
 
+@pytest.mark.every_engine
 def test_number_keeps_the_dtype_of_the_tensor(value_of):
     assert_close(value_of(2 * rh.Variable(A) + 1), 2 * A + 1)
 

@@ -4,10 +4,13 @@ import operator
 from functools import partial
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import runhooks as rh
+
+pytestmark = pytest.mark.every_engine
 
 MODULUS = 97
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}

@@ -16,6 +16,8 @@ import pytest
 
 import runhooks as rh
 
+pytestmark = pytest.mark.every_engine
+
 STEPS = 20
 
 KILLED = """
@@ -23,6 +25,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import test_resume
+if sys.argv[2] == "mlx":
+    import engine_mlx
 test_resume.train(sys.argv[2], Path(sys.argv[3]), kill_at=int(sys.argv[4]))
 """
 
@@ -89,9 +93,13 @@ def dropout(engine):
         import torch
 
         return lambda key, x: x * (torch.rand(x.shape, generator=key) < 0.5)
-    import jax
+    if engine == "jax":
+        import jax
 
-    return lambda key, x: x * jax.random.bernoulli(key, 0.5, x.shape)
+        return lambda key, x: x * jax.random.bernoulli(key, 0.5, x.shape)
+    import mlx.core
+
+    return lambda key, x: x * mlx.core.random.bernoulli(0.5, x.shape, key=key)
 
 
 def train(engine, folder, *, stop_at=STEPS, kill_at=None):
@@ -117,9 +125,15 @@ def train(engine, folder, *, stop_at=STEPS, kill_at=None):
     return [np.asarray(value).tobytes() for value in result]
 
 
+UNDISTURBED = {}
+
+
 @pytest.fixture
 def undisturbed(engine, tmp_path):
-    return train(engine, tmp_path / "undisturbed")
+    """What comes of a training that nothing disturbs; it is made once on each engine."""
+    if engine not in UNDISTURBED:
+        UNDISTURBED[engine] = train(engine, tmp_path / "undisturbed")
+    return UNDISTURBED[engine]
 
 
 def test_it_matters_where_it_goes_on(engine, undisturbed, tmp_path):

@@ -33,6 +33,7 @@ def test_waiting_is_for_the_device_to_have_computed_the_variables():
         assert value.is_ready()
 
 
+@pytest.mark.every_engine
 def test_closed_session_has_nothing_to_wait_for(graph):
     sess = rh.Session(graph)
     sess.wait()
@@ -41,6 +42,7 @@ def test_closed_session_has_nothing_to_wait_for(graph):
         sess.wait()
 
 
+@pytest.mark.every_engine
 def test_local_variables_are_not_saved_and_begin_anew_in_each_session(graph):
     total = rh.Variable(np.float32(1), "total", collections=[rh.GraphKeys.LOCAL_VARIABLES])
     weights = rh.Variable(np.float32(1), name="weights")
@@ -82,6 +84,7 @@ def test_run_inside_a_run_that_assigns_the_same_variable_is_an_error():
     assert it.sess.run(it.a) == 1, "the inner run, which ended well"
 
 
+@pytest.mark.every_engine
 def test_source_may_run_the_session_it_feeds(graph):
     policy = rh.Variable(np.float32(1), name="policy")
 

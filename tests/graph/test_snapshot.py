@@ -8,6 +8,8 @@ import pytest
 
 import runhooks as rh
 
+pytestmark = pytest.mark.every_engine
+
 
 def state():
     return {"w": np.ones((2, 2), np.float32), "half": [np.ones(3, ml_dtypes.bfloat16)]}

@@ -5,6 +5,8 @@ import pytest
 
 import runhooks as rh
 
+pytestmark = pytest.mark.every_engine
+
 
 def float_variable(value, name):
     return rh.Variable(np.float32(value), name=name)

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import runhooks as rh
-from runhooks.engines import load_engine
+from runhooks.arrays import to_numpy
+
+pytestmark = pytest.mark.every_engine
 
 
 class Layer(NamedTuple):
@@ -43,10 +45,9 @@ def assert_same(actual, expected):
     elif expected is None:
         assert actual is None
     else:
-        if hasattr(actual, "detach"):  # torch's own way to NumPy does not know bfloat16
-            (actual,) = load_engine("torch").to_host([actual])
-        assert np.asarray(actual).dtype == np.asarray(expected).dtype
-        np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected))
+        actual, expected = to_numpy(actual), np.asarray(expected)
+        assert actual.dtype == expected.dtype
+        np.testing.assert_array_equal(actual, expected)
 
 
 PYTREES = {
@@ -217,30 +218,30 @@ def test_caller_that_changes_a_fetched_tree_changes_no_variable(graph):
 
 
 def test_two_leaves_of_one_path_are_refused_before_anything_is_lost(graph):
-    v = rh.Variable({"a/b": 1.0, "a": {"b": 2.0}}, name="v")
-    with rh.Session(graph) as sess:
-        with pytest.raises(ValueError, match="path 'a/b'"):
-            sess.run(v)
+    with pytest.raises(ValueError, match="'a/b'"):
+        rh.Variable({"a/b": 1.0, "a": {"b": 2.0}}, name="v")
 
 
 @pytest.mark.parametrize("number", [300, -1, 0.5])
 def test_number_that_does_not_fit_is_refused_and_not_wrapped(graph, number):
     v = rh.Variable(np.zeros((), np.uint8), name="v")
     with rh.Session(graph) as sess:
-        with pytest.raises(ValueError, match=f"'v' is uint8, and cannot hold {number}"):
+        with pytest.raises(ValueError, match=f"'v'.*uint8.*{number}"):
             sess.run(v.assign(number))
         sess.run(v.assign(200))
         assert sess.run(v) == 200
 
 
 def test_text_is_no_variable(graph):
-    v = rh.Variable("abc", name="v")
-    with rh.Session(graph) as sess, pytest.raises(TypeError, match="'v' must hold arrays"):
+    with pytest.raises(TypeError, match="'v'"):
+        rh.Variable("abc", name="v")
+    v = rh.Variable(lambda: "abc", name="v")
+    with rh.Session(graph) as sess, pytest.raises(TypeError, match="'v'"):
         sess.run(v)
 
 
 def test_function_that_forgets_to_return_is_asked_about(graph):
     v = rh.Variable(np.zeros(2, np.float32), name="v")
     with rh.Session(graph) as sess:
-        with pytest.raises(ValueError, match="'v' keeps .* does the function return it"):
+        with pytest.raises(ValueError, match="'v'.*return"):
             sess.run(v.assign(rh.call(lambda x: None, v)))

@@ -1,6 +1,7 @@
 """What holds for each of the built-in hooks."""
 
 from types import SimpleNamespace
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_a_graph_without_global_step_is_refused(hook, without_global_step):
     if isinstance(hook, rh.LoggingTensorHook):
         hook.begin()  # it counts runs
         return
-    with pytest.raises(RuntimeError, match="Global step should be created to use") as error:
+    with pytest.raises(RuntimeError, match="[Gg]lobal step") as error:
         hook.begin()
     assert type(hook).__name__ in str(error.value)
 
@@ -59,18 +60,46 @@ def test_a_graph_without_global_step_is_refused(hook, without_global_step):
 def test_it_sleeps_when_it_is_not_due(hook, model, train, monkeypatch):
     steps = []
     for method in ("before_run", "after_run"):
-        original = getattr(type(hook), method)
+        owner = next(kind for kind in type(hook).__mro__ if method in vars(kind))
+        original = getattr(owner, method)
 
         def recorded(self, run_context, *args, original=original):
             steps.append(run_context.session.global_step)
             return original(self, run_context, *args)
 
-        monkeypatch.setattr(type(hook), method, recorded)
+        monkeypatch.setattr(owner, method, recorded)
     with FakeClock():
         train(hook, steps=4)
     assert set(steps) <= {0, 1}
 
 
+@pytest.mark.every_engine
 def test_the_same_hook_serves_a_second_session(hook, train):
     assert train(hook, steps=3) == 3
     assert train(hook, steps=3) == 3
+
+
+METHODS = ["begin", "after_create_session", "before_run", "after_run", "end"]
+
+
+@pytest.mark.parametrize("kind", [Mock, MagicMock])
+@pytest.mark.parametrize("spec", [None, rh.SessionRunHook, rh.StopAtStepHook(2)])
+def test_a_mock_that_has_anything_is_refused(kind, spec, model):
+    with pytest.raises(TypeError, match="RecordingHook"):
+        rh.MonitoredSession(hooks=[kind(spec=spec)])
+
+
+@pytest.mark.parametrize("kind", [Mock, MagicMock])
+def test_a_mock_with_the_five_methods_is_a_hook(kind, model, tmp_path):
+    hook = kind(spec=METHODS)
+    hook.before_run.return_value = None
+    with rh.MonitoredTrainingSession(hooks=[hook], checkpoint_dir=tmp_path) as sess:
+        sess.run(model.train_op)
+    assert [name for name, _, _ in hook.method_calls] == METHODS
+
+
+def test_a_mock_that_asks_for_a_mock_says_what_it_must_return(model):
+    with rh.MonitoredSession(hooks=[Mock(spec=METHODS)]) as sess:
+        with pytest.raises(TypeError, match=r"must .*, got <Mock") as error:
+            sess.run(model.train_op)
+    assert error.value.__notes__ == ["in before_run of the hook Mock"]

@@ -18,10 +18,10 @@ def test_feeds_every_run(graph):
 def test_what_the_caller_feeds_as_well_is_refused(graph):
     x = rh.placeholder("x")
     with rh.MonitoredSession(hooks=[rh.FeedFnHook(lambda: {x: 1.0})]) as session:
-        with pytest.raises(RuntimeError, match="'x:0' is fed by the caller of run and by FeedFnHo"):
+        with pytest.raises(RuntimeError, match="'x:0' .*FeedFnHook"):
             session.run(x, feed_dict={x: 1.0})
 
 
 def test_it_must_be_a_function():
-    with pytest.raises(TypeError, match="feed_fn must be a function, got {}"):
+    with pytest.raises(TypeError, match="feed_fn"):
         rh.FeedFnHook({})

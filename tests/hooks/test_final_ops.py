@@ -5,6 +5,7 @@ import pytest
 import runhooks as rh
 
 
+@pytest.mark.every_engine
 def test_values_at_the_end(train, model):
     hook = rh.FinalOpsHook({"loss": model.loss, "steps": "global_step:0"})
     assert hook.final_ops_values is None
@@ -39,8 +40,8 @@ def test_ops_that_draw_from_an_input_at_its_end(graph, caplog):
         hook.end(session)
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert "final_ops of FinalOpsHook could not be computed" in record.message
-    assert "let them depend on variables alone" in record.message
+    assert "FinalOpsHook" in record.message
+    assert "'empty'" in record.message
 
 
 @pytest.mark.parametrize(
@@ -55,5 +56,5 @@ def test_mistake_is_told_when_the_session_is_made(model, arguments, name):
 
 
 def test_feed_dict_must_be_one():
-    with pytest.raises(TypeError, match="final_ops_feed_dict must be a Mapping, got 5"):
+    with pytest.raises(TypeError, match="final_ops_feed_dict"):
         rh.FinalOpsHook("loss:0", 5)

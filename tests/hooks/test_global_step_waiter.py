@@ -71,5 +71,5 @@ def test_it_sleeps_once_it_has_waited(add, monkeypatch):
 
 
 def test_a_graph_without_global_step_is_refused(without_global_step):
-    with pytest.raises(RuntimeError, match="to use GlobalStepWaiterHook"):
+    with pytest.raises(RuntimeError, match="GlobalStepWaiterHook"):
         rh.GlobalStepWaiterHook(1).begin()

@@ -64,6 +64,7 @@ def points(path):
     return [(event.step, event.tag, event.value) for event in read_events(path)]
 
 
+@pytest.mark.every_engine
 def test_at_the_start_every_n_steps_and_at_the_end(estimator, train_op, tmp_path):
     hook = rh.InMemoryEvaluatorHook(estimator, lambda: DATA, every_n_iter=4)
     loop(hook, train_op, 9)
@@ -165,6 +166,7 @@ def test_its_hooks(estimator, train_op):
     assert [float(loss) for loss in inner.results] == [1.0, 16.0, 36.0, 1.0, 0.0, 0.0]
 
 
+@pytest.mark.every_engine
 def test_the_training_goes_on_unharmed(estimator, train_op):
     hook = rh.InMemoryEvaluatorHook(estimator, lambda: DATA, every_n_iter=1)
     with rh.MonitoredSession(hooks=[hook]) as sess:
@@ -203,6 +205,7 @@ def test_a_variable_that_the_training_lacks(train_op, caplog):
     assert "named ['other']: the evaluation uses their initial values" in warnings[0]
 
 
+@pytest.mark.every_engine
 def test_a_variable_of_another_shape(train_op):
     class Other:
         def model_fn(self, features):
@@ -214,24 +217,24 @@ def test_a_variable_of_another_shape(train_op):
 
 
 def test_an_input_that_gives_nothing(estimator, train_op):
-    with pytest.raises(RuntimeError, match="input_fn gave nothing, or an iterator that is at its"):
+    with pytest.raises(RuntimeError, match="input_fn"):
         loop(rh.InMemoryEvaluatorHook(estimator, lambda: iter(())), train_op, 1)
 
 
 def test_arguments(estimator, train_op):
-    with pytest.raises(ValueError, match="every_n_iter must be above 0, got 0"):
+    with pytest.raises(ValueError, match="every_n_iter"):
         rh.InMemoryEvaluatorHook(estimator, lambda: DATA, every_n_iter=0)
-    with pytest.raises(ValueError, match="exactly one of every_n_iter and trigger"):
+    with pytest.raises(ValueError, match="every_n_iter and trigger"):
         rh.InMemoryEvaluatorHook(estimator, lambda: DATA, every_n_iter=None)
-    with pytest.raises(ValueError, match="steps must be above 0, got 0"):
+    with pytest.raises(ValueError, match="steps"):
         rh.InMemoryEvaluatorHook(estimator, lambda: DATA, steps=0)
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (lambda x: Spec(None), "model_fn must give a loss"),
-        (lambda x: Spec(x, None, {"loss": (x, x)}), "eval_metric_ops must not have the name 'los"),
+        (lambda x: Spec(None), "loss"),
+        (lambda x: Spec(x, None, {"loss": (x, x)}), "eval_metric_ops"),
     ],
 )
 def test_models_that_cannot_be_evaluated(train_op, spec, message):
@@ -255,7 +258,7 @@ def test_model_that_uses_nothing_of_its_input_is_evaluated_in_one_run(train_op, 
 
 def test_model_that_returns_something_else_is_told(train_op, estimator):
     estimator.model_fn = lambda features, labels, mode: {"loss": features}
-    with pytest.raises(TypeError, match="model_fn must return an object with loss"):
+    with pytest.raises(TypeError, match="model_fn"):
         loop(rh.InMemoryEvaluatorHook(estimator, lambda: DATA), train_op, 1)
 
 

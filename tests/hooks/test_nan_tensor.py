@@ -9,6 +9,8 @@ import pytest
 import runhooks as rh
 from runhooks.testing import RecordingHook
 
+pytestmark = pytest.mark.every_engine
+
 
 class Numbers:
     """The losses of a run, one after the other; ``losses[-1]`` for ever."""
@@ -107,7 +109,7 @@ def test_any_element_of_any_float_counts(graph, dtype, late):
     losses = rh.inputs([np.ones(3, dtype), np.array([1, math.nan, 1], dtype), np.ones(3, dtype)])
     loss = rh.call(lambda x: x + 1, losses, name="losses")
     train_op = rh.group(step.assign_add(1), loss)
-    with pytest.raises(rh.train.NanLossDuringTrainingError, match=r"step 2 is an array .* \[3\]"):
+    with pytest.raises(rh.train.NanLossDuringTrainingError, match=r"step 2 .*\[3\]"):
         run(train_op, [rh.NanTensorHook("losses:0", late=late)])
 
 
@@ -122,7 +124,7 @@ def test_values_of_any_type_on_the_python_engine():
 
 def test_it_looks_only_when_its_trigger_says(build):
     train_op, loss = build(NAN_AT_4)
-    trigger = rh.Trigger(every_steps=2)  # 1, 3, 5: step 4 is not looked at
+    trigger = rh.Trigger(every_steps=3)  # 3, 6, 9: step 4 is not looked at
     assert run(train_op, [rh.NanTensorHook(loss, trigger=trigger)]) == 10
 
 

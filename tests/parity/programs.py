@@ -1,13 +1,15 @@
 """Programs in which one thing happens each, to be played under TensorFlow and under runhooks.
 
-``python programs.py LIBRARY``, one of tensorflow, python, jax, torch and runhooks.tensorflow, plays
-them all and prints a JSON object: the trace of each program, by its name. That gives each library a
-process of its own. The programs cannot know which one it is: all that differs stands in the classes
-at the end.
+``python programs.py LIBRARY ...``, each one of tensorflow, python, jax, torch and
+runhooks.tensorflow, plays them all with each and prints a JSON object a library, in their order:
+the trace of each program, by its name. Each library has a process of its own; those of TensorFlow
+find it loaded, which takes longer than they do. The programs cannot know which one it is: all that
+differs stands in the classes at the end.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -59,9 +61,9 @@ class Life:
             self.happens("close-session")
             close()
 
-        session.close = recorded
         self.lib.created(session)
         self.happens("create-session")
+        session.close = recorded  # one that fails before is closed too, by whoever makes it
 
     def hook(self, name):
         life = self
@@ -384,11 +386,15 @@ class Runhooks:
 class TensorFlow:
     """TensorFlow's own tf.compat.v1.train."""
 
-    def __init__(self):
+    @staticmethod
+    def load():
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
         import tensorflow
 
-        self.tf = tensorflow.compat.v1
+        return tensorflow.compat.v1
+
+    def __init__(self):
+        self.tf = self.load()
         self.tf.logging.set_verbosity(self.tf.logging.FATAL)
         # Sessions that are left open are closed by the garbage collector: no part of a life.
         self.tf.Session.__del__ = lambda session: None
@@ -460,11 +466,26 @@ def trace(play, lib):
     return life.trace
 
 
-def main(library):
+def play(library):
+    own = f"engine_{library}"  # of the examples, if they can be imported
+    if own.isidentifier() and importlib.util.find_spec(own):
+        importlib.import_module(own)
     kinds = {"tensorflow": TensorFlow, "runhooks.tensorflow": RunhooksTensorFlow}
     make = kinds.get(library, lambda: Runhooks(library))
-    print(json.dumps({name: trace(play, make()) for name, play in PROGRAMS.items()}))
+    return json.dumps({name: trace(play, make()) for name, play in PROGRAMS.items()})
+
+
+def main(libraries):
+    if "tensorflow" in libraries:
+        TensorFlow.load()
+    for library in libraries:
+        process = os.fork()
+        if not process:
+            print(play(library), flush=True)
+            os._exit(0)
+        if os.waitpid(process, 0)[1]:
+            sys.exit(f"the programs of {library} have failed")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1:])

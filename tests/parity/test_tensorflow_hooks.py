@@ -16,10 +16,13 @@ from tensorflow.python.training import training_util
 from tensorflow.python.training.monitored_session import _HookedSession
 
 import runhooks as rh
+from runhooks.contract import StopRequest
 from runhooks.tensorflow import train as ours
+from runhooks.testing import FakeClock
 
 tf = tensorflow.compat.v1
 PROGRAMS = {}
+CLOCK = FakeClock()  # for TensorFlow's hooks and for ours
 
 
 def program(function):
@@ -79,23 +82,11 @@ class Writer:
         pass
 
 
-class Clock:
-    """``time.time`` of a test that moves it by hand."""
-
-    def __init__(self):
-        self.now = 1_484_695_987.25
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture(autouse=True)
-def clock(monkeypatch):
-    monkeypatch.setattr(time, "time", Clock())
-
-
-def advance(secs):
-    time.time.now += secs
+def _one_clock(monkeypatch):
+    monkeypatch.setattr(time, "time", CLOCK.wall)
+    with CLOCK:
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +121,7 @@ def timer_by_seconds(train, folder):
     seen.append(timer.should_trigger_for_step(1))
     timer.update_last_triggered_step(1)
     seen += [timer.should_trigger_for_step(step) for step in (1, 2)]
-    advance(1)
+    CLOCK.advance(1)
     return [*seen, *[timer.should_trigger_for_step(step) for step in (1, 2)]]
 
 
@@ -211,12 +202,13 @@ def waits_until_others_have_made_steps(train, folder):
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
 
-        def sleep(secs):
-            slept.append(secs > 0)
+        def sleep(*args):
+            slept.append(args[-1] > 0)
             assert len(slept) < 3
             session.run(op)
 
-        with mock.patch.object(time, "sleep", sleep):
+        wait = mock.patch.object(StopRequest, "wait", sleep)
+        with mock.patch.object(time, "sleep", sleep), wait:
             hook.before_run(train.SessionRunContext(None, session))
     return slept
 
@@ -239,7 +231,7 @@ def lines_by_seconds(train, folder):
     value, op = tf.constant(42.0, name="value"), step_op()
     loop, counts = Loop(train.LoggingTensorHook({"v": value}, every_n_secs=1.0)), []
     for secs in (0, 0.5, 0.5, 0.5):
-        advance(secs)
+        CLOCK.advance(secs)
         counts.append(said("v = 42.0", lambda: loop.run(op)))
     return counts
 
@@ -261,7 +253,7 @@ def lines_in_a_session_go_where_the_verbosity_is_set(train, folder):
         with train.MonitoredSession(hooks=hooks) as session:
             for _ in range(5):
                 session.run(op)
-                advance(1)
+                CLOCK.advance(1)
 
     return said("global_step = ", loop), said("global_step/sec: ", loop)
 
@@ -277,7 +269,7 @@ def summaries(train, folder, by):
     loop = Loop(hook)
     for _ in range(20):
         loop.run(op)
-        advance(1)
+        CLOCK.advance(1)
     loop.end()
     return writer.summaries, writer.logs
 
@@ -304,7 +296,7 @@ def steps_per_second(train, folder, every_and_by):
     loop = Loop(hook)
     for _ in range(5):
         loop.run(op)
-        advance(0.25)
+        CLOCK.advance(0.25)
     loop.end()
     return {step: [(t, v > 0) for t, v in got] for step, got in writer.summaries.items()}
 
@@ -318,7 +310,7 @@ def steps_per_second_by_seconds(train, folder):
     loop = Loop(train.StepCounterHook(None, every_n_secs=0.1, summary_writer=writer))
     for _ in range(3):
         loop.run(op)
-        advance(0.2)
+        CLOCK.advance(0.2)
     return list(writer.summaries)
 
 
@@ -344,7 +336,7 @@ def writer_of_the_users_own_writes_with_tensorflows(train, folder):
         for _ in range(3):
             session.run(op)
             time.sleep(0.001)
-            advance(1)
+            CLOCK.advance(1)
     inner.close()
     return [(event.step, value.tag) for event, value in values_in(folder)]
 
@@ -396,11 +388,11 @@ def checkpoints(train, folder, by):
     loop, steps = Loop(hook), []
     loop.create()
     for secs in (0.5, 0.5, 2, 0.5, 0.5, 2, 0.5):
-        advance(secs)
+        CLOCK.advance(secs)
         loop.run(op)
         steps.append(int(saved(folder)))
     loop.end()
-    return steps, listener.heard, sorted(p.name for p in Path(folder).glob("[!e]*"))
+    return steps, listener.heard, sorted(p.name for p in Path(folder).glob("[!e.]*"))
 
 
 cases(checkpoints, "save_steps", "save_secs")
@@ -418,7 +410,7 @@ def checkpoints_of_several_steps_a_run(train, folder):
         steps.append(int(saved(folder)))
     loop.end()
     has_graph = any(event.graph_def for event in events_in(folder))
-    return steps, int(saved(folder)), has_graph, sorted(p.name for p in Path(folder).glob("[!e]*"))
+    return steps, int(saved(folder)), has_graph, sorted(p.name for p in Path(folder).glob("[!e.]*"))
 
 
 @program
@@ -532,14 +524,13 @@ def timelines_in_tensorflows_loop(train, folder):
     op = step_op()
     loop = Loop(train.ProfilerHook(save_secs=2, output_dir=folder))
     for secs in (0, 2.5, 0.1, 1.8, 0.2):
-        advance(secs)
+        CLOCK.advance(secs)
         loop.run(op)
     return sorted(path.name for path in Path(folder).glob("timeline-*"))
 
 
 def played(name, train, folder):
     folder.mkdir()
-    time.time.now = Clock().now
     with tensorflow.Graph().as_default():
         return PROGRAMS[name](train, str(folder))
 

@@ -168,7 +168,7 @@ def test_an_error_after_join_is_raised_at_once(coord: Coordinator) -> None:
 
 @pytest.mark.parametrize("ex", ["an error", ValueError, (1, 2), (None, "text", None)])
 def test_refuses_what_is_no_exception(coord: Coordinator, ex: object) -> None:
-    with pytest.raises(TypeError, match="ex must be an exception or what sys"):
+    with pytest.raises(TypeError, match="^ex "):
         coord.request_stop(ex)  # type: ignore[arg-type]
     assert not coord.should_stop()
 
@@ -177,7 +177,7 @@ def test_a_thread_that_does_not_stop_is_named(
     coord: Coordinator, blocked: threading.Thread
 ) -> None:
     coord.request_stop()
-    with pytest.raises(RuntimeError, match=r"still running 0\.01 seconds .*: deaf; let them"):
+    with pytest.raises(RuntimeError, match="deaf"):
         coord.join([blocked], stop_grace_period_secs=0.01)
     assert coord.joined
 

@@ -1,4 +1,4 @@
-"""Sessions opened and closed a thousand times in one process leave nothing behind."""
+"""Sessions opened and closed hundreds of times in one process leave nothing behind."""
 
 import json
 import subprocess
@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+pytestmark = [
+    pytest.mark.every_engine,
+    pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux"),
+]
 
 PROGRAM = Path(__file__).with_name("cycles.py")
-CYCLES = {"python": 1_000, "jax": 200, "torch": 200}
+CYCLES = {"python": 400, "jax": 200, "torch": 200}
 
 
 def test_many_sessions_leave_no_thread_no_file_and_no_memory(engine, tmp_path):
@@ -27,5 +30,5 @@ def test_many_sessions_leave_no_thread_no_file_and_no_memory(engine, tmp_path):
     assert after["threads"] <= before["threads"]
     assert after["files"] <= before["files"]
     assert after["objects"] - before["objects"] < CYCLES[engine] / 4
-    assert after["memory"] - before["memory"] < 8 * 2**20  # jax takes a megabyte now and then
+    assert after["memory"] - before["memory"] < 4 * 2**20  # jax takes a megabyte now and then
     assert held["recoveries"] >= CYCLES[engine] // 11

@@ -74,7 +74,7 @@ def test_a_subclass_of_looper_is_told_of_start_and_stop(coord: Coordinator) -> N
 
 
 def test_arguments_of_a_looper(coord: Coordinator) -> None:
-    with pytest.raises(ValueError, match="coord must be a Coordinator, got 'coord'"):
+    with pytest.raises(ValueError, match="coord"):
         LooperThread("coord", None)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"args=\(1,\) and kwargs=None need a target"):
+    with pytest.raises(ValueError, match="target"):
         LooperThread(coord, None, args=(1,))

@@ -84,6 +84,7 @@ def test_without_a_directory_nothing_is_written(train, tmp_path, monkeypatch):
 # resuming
 
 
+@pytest.mark.every_engine
 def test_second_session_goes_on_where_the_first_stopped(train, tmp_path):
     train(3, checkpoint_dir=tmp_path)
     np.testing.assert_array_equal(train(2, checkpoint_dir=tmp_path), [5, 5])
@@ -172,6 +173,7 @@ def raise_at(step):
     return call
 
 
+@pytest.mark.every_engine
 def test_resumed_run_equals_an_undisturbed_one(train, tmp_path):
     undisturbed = train(6, checkpoint_dir=tmp_path / "a", save_checkpoint_steps=2)
     with pytest.raises(KeyboardInterrupt):
@@ -223,6 +225,7 @@ def loss_summary(model):
     rh.summary.scalar("loss", model.loss)
 
 
+@pytest.mark.every_engine
 def test_summaries_are_saved_every_n_steps(train, tmp_path, loss_summary):
     train(7, checkpoint_dir=tmp_path, save_summaries_steps=3)
     assert steps_of("loss", tmp_path) == [1, 4, 7]
@@ -352,26 +355,26 @@ def test_wrong_argument_is_named_with_what_was_given(argument, value, model, tmp
     ],
 )
 def test_cadence_below_zero_is_refused_by_its_name(name, model, tmp_path):
-    with pytest.raises(ValueError, match=f"{name} must not be negative, got -4"):
+    with pytest.raises(ValueError, match=f"{name}.*-4"):
         rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, **{name: -4})
-    with pytest.raises(TypeError, match=f"{name} must be a number, got 'a'"):
+    with pytest.raises(TypeError, match=f"{name}.*'a'"):
         rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, **{name: "a"})
 
 
 @pytest.mark.parametrize("name", ["checkpoint_dir", "summary_dir"])
 def test_empty_directory_is_refused(name, model):
-    with pytest.raises(ValueError, match=f"{name} must not be empty"):
+    with pytest.raises(ValueError, match=name):
         rh.MonitoredTrainingSession(**{name: ""})
 
 
 @pytest.mark.parametrize("recovery", [5, "no"])
 def test_recovery_must_be_a_policy(recovery, model):
-    with pytest.raises(TypeError, match=f"recovery must be a RecoveryPolicy, got {recovery!r}"):
+    with pytest.raises(TypeError, match="recovery.*RecoveryPolicy"):
         rh.MonitoredTrainingSession(recovery=recovery)
 
 
 def test_model_built_twice_in_one_graph_gets_a_hint(model, build_model, train, tmp_path):
     train(1, checkpoint_dir=tmp_path)
     build_model()
-    with pytest.raises(ValueError, match="has 'weights' as well as 'weights_1'.*a graph of its"):
+    with pytest.raises(ValueError, match="'weights'.*'weights_1'"):
         rh.MonitoredTrainingSession(checkpoint_dir=tmp_path)

@@ -53,12 +53,14 @@ def leaves(fetches):
     return [] if fetches is None else [fetches]
 
 
+@pytest.mark.every_engine
 def test_off_step_is_one_raw_run_of_the_callers_fetches(sess, model, asked):
     for _ in range(10):
         sess.run(model.train_op)
     assert [leaves(fetches) for fetches in asked] == [[model.train_op]] * 10
 
 
+@pytest.mark.every_engine
 def test_due_step_asks_once_for_all_hooks(sess, model, asked):
     while sess.global_step < STEPS + 2:
         sess.run(model.train_op)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -43,6 +44,16 @@ def accumulate(tmp_path: Path) -> Callable[..., EventAccumulator]:
         return accumulator
 
     return accumulate
+
+
+class Late:
+    """An array of an unknown library: what is in it comes out only when it is read."""
+
+    def __init__(self, values: object) -> None:
+        self._values = values
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return np.asarray(self._values)
 
 
 class KeptSummaries(SummaryWriter):

@@ -19,6 +19,7 @@ from runhooks.summary import (
     scalar_value,
 )
 from runhooks.testing.event_files import read_events
+from tests.summary.conftest import Late
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +101,7 @@ def test_a_start_is_not_repeated_by_who_gets_the_writer_again(tmp_path: Path) ->
 
 def test_one_that_fails_does_not_keep_the_others(tmp_path: Path) -> None:
     for index in range(4):
-        value = np.zeros(2) if index in (0, 2) else 0.5
+        value = Late(np.zeros(2)) if index in (0, 2) else 0.5
         FileWriterCache.get(tmp_path / str(index)).add_summary(loss(value), 3)
     with pytest.raises(ValueError, match="must be a single number") as raised:
         FileWriterCache.clear()

@@ -1,16 +1,10 @@
-"""The processes of a cluster: ``cluster_program.py JOBS FOLDER LAST_STEP SAVE_STEPS VARIABLES``.
+"""A process of a cluster, given JOBS FOLDER LAST_STEP SAVE_STEPS VARIABLES JOB TASK.
 
 VARIABLES: ``resource`` or, as TensorFlow 1 had them, ``reference``.
-
-Reads commands, one a line, and answers each with a number: ``start JOB TASK`` with the process
-that it makes, ``wait PROCESS`` with its exit status, ``kill PROCESS`` too, ``living`` with how many
-there are. When there are no more commands, or whoever gave them has died, all are killed.
 """
 
 import json
 import logging
-import os
-import signal
 import sys
 from pathlib import Path
 
@@ -76,47 +70,5 @@ def main(jobs, folder, last_step, save_steps, variables, job, task):
     Path(folder, f"{job}{task}.json").write_text(json.dumps(told))
 
 
-def start(arguments, job, task):
-    process = os.fork()
-    if process:
-        return process
-    status = 1
-    try:
-        with Path(arguments[1], f"{job}{task}-{os.getpid()}.log").open("w") as log:
-            for output in (1, 2):
-                os.dup2(log.fileno(), output)
-            main(*arguments, job, task)
-            status = 0
-    except BaseException:
-        logging.exception("the process has failed")
-        raise
-    finally:
-        os._exit(status)  # a server of TensorFlow's has no end
-
-
-def obey(arguments):
-    living = set()
-    for line in sys.stdin:
-        command, *words = line.split()
-        if command == "start":
-            answer = start(arguments, *words)
-            living.add(answer)
-        elif command == "living":
-            ended = {one for one in living if os.waitid(os.P_PID, one, os.WEXITED | NOW)}
-            answer = len(living - ended)
-        else:
-            answer = int(words[0])
-            if command == "kill":
-                os.kill(answer, signal.SIGKILL)
-            living.discard(answer)
-            answer = os.waitpid(answer, 0)[1]
-        print(answer, flush=True)
-
-
-NOW = os.WNOHANG | os.WNOWAIT
-
 if __name__ == "__main__":
-    try:
-        obey(sys.argv[1:])
-    finally:
-        os.killpg(0, signal.SIGKILL)  # started as the leader of a group of its own
+    main(*sys.argv[1:])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
 import tensorflow
 
 tf = tensorflow.compat.v1
+
+LIMIT_SECS = 200  # of a test that starts programs, which takes a tenth of that
 
 
 class Model(NamedTuple):
@@ -47,6 +50,21 @@ def build_model() -> Model:
         changes = [weights.assign_add([1.0, 1.0]), tf.assign_add(global_step, 1)]
         train_op = tf.group(*changes, name="train_op")
     return Model(weights, loss, global_step, train_op, fault)
+
+
+@pytest.fixture(scope="module")
+def loaded(launcher_with: Callable[..., Any]) -> Any:
+    return launcher_with("runhooks.tensorflow")
+
+
+@pytest.fixture
+def launcher(loaded: Any) -> Iterator[Any]:
+    """Starts programs that find TensorFlow loaded; whoever waits for them too long fails."""
+    limit = threading.Timer(LIMIT_SECS, loaded.close)
+    limit.daemon = True
+    limit.start()
+    yield loaded
+    limit.cancel()
 
 
 @pytest.fixture

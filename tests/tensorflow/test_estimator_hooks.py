@@ -261,7 +261,7 @@ def test_other_saveables_in_the_training_are_refused(tmp_path):
         return counting(features, labels, mode)
 
     estimator = Estimator(model_fn, tmp_path)
-    with pytest.raises(ValueError, match="support saveables other than global variables"):
+    with pytest.raises(ValueError, match="saveables"):
         estimator.train(ten, [train.InMemoryEvaluatorHook(estimator, ten)])
 
 
@@ -281,7 +281,7 @@ def test_clusters_are_refused(tmp_path):
 
     estimator = Estimator(counting, tmp_path)
     estimator.config = Config()
-    with pytest.raises(ValueError, match="supports only single machine"):
+    with pytest.raises(ValueError, match="single machine"):
         train.InMemoryEvaluatorHook(estimator, ten)
 
 
@@ -294,5 +294,5 @@ def test_evaluator_refuses_cadences(tmp_path, every_n_iter):
 def test_input_fn_that_gives_three_is_refused(tmp_path):
     estimator = Estimator(counting, tmp_path)
     evaluator = train.InMemoryEvaluatorHook(estimator, lambda: (1.0, 2.0, 3.0))
-    with pytest.raises(ValueError, match="features and labels, a pair"):
+    with pytest.raises(ValueError, match="pair"):
         estimator.train(ten, [evaluator])

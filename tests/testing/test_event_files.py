@@ -28,7 +28,7 @@ def test_values_come_in_the_order_in_which_they_were_written(tmp_path: Path) -> 
     assert [event.step for event in read_events(first)] == [3, 3]
 
 
-def test_what_is_no_scalar_comes_as_its_message(tmp_path: Path) -> None:
+def test_a_value_that_is_not_a_scalar_comes_as_its_message(tmp_path: Path) -> None:
     with FileWriter(tmp_path) as writer:
         writer.add_summary(Summary([text_value("note", "hello")]), 1)
     (event,) = read_events(tmp_path)
@@ -47,5 +47,5 @@ def test_nothing_there_and_damage_are_named(tmp_path: Path) -> None:
     FileWriter(tmp_path).close()
     (path,) = tmp_path.iterdir()
     path.write_bytes(b"\x01" + path.read_bytes())
-    with pytest.raises(DataLossError, match="is damaged: the length of the record at byte 0"):
+    with pytest.raises(DataLossError, match="byte 0"):
         read_events(tmp_path)

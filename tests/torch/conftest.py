@@ -28,7 +28,7 @@ class Training:
         self.losses: list[float] = []
 
     @property
-    def parts(self) -> dict[str, Any]:
+    def objects(self) -> dict[str, Any]:
         return {"model": self.model, "optimizer": self.optimizer, "scheduler": self.scheduler}
 
     @property
@@ -44,8 +44,8 @@ class Training:
         self.losses.append(loss.item())
         return {"loss": loss}
 
-    def graph(self, **parts: Any) -> rh.torch.Graph:
-        return rh.torch.graph(self.step, outputs=["loss"], **{**self.parts, **parts})
+    def graph(self, **objects: Any) -> rh.torch.Graph:
+        return rh.torch.graph(self.step, outputs=["loss"], **{**self.objects, **objects})
 
 
 @pytest.fixture(autouse=True)

@@ -36,7 +36,7 @@ def assert_same_state(one, other):
 
 
 class Kept:
-    """A part that keeps ``state``."""
+    """An object that keeps ``state``."""
 
     def __init__(self, state):
         self.state = state
@@ -50,12 +50,12 @@ class Kept:
 
 def round_trip(state, tmp_path):
     """What comes back of ``state``."""
-    with rh.Session(rh.torch.graph(lambda: None, part=Kept(state))) as sess:
+    with rh.Session(rh.torch.graph(lambda: None, kept=Kept(state))) as sess:
         path = saved(sess, tmp_path)
-    part = Kept(None)
-    with rh.Session(rh.torch.graph(lambda: None, part=part)) as sess:
+    kept = Kept(None)
+    with rh.Session(rh.torch.graph(lambda: None, kept=kept)) as sess:
         rh.Saver().restore(sess, path)
-    return part.state
+    return kept.state
 
 
 STATES = {
@@ -64,7 +64,7 @@ STATES = {
         for dtype in (
             *(torch.bfloat16, torch.float16, torch.float32, torch.float64),
             *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-            *(torch.complex64, torch.float8_e4m3fn),
+            *(torch.complex64, torch.complex128, torch.float8_e4m3fn),
         )
     },
     "shapes": {"scalar": torch.tensor(1.5), "empty": torch.zeros(0, 3), "t": torch.ones(2, 3).T},
@@ -80,7 +80,7 @@ def test_states_come_back_as_they_were(what, tmp_path):
     back = round_trip(state, tmp_path)
     if what == "nested":
         np.testing.assert_array_equal(back.pop("n"), state["n"])
-        state = {key: part for key, part in state.items() if key != "n"}
+        state = {key: value for key, value in state.items() if key != "n"}
     assert_same_state(back, state)
 
 
@@ -116,18 +116,17 @@ def test_shared_parameters_are_stored_once(tmp_path):
 
 
 REFUSED = {
-    "meta device": (nn.Linear(2, 2, device="meta").state_dict, r"'part/weight'.*meta device"),
-    "not initialised": (nn.LazyLinear(2).state_dict, r"'part/weight'.*not initialised"),
-    "sparse": (lambda: {"s": torch.eye(2).to_sparse()}, r"'part/s'.*sparse"),
-    "complex128": (lambda: {"c": torch.ones(1, dtype=torch.complex128)}, r"'part/c'.*complex128"),
-    "object": (lambda: {"a": {"fn": len}}, r"part/state/a/fn"),
+    "meta device": (nn.Linear(2, 2, device="meta").state_dict, r"'kept/weight'.*meta device"),
+    "not initialised": (nn.LazyLinear(2).state_dict, r"'kept/weight'.*not initialised"),
+    "sparse": (lambda: {"s": torch.eye(2).to_sparse()}, r"'kept/s'.*sparse"),
+    "object": (lambda: {"a": {"fn": len}}, r"kept/state/a/fn"),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_saved_is_refused_by_its_key(what, tmp_path):
     state, message = REFUSED[what]
-    with rh.Session(rh.torch.graph(lambda: None, part=Kept(state()))) as sess:
+    with rh.Session(rh.torch.graph(lambda: None, kept=Kept(state()))) as sess:
         with pytest.raises(TypeError, match=message):
             saved(sess, tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -146,7 +145,7 @@ def test_what_cannot_be_saved_is_refused_by_its_key(what, tmp_path):
             lambda t: {"optimizer": torch.optim.Adam(t.model[0].parameters())},
             r"'optimizer' must have groups of \[2\] parameters, got \[4\]",
         ),
-        (lambda t: {"averaged": nn.Linear(1, 1)}, "missing the part 'averaged'"),
+        (lambda t: {"averaged": nn.Linear(1, 1)}, "missing the object 'averaged'"),
     ],
 )
 def test_checkpoint_of_another_model_changes_nothing(
@@ -158,11 +157,11 @@ def test_checkpoint_of_another_model_changes_nothing(
     other = make_training(1)
     graph = other.graph(**change(other))
     with rh.Session(graph) as sess:
-        before, _ = graph.parts.save()
+        before, _ = graph.objects.save()
         before = {name: array.copy() for name, array in before.items()}
         with pytest.raises(ValueError, match=message):
             rh.Saver().restore(sess, path)
-        after, _ = graph.parts.save()
+        after, _ = graph.objects.save()
         for name, array in before.items():
             np.testing.assert_array_equal(after[name], array)
         assert sess.global_step == 0
@@ -172,7 +171,7 @@ def test_part_that_is_gone_is_named(training, tmp_path):
     with rh.Session(training.graph()) as sess:
         path = saved(sess, tmp_path)
     with rh.Session(rh.torch.graph(training.step, model=training.model)) as sess:
-        with pytest.raises(ValueError, match="no part for 'optimizer'"):
+        with pytest.raises(ValueError, match="no object for 'optimizer'"):
             rh.Saver().restore(sess, path)
 
 
@@ -221,7 +220,7 @@ def test_resume_is_bit_for_bit(training, make_training, tmp_path, asynchronous):
                     images = training.images[order] + shift
                     labels = training.labels[order]
                     sess.run("train_op", {"images": images, "labels": labels})
-            state = {name: part.state_dict() for name, part in it.parts.items()}
+            state = {name: held.state_dict() for name, held in it.objects.items()}
             it = make_training(7)  # as another process would: another model, other random states
             random.seed(7)
             np.random.seed(7)
@@ -289,20 +288,20 @@ def test_export_is_a_plain_file_of_torch(training, tmp_path):
         sess.run("train_op", training.batch)
         path = saved(sess, tmp_path)
     rh.torch.export(path, tmp_path / "model.pt")
-    parts = torch.load(tmp_path / "model.pt", weights_only=True)
-    assert parts.keys() == {"model", "optimizer", "scheduler"}
-    assert_same_state(dict(parts["model"]), dict(training.model.state_dict()))
-    assert_same_state(parts["optimizer"], training.optimizer.state_dict())
-    training.model.load_state_dict(parts["model"])
-    training.optimizer.load_state_dict(parts["optimizer"])
-    training.scheduler.load_state_dict(parts["scheduler"])
+    objects = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert objects.keys() == {"model", "optimizer", "scheduler"}
+    assert_same_state(dict(objects["model"]), dict(training.model.state_dict()))
+    assert_same_state(objects["optimizer"], training.optimizer.state_dict())
+    training.model.load_state_dict(objects["model"])
+    training.optimizer.load_state_dict(objects["optimizer"])
+    training.scheduler.load_state_dict(objects["scheduler"])
 
 
 def test_export_of_what_has_no_parts(tmp_path):
     with rh.Graph("torch").as_default() as graph, rh.Session(graph) as sess:
         rh.Variable(1.0, name="v")
         path = saved(sess, tmp_path)
-    with pytest.raises(ValueError, match="without parts"):
+    with pytest.raises(ValueError, match="without objects"):
         rh.torch.export(path, tmp_path / "model.pt")
     with pytest.raises(rh.errors.NotFoundError):
         rh.torch.export(tmp_path / "nothing", tmp_path / "model.pt")
@@ -313,7 +312,7 @@ def test_variable_and_part_of_one_name(training):
     with graph.as_default():
         rh.Variable({"0.weight": np.zeros(2)}, name="model")
     with rh.Session(graph) as sess:
-        with pytest.raises(ValueError, match="a variable and a part.*'model/0.weight'"):
+        with pytest.raises(ValueError, match="'model/0.weight'"):
             sess.snapshot()
 
 

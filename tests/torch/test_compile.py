@@ -61,8 +61,8 @@ def compile_step(training, backend):
         training.optimizer.step()
         return {"loss": loss}
 
-    parts = {"model": training.model, "optimizer": training.optimizer}
-    return rh.torch.graph(torch.compile(step, backend=backend), ["loss"], **parts)
+    objects = {"model": training.model, "optimizer": training.optimizer}
+    return rh.torch.graph(torch.compile(step, backend=backend), ["loss"], **objects)
 
 
 KINDS = {it.__name__: it for it in (compile_module, compile_module_in_place, compile_step)}

@@ -93,6 +93,6 @@ def test_mode_and_generators_are_put_back_after_an_error(training):
 def test_metric_that_only_a_step_has_is_refused_before_training(name, training):
     hook = rh.EvaluationHook({"metric": name}, every_n_steps=1)
     with training.graph().as_default():
-        with pytest.raises(ValueError, match="an evaluation must not train.*rh.call"):
+        with pytest.raises(ValueError, match="must not train"):
             rh.MonitoredSession(hooks=[hook])
     assert training.losses == []

@@ -137,7 +137,7 @@ def test_runs_that_do_not_ask_have_no_hooks(training, hooks_left):
     graph = rh.torch.graph(lambda: seen.append(hooks_left(training.model)), model=training.model)
     with rh.Session(graph) as sess:
         sess.run("train_op")
-        with pytest.raises(ValueError, match="was not called in this run"):
+        with pytest.raises(ValueError, match="not called"):
             sess.run(["train_op", "activations/model/0"])
     assert seen == [0, 1]
 
@@ -185,7 +185,7 @@ def test_frozen_parameter_has_no_gradient_and_the_step_is_not_made(training):
 def test_gradients_without_a_step_are_an_error_before_anything_runs(training):
     with rh.Session(training.graph()) as sess:
         for name in ("gradients/model/0.weight", "global_gradient_norm"):
-            with pytest.raises(ValueError, match=f"{name}.*only while a step is made"):
+            with pytest.raises(ValueError, match=name):
                 sess.run(name)
 
 

@@ -106,7 +106,7 @@ def test_checkpoint_of_another_optimizer_is_refused(training, make_training, tmp
         rh.Saver().save(sess, tmp_path / "model.ckpt")
     other = make_training(1)
     with rh.Session(other.graph()) as sess:
-        with pytest.raises(ValueError, match=r"another kind of optimizer.*'betas'.*'momentum'"):
+        with pytest.raises(ValueError, match="'betas'.*'momentum'"):
             rh.Saver().restore(sess, tmp_path / "model.ckpt")
     kin = torch.optim.AdamW(other.model.parameters())
     with rh.Session(other.graph(optimizer=kin)) as sess:
@@ -117,11 +117,11 @@ def test_checkpoint_of_another_optimizer_is_refused(training, make_training, tmp
 
 
 def test_export_of_what_is_no_checkpoint(training, tmp_path):
-    with pytest.raises(TypeError, match="got None: rh.latest_checkpoint"):
+    with pytest.raises(TypeError, match="None"):
         rh.torch.export(rh.latest_checkpoint(tmp_path), tmp_path / "model.pt")
     with rh.Session(training.graph()) as sess:
         path = rh.Saver().save(sess, tmp_path / "model.ckpt", 3)
-    with pytest.raises(ValueError, match="got the directory.*model.ckpt-3"):
+    with pytest.raises(ValueError, match="model.ckpt-3"):
         rh.torch.export(tmp_path, tmp_path / "model.pt")
     rh.torch.export(path, tmp_path / "model.pt")
 

@@ -49,9 +49,7 @@ def test_output_that_is_not_returned_is_told_in_the_first_run(what, training):
     returned, message = RETURNED[what]
     graph = rh.torch.graph(lambda: returned, outputs=["loss"], model=training.model)
     with rh.Session(graph) as sess:
-        with pytest.raises(
-            ValueError, match=r"'train_op' must return a dict with 'loss'"
-        ) as caught:
+        with pytest.raises(ValueError, match="'train_op'.*'loss'") as caught:
             sess.run("train_op")
     assert message in str(caught.value)
 
@@ -63,7 +61,7 @@ def test_output_that_is_no_longer_returned_is_told_when_it_is_asked(training):
         sess.run("train_op")
         returned.clear()
         sess.run("train_op")
-        with pytest.raises(ValueError, match="a dict with nothing in it"):
+        with pytest.raises(ValueError, match="dict"):
             sess.run(["train_op", "loss"])
 
 
@@ -105,7 +103,7 @@ def test_error_before_the_step_changes_nothing_and_does_not_say_so(training):
 
 
 def test_accumulation_counts_updates(training):
-    parts = training.parts
+    objects = training.objects
     seen = []
 
     def micro_step(images, labels):
@@ -117,7 +115,7 @@ def test_accumulation_counts_updates(training):
         training.optimizer.step()
         training.optimizer.zero_grad()
 
-    with rh.torch.Graph(**parts).as_default() as graph:
+    with rh.torch.Graph(**objects).as_default() as graph:
         rh.torch.step(micro_step, ["loss"], name="micro_op", counts=False)
         rh.torch.step(update)
 
@@ -181,7 +179,7 @@ def test_two_steps_with_an_optimizer_each():
         assert sess.run("eval/loss") == 0
         assert sess.run(["d_optimizer/learning_rate", "g_optimizer/learning_rate"]) == [0.2, 0.1]
         assert sess.global_step == 1
-        with pytest.raises(ValueError, match=r"several.*d_optimizer/learning_rate"):
+        with pytest.raises(ValueError, match="d_optimizer/learning_rate"):
             sess.run("learning_rate")
     assert [op.name for op in graph.get_operations() if op.type == "Placeholder"] == [
         "real",
@@ -193,7 +191,7 @@ def test_step_over_inputs_that_end(training):
     loader = torch.utils.data.DataLoader(
         torch.utils.data.TensorDataset(training.images, training.labels), batch_size=4
     )
-    with rh.torch.Graph(**training.parts).as_default() as graph:
+    with rh.torch.Graph(**training.objects).as_default() as graph:
         batch = rh.inputs(loader, 2)
         rh.torch.step(training.step, ["loss"], args=batch)
     with graph.as_default(), rh.MonitoredSession() as sess:
@@ -280,13 +278,13 @@ def test_arguments(arguments, error, message):
 
 def test_step_needs_a_graph_of_its_own_kind(training):
     with rh.Graph("torch").as_default():
-        with pytest.raises(TypeError, match=r"needs a graph of rh.torch.Graph"):
+        with pytest.raises(TypeError, match="rh.torch.Graph"):
             rh.torch.step(training.step, ["loss"])
 
 
 def test_partial_functions_are_steps(training):
     step = functools.partial(training.step, labels=training.labels)
-    graph = rh.torch.graph(step, ["loss"], **training.parts)
+    graph = rh.torch.graph(step, ["loss"], **training.objects)
     with rh.Session(graph) as sess:
         sess.run("train_op", {"images": training.images})
     assert len(training.losses) == 1

@@ -1,21 +1,21 @@
-"""Checkpoints: whole or absent, checked when read, never a pickle."""
+"""Checkpoints: complete or absent, checked when they are read, never a pickle."""
 
 from runhooks.checkpoint.background_save import BackgroundSave, save_under_way
 from runhooks.checkpoint.format import read_checkpoint, write_checkpoint
 from runhooks.checkpoint.latest import checkpoint_step, checkpoints, latest_checkpoint
-from runhooks.checkpoint.restore import restore_latest
+from runhooks.checkpoint.lock import DirectoryLock
 from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast, KeepSteps
-from runhooks.checkpoint.saver import Saver
-from runhooks.checkpoint.snapshot import SavableSession, Snapshot
+from runhooks.checkpoint.saver import Saver, restore_latest
+from runhooks.contract import Snapshot
 
 __all__ = [
     "BackgroundSave",
+    "DirectoryLock",
     "Keep",
     "KeepBest",
     "KeepEvery",
     "KeepLast",
     "KeepSteps",
-    "SavableSession",
     "Saver",
     "Snapshot",
     "checkpoint_step",

@@ -1,24 +1,27 @@
 """Arrays as a safetensors file, laid out as https://huggingface.co/docs/safetensors says.
 
-The file is written from the memory of the arrays, one after the other, so that saving needs no
-second copy of a model and an error of the disk stays the ``OSError`` it is. Reading is left to
-the safetensors library, which checks what it is given.
+The file is written from the memory of the arrays, one after the other, and read into memory that
+the arrays share: neither saving nor reading needs a second copy of a model, and an error of the
+disk stays an ``OSError``. An array whose dtype the format lacks, such as complex128, is stored as
+its bytes: uint8, with one more dimension. Its dtype then stands in the manifest alone.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors
 from numpy.typing import NDArray
 
-from runhooks.engines.packed import dtype_named
+from runhooks.arrays.dtypes import dtype_named
+from runhooks.checkpoint.manifest import ArraySpec, is_shape
 
-#: NumPy's name of each dtype that the format has, by the format's own.
+#: The names of dtypes in NumPy by their names in the format.
 _DTYPES = {
     "F64": "float64",
     "F32": "float32",
@@ -41,60 +44,159 @@ _DTYPES = {
     "C64": "complex64",
 }
 _CODES = {name: code for code, name in _DTYPES.items()}
+_LENGTH = struct.Struct("<Q")
+#: How many bytes at the start of a file say how long its header is.
+LENGTH_BYTES = _LENGTH.size
 
 
 def check(arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Raise TypeError for a dtype, ValueError for a name, that the format does not have."""
+    """Raise TypeError for a dtype, ValueError for a name, that the format cannot hold."""
     for name, array in arrays.items():
-        if name == "__metadata__" or not _is_unicode(name):
+        if name == "__metadata__" or not is_unicode(name):
             raise ValueError(f"a checkpoint cannot hold an array named {name!r}: rename it")
-        if array.dtype.name not in _CODES:
+        if array.dtype.name not in _CODES and not _is_plain(array.dtype):
             raise TypeError(
                 f"{name!r} has dtype {array.dtype}, which a checkpoint cannot hold: "
-                f"make it one of {', '.join(_CODES)}"
+                "make it an array of numbers, bools or times"
             )
 
 
 def encode(arrays: Mapping[str, NDArray[Any]]) -> Iterator[bytes | NDArray[np.uint8]]:
-    """The bytes of the file, piece by piece; ``check`` the arrays first."""
+    """Yield the bytes of the file, piece by piece; ``check`` the arrays first."""
     # Widest items first: then each array starts at a multiple of its item size.
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     header: dict[str, Any] = {}
     end = 0
     for name, array in ordered:
         start, end = end, end + array.nbytes
+        code = _CODES.get(array.dtype.name)
         header[name] = {
-            "dtype": _CODES[array.dtype.name],
-            "shape": array.shape,
+            "dtype": code or "U8",
+            "shape": array.shape if code else (*array.shape, array.dtype.itemsize),
             "data_offsets": (start, end),
         }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    yield struct.pack("<Q", len(text)) + text
+    yield _LENGTH.pack(len(text)) + text
     for _, array in ordered:
         little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
         yield np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8)
 
 
-def decode(data: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays in the bytes of a file.
+def decode(data: bytes, specs: Mapping[str, ArraySpec] | None = None) -> dict[str, NDArray[Any]]:
+    """Return the arrays in the bytes of a file; they share its memory and are read-only.
 
-    Raises ValueError if they are not such a file, ImportError if NumPy needs ml_dtypes for a
-    dtype in it and has it not.
+    Args:
+        data: The content of the file.
+        specs: The arrays that must be in it. None: any.
+
+    Raises:
+        ValueError: The bytes are not such a file, or it holds other arrays.
+        ImportError: An array has a dtype of ml_dtypes, which is not installed.
     """
-    try:
-        found = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
-    except safetensors.SafetensorError as error:
-        raise ValueError(str(error)) from error
+    end = header_end(data[:LENGTH_BYTES])
     return {
-        name: np.frombuffer(it["data"], dtype_named(_DTYPES[it["dtype"]])).reshape(it["shape"])
-        for name, it in found
+        name: np.ndarray(it.shape, dtype_named(it.dtype), data, end + it.start)
+        for name, it in read_header(data[:end], len(data), specs).items()
     }
 
 
-def _is_unicode(name: str) -> bool:
+class Entry(NamedTuple):
+    """An array in a file. ``start``: of its bytes, counted from the end of the header."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+
+
+def header_end(data: bytes) -> int:
+    """Return how long the header of a file is that begins with ``data``, 8 bytes."""
+    if len(data) != LENGTH_BYTES:
+        raise ValueError("it is cut short")
+    return LENGTH_BYTES + int(_LENGTH.unpack(data)[0])
+
+
+def read_header(
+    header: bytes, size: int, specs: Mapping[str, ArraySpec] | None = None
+) -> dict[str, Entry]:
+    """Return the arrays that ``header`` lists for a file of ``size`` bytes.
+
+    Raises as ``decode`` does.
+    """
     try:
-        name.encode()
+        listed = json.loads(header[LENGTH_BYTES:])
+        if not isinstance(listed, dict):
+            raise ValueError("it is not a mapping")
+        listed.pop("__metadata__", None)
+        spans = {name: _span(it) for name, it in listed.items()}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its header cannot be read: {error}") from None
+    end = 0
+    for entry, stop in sorted(spans.values(), key=lambda it: (it[0].start, it[1])):
+        if entry.start != end:
+            raise ValueError("its arrays overlap or leave a gap")
+        end = stop
+    if len(header) + end != size:
+        raise ValueError(f"it has {size} bytes, its header says {len(header) + end}")
+    entries = {name: entry for name, (entry, _) in spans.items()}
+    return entries if specs is None else _as_stated(entries, specs)
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether ``text`` can be encoded: whether it has no lone surrogates."""
+    try:
+        text.encode()
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _span(content: Any) -> tuple[Entry, int]:
+    """The array that an entry of a header describes, and where it ends."""
+    try:
+        dtype, shape = _DTYPES[content["dtype"]], content["shape"]
+        start, stop = content["data_offsets"]
+    except (KeyError, TypeError, ValueError):
+        raise ValueError("an entry makes no sense") from None
+    if not is_shape(shape) or not is_shape([start, stop]):
+        raise ValueError("an entry has a shape or offsets that make no sense")
+    if stop - start != math.prod(shape) * _item_bytes(dtype):
+        raise ValueError("the size of an array does not match its shape")
+    return Entry(dtype, tuple(shape), start), stop
+
+
+def _as_stated(entries: Mapping[str, Entry], specs: Mapping[str, ArraySpec]) -> dict[str, Entry]:
+    if differing := sorted(entries.keys() ^ specs.keys()):
+        raise ValueError(f"it and the manifest do not both have {differing[0]!r}")
+    stated = {}
+    for name, entry in entries.items():
+        dtype, shape = specs[name]
+        stored = (dtype, shape) if dtype in _CODES else ("uint8", (*shape, _item_bytes(dtype)))
+        if (entry.dtype, entry.shape) != stored:
+            raise ValueError(f"{name!r} is not {dtype}{list(shape)}, as the manifest says")
+        stated[name] = Entry(dtype, shape, entry.start)
+    return stated
+
+
+def _item_bytes(name: str) -> int:
+    if name == "bool":
+        return 1
+    if name in _CODES:  # without ml_dtypes, which may not be installed
+        return int(re.findall(r"\d+", name)[0]) // 8
+    try:
+        dtype = dtype_named(name)
+    except TypeError:
+        dtype = None
+    if dtype is None or not _is_plain(dtype):
+        raise ValueError(f"it has an array of {name!r}, which is not a dtype of a checkpoint")
+    return dtype.itemsize
+
+
+def _is_plain(dtype: np.dtype[Any]) -> bool:
+    """Whether an array of ``dtype`` is its bytes, and ``dtype`` is known by its name."""
+    if dtype.hasobject or issubclass(dtype.type, np.flexible):
+        return False
+    try:
+        return dtype_named(dtype.name) == dtype.newbyteorder("=")
+    except (TypeError, ImportError):
+        return False

@@ -1,19 +1,21 @@
-"""A checkpoint on the disk: a folder of three or four files, the manifest written last.
+"""A checkpoint on the disk: a folder of three or four files, of which the manifest comes last.
 
     model.ckpt-1200/
       variables.safetensors   the arrays
-      states.json             what hooks and inputs keep
-      states.safetensors      the bytes of the arrays among that, if there are any
+      states.json             the states of hooks and inputs
+      states.safetensors      the bytes of the arrays in these states, if there are any
       manifest.json           the step, metrics, and the size and CRC-32C of the others
 
-The folder is made under a temporary name, brought to the disk and then renamed: a checkpoint is
-there whole, or not at all. Nothing in it is ever executed, as a pickle would be.
+The folder is written under a temporary name, synced to the disk and then renamed: a checkpoint is
+complete, or absent. Nothing in it is ever executed, as a pickle would be.
 """
 
 from __future__ import annotations
 
+import errno
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -23,24 +25,38 @@ from numpy.typing import NDArray
 
 from runhooks import clock
 from runhooks.checkpoint import arrays, staging, states
-from runhooks.checkpoint.manifest import ArraySpec, FileDigest, Manifest, NewerFormatError
-from runhooks.checkpoint.snapshot import Snapshot
+from runhooks.checkpoint.arrays import LENGTH_BYTES, Entry
+from runhooks.checkpoint.manifest import (
+    MANIFEST,
+    STATE_ARRAYS,
+    STATES,
+    VARIABLES,
+    ArraySpec,
+    FileDigest,
+    Manifest,
+    NewerFormatError,
+)
+from runhooks.checkpoint.reading import opened, printable, size_of
 from runhooks.checkpoint.states import EncodedStates
+from runhooks.contexts import contextmanager
+from runhooks.contract.snapshot import Snapshot
 from runhooks.errors import DataLossError, NotFoundError
 
-VARIABLES = "variables.safetensors"
-STATES = "states.json"
-STATE_ARRAYS = "states.safetensors"
-MANIFEST = "manifest.json"
 FILES = frozenset({VARIABLES, STATES, STATE_ARRAYS, MANIFEST})
+#: Half a million arrays.
+MOST_MANIFEST_BYTES = 64 << 20
+
+_PIECE_BYTES = 4 << 20
+# Errors of this process. To go on from an older checkpoint because of them would lose steps.
+_NOT_OF_THE_FILE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class Checkpoint(NamedTuple):
-    """What is known of a checkpoint without reading its values.
+    """A checkpoint, as far as it is known without reading its values.
 
     ``step``: -1 if its graph had none. ``wall_time``, ``series_start`` and ``metrics``: as in its
     manifest. ``complete``: whether its manifest is sound and its files have the sizes that it
-    says; if not, the times are that of the folder.
+    states; if not, both times are that of the folder.
     """
 
     path: Path
@@ -52,16 +68,18 @@ class Checkpoint(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What is written of a snapshot: its states are bytes already, and found to be savable."""
+    """A snapshot that can be written: its arrays are checked, its states are bytes already."""
 
     arrays: Mapping[str, NDArray[Any]]
     states: EncodedStates
 
 
 def content_of(snapshot: Snapshot) -> Content:
-    """What is to be written of ``snapshot``; objects in its states may change after this.
+    """Return ``snapshot`` as it is to be written; objects in its states may change after this.
 
-    Raises TypeError or ValueError for an array or a state that cannot be saved.
+    Raises:
+        TypeError: An array or a state is of a kind that cannot be saved.
+        ValueError: An array has a name, or a state a depth, that cannot be saved.
     """
     arrays.check(snapshot.arrays)
     return Content(snapshot.arrays, states.encode(snapshot.states))
@@ -70,7 +88,7 @@ def content_of(snapshot: Snapshot) -> Content:
 def write_checkpoint(path: Path, snapshot: Snapshot, *, global_step: int | None) -> Checkpoint:
     """Save ``snapshot`` as the checkpoint ``path``, the first of a series.
 
-    Raises as ``content_of`` and ``write_content``.
+    Raises as ``content_of`` and ``write_content`` do.
     """
     return write_content(path, content_of(snapshot), global_step=global_step)
 
@@ -83,15 +101,21 @@ def write_content(
     previous: Checkpoint | None = None,
     metrics: Mapping[str, float] = MappingProxyType({}),
 ) -> Checkpoint:
-    """Save ``content`` as the checkpoint ``path``, in the place of one that is there.
+    """Save ``content`` as the checkpoint ``path``, replacing one that is there.
 
-    ``previous``: the one of the same series that was saved before it; None if it is the first.
+    Args:
+        path: The folder to make.
+        content: What to write.
+        global_step: The step to record; None if the graph has none.
+        previous: The checkpoint saved before it in the same series; None if it is the first.
+        metrics: The metrics to record.
 
-    Raises FileExistsError if ``path`` is something else than a checkpoint, OSError if it cannot be
-    written; nothing is left of it then.
+    Raises:
+        FileExistsError: ``path`` is there and is not a checkpoint.
+        OSError: It cannot be written. Nothing is left of it.
     """
     if _is_something_else(path):
-        raise FileExistsError(f"{path} is there already and is not a checkpoint: save elsewhere")
+        raise FileExistsError(f"{path} exists and is not a checkpoint: save elsewhere")
     now = clock.wall()
     if previous is not None:  # clocks are set back, and differ from host to host
         now = max(now, math.nextafter(previous.wall_time, math.inf))
@@ -105,50 +129,93 @@ def write_content(
         }
         start = now if previous is None else previous.series_start
         manifest = Manifest(global_step, now, start, files, specs, metrics)
-        staging.write_file(folder / MANIFEST, [manifest.to_bytes()])
+        data = manifest.to_bytes()
+        if len(data) > MOST_MANIFEST_BYTES:
+            raise ValueError(f"{len(specs)} arrays are too many for a checkpoint: stack some")
+        staging.write_file(folder / MANIFEST, [data])
     return described(path, manifest)
 
 
 def read_checkpoint(path: Path) -> Snapshot:
-    """What the checkpoint ``path`` holds, every file checked against the manifest.
+    """Return what the checkpoint ``path`` holds, every file checked against the manifest.
 
-    Raises NotFoundError if it is not there, DataLossError if it is damaged, ValueError if its
-    format is newer than this version of runhooks.
+    Nothing but the files of a checkpoint is opened, and of these only regular ones of the stated
+    size: anybody may have made the folder.
+
+    Raises:
+        NotFoundError: There is no such checkpoint.
+        DataLossError: It is damaged, or cannot be read.
+        ValueError: Its format is newer than this version of runhooks.
     """
-    files = read_manifest(path).files
-    state_arrays = _read_arrays(path, STATE_ARRAYS, files) if STATE_ARRAYS in files else {}
-    text = _read(path, STATES, files[STATES])
-    kept = states.decode(EncodedStates(text, state_arrays))
-    return Snapshot(_read_arrays(path, VARIABLES, files), kept)
+    manifest = read_manifest(path)
+    state_arrays = {}
+    if STATE_ARRAYS in manifest.files:
+        data = _read(path, STATE_ARRAYS, manifest)
+        with _naming(path, STATE_ARRAYS):
+            state_arrays = arrays.decode(data)
+    text = _read(path, STATES, manifest)
+    with _naming(path, STATES):
+        kept = states.decode(EncodedStates(text, state_arrays))
+    data = _read(path, VARIABLES, manifest)
+    with _naming(path, VARIABLES):
+        return Snapshot(arrays.decode(data, manifest.arrays), kept)
+
+
+def check_checkpoint(path: Path) -> list[str]:
+    """Check every file of the checkpoint ``path`` without keeping its arrays in memory.
+
+    Returns:
+        The names of its states.
+
+    Raises:
+        NotFoundError, DataLossError, ValueError: As ``read_checkpoint`` does.
+    """
+    manifest = read_manifest(path)
+    _check(path, VARIABLES, manifest, manifest.arrays)
+    entries = _check(path, STATE_ARRAYS, manifest) if STATE_ARRAYS in manifest.files else {}
+    text = _read(path, STATES, manifest)
+    with _naming(path, STATES):
+        return states.names(text, entries)
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of the checkpoint ``path``, every file being there and as long as it says.
+    """Return the manifest of the checkpoint ``path``; check that its files have the stated sizes.
 
     Raises as ``read_checkpoint`` does.
     """
+    with _naming(path, MANIFEST), opened(path / MANIFEST) as (file, size):
+        if size > MOST_MANIFEST_BYTES:
+            raise ValueError(f"it has {size} bytes, the most is {MOST_MANIFEST_BYTES}")
+        data = file.read(size)
     try:
-        manifest = Manifest.from_bytes((path / MANIFEST).read_bytes())
-        for name, expected in manifest.files.items():
-            size = (path / name).stat().st_size
-            if size != expected.size:
-                raise _damaged(path, f"{name} has {size} bytes and should have {expected.size}")
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise _missing(path, error) from None
+        with _naming(path, MANIFEST):
+            manifest = Manifest.from_bytes(data)
     except NewerFormatError as error:
-        raise ValueError(f"checkpoint {path} cannot be read: {error}") from error
-    except ValueError as error:
-        raise _damaged(path, f"{MANIFEST}: {error}") from error
+        raise ValueError(f"checkpoint {printable(path)} cannot be read: {error}") from error
+    for name, expected in manifest.files.items():
+        with _naming(path, name):
+            _check_size(size_of(path / name), expected)
     return manifest
 
 
 def looks_like_checkpoint(path: Path) -> bool:
-    """Whether ``path`` is a folder that is, or was meant to be, a checkpoint; damaged or not."""
-    return (path / VARIABLES).exists() or (path / STATES).exists()
+    """Return whether ``path`` is the folder of a checkpoint, damaged or not.
+
+    True for a folder that cannot be looked into.
+    """
+    for name in (VARIABLES, STATES):
+        try:
+            os.lstat(path / name)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            pass
+        return True
+    return False
 
 
 def described(path: Path, manifest: Manifest) -> Checkpoint:
-    """What ``manifest`` says of the checkpoint ``path``."""
+    """Return the checkpoint ``path`` as ``manifest`` describes it."""
     step = -1 if manifest.global_step is None else manifest.global_step
     return Checkpoint(
         path, step, manifest.wall_time, manifest.series_start, metrics=manifest.metrics
@@ -164,29 +231,57 @@ def _is_something_else(path: Path) -> bool:
         return True
 
 
-def _read_arrays(path: Path, name: str, files: Mapping[str, FileDigest]) -> dict[str, NDArray[Any]]:
-    data = _read(path, name, files[name])
+def _read(path: Path, name: str, manifest: Manifest) -> bytes:
+    expected = manifest.files[name]
+    with _naming(path, name), opened(path / name) as (file, size):
+        _check_size(size, expected)
+        data = file.read(size)
+        _check_sum(google_crc32c.value(data), expected)
+        return data
+
+
+def _check(
+    path: Path, name: str, manifest: Manifest, specs: Mapping[str, ArraySpec] | None = None
+) -> Mapping[str, Entry]:
+    """Check a file of arrays piece by piece; return what it holds."""
+    expected = manifest.files[name]
+    with _naming(path, name), opened(path / name) as (file, size):
+        _check_size(size, expected)
+        start = file.read(LENGTH_BYTES)
+        header = start + file.read(min(arrays.header_end(start), size) - LENGTH_BYTES)
+        crc = google_crc32c.value(header)
+        while piece := file.read(min(_PIECE_BYTES, size)):
+            crc = google_crc32c.extend(crc, piece)
+        _check_sum(crc, expected)
+        return arrays.read_header(header, size, specs)
+
+
+def _check_size(size: int, expected: FileDigest) -> None:
+    if size != expected.size:
+        raise ValueError(f"it has {size} bytes and should have {expected.size}")
+
+
+def _check_sum(crc: int, expected: FileDigest) -> None:
+    if crc != expected.crc32c:
+        raise ValueError("its checksum does not match its content")
+
+
+@contextmanager
+def _naming(path: Path, name: str) -> Iterator[None]:
+    """Turn what is wrong with the file ``name`` of a checkpoint into an error that says so."""
     try:
-        return arrays.decode(data)
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        if path.is_dir():
+            raise _damaged(path, f"{name} is missing") from None
+        raise NotFoundError(f"there is no checkpoint {printable(path)}", path=str(path)) from None
+    except OSError as error:
+        if error.errno in _NOT_OF_THE_FILE:
+            raise
+        raise _damaged(path, f"{name} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise _damaged(path, f"{name}: {error}") from error
 
 
-def _read(path: Path, name: str, expected: FileDigest) -> bytes:
-    try:
-        data = (path / name).read_bytes()
-    except FileNotFoundError as error:
-        raise _missing(path, error) from None
-    if google_crc32c.value(data) != expected.crc32c:
-        raise _damaged(path, f"the checksum of {name} does not fit its content")
-    return data
-
-
-def _missing(path: Path, error: OSError) -> NotFoundError | DataLossError:
-    if path.is_dir():
-        return _damaged(path, f"{Path(error.filename).name} is missing")
-    return NotFoundError(f"there is no checkpoint {path}", path=str(path))
-
-
 def _damaged(path: Path, what: str) -> DataLossError:
-    return DataLossError(f"checkpoint {path} is damaged: {what}", path=str(path))
+    return DataLossError(f"checkpoint {printable(path)} is damaged: {what}", path=str(path))

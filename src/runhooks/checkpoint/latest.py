@@ -1,6 +1,6 @@
-"""Finding checkpoints in a directory.
+"""Finds checkpoints in a directory.
 
-The latest is the one that was saved last, as in TensorFlow: not the one of the highest step, for a
+The latest is the one that was saved last, as in TensorFlow, not the one with the highest step: a
 run may have been taken back to an earlier step and go on from there.
 """
 
@@ -10,6 +10,7 @@ import os
 import re
 from pathlib import Path
 
+from runhooks import clock
 from runhooks.checkpoint.format import (
     Checkpoint,
     described,
@@ -22,46 +23,52 @@ _STEP_IN_NAME = re.compile(r".+-(\d+)(\.replaced)?")
 
 
 def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]:
-    """The checkpoints in a directory, damaged ones too, in the order of saving, then of steps.
+    """Return the checkpoints in a directory, damaged ones too, in the order of saving.
 
-    Their values are not read. Raises ValueError for one of a newer format.
+    Checkpoints of one moment come in the order of their steps. Their values are not read.
+
+    Raises:
+        ValueError: One has a newer format.
     """
+    directory = Path(checkpoint_dir)
+    paths = _paths(directory)
     while True:
-        found = {path: _look_at(path) for path in _paths(Path(checkpoint_dir))}
-        # One that another process removes meanwhile gives way to a newer one, not listed yet.
-        if all(it or os.path.lexists(path) for path, it in found.items()):
-            return sorted(
-                filter(None, found.values()), key=lambda it: (it.wall_time, it.step, it.path)
-            )
+        found = list(filter(None, map(_look_at, paths)))
+        listed, paths = paths, _paths(directory)
+        # If another process has removed one meanwhile, a newer one may be there that is not listed.
+        if paths >= listed:
+            return sorted(found, key=lambda it: (it.wall_time, it.step, it.path))
 
 
 def checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
-    """The paths of the complete checkpoints in a directory, in the order of saving.
+    """Return the paths of the complete checkpoints in a directory, in the order of saving.
 
-    Complete: the manifest is sound, and each file as long as it says. What is in the files is
-    checked when they are read.
+    Complete means that the manifest is sound and each file has the size that it states. The
+    contents of the files are checked when they are read.
     """
     return [str(it.path) for it in find_checkpoints(checkpoint_dir) if it.complete]
 
 
 def latest_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> str | None:
-    """The path of the complete checkpoint that was saved last, or None if there is none."""
+    """Return the path of the complete checkpoint that was saved last, or None if there is none."""
     return next(reversed(checkpoints(checkpoint_dir)), None)
 
 
 def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
-    """The global step of a checkpoint; None if its graph had none.
+    """Return the global step of a checkpoint; None if its graph had none.
 
-    Raises NotFoundError if it is not there, DataLossError if it is not complete.
+    Raises:
+        NotFoundError: There is no such checkpoint.
+        DataLossError: It is not complete.
     """
     return read_manifest(Path(path)).global_step
 
 
-def _paths(directory: Path) -> list[Path]:
+def _paths(directory: Path) -> set[Path]:
     try:
-        return [path for path in directory.iterdir() if not path.name.startswith(".tmp-")]
+        return {path for path in directory.iterdir() if not path.name.startswith(".tmp-")}
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        return set()
 
 
 def _look_at(path: Path) -> Checkpoint | None:
@@ -72,7 +79,7 @@ def _look_at(path: Path) -> Checkpoint | None:
             return described(path, read_manifest(path))
         except DataLossError:
             name = _STEP_IN_NAME.fullmatch(path.name)
-            time = path.stat().st_mtime
+            time = min(max(os.lstat(path).st_mtime, 0), clock.wall())
             return Checkpoint(path, int(name[1]), time, time, complete=False) if name else None
-    except (NotFoundError, FileNotFoundError):  # removed just now
+    except (NotFoundError, FileNotFoundError):  # just removed
         return None

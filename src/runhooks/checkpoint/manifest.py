@@ -1,9 +1,11 @@
-"""``Manifest``: what says that a checkpoint is complete, and what its files must be."""
+"""``Manifest``: the file that makes a checkpoint complete, and says what its files must be."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,16 +16,28 @@ from runhooks.version import __version__
 #: 2 since states hold more than JSON does; 1 is read as well.
 FORMAT_VERSION = 2
 
+MANIFEST = "manifest.json"
+VARIABLES = "variables.safetensors"
+STATES = "states.json"
+STATE_ARRAYS = "states.safetensors"
+
+_REQUIRED = frozenset({VARIABLES, STATES})
+_DATA_FILES = frozenset({*_REQUIRED, STATE_ARRAYS})
+_DTYPE = re.compile(r"[a-z0-9_]+(\[\w+\])?", re.ASCII)
+_YEAR_10000 = 253_402_300_800
+_INT64 = 1 << 63
+_MOST_DIMENSIONS = 64
+
 
 class FileDigest(NamedTuple):
-    """What a file must be: its ``size`` in bytes and the CRC-32C of its content."""
+    """The ``size`` in bytes that a file must have, and the CRC-32C of its content."""
 
     size: int
     crc32c: int
 
 
 class ArraySpec(NamedTuple):
-    """What an array is: the name of its dtype and its shape."""
+    """The name of the dtype of an array, and its shape."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -32,10 +46,9 @@ class ArraySpec(NamedTuple):
 class Manifest(NamedTuple):
     """The manifest of one checkpoint.
 
-    ``global_step``: None if the graph has none. ``wall_time``: when it was saved, always after the
-    one before it in its series, and ``series_start``: when the first of that was; in seconds since
-    the epoch.
-    ``files`` by file name; ``arrays`` by name; ``metrics``: what was known of it, by name.
+    ``global_step``: None if the graph has none. ``wall_time``: when it was saved, always later than
+    the one before it in its series. ``series_start``: when the first of the series was saved. Both
+    in seconds since the epoch. ``files``: by file name. ``arrays`` and ``metrics``: by name.
     """
 
     global_step: int | None
@@ -46,7 +59,7 @@ class Manifest(NamedTuple):
     metrics: Mapping[str, float] = MappingProxyType({})
 
     def to_bytes(self) -> bytes:
-        """As JSON that carries a checksum of itself."""
+        """Return the manifest as JSON that contains its own checksum."""
         content = {
             "format_version": FORMAT_VERSION,
             "runhooks_version": __version__,
@@ -61,34 +74,82 @@ class Manifest(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        """The manifest in ``data``.
+        """Return the manifest in ``data``.
 
-        Raises ValueError if it is damaged, ``NewerFormatError`` if it is of a format that this
-        version of runhooks does not know.
+        Raises:
+            ValueError: It is damaged, or makes no sense.
+            NewerFormatError: This version of runhooks does not know its format.
         """
-        content = json.loads(data)
-        if not isinstance(content, dict) or content.pop("crc32c", None) != _checksum(content):
-            raise ValueError("its checksum does not fit its content")
-        if content["format_version"] > FORMAT_VERSION:
+        try:
+            content = json.loads(data)
+            if not isinstance(content, dict) or content.pop("crc32c", None) != _checksum(content):
+                raise ValueError("its checksum does not match its content")
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        version = _field(content, "format_version", lambda it: _is_whole(it, 1))
+        if version > FORMAT_VERSION:
+            newer = content.get("runhooks_version")
             raise NewerFormatError(
-                f"its format is {content['format_version']}, this runhooks reads format "
-                f"{FORMAT_VERSION} and older: use runhooks {content['runhooks_version']} or newer"
+                f"its format is {version}, this runhooks reads format {FORMAT_VERSION} and older: "
+                f"use runhooks {newer!r} or newer"
             )
+        files = {
+            name: FileDigest(_field(it, "size", _is_whole), _field(it, "crc32c", _is_whole))
+            for name, it in _mapping(content, "files").items()
+        }
+        if not _REQUIRED <= files.keys() <= _DATA_FILES:
+            raise ValueError(f"its files are {sorted(files)}")
+        metrics = _mapping(content, "metrics") if "metrics" in content else {}
         return cls(
-            content["global_step"],
-            content["wall_time"],
-            content["series_start"],
-            {name: FileDigest(**digest) for name, digest in content["files"].items()},
-            {
-                name: ArraySpec(spec["dtype"], tuple(spec["shape"]))
-                for name, spec in content["arrays"].items()
-            },
-            content.get("metrics", {}),
+            _field(content, "global_step", lambda it: it is None or _is_whole(it, -_INT64)),
+            float(_field(content, "wall_time", _is_time)),
+            float(_field(content, "series_start", _is_time)),
+            files,
+            {name: _array(it) for name, it in _mapping(content, "arrays").items()},
+            {name: float(_field(metrics, name, _is_number)) for name in metrics},
         )
 
 
 class NewerFormatError(Exception):
-    """A checkpoint is sound, and of a format of a later version of runhooks."""
+    """A checkpoint is sound, but has the format of a later version of runhooks."""
+
+
+def is_shape(value: Any) -> bool:
+    """Return whether ``value``, from JSON, is the shape of an array."""
+    return isinstance(value, list) and len(value) <= _MOST_DIMENSIONS and all(map(_is_whole, value))
+
+
+def _array(content: Any) -> ArraySpec:
+    return ArraySpec(
+        _field(content, "dtype", lambda it: isinstance(it, str) and _DTYPE.fullmatch(it)),
+        tuple(_field(content, "shape", is_shape)),
+    )
+
+
+def _mapping(content: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = _field(content, name, lambda it: isinstance(it, dict))
+    return found
+
+
+def _field(content: Any, name: str, is_valid: Callable[[Any], object]) -> Any:
+    if not isinstance(content, dict) or name not in content:
+        raise ValueError(f"{name!r} is missing")
+    if not is_valid(content[name]):
+        shown = repr(content[name])
+        raise ValueError(f"{name!r} is {shown if len(shown) < 50 else shown[:50] + '...'}")
+    return content[name]
+
+
+def _is_whole(value: Any, least: int = 0) -> bool:
+    return type(value) is int and least <= value < _INT64
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or _is_whole(value, -_INT64)
+
+
+def _is_time(value: Any) -> bool:
+    return _is_number(value) and math.isfinite(value) and 0 <= value < _YEAR_10000
 
 
 def _checksum(content: Mapping[str, Any]) -> int:

@@ -1,28 +1,37 @@
-"""Which checkpoints to keep, as values.
+"""Which checkpoints to keep: rules, which are values, and the series they are applied to.
 
-A rule goes by what is known from the disk alone, and by what was saved before each checkpoint or,
-like ``KeepLast`` and ``KeepBest``, ranks them: so a checkpoint that is not wanted once is never
-wanted again, and a restarted run keeps what an undisturbed one does.
+A rule uses only what is on the disk. It decides by what was saved before each checkpoint or, like
+``KeepLast`` and ``KeepBest``, ranks them. So a checkpoint that is unwanted once is never wanted
+again, and a restarted run keeps what an undisturbed one keeps.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 from runhooks import arguments
-from runhooks.checkpoint.format import Checkpoint
+from runhooks.checkpoint import staging
+from runhooks.checkpoint.format import Checkpoint, Content, write_content
+from runhooks.checkpoint.latest import find_checkpoints
+from runhooks.checkpoint.reading import printable
+from runhooks.errors import add_note
+
+_log = logging.getLogger("runhooks")
 
 _HOUR_SECS = 3600
 
 
 class Keep(Protocol):
-    """A rule of which checkpoints to keep. A ``Saver`` keeps those that any of its rules wants."""
+    """A rule for which checkpoints to keep. A ``Saver`` keeps those that any of its rules wants."""
 
     def wanted(self, saved: Sequence[Checkpoint]) -> Sequence[Checkpoint]:
-        """Those to keep of ``saved``, which are in the order of saving, less those deleted."""
+        """Return those of ``saved``, in the order of saving and without deleted ones, to keep."""
         ...
 
 
@@ -42,9 +51,9 @@ class KeepLast:
 
 @dataclass(frozen=True)
 class KeepEvery:
-    """Keeps one every so many hours: the first saved that long after the one kept before it.
+    """Keeps one checkpoint every ``hours``: the first saved that long after the last one kept.
 
-    The hours of the first count from the start of the series.
+    The hours of the first are counted from the start of the series.
     """
 
     hours: float
@@ -65,12 +74,18 @@ class KeepEvery:
 
 @dataclass(frozen=True)
 class KeepBest:
-    """Keeps the ``n`` with the best ``metric``, the first saved of equals.
+    """Keeps the ``n`` checkpoints with the best ``metric``, the first saved of equals.
 
-    ``mode``: whether the ``"max"`` or the ``"min"`` is best. One whose metric is unknown or NaN is
-    never among the best. The metrics are those that ``Saver(metrics=...)`` gives.
+    A checkpoint whose metric is unknown or NaN is never among the best.
 
-    Raises ValueError for an ``n`` not above zero, or another mode.
+    Args:
+        metric: One of the metrics that ``Saver(metrics=...)`` returns.
+        n: How many to keep.
+        mode: Whether the ``"max"`` or the ``"min"`` is best.
+
+    Raises:
+        TypeError: ``metric`` is not a str, or ``n`` not a whole number.
+        ValueError: ``n`` is not above zero, or ``mode`` is neither of the two.
     """
 
     metric: str
@@ -95,7 +110,9 @@ class KeepBest:
 class KeepSteps:
     """Keeps the checkpoints of these global steps: ``KeepSteps(1000, 5000)``.
 
-    Raises ValueError for none, or one below zero, TypeError for what is no whole number.
+    Raises:
+        TypeError: A step is not a whole number.
+        ValueError: A step is negative, or none is given.
     """
 
     steps: tuple[int, ...]
@@ -112,7 +129,61 @@ class KeepSteps:
         return [it for it in saved if it.step in self.steps]
 
 
-def superseded(keep: Sequence[Keep], saved: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Those of ``saved``, in the order of saving, that no rule wants; never the newest."""
-    wanted = {it.path for rule in keep for it in rule.wanted(saved)}
-    return [it for it in saved[:-1] if it.path not in wanted]
+class Series:
+    """The checkpoints ``<base>-<step>``, those of earlier processes included.
+
+    Args:
+        base: Their path without the step.
+        keep: The rules for which old ones are kept. None: all are.
+    """
+
+    def __init__(self, base: Path, keep: Sequence[Keep] | None) -> None:
+        self._base = base
+        self._keep = keep
+        ours = re.compile(re.escape(base.name) + r"-\d+(\.replaced)?")
+        #: Those that were not deleted, in the order of saving.
+        self.saved: Sequence[Checkpoint] = [
+            it
+            for it in find_checkpoints(base.parent)
+            if it.complete and ours.fullmatch(it.path.name)
+        ]
+
+    def save(
+        self, path: Path, content: Content, global_step: int | None, metrics: Mapping[str, float]
+    ) -> None:
+        """Save ``content`` as ``path``; when it is on the disk, delete those it supersedes.
+
+        Raises as ``write_content``.
+        """
+        staging.sweep(self._base.parent)
+        previous = self.saved[-1] if self.saved else None
+        try:
+            new = write_content(
+                path, content, global_step=global_step, previous=previous, metrics=metrics
+            )
+        except OSError as error:
+            add_note(error, f"while saving checkpoint {path}; no other was changed")
+            raise
+        self.saved = [*(it for it in self.saved if it.path != path), new]
+        if self._keep is not None:
+            self._delete_superseded(self._keep)
+
+    def _delete_superseded(self, keep: Sequence[Keep]) -> None:
+        wanted = {it.path for rule in keep for it in rule.wanted(self.saved)}
+        wanted.add(self.saved[-1].path)
+        unwanted = [it for it in self.saved if it.path not in wanted]
+        self.saved = [it for it in self.saved if it.path in wanted]
+        rules = ", ".join(map(repr, keep))
+        why = f"none of {rules} keeps it" if rules else "only the newest is kept"
+        for checkpoint in unwanted:
+            shown = printable(checkpoint.path)
+            try:
+                staging.discard(checkpoint.path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                _log.warning("checkpoint %s could not be deleted: %s", shown, error.strerror)
+            else:
+                metrics = checkpoint.metrics.items()
+                known = "".join(f", {printable(name)}={it:g}" for name, it in metrics)
+                _log.info("deleted checkpoint %s%s: %s", shown, known, why)

@@ -1,4 +1,4 @@
-"""``Saver``: saves the variables of a session and brings them back."""
+"""``Saver``: saves the variables of a session and restores them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import logging
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from runhooks import arguments
+from runhooks.checkpoint.adapt import completed, renamed
 from runhooks.checkpoint.background_save import BackgroundSave
 from runhooks.checkpoint.format import Content, content_of, read_checkpoint
-from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast
-from runhooks.checkpoint.series import Series
-from runhooks.checkpoint.snapshot import SavableSession
+from runhooks.checkpoint.latest import find_checkpoints
+from runhooks.checkpoint.reading import printable
+from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast, Series
+from runhooks.contract import RawSession
+from runhooks.errors import DataLossError, NotFoundError, add_note
 from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")
-
-#: The metrics of a step, by name.
-Metrics = Callable[[int | None], Mapping[str, float]]
 
 _MAX_TO_KEEP, _EVERY_N_HOURS = 5, 10000.0
 
@@ -30,19 +31,31 @@ _MAX_TO_KEEP, _EVERY_N_HOURS = 5, 10000.0
 class Saver:
     """Saves checkpoints as ``tf.compat.v1.train.Saver`` does, and deletes old ones.
 
-    ``var_list``: the variables to save and restore, or their names; None: all of the session.
-    ``max_to_keep``: how many of the newest checkpoints to keep; None or 0: all. Of older ones
-    one is kept every ``keep_checkpoint_every_n_hours`` hours. Those that an earlier process saved
-    under the same name count as well.
+    A saver is for one thread.
 
-    Ours: ``keep``, in place of these two: rules such as ``KeepLast(3)``, ``KeepBest("accuracy")``;
-    a checkpoint that any of them wants is kept, and so is the newest. ``metrics(step)``: what is
-    known of the step that is being saved, for ``KeepBest``; it is stored in the checkpoint.
-    ``asynchronous``: ``save`` returns as soon as it has the values; a thread brings them to the
-    disk. The next ``save``, ``restore`` or ``wait`` waits for it, and raises what it failed of.
-    Where values had to be copied (jax on a CPU), that memory is kept for the next time.
+    Args:
+        var_list: The variables to save and restore, or their names. None: all of the session.
+        max_to_keep: How many of the newest checkpoints to keep, those that an earlier process
+            saved under the same name included. None or 0: all.
+        keep_checkpoint_every_n_hours: Of the older checkpoints, one every so many hours is kept.
+        keep: Rules such as ``KeepLast(3)`` and ``KeepBest("accuracy")``, instead of
+            ``max_to_keep`` and ``keep_checkpoint_every_n_hours``. A checkpoint that any rule wants
+            is kept, and so is the newest.
+        metrics: A function from the global step being saved to its metrics by name, for
+            ``KeepBest``. They are stored in the checkpoint.
+        asynchronous: Whether ``save`` returns as soon as it has the values, and a thread writes
+            them. The next ``save``, ``restore`` or ``wait`` waits for that thread, and raises the
+            error it failed with. Memory into which values had to be copied (jax on a CPU) is kept
+            for the next save.
+        rename: New names by old ones, for what has another name in older checkpoints: variables,
+            the objects of ``rh.torch``, and what is below them, such as
+            ``{"model/head": "model/classifier"}``.
+        missing: ``"keep"``: what a checkpoint lacks keeps its value, and the log names it;
+            ``"error"``: restoring it raises ValueError.
 
-    A saver is for one thread. Raises TypeError or ValueError for arguments that make no sense.
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range, or ``keep`` is given with what it replaces.
     """
 
     def __init__(
@@ -52,8 +65,10 @@ class Saver:
         max_to_keep: int | None = _MAX_TO_KEEP,
         keep_checkpoint_every_n_hours: float = _EVERY_N_HOURS,
         keep: Iterable[Keep] | None = None,
-        metrics: Metrics | None = None,
+        metrics: Callable[[int | None], Mapping[str, float]] | None = None,
         asynchronous: bool = False,
+        rename: Mapping[str, str] | None = None,
+        missing: str = "error",
     ) -> None:
         if isinstance(var_list, Mapping | str):
             raise TypeError(f"var_list must be a list of variables or names, got {var_list!r}")
@@ -62,39 +77,54 @@ class Saver:
         if metrics is None and any(isinstance(rule, KeepBest) for rule in self._keep or ()):
             raise ValueError("KeepBest in keep needs metrics, a function from the step to a dict")
         arguments.function(metrics=metrics)
+        arguments.instance(Mapping, rename=rename)
+        if missing not in ("error", "keep"):
+            raise ValueError(f"missing must be 'error' or 'keep', got {missing!r}")
+        self._rename = dict(rename or {})
+        self._keeps_missing = missing == "keep"
         self._metrics = metrics
-        self._unknown_told = False
+        self._warned_of_metric = False
         self._asynchronous = asynchronous
         self._series: dict[Path, Series] = {}  # by save_path
         self._under_way: BackgroundSave | None = None
-        self._places: Mapping[str, NDArray[Any]] = {}
+        self._reusable: Mapping[str, NDArray[Any]] = {}
 
     @property
     def last_checkpoints(self) -> list[str]:
         """The paths of the checkpoints that were not deleted, oldest first for each ``save_path``.
 
-        Those of earlier processes are known from the first ``save`` on; one that is still being
-        saved is not among them.
+        Checkpoints of earlier processes are known from the first ``save`` on. One that is still
+        being saved is not listed.
         """
         return [str(it.path) for series in self._series.values() for it in series.saved]
 
     def save(
         self,
-        sess: SavableSession,
+        sess: RawSession,
         save_path: str | os.PathLike[str],
         global_step: Any = None,
     ) -> str:
-        """Save the session as ``<save_path>-<global_step>`` and return that path.
+        """Save the session as ``<save_path>-<global_step>``.
 
-        ``global_step``: a number or a tensor; None: the path is ``save_path`` itself. When it
-        returns (``wait`` does, if ``asynchronous``), the checkpoint is on the disk, and those that
-        it makes superfluous are deleted; of a directory that it had to make, the file system says
-        when that is on the disk.
+        When it returns (or when ``wait`` does, if ``asynchronous``), the checkpoint is on the
+        disk, and those that it supersedes are deleted. If the directory had to be made, the file
+        system decides when the directory itself is on the disk.
 
-        Raises OSError if it cannot be written, TypeError or ValueError for a value that cannot be
-        saved; all checkpoints of before are still there then.
+        Args:
+            sess: The session.
+            save_path: The path of the checkpoint without its step.
+            global_step: A number or a tensor. None: the path is ``save_path`` itself.
+
+        Returns:
+            The path of the checkpoint.
+
+        Raises:
+            OSError: It cannot be written. All earlier checkpoints are still there.
+            TypeError: A value cannot be saved.
+            ValueError: A variable has a name that cannot be saved, or ``var_list`` an unknown one.
         """
         self.wait()
+        self._check_names(sess)
         base = Path(save_path)
         path, step = base, sess.global_step
         if global_step is not None:
@@ -103,59 +133,89 @@ class Saver:
         content, metrics = self._content_of(sess), self._metrics_of(step)
         if base not in self._series:
             self._series[base] = Series(base, self._keep)
-        series = self._series[base]
-        if self._only is None:
-            sess.checkpoint = str(path)
-
-        def write() -> None:
-            try:
-                series.save(path, content, step, metrics)
-            except BaseException:
-                if sess.checkpoint == str(path):
-                    sess.checkpoint = None
-                raise
-
-        if self._asynchronous:
-            self._under_way = BackgroundSave(str(path), write)
-        else:
-            write()
+        write = partial(self._series[base].save, path, content, step, metrics)
+        self._write(sess, str(path), write)
         return str(path)
 
-    def restore(self, sess: SavableSession, save_path: str | os.PathLike[str]) -> None:
-        """Bring the checkpoint ``save_path`` into the session, whole or not at all.
+    def restore(self, sess: RawSession, save_path: str | os.PathLike[str]) -> None:
+        """Load the checkpoint ``save_path`` into the session, completely or not at all.
 
-        Raises NotFoundError if it is not there, DataLossError if it is damaged, ValueError if it
-        is of another model.
+        Raises:
+            NotFoundError: There is no such checkpoint.
+            DataLossError: It is damaged.
+            ValueError: It is a checkpoint of another model, or ``var_list`` has an unknown name.
         """
         self.wait()
+        self._check_names(sess)
         snapshot = read_checkpoint(Path(save_path))
         try:
+            if self._rename:
+                snapshot = renamed(snapshot, self._rename)
+            if self._keeps_missing:
+                snapshot, kept = completed(snapshot, sess.snapshot())
+                if kept:
+                    _log.info("%s lacks %s, which keep their values", save_path, kept)
             sess.load(snapshot, only=self._only)
         except ValueError as error:
-            error.add_note(
-                f"while restoring checkpoint {save_path}: give another directory to begin anew, or "
-                "Saver(var_list=[...]) to restore those variables alone"
+            add_note(
+                error,
+                f"while restoring checkpoint {save_path}: give another directory to start over, or "
+                "Saver(var_list=[...]) to restore those variables alone",
             )
             raise
         sess.checkpoint = str(save_path) if self._only is None else None
 
     def wait(self) -> None:
-        """Return when what was saved is on the disk. Raises, once, what saving it failed of."""
+        """Return when the last checkpoint is on the disk; raise, once, the error of saving it."""
         save = self._under_way
-        if save is not None and not (save.done and save.told):
+        if save is not None and not (save.done and save.raised):
             try:
                 save.wait()
             finally:
-                # A Ctrl-C may end the waiting before the saving ends.
+                # A Ctrl-C may end the wait before the save ends.
                 self._under_way = None if save.done else save
 
-    def _content_of(self, sess: SavableSession) -> Content:
-        snapshot = sess.snapshot(into=self._places) if self._asynchronous else sess.snapshot()
+    def _check_names(self, sess: RawSession) -> None:
+        for name in self._only or ():
+            if name not in (known := sess.saved_names()):
+                raise ValueError(
+                    f"var_list has {name!r}, which is not a variable of the session"
+                    f"{suggestion(name, known)}"
+                )
+
+    def _write(self, sess: RawSession, path: str, write: Callable[[], object]) -> None:
+        def fail() -> None:
+            if sess.checkpoint == path:
+                sess.checkpoint = None
+
+        def save() -> None:
+            try:
+                write()
+            except BaseException:
+                fail()
+                raise
+
+        background = BackgroundSave(path, save) if self._asynchronous else None
+        try:
+            if self._only is None:
+                sess.checkpoint = path
+            if background is None:
+                save()
+            else:
+                self._under_way = background
+                background.start()
+        except BaseException:  # a Ctrl-C may come before anything is written
+            if background is None or background.cancel():
+                fail()
+            raise
+
+    def _content_of(self, sess: RawSession) -> Content:
+        snapshot = sess.snapshot(into=self._reusable) if self._asynchronous else sess.snapshot()
         if self._only is not None:
             snapshot = snapshot.only(self._only)
         if self._asynchronous:
-            # What can be written to was copied, and is where to copy to next; the rest is shared.
-            self._places = {key: it for key, it in snapshot.arrays.items() if it.flags.writeable}
+            # Copies are writeable, and the next save may reuse their memory. The rest is shared.
+            self._reusable = {key: it for key, it in snapshot.arrays.items() if it.flags.writeable}
         return content_of(snapshot)
 
     def _metrics_of(self, step: int | None) -> dict[str, float]:
@@ -168,19 +228,57 @@ class Saver:
             raise TypeError(
                 f"metrics of a Saver must return a dict of numbers by name, got {found!r}"
             ) from None
-        self._check_known(known)
+        self._warn_of_unknown(known)
         return known
 
-    def _check_known(self, metrics: Mapping[str, float]) -> None:
-        """Warn, once, if a rule goes by a metric that is not among those there are."""
+    def _warn_of_unknown(self, metrics: Mapping[str, float]) -> None:
+        """Warn, once, if a rule ranks by a metric that is not in ``metrics``."""
         wanted = [rule.metric for rule in self._keep or () if isinstance(rule, KeepBest)]
         for name in wanted:
-            if metrics and name not in metrics and not self._unknown_told:
-                self._unknown_told = True
+            if metrics and name not in metrics and not self._warned_of_metric:
+                self._warned_of_metric = True
                 near = suggestion(name, metrics)
                 _log.warning(
                     "KeepBest(%r) keeps nothing: the metrics are %s%s", name, sorted(metrics), near
                 )
+
+
+def restore_latest(
+    saver: Saver, sess: RawSession, checkpoint_dir: str | os.PathLike[str]
+) -> str | None:
+    """Restore the sound checkpoint of a directory that was saved last.
+
+    A damaged one is skipped with one warning.
+
+    Returns:
+        Its path; None if the directory has no checkpoint.
+
+    Raises:
+        DataLossError: All checkpoints are damaged.
+        ValueError: The newest sound one is of another model. Older ones are not tried.
+    """
+    saver.wait()  # what it is saving will be the latest
+    tried: set[Path] = set()
+    damaged = []
+    while untried := [it.path for it in find_checkpoints(checkpoint_dir) if it.path not in tried]:
+        path = untried[-1]
+        tried.add(path)
+        try:
+            saver.restore(sess, path)
+        except NotFoundError:  # another process has just removed it, and saved a newer one
+            continue
+        except DataLossError as error:
+            _log.warning("%s; trying the one before it", error)
+            damaged.append(error)
+        else:
+            return str(path)
+    if damaged:
+        raise DataLossError(
+            f"none of the {len(damaged)} checkpoints in {printable(checkpoint_dir)} is sound; the "
+            f"newest: {damaged[0]}. Move them aside to start over",
+            path=str(Path(checkpoint_dir)),
+        ) from damaged[0]
+    return None
 
 
 def _rules(
@@ -205,8 +303,11 @@ def _name(variable: Any) -> str:
     return variable if isinstance(variable, str) else str(variable.op.name)
 
 
-def _value(sess: SavableSession, global_step: Any) -> int:
+def _value(sess: RawSession, global_step: Any) -> int:
     try:
-        return operator.index(global_step)
+        step = operator.index(global_step)
     except TypeError:  # a tensor, or the name of one
-        return int(sess.run(global_step))
+        step = int(sess.run(global_step))
+    if not -(1 << 63) <= step < 1 << 63:
+        raise ValueError(f"global_step must be an integer of 64 bits, got {step}")
+    return step

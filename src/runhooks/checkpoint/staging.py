@@ -1,4 +1,4 @@
-"""Files and folders that are on the disk whole, or not at all."""
+"""Writes files and folders that are complete on the disk, or absent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import google_crc32c
@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 
 from runhooks import clock
 from runhooks.checkpoint.manifest import FileDigest
+from runhooks.checkpoint.reading import printable
+from runhooks.contexts import contextmanager
 
 _log = logging.getLogger("runhooks")
 
 _DAY_SECS = 86_400
 _PART_BYTES = 4 << 20
-# A process is known by more than its number, which a container gives to each of its lives anew.
+# A process number does not identify a process: containers give the same one after each start.
 _TOKEN = os.urandom(4).hex()
 _TEMPORARY = re.compile(r"\.tmp-(?P<host>.+)-(?P<pid>\d+)-(?P<token>[0-9a-f]{8})-\d+-")
 _numbers = itertools.count()
@@ -33,7 +35,8 @@ _numbers = itertools.count()
 def write_file(path: Path, pieces: Iterable[bytes | NDArray[np.uint8]]) -> FileDigest:
     """Write ``pieces`` to the new file ``path`` and wait until it is on the disk.
 
-    Raises OSError, with the path, if that fails.
+    Raises:
+        OSError: That fails. Its ``filename`` is set.
     """
     size = crc = begun = 0
     try:
@@ -48,15 +51,15 @@ def write_file(path: Path, pieces: Iterable[bytes | NDArray[np.uint8]]) -> FileD
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        # A full disk does not say which file it was full for.
+        # The error of a full disk does not name a file.
         error.filename = error.filename or str(path)
         raise
     return FileDigest(size, crc)
 
 
 def _begin_writing(descriptor: int, start: int, end: int) -> None:
-    # The disk can work while the rest is being copied to the system. On Linux this advice, not to
-    # keep in memory what nobody is going to read, begins to write it.
+    # So the disk works while the rest is being copied to the page cache. On Linux the advice that
+    # nobody is going to read these pages starts their writing.
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):
             os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
@@ -65,8 +68,8 @@ def _begin_writing(descriptor: int, start: int, end: int) -> None:
 def _parts(
     pieces: Iterable[bytes | NDArray[np.uint8]],
 ) -> Iterator[bytes | NDArray[np.uint8]]:
-    # A checksum is computed with the interpreter locked: for 0.3 ms of a part. Smaller ones would
-    # have to wait for the interpreter too often, where a loop is all Python.
+    # A checksum is computed with the interpreter locked, for 0.3 ms a part. Smaller ones would wait
+    # for the interpreter too often when the training loop is all Python.
     for piece in pieces:
         for start in range(0, len(piece), _PART_BYTES):
             yield piece[start : start + _PART_BYTES]
@@ -74,11 +77,11 @@ def _parts(
 
 @contextmanager
 def publish(path: Path) -> Iterator[Path]:
-    """Make a temporary folder to write into; it becomes ``path`` when the block ends well.
+    """Make a temporary folder to write into; it becomes ``path`` when the block succeeds.
 
-    What was at ``path`` before gives way then. If the second of the two moves fails, or the process
-    is killed before it, the old one is left as ``<path>.replaced``. If anything raises, the folder
-    is removed.
+    What was at ``path`` is moved away first. If the second of the two moves fails, or the process
+    is killed before it, the old folder is left as ``<path>.replaced``. If anything raises, the
+    temporary folder is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = _temporary(path)
@@ -93,28 +96,36 @@ def publish(path: Path) -> Iterator[Path]:
 
 
 def discard(path: Path) -> None:
-    """Remove the folder ``path``, out of sight at once: half a folder is never seen under its name.
+    """Remove the folder ``path``, in one move: half a folder is never seen under its name.
 
-    Raises OSError if it cannot be moved. What cannot be removed after that is left to ``sweep``.
+    Raises:
+        OSError: It cannot be moved. If it cannot be removed after that, ``sweep`` tries again.
     """
     doomed = _temporary(path)
     path.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    _remove(doomed)
 
 
 def sweep(folder: Path) -> None:
-    """Remove temporary folders that processes left in ``folder`` when they were killed."""
+    """Remove the temporary folders in ``folder`` whose processes were killed."""
     for path in folder.glob(".tmp-*"):
         match = _TEMPORARY.match(path.name)
         if match and _is_stale(path, **match.groupdict()):
-            _log.info("removing %s: the process that was writing it is gone", path)
-            shutil.rmtree(path, ignore_errors=True)
+            _log.info("removing %s: the process that was writing it is gone", printable(path))
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink():  # to a checkpoint that is not ours to remove
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _move(folder: Path, path: Path) -> None:
     replaced = path.with_name(f"{path.name}.replaced")
     while not _moved(folder, path):
-        # Another process may do the same here and now: what it has moved is not there any more.
+        # Another process may be saving here, too: what it has moved is no longer there.
         with suppress(FileNotFoundError):
             discard(replaced)
         with suppress(FileNotFoundError):
@@ -125,7 +136,7 @@ def _move(folder: Path, path: Path) -> None:
 
 
 def _moved(folder: Path, path: Path) -> bool:
-    """Move ``folder`` to ``path``, unless a folder with something in it is there."""
+    """Move ``folder`` to ``path``, unless a folder that is not empty is there."""
     try:
         folder.rename(path)
     except OSError as error:
@@ -143,7 +154,7 @@ def _temporary(path: Path) -> Path:
 def _is_stale(path: Path, host: str, pid: str, token: str) -> bool:
     if host == platform.node():
         return token != _TOKEN if int(pid) == os.getpid() else not _is_alive(int(pid))
-    # Another host's processes cannot be asked; no checkpoint takes a day to write.
+    # Processes of another host cannot be looked up, but no checkpoint takes a day to write.
     try:
         return clock.wall() - path.stat().st_mtime > _DAY_SECS
     except FileNotFoundError:

@@ -1,122 +1,280 @@
-"""States of hooks and inputs as JSON, and beside it the bytes of the arrays in them.
+"""States of hooks and inputs as JSON, with the bytes of the arrays in them beside it.
 
-What JSON has stands as it is. Anything else is an object of one key, which begins with ``$``:
+JSON's own types are left as they are. Anything else is an object of one key that begins with ``$``:
 
     {"$tuple": [...]}  {"$bytes": "<base64>"}  {"$scalar": ["<f4", 0.5]}
     {"$dict": [[key, value], ...]}             one with other keys than str, or with such a key
     {"$ordered": [[key, value], ...]}          an OrderedDict
     {"$counter": [[key, value], ...]}          a Counter
-    {"$array": ["0", "numpy", "<f4", [2, 3]]}  entry, whose it is, dtype and shape
+    {"$array": ["0", "numpy", "<f4", [2, 3]]}  entry, library, dtype and shape
+    {"$item": ["<M8[ns]", "<base64>"]}         a NumPy scalar of another kind than $scalar's
+    {"$int": "<hex>"}                          one of more digits than Python reads
+    {"$str": "<base64>"}                       one with lone surrogates, as UTF-8 has none
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.engines.packed import Packed, dtype_name, dtype_named, pack, unpack
+from runhooks.arrays.array_library import Packed
+from runhooks.arrays.dtypes import dtype_name, dtype_named
+from runhooks.arrays.registry import library_of, unpack
+from runhooks.checkpoint.arrays import is_unicode
+from runhooks.checkpoint.reading import printable
 
-_PLAIN = (str, int, float, bool, NoneType)
+# Python reads 4300 digits of an int unless told otherwise, and never fewer than 640.
+_MOST_INT_BITS = 2000
+# Each level takes up to three of JSON's, of which Python reads about 1000.
+_MOST_LEVELS = 100
+_DTYPE = re.compile(r"[<>|=]?[\w./-]{1,40}(\[\w+\])?", re.ASCII)
+_WITH_SURROGATES = ("utf-8", "surrogatepass")
 
 
 class EncodedStates(NamedTuple):
-    """States as bytes: ``text``, which is JSON, and the bytes of each array by its entry in it."""
+    """States as bytes: ``text``, which is JSON, and the bytes of arrays by their entry in it."""
 
     text: bytes
     arrays: dict[str, NDArray[np.uint8]]
 
 
 def encode(states: Mapping[str, Any]) -> EncodedStates:
-    """``states`` as bytes, which no later change of them changes.
+    """Return ``states`` as bytes, which later changes of the states do not reach.
 
-    Raises TypeError naming the key of any value that would not come back as what it is.
+    Raises:
+        TypeError: A value would not come back as what it is. The message names its key.
+        ValueError: A value is nested too deeply, or contains itself.
     """
-    arrays: dict[str, NDArray[np.uint8]] = {}
-    text = json.dumps(_plain(dict(states), "", arrays))
-    return EncodedStates(text.encode(), arrays)
+    encoder = _Encoder()
+    text = json.dumps(encoder.value(dict(states)))
+    return EncodedStates(text.encode(), encoder.arrays)
 
 
 def decode(encoded: EncodedStates) -> dict[str, Any]:
-    """The states. Raises ValueError if they are not JSON, ImportError naming what they need."""
+    """Return the states.
+
+    Raises:
+        ValueError: They are damaged, or make no sense.
+        ImportError: The library of an array is not installed.
+    """
+    unused = dict(encoded.arrays)
+
+    def array(entry: str, library: str, dtype: str, shape: list[int]) -> Any:
+        # An entry that could be used again and again would let a small file fill the memory.
+        packed = Packed(library, _checked(dtype), tuple(shape), unused.pop(entry).tobytes())
+        if not _has_data(packed):
+            raise ValueError(f"an array of shape {shape} has no data")
+        return unpack(packed)
+
+    return _loaded(encoded.text, array)
+
+
+def names(text: bytes, entries: Collection[str]) -> list[str]:
+    """Return the names of the states in ``text``, whose arrays are ``entries``, building none.
+
+    Raises ValueError as ``decode`` does.
+    """
+    unused = set(entries)
+    return list(_loaded(text, lambda entry, *_: unused.remove(entry)))
+
+
+class _Encoder:
+    """Makes JSON of values; ``arrays``: the bytes of the arrays met so far."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, NDArray[np.uint8]] = {}
+        self._keys: list[Any] = []  # of the containers around a value, from the outside
+
+    def value(self, value: Any) -> Any:
+        if type(value) in _CONTAINERS:
+            return self._container(value)
+        if type(value) in _LEAVES:
+            return _LEAVES[type(value)](value)
+        if isinstance(value, np.generic) and _is_item(value.dtype):
+            name = dtype_name(value.dtype)
+            if _is_number(value.dtype):
+                return {"$scalar": [name, value.item()]}
+            return {"$item": [name, _base64(value.tobytes())]}
+        packed = self._packed(value)
+        entry = str(len(self.arrays))
+        self.arrays[entry] = np.frombuffer(packed.data, np.uint8)
+        return {"$array": [entry, packed.kind, packed.dtype, packed.shape]}
+
+    def _container(self, value: Any) -> Any:
+        if type(value) in (list, tuple):
+            items = [self._at(index, it) for index, it in enumerate(value)]
+            return items if type(value) is list else {"$tuple": items}
+        if type(value) is dict and all(map(_is_plain_key, value)):
+            return {name: self._at(name, it) for name, it in value.items()}
+        return {
+            _MARKS[type(value)]: [
+                [self._key(name, 0), self._at(name, it)] for name, it in value.items()
+            ]
+        }
+
+    def _at(self, key: Any, value: Any) -> Any:
+        if len(self._keys) == _MOST_LEVELS:
+            raise self._too_deep()
+        self._keys.append(key)
+        try:
+            return self.value(value)
+        finally:
+            self._keys.pop()
+
+    def _key(self, name: Any, level: int) -> Any:
+        if level == _MOST_LEVELS // 2:
+            raise self._too_deep()
+        if type(name) is tuple:
+            return {"$tuple": [self._key(it, level + 1) for it in name]}
+        if type(name) not in _LEAVES:
+            raise TypeError(
+                f"state {self._shown()} has the key {name!r}, which a checkpoint cannot hold: keys "
+                "are str, bytes, int, float, bool, None, and tuples of these"
+            )
+        return _LEAVES[type(name)](name)
+
+    def _packed(self, value: Any) -> Packed:
+        dtype = getattr(value, "dtype", None)
+        kind = f"a {type(value).__name__}" + (f" of {dtype}" if dtype is not None else "")
+        try:
+            packed = library_of(value).pack(value)
+        except Exception as error:  # whatever the library raises
+            raise TypeError(
+                f"state {self._shown()} is {kind}; saving it failed: {error}"
+            ) from error
+        if packed is None or not _has_data(packed):
+            raise TypeError(
+                f"state {self._shown()} is {kind}, which a checkpoint cannot hold: a state is made "
+                "of dict, list, tuple, str, bytes, int, float, bool, None, of numbers and arrays "
+                "of NumPy, and of arrays of torch and JAX"
+            )
+        return packed
+
+    def _too_deep(self) -> ValueError:
+        return ValueError(
+            f"state {self._shown()} contains itself, or is nested more than {_MOST_LEVELS} levels "
+            "deep, which a checkpoint cannot hold: make it flat"
+        )
+
+    def _shown(self) -> str:
+        shown = "/".join(map(_short, self._keys))
+        return repr(shown if len(shown) < 200 else f"{shown[:100]}...")
+
+
+def _short(key: Any) -> str:
+    try:
+        return str(key)[:100]
+    except ValueError:  # an int of too many digits
+        return hex(key)[:100]
+
+
+def _loaded(text: bytes, array: Callable[..., Any]) -> dict[str, Any]:
+    """The states in ``text``; ``array`` makes what stands for an array."""
 
     def from_object(value: dict[str, Any]) -> Any:
         if len(value) != 1:
             return value
         ((mark, content),) = value.items()
         if mark == "$array":
-            entry, kind, dtype, shape = content
-            return unpack(Packed(kind, dtype, tuple(shape), encoded.arrays[entry].tobytes()))
+            return array(*content)
         return _FROM_MARK[mark](content) if mark in _FROM_MARK else value
 
-    states: dict[str, Any] = json.loads(encoded.text, object_hook=from_object)
+    try:
+        states = json.loads(text, object_hook=from_object)
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:
+        # What is nonsense to NumPy or a framework raises whatever they like.
+        raise ValueError(f"{type(error).__name__}: {printable(error)}") from error
+    if type(states) is not dict or any(type(name) is not str for name in states):
+        raise ValueError("it is not a mapping of names to states")
     return states
 
 
-def _plain(value: Any, key: str, arrays: dict[str, NDArray[np.uint8]]) -> Any:
-    if type(value) in _PLAIN:
-        return value
-    if type(value) is dict and all(type(name) is str and name[:1] != "$" for name in value):
-        return {name: _plain(part, _at(key, name), arrays) for name, part in value.items()}
-    if type(value) in _MAPPINGS:
-        return {
-            _MAPPINGS[type(value)]: [_pair(name, part, key, arrays) for name, part in value.items()]
-        }
-    if type(value) in (list, tuple):
-        parts = [_plain(part, _at(key, index), arrays) for index, part in enumerate(value)]
-        return parts if type(value) is list else {"$tuple": parts}
-    if type(value) is bytes:
-        return {"$bytes": base64.b64encode(value).decode()}
-    if isinstance(value, np.generic) and type(value.item()) in _PLAIN[1:4]:
-        return {"$scalar": [dtype_name(value.dtype), value.item()]}
-    packed = pack(value)
-    if packed is None:
-        raise TypeError(
-            f"state {key!r} is a {_kind(value)}, which a checkpoint cannot hold: a state is made "
-            "of dict, list, tuple, str, bytes, int, float, bool, None, of numbers and arrays of "
-            "NumPy, and of arrays of torch and JAX"
-        )
-    entry = str(len(arrays))
-    arrays[entry] = np.frombuffer(packed.data, np.uint8)
-    return {"$array": [entry, packed.kind, packed.dtype, packed.shape]}
+def _checked(dtype: Any) -> str:
+    if not isinstance(dtype, str) or not _DTYPE.fullmatch(dtype):
+        raise ValueError(f"{dtype!r} is not the name of a dtype")
+    return dtype
 
 
-def _pair(name: Any, part: Any, key: str, arrays: dict[str, NDArray[np.uint8]]) -> list[Any]:
-    return [_plain_key(name, key), _plain(part, _at(key, name), arrays)]
+def _has_data(packed: Packed) -> bool:
+    return bool(packed.data) or 0 in packed.shape
 
 
-def _plain_key(name: Any, key: str) -> Any:
-    if type(name) is tuple:
-        return {"$tuple": [_plain_key(part, key) for part in name]}
-    if type(name) not in (*_PLAIN, bytes):
-        raise TypeError(
-            f"state {key!r} has the key {name!r}, which a checkpoint cannot hold: keys are str, "
-            "bytes, int, float, bool, None, and tuples of these"
-        )
-    return _plain(name, key, {})
+def _scalar(content: Any) -> Any:
+    dtype = dtype_named(_checked(content[0]))
+    if not _is_number(dtype) or type(content[1]) not in (int, float, bool):
+        raise ValueError(f"{content!r} is not a number")
+    with np.errstate(over="raise"):
+        return dtype.type(content[1])
 
 
-def _at(key: str, name: Any) -> str:
-    return f"{key}/{name}" if key else str(name)
+def _item(content: Any) -> Any:
+    dtype, data = dtype_named(_checked(content[0])), base64.b64decode(content[1])
+    if not _is_item(dtype) or len(data) != dtype.itemsize:
+        raise ValueError(f"{len(data)} bytes are not a {dtype}")
+    return np.ndarray((), dtype, data)[()]
 
 
-def _kind(value: Any) -> str:
-    dtype = getattr(value, "dtype", None)
-    return type(value).__name__ if dtype is None else f"{type(value).__name__} of {dtype}"
+def _is_item(dtype: np.dtype[Any]) -> bool:
+    """Whether a scalar of ``dtype`` is as many bytes as ``dtype`` says."""
+    return not issubclass(dtype.type, np.flexible | np.object_)
 
 
-_MAPPINGS: dict[type, str] = {dict: "$dict", OrderedDict: "$ordered", Counter: "$counter"}
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    """Whether a Python number holds all that a scalar of ``dtype`` holds."""
+    return dtype.type not in (np.longdouble, np.clongdouble) and (
+        dtype.kind in "biuf" or dtype.type.__module__.startswith("ml_dtypes")
+    )
+
+
+def _string(value: str) -> Any:
+    return value if is_unicode(value) else {"$str": _base64(value.encode(*_WITH_SURROGATES))}
+
+
+def _integer(value: int) -> Any:
+    return value if value.bit_length() <= _MOST_INT_BITS else {"$int": f"{value:x}"}
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _is_plain_key(name: Any) -> bool:
+    return type(name) is str and name[:1] != "$" and is_unicode(name)
+
+
+_MARKS: dict[type, str] = {dict: "$dict", OrderedDict: "$ordered", Counter: "$counter"}
+_CONTAINERS = frozenset({list, tuple, *_MARKS})
+
+_LEAVES: dict[type, Callable[[Any], Any]] = {
+    str: _string,
+    int: _integer,
+    float: _itself,
+    bool: _itself,
+    NoneType: _itself,
+    bytes: lambda value: {"$bytes": _base64(value)},
+}
 
 _FROM_MARK: dict[str, Callable[[Any], Any]] = {
     "$tuple": tuple,
     "$bytes": base64.b64decode,
-    "$scalar": lambda value: dtype_named(value[0]).type(value[1]),
+    "$scalar": _scalar,
+    "$item": _item,
+    "$int": lambda text: int(text, 16),
+    "$str": lambda text: base64.b64decode(text).decode(*_WITH_SURROGATES),
     "$dict": dict,
     "$ordered": OrderedDict,
     "$counter": lambda pairs: Counter(dict(pairs)),

@@ -1,4 +1,4 @@
-"""The ``runhooks`` command, of the extra ``cli``: a sub-command a file."""
+"""The ``runhooks`` command, which needs the extra ``cli``; one file per sub-command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LIBRARIES = ("typer", "rich", "plotext", "matplotlib")
 
 
 def main() -> None:
-    """Run the command; what ``runhooks`` on a command line calls."""
+    """Run the command; the entry point of ``runhooks``."""
     missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         sys.exit(f"runhooks: needs {' and '.join(missing)}: pip install 'runhooks[cli]'")

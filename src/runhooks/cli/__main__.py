@@ -1,4 +1,4 @@
-"""``python -m runhooks.cli``: the command where no ``runhooks`` is on the path."""
+"""``python -m runhooks.cli``: the command where ``runhooks`` is not on the path."""
 
 from runhooks.cli import main
 

@@ -1,7 +1,9 @@
-"""The command and its sub-commands, and what their failures look like."""
+"""The command, its sub-commands, and the exit status of their errors."""
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import sys
 from typing import Annotated, Any
@@ -11,17 +13,26 @@ from typer.core import TyperCommand, TyperGroup
 
 from runhooks.cli.check import check
 from runhooks.cli.checkpoints import checkpoints
-from runhooks.cli.command_error import CommandError
 from runhooks.cli.compare import compare
 from runhooks.cli.export import export
-from runhooks.cli.output import complain
+from runhooks.cli.output import CommandError, complain, console
 from runhooks.cli.plot import plot
 from runhooks.cli.show import show
 from runhooks.cli.tail import tail
-from runhooks.errors import OpError
+from runhooks.errors import OpError, described
 from runhooks.version import __version__
 
 _REFUSED = 2
+# That of the click inside typer, or of the package click, as its version has it.
+_UsageError: Any = typer.BadParameter.__base__
+_TRACEBACK = "RUNHOOKS_TRACEBACK"  # the environment variable
+
+
+class _Complaints(logging.Handler):
+    """Prints what the library warns of as the command does."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        complain(record.getMessage())
 
 
 class _Group(TyperGroup):
@@ -32,6 +43,15 @@ class _Group(TyperGroup):
             complain(str(error))
         except OSError as error:
             complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        except _UsageError as error:
+            path = (error.ctx or ctx).command_path
+            complain(f"{error.format_message().rstrip('.')}; see {path} --help")
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            if _TRACEBACK in os.environ:
+                raise
+            complain(f"unexpected error: {described(error)}; {_TRACEBACK}=1 shows where it arose")
         raise typer.Exit(_REFUSED)
 
 
@@ -75,17 +95,23 @@ def _describe(
 ) -> None:
     """Look at what runs have written: event files and checkpoints.
 
-    RUN is an event file, the directory of a run, or a directory above runs. What is wrong with a
-    command line, or with a path in it, ends with status 2.
+    RUN is an event file, the directory of a run, or a directory above runs. The status is 2 if
+    something is wrong with the command line or with a path in it.
     """
 
 
 def run() -> None:
     """Run the command line of the process."""
-    # Whoever reads may stop reading, as head does: then this ends, in silence, as other tools do.
+    console.cache_clear()
+    logger, complaints = logging.getLogger("runhooks"), _Complaints(logging.WARNING)
+    # A reader may stop reading, as head does; the command then ends in silence, as others do.
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    app(prog_name="runhooks")
+    logger.addHandler(complaints)
+    try:
+        app(prog_name="runhooks")
+    finally:
+        logger.removeHandler(complaints)

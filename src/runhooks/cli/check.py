@@ -8,9 +8,8 @@ import typer
 
 from runhooks import events
 from runhooks.cli import formats, output
-from runhooks.cli.command_error import CommandError
+from runhooks.cli.output import CommandError
 from runhooks.cli.parameters import Json, RunPath
-from runhooks.cli.progress import progress
 from runhooks.cli.runs import check_exists
 from runhooks.cli.table import Column, write_table
 
@@ -18,13 +17,13 @@ from runhooks.cli.table import Column, write_table
 def check(run: RunPath, json: Json = False) -> None:
     """Check whether event files are sound.
 
-    Every checksum is verified. Ends with status 1 if a file is damaged, holds what makes no sense,
-    or has curves that go back to an earlier step although no session was started again there. A
-    last record that is cut off is no fault: it may be written at this moment. Nor is a gap, steps
-    for which a curve has no points.
+    Every checksum is verified. The status is 1 if a file is damaged, holds records that make no
+    sense, or has curves that go back to an earlier step where no session was started again. A last
+    record that is cut off is not a fault: it may be being written. Nor is a gap, steps at which a
+    curve has no points.
     """
     check_exists(run)
-    with progress(run):
+    with output.progress(run):
         reports = events.check(run)
     if not reports:
         raise CommandError(f"there is no event file in {run}")
@@ -59,29 +58,35 @@ def _write(reports: Sequence[events.FileReport]) -> None:
             for remark in remarks:
                 output.say(f"  {remark}")
     output.write()
-    counts = {"not sound": sound.count(False), "empty": sum(not it.size for it in reports)}
+    counts = {
+        "not sound": sound.count(False),
+        "empty": sum(it.sound and not it.size for it in reports),
+    }
     said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     output.say(f"{formats.count(len(reports), 'file')}, {said or 'all sound'}")
 
 
 def _verdict(report: events.FileReport) -> str:
-    if not report.size:
-        return "empty"
-    return "sound" if report.sound else "NOT SOUND"
+    if not report.sound:
+        return "NOT SOUND"
+    return "sound" if report.size else "empty"
 
 
 def _remarks(report: events.FileReport) -> Iterator[str]:
     for it in report.damages:
-        skipped = formats.count(it.skipped, "byte")
-        yield f"damaged at byte {it.offset}, {skipped} skipped: {it.reason}"
+        if it.skipped:
+            skipped = formats.count(it.skipped, "byte")
+            yield f"damaged at byte {it.offset}, {skipped} skipped: {it.reason}"
+        else:
+            yield f"from byte {it.offset} on {it.reason}" if it.offset else it.reason
     for it in report.errors:
         yield f"record at byte {it.offset}, {formats.count(it.skipped, 'byte')}: {it.reason}"
     for fold in report.folds:
         tag = formats.tag(fold.tag)
-        yield f"{tag} goes back from step {fold.step} to {fold.next_step}, and no session started"
+        yield f"{tag} goes back from step {fold.step} to {fold.next_step}; no session started there"
     if report.folds:
         yield (
-            "steps fold back: a run that was started again without a START; write one with "
+            "steps go back: the run was started again without a START; write one with "
             "add_session_log of its FileWriter"
         )
     for gap in report.gaps:
@@ -89,4 +94,4 @@ def _remarks(report: events.FileReport) -> Iterator[str]:
         yield f"{tag} has no point between steps {gap.step} and {gap.next_step}"
     if report.partial:
         partial = formats.count(report.partial, "byte")
-        yield f"its last record is cut off after {partial}: being written, or its writer died"
+        yield f"the last record is cut off after {partial}: it is being written, or its writer died"

@@ -13,10 +13,9 @@ import typer
 from runhooks.checkpoint.format import looks_like_checkpoint
 from runhooks.checkpoint.latest import find_checkpoints
 from runhooks.cli import formats, output
-from runhooks.cli.command_error import CommandError
-from runhooks.cli.inspected import Inspected, inspect
-from runhooks.cli.parameters import Json
-from runhooks.cli.progress import progress
+from runhooks.cli.checkpoint_report import CheckpointReport, inspect
+from runhooks.cli.output import CommandError
+from runhooks.cli.parameters import Json, local
 from runhooks.cli.runs import check_exists
 from runhooks.cli.table import Column, write_table
 from runhooks.errors import NotFoundError
@@ -24,7 +23,10 @@ from runhooks.errors import NotFoundError
 _Directory = Annotated[
     Path,
     typer.Argument(
-        metavar="DIR", help="A directory of checkpoints, or one checkpoint.", show_default=False
+        metavar="DIR",
+        parser=local,
+        help="A directory of checkpoints, or one checkpoint.",
+        show_default=False,
     ),
 ]
 
@@ -32,14 +34,14 @@ _Directory = Annotated[
 def checkpoints(directory: _Directory, json: Json = False) -> None:
     """List checkpoints: what is in each, its size, whether it is sound.
 
-    They come in the order of saving. Each file is compared with its checksum. Of one checkpoint its
-    arrays are listed as well. Ends with status 1 if one is damaged.
+    They are in the order of saving. Each file is compared with its checksum. Of a single checkpoint
+    the arrays are listed too. The status is 1 if one is damaged.
     """
     check_exists(directory)
     alone = looks_like_checkpoint(directory)
     path = directory.resolve() if alone else directory
-    with progress(path, ".safetensors"):
-        found = _inspected(path.parent if alone else path, path if alone else None)
+    with output.progress(path, ".safetensors"):
+        found = _reports(path.parent if alone else path, path if alone else None)
     if not found:
         raise CommandError(f"there is no checkpoint in {directory}")
     if json:
@@ -52,7 +54,7 @@ def checkpoints(directory: _Directory, json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _inspected(directory: Path, only: Path | None) -> list[Inspected]:
+def _reports(directory: Path, only: Path | None) -> list[CheckpointReport]:
     try:
         checkpoints = find_checkpoints(directory)
     except ValueError as error:  # of a newer format
@@ -60,17 +62,17 @@ def _inspected(directory: Path, only: Path | None) -> list[Inspected]:
     found = []
     for it in checkpoints:
         if only in (None, it.path):
-            with suppress(NotFoundError, FileNotFoundError):  # removed meanwhile: not there
+            with suppress(NotFoundError, FileNotFoundError):  # removed in the meantime
                 found.append(inspect(it))
     return found
 
 
-def _write_list(found: Sequence[Inspected], alone: bool) -> None:
+def _write_list(found: Sequence[CheckpointReport], alone: bool) -> None:
     sound = [it.path for it in found if it.fault is None and not alone]
     marks = ["latest" if [it.path] == sound[-1:] else "" for it in found]
     values = [sum(math.prod(array.shape) for array in it.arrays.values()) for it in found]
     columns = [
-        Column("checkpoint", [formats.printable(it.path.name) for it in found], left=True),
+        Column("checkpoint", [it.path.name for it in found], left=True),
         Column("step", ["" if it.step is None else str(it.step) for it in found]),
         Column("saved", [formats.date(it.wall_time) for it in found], rank=3),
         Column("size", [formats.size(it.size) for it in found], rank=1),
@@ -88,24 +90,21 @@ def _write_list(found: Sequence[Inspected], alone: bool) -> None:
     write_table(columns)
     for it in found:
         if it.fault:
-            output.say(f"{formats.printable(it.path.name)}: {formats.printable(it.fault)}", "red")
+            output.say(f"{it.path.name}: {it.fault}", "red")
 
 
-def _metrics(checkpoint: Inspected) -> str:
-    return " ".join(
-        f"{formats.printable(name)} {formats.number(value)}"
-        for name, value in checkpoint.metrics.items()
-    )
+def _metrics(checkpoint: CheckpointReport) -> str:
+    return " ".join(f"{name} {formats.number(value)}" for name, value in checkpoint.metrics.items())
 
 
-def _write_content(checkpoint: Inspected) -> None:
+def _write_content(checkpoint: CheckpointReport) -> None:
     arrays = sorted(checkpoint.arrays.items())
     if arrays:
         output.write()
         shapes = ["x".join(map(str, it.shape)) or "scalar" for _, it in arrays]
         write_table(
             [
-                Column("array", [formats.printable(name) for name, _ in arrays], left=True),
+                Column("array", [name for name, _ in arrays], left=True),
                 Column("dtype", [it.dtype for _, it in arrays], left=True),
                 Column("shape", shapes, left=True),
                 Column("size", [formats.size(it.size) for _, it in arrays]),
@@ -113,4 +112,4 @@ def _write_content(checkpoint: Inspected) -> None:
         )
     if checkpoint.states:
         output.write()
-        output.say(f"states of {', '.join(map(formats.printable, checkpoint.states))}")
+        output.say(f"states of {', '.join(checkpoint.states)}")

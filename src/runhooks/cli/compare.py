@@ -1,18 +1,16 @@
-"""``runhooks compare``: one row a run."""
+"""``runhooks compare``: one row per run."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from runhooks.cli import formats, output
-from runhooks.cli.goals import Goal, Goals
-from runhooks.cli.names import say_begin, short_names, short_titles
 from runhooks.cli.parameters import Higher, Json, Lower, RunPaths, Tags
-from runhooks.cli.runs import read_runs
-from runhooks.cli.summary import ScalarSummary, summarized
-from runhooks.cli.table import Column, write_table
+from runhooks.cli.runs import NamedRun, hparams_of, read_runs
+from runhooks.cli.summary import Goal, Goals, ScalarSummary, summaries_of
+from runhooks.cli.table import Column, say_prefix, short_names, short_titles, write_table
 
 
 class _Row(NamedTuple):
@@ -20,26 +18,21 @@ class _Row(NamedTuple):
     path: str
     last_step: int | None
     duration_secs: float | None
+    hparams: dict[str, Any]
     scalars: dict[str, ScalarSummary]
 
 
 def compare(
     run: RunPaths, tag: Tags = None, lower: Lower = None, higher: Higher = None, json: Json = False
 ) -> None:
-    """Compare the scalars of runs: one row a run.
+    """Compare the scalars of runs: one row per run.
 
-    Under a tag stands its last value; under a tag with an arrow its best value and the step of
-    that: the lowest or the highest. The best of each column is printed bold.
+    A hyper-parameter has a column if the runs differ in it. The column of a tag holds its last
+    value; the column with an arrow its best value, the lowest or the highest, and the step of that.
+    The best of each column is printed bold.
     """
     goals = Goals(lower, higher)
-    rows = [
-        _row(it.name, str(it.run.path), [
-            summarized(name, scalars, goals.of(name))
-            for name, scalars in it.run.scalars.items()
-            if len(scalars.steps)
-        ])
-        for it in read_runs(run, tag, "scalar")
-    ]  # fmt: skip
+    rows = [_row(it, goals) for it in read_runs(run, tag, "scalar")]
     goals.check({tag for row in rows for tag in row.scalars})
     if json:
         output.write_json(rows)
@@ -47,29 +40,46 @@ def compare(
         _write(rows, goals)
 
 
-def _row(name: str, path: str, summaries: Sequence[ScalarSummary]) -> _Row:
+def _row(named: NamedRun, goals: Goals) -> _Row:
+    path, hparams = str(named.run.path), hparams_of(named.run)
+    summaries = summaries_of(named.run, goals)
     if not summaries:
-        return _Row(name, path, None, None, {})
+        return _Row(named.name, path, None, None, hparams, {})
     first, last = min(it.first_time for it in summaries), max(it.last_time for it in summaries)
     step = max(it.last_step for it in summaries)
-    return _Row(name, path, step, last - first, {it.tag: it for it in summaries})
+    by_tag = {it.tag: it for it in summaries}
+    return _Row(named.name, path, step, last - first, hparams, by_tag)
 
 
 def _write(rows: Sequence[_Row], goals: Goals) -> None:
-    common = Counter(tag for row in rows for tag in row.scalars)
-    tags = sorted(common, key=lambda tag: (-common[tag], goals.of(tag) is None, tag))
-    long = ["" if it.duration_secs is None else formats.duration(it.duration_secs) for it in rows]
+    counts = Counter(tag for row in rows for tag in row.scalars)
+    tags = sorted(counts, key=lambda tag: (-counts[tag], goals.of(tag) is None, tag))
+    times = ["" if it.duration_secs is None else formats.duration(it.duration_secs) for it in rows]
     steps = ["" if it.last_step is None else str(it.last_step) for it in rows]
     names = [row.run for row in rows]
     columns = [
         Column("run", short_names(names), left=True),
         Column("last step", steps, rank=1),
-        Column("long", long, rank=len(tags) + 3),
+        Column("duration", times, rank=len(tags) + 3),
     ]
+    common, different = _hparams([row.hparams for row in rows])
+    for title, values in zip(short_titles([*different]), different.values(), strict=True):
+        columns.append(Column(title, values, rank=2))
     for rank, (tag, title) in enumerate(zip(tags, short_titles(tags), strict=True), start=2):
         columns += _columns_of(title, [row.scalars.get(tag) for row in rows], goals.of(tag), rank)
     write_table(columns)
-    say_begin(names)
+    if common:
+        settings = [f"{formats.tag(name)} {value}" for name, value in common.items()]
+        output.say(f"in all runs: {', '.join(settings)}", style="dim")
+    say_prefix(names)
+
+
+def _hparams(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the hyper-parameters that all runs have in common, and those of each run by name."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    values = {name: [formats.hparam(row.get(name)) for row in rows] for name in names}
+    common = {name: it[0] for name, it in values.items() if len(set(it)) == 1}
+    return common, {name: it for name, it in values.items() if name not in common}
 
 
 def _columns_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,9 +9,8 @@ import typer
 
 from runhooks import events
 from runhooks.cli import formats, output
-from runhooks.cli.command_error import CommandError
-from runhooks.cli.parameters import RunPath, Tags
-from runhooks.cli.progress import progress
+from runhooks.cli.output import CommandError
+from runhooks.cli.parameters import RunPath, Tags, local
 from runhooks.cli.runs import read_one
 
 _ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
@@ -21,14 +19,20 @@ _ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".pq": "par
 def export(
     run: RunPath,
     csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
-    jsonl: Annotated[bool, typer.Option("--jsonl", help="A JSON object a line.")] = False,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="A JSON object per line.")] = False,
     parquet: Annotated[bool, typer.Option("--parquet", help="A Parquet file.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Where to, in place of stdout."),
+        typer.Option(
+            "-o", "--output", metavar="FILE", parser=local, help="Write to FILE instead of stdout."
+        ),
     ] = None,
     wide: Annotated[
-        bool, typer.Option("--wide", help="A column a tag and a row a step, not a row a point.")
+        bool,
+        typer.Option("--wide", help="A column per tag and a row per step, not a row per point."),
+    ] = False,
+    hparams: Annotated[
+        bool, typer.Option("--hparams", help="Add a column per hyper-parameter.")
     ] = False,
     tag: Tags = None,
     json: Annotated[
@@ -37,38 +41,39 @@ def export(
 ) -> None:
     """Export scalars as a table for other programs.
 
-    Columns are run, tag, step, wall_time (seconds since the epoch) and value. The ending of FILE
-    tells the format, unless --csv, --jsonl or --parquet does.
+    The columns are run, tag, step, wall_time (seconds since the epoch) and value; with --hparams
+    also hparams/NAME for each hyper-parameter. The ending of FILE
+    gives the format, unless --csv, --jsonl or --parquet does.
     """
     wanted = {"csv": csv, "jsonl": jsonl, "parquet": parquet}
     chosen = _chosen([name for name, flag in wanted.items() if flag], out)
     if out is None and (chosen == "parquet" or json):
         option = "--json" if json else "--parquet"
-        raise CommandError(f"{option} takes -o FILE as well")
+        raise CommandError(f"{option} needs -o FILE as well")
     runs = read_one(run, tag, "scalar")
     if out is None:
-        _write(runs, chosen, sys.stdout, wide)
+        _write(runs, chosen, output.stdout_of_data(), wide, hparams)
         return
-    with progress(run):
-        _write(runs, chosen, out, wide)
+    with output.progress(run), output.replacing(out) as file:
+        _write(runs, chosen, file, wide, hparams)
     _report(runs, out, json)
 
 
 def _chosen(options: list[str], out: Path | None) -> str:
-    """Return the format that was named, or that the name of the file tells."""
+    """Return the format that an option or the ending of the file names."""
     if not options and out is not None and out.suffix.lower() in _ENDINGS:
         return _ENDINGS[out.suffix.lower()]
     if len(options) != 1:
         raise CommandError(
-            "export takes one of --csv, --jsonl and --parquet, or -o FILE with such an ending"
+            "export needs one of --csv, --jsonl and --parquet, or -o FILE with such an ending"
         )
     return options[0]
 
 
-def _write(runs: events.Runs, chosen: str, to: Any, wide: bool) -> None:
+def _write(runs: events.Runs, chosen: str, to: Any, wide: bool, hparams: bool) -> None:
     write = {"csv": runs.to_csv, "jsonl": runs.to_json_lines, "parquet": runs.to_parquet}[chosen]
     try:
-        write(to, wide)
+        write(to, wide, hparams)
     except (ImportError, ValueError) as error:
         raise CommandError(str(error)) from error
 

@@ -1,4 +1,4 @@
-"""How numbers, times and names are printed for people; JSON has them exactly."""
+"""Numbers, times and names as they are printed for people; JSON has them exactly."""
 
 from __future__ import annotations
 
@@ -11,20 +11,27 @@ from rich.cells import cell_len, chop_cells
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _MANY = 10
-_LONG = 100  # columns that a tag may have anywhere
+_LONG = 100  # the most columns of a tag
 _CUT = "..."
 
 
 def number(value: float) -> str:
-    """Return ``value`` with five digits that count, or all of them if it is a small integer."""
+    """Return ``value`` with five significant digits, or all of them if it is a small integer."""
     if math.isfinite(value) and value == int(value) and abs(value) < 1e6:
         return str(int(value))
     return f"{value:.5g}"
 
 
 def at_step(value: float, step: int) -> str:
-    """Return ``value`` and the step it is of."""
+    """Return ``value`` and its step."""
     return f"{number(value)} @{step}"
+
+
+def hparam(value: object) -> str:
+    """Return the value of a hyper-parameter; "" for None."""
+    if isinstance(value, float):
+        return number(value)
+    return "" if value is None else tag(str(value))
 
 
 def span(first: int, last: int) -> str:
@@ -36,7 +43,7 @@ def size(in_bytes: int) -> str:
     """Return a size in decimal units."""
     if in_bytes < 1000:
         return f"{in_bytes} B"
-    scaled = float(in_bytes)
+    scaled = float(min(in_bytes, 10**300))  # of a damaged checkpoint it may be anything
     for unit in ("kB", "MB", "GB"):
         scaled /= 1000
         if scaled < 999.5:
@@ -56,7 +63,7 @@ def duration(secs: float) -> str:
 
 
 def date(wall_time: float) -> str:
-    """Return a time, in seconds since the epoch, as local date and time; a wrong one as it is."""
+    """Return a time, in seconds since the epoch, as local date and time, or as a number."""
     try:
         return f"{datetime.fromtimestamp(wall_time):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):
@@ -69,22 +76,25 @@ def time_of_day(wall_time: float) -> str:
 
 
 def printable(name: str | Path) -> str:
-    """Return ``name`` with what a terminal would obey, or could not print, escaped."""
+    """Return ``name`` with control characters, and whatever cannot be printed, escaped."""
+    text = str(name)
+    if text.isprintable():
+        return text
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in str(name)
+        for character in text
     )
 
 
 def tag(name: str) -> str:
-    """Return ``name`` printable; the middle of a very long one is cut out."""
+    """Return ``name`` printable, without its middle if it is very long."""
     return _cut(printable(name), _LONG)
 
 
 def shortened(names: Sequence[str], width: int | None = None) -> list[str]:
-    """Return ``names`` printable, in at most ``width`` columns, if all can be told apart in these.
+    """Return ``names`` printable, in at most ``width`` columns as long as they stay distinct.
 
-    What is too long loses its middle. ``width``: None for any number but a very large one.
+    A name that is too long loses its middle. ``width``: None for a generous limit.
     """
     whole, width = [printable(name) for name in names], width or _LONG
     while len(set(short := [_cut(name, width) for name in whole])) < len(set(whole)):
@@ -106,7 +116,7 @@ def count(quantity: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return ``names`` one after the other; of many the first ones, and how many there are."""
+    """Return ``names`` separated by commas; of many the first ten and the number of the rest."""
     if not names:
         return "none"
     rest = len(names) - _MANY

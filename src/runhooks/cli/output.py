@@ -1,70 +1,177 @@
-"""Where the command prints: results to stdout, everything else to stderr."""
+"""Printing: results go to stdout, everything else to stderr.
+
+What is printed may come from files of others, so every line printed here is made ``printable``.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from runhooks.cli import formats
 from runhooks.cli.formats import printable
-from runhooks.events.json_number import json_number
+from runhooks.contexts import contextmanager
+from runhooks.events.format.json_number import json_number
+
+_PATIENCE_SECS = 0.5
 
 
+class CommandError(Exception):
+    """The command cannot do what it was asked to do; the message says why."""
+
+
+@functools.cache
 def console() -> Console:
-    """Where results go."""
+    """Return the console of stdout, made once for a command line."""
     return Console(markup=False, highlight=False, emoji=False)
 
 
 def width() -> int | None:
-    """The columns that results may have: those of the terminal, or what COLUMNS says; else None."""
-    said = os.environ.get("COLUMNS", "").isdecimal()
-    return console().width if said or sys.stdout.isatty() else None
+    """Return the columns that results may take: the terminal's, or those that COLUMNS gives.
+
+    None if neither is there.
+    """
+    given = os.environ.get("COLUMNS", "").isdecimal()
+    return console().width if given or sys.stdout.isatty() else None
 
 
 def has_blocks() -> bool:
-    """Whether results may have other characters than those of ASCII."""
+    """Return whether results may have characters outside ASCII."""
     return console().encoding.startswith("utf")
 
 
 def arrow(goal: Literal["min", "max"]) -> str:
-    """What stands before a value that is the best because it is the lowest, or the highest."""
+    """Return the mark of a best value: whether the lowest or the highest is the best."""
     return {"min": "↓", "max": "↑"}[goal] if has_blocks() else goal
 
 
 def write(line: Text | str = "", style: str = "") -> None:
-    """Print a line of results as it is, longer than the terminal is wide if need be."""
-    console().print(Text(line) if isinstance(line, str) else line, style=style, soft_wrap=True)
+    """Print a line of results as it is, even if it is wider than the terminal.
+
+    A ``Text`` must be printable already.
+    """
+    text = Text(printable(line)) if isinstance(line, str) else line
+    if console().color_system is None:  # then this prints the same, at a hundredth of the cost
+        sys.stdout.write(f"{text.plain}\n")
+    else:
+        console().print(text, style=style, soft_wrap=True)
 
 
 def say(sentence: str, style: str = "") -> None:
-    """Print ``sentence`` among the results; a terminal gets it broken between words."""
-    console().print(Text(sentence), style=style, soft_wrap=width() is None)
+    """Print ``sentence`` among the results; on a terminal it is wrapped between words."""
+    console().print(Text(printable(sentence)), style=style, soft_wrap=width() is None)
 
 
 def write_json(value: Any) -> None:
-    """Print ``value`` as JSON, in which NaN and infinities are strings as in Protocol Buffers'."""
+    """Print ``value`` as JSON; NaN and infinities become strings, as in Protocol Buffers."""
     text = json.dumps(_plain(value), indent=2 if sys.stdout.isatty() else None, allow_nan=False)
     sys.stdout.write(f"{text}\n")
 
 
 def write_json_lines(values: Iterable[Any]) -> None:
-    """Print each of ``values`` as one line of JSON, at once."""
+    """Print each of ``values`` as one line of JSON, without delay."""
     for value in values:
         sys.stdout.write(json.dumps(_plain(value), allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
+class _PrintableStdout:
+    """Standard output with all but the line ends made ``printable``."""
+
+    def write(self, text: str) -> None:
+        sys.stdout.write("\n".join(map(printable, text.split("\n"))))
+
+
+def stdout_of_data() -> Any:
+    """Return the file that takes data as it is; a terminal gets it made ``printable``."""
+    return _PrintableStdout() if sys.stdout.isatty() else sys.stdout
+
+
 def complain(message: str) -> None:
-    """Print to stderr what went wrong."""
-    errors = Console(stderr=True, markup=False, highlight=False, emoji=False)
-    lines = [printable(line) for line in message.splitlines()]
-    errors.print(Text("runhooks: " + "\n".join(lines)), soft_wrap=not sys.stderr.isatty())
+    """Print an error or a warning to stderr."""
+    _errors().print(Text(f"runhooks: {printable(message)}"), soft_wrap=not sys.stderr.isatty())
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of a file that replaces ``path`` when the block succeeds.
+
+    A half-written file never has the final name. A pipe or a device is written to directly.
+    """
+    target = path.resolve()
+    is_device = str(path).startswith(("/dev/", "/proc/"))
+    is_special = is_device or (path.exists() and not path.is_file())
+    if is_special or not os.access(target.parent, os.W_OK):
+        yield path
+        return
+    part = target.with_name(f".runhooks-{os.getpid()}.part")
+    try:
+        yield part
+        if target.exists():
+            shutil.copymode(target, part)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def progress(path: Path, of: str = ".tfevents.") -> Iterator[None]:
+    """On a terminal, say on stderr that ``path`` is being read if that takes a while.
+
+    Args:
+        path: The file or directory.
+        of: A part of the names of the files that are read.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=_show_progress, args=(path, of, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _show_progress(path: Path, of: str, done: threading.Event) -> None:
+    if done.wait(_PATIENCE_SECS):
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=_errors(), transient=True) as shown:
+        task = shown.add_task(f"reading {printable(path)}", total=None)
+        total = _size(path, of, done.is_set)
+        shown.update(task, description=f"reading {printable(path)}, {formats.size(total)}")
+        done.wait()
+
+
+def _size(path: Path, of: str, stop: Callable[[], bool]) -> int:
+    total = path.stat().st_size if path.is_file() else 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            if stop():
+                return total
+            if of in name:
+                with suppress(OSError):
+                    total += (Path(folder) / name).stat().st_size
+    return total
+
+
+def _errors() -> Console:
+    return Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 
 def _plain(value: Any) -> Any:

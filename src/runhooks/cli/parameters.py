@@ -7,11 +7,24 @@ from typing import Annotated
 
 import typer
 
+from runhooks.cli.output import CommandError
+from runhooks.events.writing.local_file import local_path
+
+
+def local(text: str) -> Path:
+    """Return the path ``text``. Raises CommandError for a URL, which a Path would garble."""
+    try:
+        return Path(local_path(path=text))
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
 RunPath = Annotated[
     Path,
     typer.Argument(
         metavar="RUN",
-        help="An event file, the directory of a run, or one above runs.",
+        parser=local,
+        help="An event file, the directory of a run, or a directory above runs.",
         show_default=False,
     ),
 ]
@@ -19,6 +32,7 @@ RunPaths = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN...",
+        parser=local,
         help="Event files, directories of runs, or directories above runs.",
         show_default=False,
     ),
@@ -37,7 +51,7 @@ Lower = Annotated[
     typer.Option(
         "--min",
         metavar="GLOB",
-        help="Tags of which the lowest value is the best, where the name does not tell.",
+        help="Tags whose lowest value is the best, where the name does not tell.",
         show_default=False,
     ),
 ]
@@ -46,7 +60,7 @@ Higher = Annotated[
     typer.Option(
         "--max",
         metavar="GLOB",
-        help="Tags of which the highest value is the best.",
+        help="Tags whose highest value is the best.",
         show_default=False,
     ),
 ]

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from runhooks.cli import formats, output
-from runhooks.cli.chart import LINES, Line, write_chart
-from runhooks.cli.command_error import CommandError
-from runhooks.cli.parameters import Json, RunPaths, Tags
-from runhooks.cli.picture import draw
+from runhooks.cli.chart import LINES, Line, thinned, write_chart
+from runhooks.cli.output import CommandError
+from runhooks.cli.parameters import Json, RunPaths, Tags, local
 from runhooks.cli.runs import NamedRun, read_runs
+
+_WIDTH, _HEIGHT = 8.0, 4.5  # of a chart in a picture, in inches
+_DOTS_PER_INCH = 150  # fewer where the picture would be too high
+_HIGHEST = 2000  # dots
+_MOST_ROWS = 6
+_WIDEST = 60_000  # dots; matplotlib draws no more than 2**16
+_MOST_NAMES = 20
 
 
 def plot(
@@ -21,14 +29,20 @@ def plot(
     tag: Tags = None,
     png: Annotated[
         Path | None,
-        typer.Option("--png", metavar="FILE", help="Draw into FILE instead.", show_default=False),
+        typer.Option(
+            "--png",
+            metavar="FILE",
+            parser=local,
+            help="Draw into FILE instead.",
+            show_default=False,
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Plot scalars: a chart a tag, in it a line a run.
+    """Plot scalars: one chart per tag, one line per run.
 
-    Without --tag, runs that have one scalar tag between them are plotted. Values that are not
-    finite are left out.
+    --tag may be left out if the runs have only one scalar tag. Values that are not finite are left
+    out.
     """
     if png is not None and png.suffix.lower() != ".png":
         raise CommandError(f"--png takes a FILE that ends with .png, not {png}")
@@ -39,7 +53,7 @@ def plot(
         return
     _check_finite(by_tag)
     if png is not None:
-        draw(by_tag, png)
+        _draw(by_tag, png)
     else:
         _write_charts(by_tag)
 
@@ -49,7 +63,7 @@ def _tags(runs: Sequence[NamedRun], chosen: bool) -> list[str]:
         {tag for it in runs for tag, scalars in it.run.scalars.items() if len(scalars.steps)}
     )
     if len(tags) > 1 and not chosen:
-        raise CommandError(f"name what to plot with --tag: {formats.listed(tags)}")
+        raise CommandError(f"choose what to plot with --tag: {formats.listed(tags)}")
     return tags
 
 
@@ -58,7 +72,7 @@ def _lines(runs: Sequence[NamedRun], tag: str) -> list[Line]:
     return [Line(name, it) for name, it in found if it is not None and len(it.steps)]
 
 
-def _check_finite(by_tag: dict[str, list[Line]]) -> None:
+def _check_finite(by_tag: Mapping[str, Sequence[Line]]) -> None:
     lines = [line for lines in by_tag.values() for line in lines]
     if all(line.non_finite == len(line.scalars.steps) for line in lines):
         raise CommandError(f"there is no finite value of {formats.listed([*by_tag])} to plot")
@@ -69,14 +83,42 @@ def _as_json(tag: str, line: Line) -> dict[str, Any]:
     return {"tag": tag, "run": line.name, **columns}
 
 
-def _write_charts(by_tag: dict[str, list[Line]]) -> None:
+def _write_charts(by_tag: Mapping[str, Sequence[Line]]) -> None:
     most = max(map(len, by_tag.values()))
     if most > LINES:
         raise CommandError(
-            f"a terminal can show {LINES} lines apart, not {most}: name fewer runs, or draw them "
-            "into a file with --png"
+            f"a chart in a terminal can have {LINES} lines, not {most}: name fewer runs, or draw "
+            "a picture with --png"
         )
     for index, (tag, lines) in enumerate(by_tag.items()):
         if index:
             output.write()
         write_chart(formats.tag(tag), lines)
+
+
+def _draw(by_tag: Mapping[str, Sequence[Line]], path: Path) -> None:
+    from matplotlib.figure import Figure  # takes a second
+
+    count = len(by_tag)
+    columns = 1 if count <= 2 else max(math.ceil(math.sqrt(count)), math.ceil(count / _MOST_ROWS))
+    rows = math.ceil(count / columns)
+    dots_per_inch = min(_DOTS_PER_INCH, _HIGHEST / (rows * _HEIGHT))
+    if columns * _WIDTH * dots_per_inch > _WIDEST:
+        raise CommandError(f"{count} tags are too many for a picture: choose some with --tag")
+    figure = Figure(figsize=(_WIDTH * columns, _HEIGHT * rows), layout="constrained")
+    for place, (tag, lines) in enumerate(by_tag.items(), start=1):
+        axes = figure.add_subplot(rows, columns, place)
+        for line in lines:
+            axes.plot(*thinned(line.scalars, int(_WIDTH * dots_per_inch)), linewidth=1)
+        axes.set_title(formats.tag(tag), parse_math=False)
+        axes.set_xlabel("step")
+        axes.grid(alpha=0.3)
+        if len(lines) <= _MOST_NAMES:
+            legend = axes.legend(axes.lines, ["" for _ in lines])
+            for text, line in zip(legend.get_texts(), lines, strict=True):
+                # Not a label of the line: one that begins with _ would be left out.
+                text.set_text(formats.tag(line.name))
+                text.set_parse_math(False)
+    with output.replacing(path) as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of characters that the font lacks
+        figure.savefig(file, format="png", dpi=dots_per_inch)

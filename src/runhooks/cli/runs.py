@@ -1,4 +1,4 @@
-"""Reading the runs that a command line names, and saying what is wrong with the names."""
+"""Reading the runs that a command line names; errors for names that match nothing."""
 
 from __future__ import annotations
 
@@ -6,30 +6,40 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from runhooks import events
-from runhooks.cli.command_error import CommandError
 from runhooks.cli.formats import count, listed
-from runhooks.cli.output import complain
-from runhooks.cli.progress import progress
+from runhooks.cli.output import CommandError, complain, progress
+from runhooks.errors import DataLossError
 from runhooks.near_names import did_you_mean, nearest, suggestion
+
+Kind = Literal["scalar"] | None
+
+_MOST_FILES = 3  # that are named
+_HPARAMS = "_hparams_/*"  # the tags of hyper-parameters
 
 
 class NamedRun(NamedTuple):
-    """A run and the name that tells it from the other ones of the command line."""
+    """A run and a name that distinguishes it from the others of the command line."""
 
     name: str
     run: events.Run
 
 
 def read_runs(
-    paths: Sequence[Path], tags: Sequence[str] | None = None, kind: str | None = None
+    paths: Sequence[Path], tags: Sequence[str] | None = None, kind: Kind = None
 ) -> list[NamedRun]:
-    """Return the runs at ``paths``, each once, with what is of ``tags`` and ``kind``.
+    """Return the runs at ``paths``, each once; damage is skipped and mentioned on stderr.
 
-    Damage is skipped, and mentioned on stderr. Raises CommandError for a path where no run is, for
-    a pattern that is no tag's, and if there is nothing of ``kind``.
+    Args:
+        paths: Event files, directories of runs, or directories above runs.
+        tags: Patterns of the tags to read; None: all.
+        kind: The kind of values to read beside hyper-parameters; None: all.
+
+    Raises:
+        CommandError: For a path without a run, a pattern that matches no tag, and if nothing is
+            of this ``kind``.
     """
     found: dict[Path, NamedRun] = {}
     for path in paths:
@@ -41,33 +51,46 @@ def read_runs(
     return list(found.values())
 
 
-def read_one(path: Path, tags: Sequence[str] | None = None, kind: str | None = None) -> events.Runs:
+def read_one(path: Path, tags: Sequence[str] | None = None, kind: Kind = None) -> events.Runs:
     """Return the runs at ``path``, as ``read_runs`` does."""
     runs = _read(path, tags, kind)
     _check_tags(runs.values(), [path], tags, kind)
     return runs
 
 
-def _read(path: Path, tags: Sequence[str] | None, kind: str | None) -> events.Runs:
+def _read(path: Path, tags: Sequence[str] | None, kind: Kind) -> events.Runs:
     check_exists(path)
     with progress(path):
-        runs = events.read(path, tags=tags, kinds=kind)
+        runs = events.read(
+            path,
+            tags=None if tags is None else [*tags, _HPARAMS],
+            kinds=None if kind is None else [kind, "hparams"],
+        )
     if not runs:
         raise CommandError(f"there is no event file in {path}")
     mention_damage(path, runs.damages)
     return runs
 
 
+def hparams_of(run: events.Run) -> dict[str, Any]:
+    """Return the hyper-parameters of ``run``; none, and a complaint, if they are damaged."""
+    try:
+        return run.hparams
+    except (DataLossError, OSError) as error:
+        complain(str(error))
+        return {}
+
+
 def _check_tags(
     runs: Iterable[events.Run],
     paths: Sequence[Path],
     patterns: Sequence[str] | None,
-    kind: str | None,
+    kind: Kind,
 ) -> None:
     runs = list(runs)
     for message in missing_tags(runs, paths, patterns, kind):
         raise CommandError(message)
-    if kind is not None and not any(run.tags for run in runs):
+    if kind is not None and not any(run.scalars for run in runs):
         where = " ".join(map(str, paths))
         raise CommandError(f"there is no {kind} in {where}: see runhooks show")
 
@@ -76,9 +99,9 @@ def missing_tags(
     runs: Iterable[events.Run],
     paths: Sequence[Path],
     patterns: Sequence[str] | None,
-    kind: str | None,
+    kind: Kind,
 ) -> Iterator[str]:
-    """Yield, for each of ``patterns`` that is no tag's of ``runs``, a sentence that says so."""
+    """Yield a sentence for each of ``patterns`` that matches no tag of ``runs``."""
     tags = {tag for run in runs for tag in run.tags}
     for pattern in patterns or ():
         if not any(matches(tag, pattern) for tag in tags):
@@ -86,7 +109,7 @@ def missing_tags(
 
 
 def check_exists(path: Path) -> None:
-    """Raise CommandError, with names like it, if there is nothing at ``path``."""
+    """Raise CommandError, with similar names, if there is nothing at ``path``."""
     if os.path.lexists(path):
         return
     missing = path
@@ -101,11 +124,17 @@ def check_exists(path: Path) -> None:
 
 
 def mention_damage(path: Path, damages: Collection[events.Damage]) -> None:
-    """Say on stderr that something was skipped, if it was."""
-    if damages:
-        places = count(len(damages), "damaged place")
-        skipped = sum(it.skipped for it in damages)
-        complain(f"skipped {places}, {count(skipped, 'byte')}, in {path}: see runhooks check")
+    """Say on stderr what was skipped, if anything was: damaged places, and files as a whole."""
+    places = [it for it in damages if it.skipped]
+    if places:
+        skipped = count(sum(it.skipped for it in places), "byte")
+        said = f"{count(len(places), 'damaged place')}, {skipped}"
+        complain(f"skipped {said}, in {path}: see runhooks check")
+    files = [it for it in damages if not it.skipped]
+    for it in files[:_MOST_FILES]:
+        complain(f"skipped {it.path}: {it.reason}")
+    if (rest := len(files) - _MOST_FILES) > 0:
+        complain(f"skipped {count(rest, 'more file')}, in {path}: see runhooks check")
 
 
 def _name(run: events.Run, runs: events.Runs, alone: bool) -> str:
@@ -114,7 +143,7 @@ def _name(run: events.Run, runs: events.Runs, alone: bool) -> str:
     return run.name
 
 
-def _no_such_tag(pattern: str, paths: Sequence[Path], kind: str | None) -> str:
+def _no_such_tag(pattern: str, paths: Sequence[Path], kind: Kind) -> str:
     where = " ".join(map(str, paths))
     tags = {
         tag: about.kind
@@ -129,12 +158,12 @@ def _no_such_tag(pattern: str, paths: Sequence[Path], kind: str | None) -> str:
 
 
 def no_such(noun: str, pattern: str, known: Collection[str], where: str) -> str:
-    """Return a sentence that says that ``pattern`` is none of those ``known``."""
+    """Return a sentence saying that ``pattern`` matches none of ``known``."""
     if meant := suggestion(pattern.strip("*"), known):
         return f"no {noun} {pattern!r}{where}{meant}"
     return f"no {noun} {pattern!r}{where}, which has {listed([*known])}"
 
 
 def matches(tag: str, pattern: str) -> bool:
-    """Return whether ``tag`` is called ``pattern``, or is as this pattern of a shell says."""
+    """Return whether ``tag`` equals ``pattern``, or matches it as a shell pattern."""
     return tag == pattern or fnmatchcase(tag, pattern)

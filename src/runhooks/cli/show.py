@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from runhooks import clock, events
 from runhooks.cli import formats, output
-from runhooks.cli.curve import sparkline
-from runhooks.cli.goals import Goals
-from runhooks.cli.names import say_begin, short_names
+from runhooks.cli.chart import sparkline
 from runhooks.cli.parameters import Higher, Json, Lower, RunPath, Tags
-from runhooks.cli.runs import NamedRun, read_runs
-from runhooks.cli.summary import Extreme, ScalarSummary, summarized
-from runhooks.cli.table import Column, write_table
+from runhooks.cli.runs import NamedRun, hparams_of, read_runs
+from runhooks.cli.summary import Extreme, Goals, ScalarSummary, summaries_of
+from runhooks.cli.table import Column, say_prefix, short_names, write_table
 
-#: Of more runs than this each gets one row.
+# More runs than this get one row each.
 _FEW_RUNS = 10
 
 
 def show(
     run: RunPath, tag: Tags = None, lower: Lower = None, higher: Higher = None, json: Json = False
 ) -> None:
-    """Show the tags of a run, their kinds, steps and values.
+    """Show the tags of a run: their kinds, steps and values.
 
-    Of more than ten runs each gets one row. An arrow tells what is best: the lowest value or the
-    highest.
+    More than ten runs get one row each. An arrow marks the best value, the lowest or the highest.
     """
     goals = Goals(lower, higher)
     runs = read_runs([run], tag)
@@ -47,7 +45,8 @@ def _as_json(named: NamedRun, goals: Goals) -> dict[str, Any]:
         "run": run.name,
         "path": run.path,
         "files": run.files,
-        "scalars": _summaries(run, goals),
+        "hparams": hparams_of(run),
+        "scalars": summaries_of(run, goals),
         "others": _others(run),
         "damages": run.damages,
     }
@@ -56,25 +55,34 @@ def _as_json(named: NamedRun, goals: Goals) -> dict[str, Any]:
 def _write_run(named: NamedRun, goals: Goals) -> None:
     run = named.run
     output.say(_heading(named))
-    summaries = _summaries(run, goals)
+    if hparams := hparams_of(run):
+        output.write()
+        _write_hparams(hparams)
+    summaries = summaries_of(run, goals)
     if summaries:
         output.write()
         _write_scalars(run, summaries)
     if others := _others(run):
         output.write()
         _write_others(others)
-    if not (summaries or others):
+    if not (hparams or summaries or others):
         output.say("it has no values yet")
 
 
 def _heading(named: NamedRun) -> str:
     files = named.run.files
-    in_bytes = sum(file.stat().st_size for file in files)
-    parts = [formats.count(len(files), "file"), formats.size(in_bytes)]
+    parts = [formats.count(len(files), "file"), formats.size(sum(map(_size, files)))]
     if times := _times(named.run):
         first, last = times
-        parts += [f"{formats.duration(last - first)} long", f"last point {_ago(last)}"]
+        parts += [f"spans {formats.duration(last - first)}", f"last point {_ago(last)}"]
     return f"{formats.printable(named.name)}: {', '.join(parts)}"
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # removed in the meantime
+        return 0
 
 
 def _ago(wall_time: float) -> str:
@@ -82,18 +90,10 @@ def _ago(wall_time: float) -> str:
     return f"{formats.date(wall_time)}" + (f" ({formats.duration(age)} ago)" if age >= 0 else "")
 
 
-def _summaries(run: events.Run, goals: Goals) -> list[ScalarSummary]:
-    return [
-        summarized(tag, scalars, goals.of(tag))
-        for tag, scalars in run.scalars.items()
-        if len(scalars.steps)
-    ]
-
-
 def _others(run: events.Run) -> list[dict[str, Any]]:
     found = []
     for tag, about in run.tags.items():
-        if about.kind != "scalar" and about.points:
+        if about.kind not in ("scalar", "hparams") and about.points:
             steps = run.points(about.kind)[tag].steps
             row = {"tag": tag, "kind": about.kind, "points": about.points}
             found.append({**row, "first_step": int(steps[0]), "last_step": int(steps[-1])})
@@ -118,6 +118,12 @@ def _write_scalars(run: events.Run, summaries: Sequence[ScalarSummary]) -> None:
     ]
     curves = [run.scalars[it.tag] for it in summaries]
     write_table(columns, lambda row, width: sparkline(curves[row], width))
+
+
+def _write_hparams(hparams: Mapping[str, Any]) -> None:
+    values = [formats.hparam(value) for value in hparams.values()]
+    names = formats.shortened([*hparams])
+    write_table([Column("hyper-parameter", names, left=True), Column("value", values, left=True)])
 
 
 def _extreme(extreme: Extreme | None) -> str:
@@ -152,11 +158,11 @@ def _write_overview(runs: Sequence[NamedRun]) -> None:
         Column("tags", tags, rank=2),
         Column("points", points, rank=1),
         Column("last step", [_last_step(it.run) for it in runs]),
-        Column("long", [formats.duration(it[1] - it[0]) if it else "" for it in times], rank=3),
+        Column("duration", [formats.duration(it[1] - it[0]) if it else "" for it in times], rank=3),
         Column("last point", [formats.date(it[1]) if it else "" for it in times], rank=4),
     ]
     write_table(columns)
-    say_begin(names)
+    say_prefix(names)
 
 
 def _last_step(run: events.Run) -> str:

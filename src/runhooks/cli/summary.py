@@ -1,17 +1,70 @@
-"""``ScalarSummary``: a curve in a few numbers."""
+"""``ScalarSummary``: a curve in a few numbers; ``Goals``: whether its lowest or highest is best."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from runhooks.cli.goals import Goal
-from runhooks.events import Scalars
+from runhooks.cli.output import CommandError
+from runhooks.cli.runs import matches, no_such
+from runhooks.events import Run, Scalars
+
+Goal = Literal["min", "max"]
+
+_LOW = """
+    bpc bpd cer cost divergence err error errors fid kl loss losses mae mape mse nll perplexity ppl
+    regret rmse wer
+"""
+_HIGH = """
+    acc accuracy ap auc auroc bleu correct dice f1 iou map miou mrr ndcg precision psnr r2 recall
+    return reward rouge score ssim
+"""
+
+
+class Goals:
+    """Which value of a tag is its best; a word in the tag tells, as in ``train/loss``.
+
+    Args:
+        lower: Patterns of tags whose lowest value is the best, whatever the words in them say.
+        higher: Patterns of tags whose highest value is the best; they win over ``lower``.
+
+    Raises:
+        CommandError: If both have the same pattern.
+    """
+
+    def __init__(self, lower: Sequence[str] | None, higher: Sequence[str] | None) -> None:
+        self._lower = lower or ()
+        self._higher = higher or ()
+        if both := [it for it in self._lower if it in self._higher]:
+            raise CommandError(f"{both[0]!r} is given to both --min and --max")
+
+    def check(self, tags: Collection[str]) -> None:
+        """Raise CommandError for a pattern that matches none of ``tags``."""
+        for option, patterns in (("--min", self._lower), ("--max", self._higher)):
+            for pattern in patterns:
+                if not any(matches(tag, pattern) for tag in tags):
+                    raise CommandError(
+                        f"{option}: {no_such('scalar', pattern, sorted(tags), ' in the table')}"
+                    )
+
+    def of(self, tag: str) -> Goal | None:
+        """Return the goal of ``tag``; None if no word tells, or if the words disagree."""
+        if any(matches(tag, pattern) for pattern in self._higher):
+            return "max"
+        if any(matches(tag, pattern) for pattern in self._lower):
+            return "min"
+        words = set(re.findall(r"[a-z]+\d?", re.sub(r"([a-z])([A-Z])", r"\1 \2", tag).lower()))
+        low, high = not words.isdisjoint(_LOW.split()), not words.isdisjoint(_HIGH.split())
+        if low == high:
+            return None
+        return "min" if low else "max"
 
 
 class Extreme(NamedTuple):
-    """A value and the first step it was at."""
+    """A value and the first step at which it occurs."""
 
     value: float
     step: int
@@ -20,9 +73,9 @@ class Extreme(NamedTuple):
 class ScalarSummary(NamedTuple):
     """The points of a scalar tag.
 
-    ``min``, ``max`` and ``best`` are of the finite values, None if there are none; ``best`` is None
-    as well if there is no ``goal``. ``non_finite``: how many are NaN or infinite. Times are in
-    seconds since the epoch.
+    ``min``, ``max`` and ``best`` are taken over the finite values and are None if there are none;
+    ``best`` is also None without a ``goal``. ``non_finite`` counts the values that are NaN or
+    infinite. Times are in seconds since the epoch.
     """
 
     tag: str
@@ -40,8 +93,16 @@ class ScalarSummary(NamedTuple):
     non_finite: int
 
 
-def summarized(tag: str, scalars: Scalars, goal: Goal | None) -> ScalarSummary:
-    """Return the summary of ``scalars``, which has at least one point."""
+def summaries_of(run: Run, goals: Goals) -> list[ScalarSummary]:
+    """Return a summary of each scalar tag of ``run`` that has points."""
+    return [
+        _summarized(tag, scalars, goals.of(tag))
+        for tag, scalars in run.scalars.items()
+        if len(scalars.steps)
+    ]
+
+
+def _summarized(tag: str, scalars: Scalars, goal: Goal | None) -> ScalarSummary:
     steps, values, times = scalars
     finite = np.flatnonzero(np.isfinite(values))
     low = high = None

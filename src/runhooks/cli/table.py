@@ -1,27 +1,35 @@
-"""``write_table``: columns, as many as the terminal has room for."""
+"""``write_table``: as many columns as the terminal has room for, under short names."""
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
-from runhooks.cli import output
-from runhooks.cli.formats import listed
+from runhooks.cli import formats, output
 
 _GAP = 2
 _NARROWEST_NAME = 8
+_NARROWEST_SHARE = 16
 _CURVE = range(8, 33)
 _RANK_OF_CURVE = 3
+_FOR_PREFIX = "..."
 
 
 class Column(NamedTuple):
-    """One column: its title and a cell a row.
+    """One column of a table.
 
-    ``rank``: where there is no room for all, those with the highest ranks are left out; those of
-    rank 0 never are. ``styles``: that of each cell, as rich names them.
+    Attributes:
+        title: The text above it.
+        cells: One text per row.
+        rank: Where there is no room for all columns, those with the highest ranks are left out;
+            those of rank 0 never are.
+        left: Whether the cells are aligned to the left.
+        styles: The style of each cell, as rich names it.
     """
 
     title: str
@@ -32,15 +40,19 @@ class Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """The columns of the terminal that it takes."""
+        """The width of the widest cell, in columns of the terminal."""
         return max(cell_len(text) for text in (self.title, *self.cells))
 
 
 def write_table(columns: Sequence[Column], curve: Callable[[int, int], str] | None = None) -> None:
-    """Print ``columns``, the first of which holds names and is wrapped if nothing else helps.
+    """Print ``columns``; the first holds names, and is wrapped if nothing else helps.
 
-    ``curve(row, width)`` draws the last column; for it those of rank 3 and above may have to go.
+    Args:
+        columns: The columns, from left to right.
+        curve: ``curve(row, width)`` draws the last column; columns of rank 3 and above make room
+            for it.
     """
+    columns = [_printable(column) for column in columns]
     room = output.width()
     wanted = _GAP + _CURVE[0] if curve is not None and output.has_blocks() else 0
     shown, hidden = _fitting(columns, room, wanted)
@@ -57,8 +69,34 @@ def write_table(columns: Sequence[Column], curve: Callable[[int, int], str] | No
     for row in range(len(shown[0].cells)):
         _write_row(row, shown, widths)
     if hidden:
-        names = listed([column.title for column in hidden])
+        names = formats.listed([column.title for column in hidden])
         output.say(f"{names}: in a wider terminal, or with --json", style="dim")
+
+
+def short_titles(tags: Sequence[str]) -> list[str]:
+    """Return ``tags`` in a quarter of the width each, as long as they stay distinct."""
+    return formats.shortened(tags, _share(4))
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return ``names`` in a third of the width each, as long as they stay distinct.
+
+    If they are longer, their common prefix is left out; ``say_prefix`` prints it.
+    """
+    prefix = _prefix(names)
+    shown = [_FOR_PREFIX + name[len(prefix) :] for name in names] if prefix else names
+    return formats.shortened(shown, _share(3))
+
+
+def say_prefix(names: Sequence[str]) -> None:
+    """Print the common prefix that ``short_names`` left out, if it did."""
+    if prefix := _prefix(names):
+        output.say(f"{_FOR_PREFIX} stands for {formats.tag(prefix)}", style="dim")
+
+
+def _printable(column: Column) -> Column:
+    cells = [formats.printable(cell) for cell in column.cells]
+    return column._replace(title=formats.printable(column.title), cells=cells)
 
 
 def _total(columns: Sequence[Column]) -> int:
@@ -94,8 +132,22 @@ def _line(
     for (text, style), column, width in zip(cells, columns, widths, strict=True):
         padding = " " * (width - cell_len(text))
         gap = " " * _GAP if line else ""
-        line.append(gap if column.left else gap + padding)
-        line.append(text, style)
-        line.append(padding if column.left else "")
+        before, after = (gap, padding) if column.left else (gap + padding, "")
+        line.append(before).append(text, style).append(after)
     line.rstrip()
     return line
+
+
+def _share(of: int) -> int | None:
+    width = output.width()
+    return None if width is None else max(_NARROWEST_SHARE, width // of)
+
+
+def _prefix(names: Sequence[str]) -> str:
+    room = _share(3)
+    if room is None or len(names) < 2 or all(cell_len(name) <= room for name in names):
+        return ""
+    columns = zip(*names, strict=False)
+    common = itertools.takewhile(lambda letters: len(set(letters)) == 1, columns)
+    words = re.match(r".*[\W_]", "".join(letter for letter, *_ in common), re.DOTALL)
+    return words[0] if words else ""

@@ -1,9 +1,11 @@
-"""What a hook is: its methods, what it exchanges with a session, and its life cycle."""
+"""The contract of hooks: their methods, the messages of a run, the session they see."""
 
 from runhooks.contract.life_cycle import LIFE_CYCLE
 from runhooks.contract.run import SessionRunArgs, SessionRunContext, SessionRunValues
-from runhooks.contract.session import RawSession, StopSignal
+from runhooks.contract.session import RawSession, Stateful, StopSignal
 from runhooks.contract.session_run_hook import SessionRunHook
+from runhooks.contract.snapshot import Snapshot
+from runhooks.contract.stop_request import StopRequest
 
 __all__ = [
     "LIFE_CYCLE",
@@ -12,5 +14,8 @@ __all__ = [
     "SessionRunContext",
     "SessionRunHook",
     "SessionRunValues",
+    "Snapshot",
+    "Stateful",
+    "StopRequest",
     "StopSignal",
 ]

@@ -1,34 +1,35 @@
-"""The life cycle of hooks: who is called, when, and who is not. The only place that says it.
+"""The life cycle of hooks: which methods are called, and when. The only place that says it.
 
-``LIFE_CYCLE`` is read by the test suite, which holds it against recorded sessions on every engine.
-A line is a name and what happens under it, in order; a name of a line above stands for all of that
-line. The first lines are the parts of a life, those after the empty line whole lives.
+The test suite compares ``LIFE_CYCLE`` with recorded sessions on every engine. Each line is a name
+and the events it stands for, in order; a name from a line above stands for that whole line. The
+lines before the empty line are phases, those after it whole life cycles.
 
-``each:`` calls the method on every hook, in the order in which the hooks were given; a hook whose
-``last`` is true comes after all others. ``until:`` calls it up to the hook that raises,
-``begun:`` on those whose ``begin`` has returned. A hook that says when it is next due
-(``SessionRunHook.next_due``) sleeps through the runs until then.
+``each:`` calls the method of every hook, in the order in which the hooks were given; hooks whose
+``first`` is true come before all others, those whose ``last`` is true after them. ``until:`` calls
+it up to the hook that raises, ``begun:`` for the hooks whose ``begin`` has returned. A hook that
+says when it is next due (``SessionRunHook.next_due``) is not called in the runs until then.
 
     open        The session is made. ``begin`` may add to the default graph; after it the scaffold
                 makes the graph final, and adding to it raises RuntimeError.
-    run         One call of ``run``: what the caller and all hooks ask for is fetched in one
+    run         One call of ``run``: the fetches of the caller and of all hooks go into one
                 session-run.
     bad-run     The session-run raises: no hook's ``after_run`` is called.
     recovery    The session is lost: a new one is created, restored from the latest checkpoint.
     end         The ``with`` block ended well, by OutOfRangeError or StopIteration, or ``close`` was
-                called. ``end`` is called on every hook, whatever another raises.
+                called. ``end`` of every hook is called, even if another raises.
     failure     The ``with`` block ended by any other exception: no ``end``.
     raises      The exception goes on to the caller.
 
-    stop-by-hook        A hook called ``run_context.request_stop()``; ``stop-by-caller``: the caller
-                        that of the session. It makes ``should_stop()`` true, and no more.
+    stop-by-hook        A hook called ``run_context.request_stop()``, which only makes
+                        ``should_stop()`` true; ``stop-by-caller``: the caller called
+                        ``session.request_stop()``.
     thread-raises       A thread under the coordinator failed: ``should_stop()`` is true, and
                         ``run``, ``close`` and the end of the ``with`` block raise it.
-    lost-in-a-run       The session is replaced and the run repeated; so it is if a hook finds the
-                        session lost, in ``before_run`` or ``after_run``.
+    lost-in-a-run       The session is replaced and the run repeated; the same happens if a hook
+                        finds the session lost, in ``before_run`` or ``after_run``.
     lost-in-creation    A session is lost, and the first attempt to create another fails too.
     lost-at-the-start   The first attempt of all to create a session fails.
-    lost-for-good       One failure more than the ``RecoveryPolicy`` allows, two here, without a
+    lost-for-good       One failure more than the ``RecoveryPolicy`` allows (two here), without a
                         step in between.
 """
 

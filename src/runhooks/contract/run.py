@@ -1,19 +1,24 @@
-"""What travels between a session and its hooks in one run: what is asked, and what came of it."""
+"""The messages between a session and its hooks in one run: requests, results, context."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from runhooks import arguments
 from runhooks.contract.session import RawSession
 
 
 class SessionRunArgs(NamedTuple):
-    """What a hook, or the caller, adds to a run; the arguments of ``session.run``.
+    """The request of a hook, or of the caller: the arguments of ``session.run``.
 
-    ``fetches``: a tensor, operation, variable or name, or any nesting of lists, tuples, named
-    tuples and dicts of these. ``feed_dict``: values by tensor, or None. ``options``: the engine's
-    run options, or None. As in ``tf.compat.v1.train.SessionRunArgs``.
+    As ``tf.compat.v1.train.SessionRunArgs``.
+
+    Attributes:
+        fetches: A tensor, operation, variable or name, or any nesting of lists, tuples, named
+            tuples and dicts of these.
+        feed_dict: Values by tensor, or None.
+        options: The framework's run options, or None.
     """
 
     fetches: Any
@@ -22,10 +27,12 @@ class SessionRunArgs(NamedTuple):
 
 
 class SessionRunValues(NamedTuple):
-    """What a run gave to one hook.
+    """The results of a run for one hook.
 
-    ``results``: in the shape of what the hook asked for, None if it asked for nothing.
-    ``options`` and ``run_metadata``: the engine's, None where it has none.
+    Attributes:
+        results: The values, in the structure of the hook's fetches; None if it asked for nothing.
+        options: The framework's run options; None where it has none.
+        run_metadata: The framework's run metadata; None where it has none.
     """
 
     results: Any
@@ -34,9 +41,9 @@ class SessionRunValues(NamedTuple):
 
 
 class SessionRunContext:
-    """One call of ``run``, as its hooks see it; ``before_run`` and ``after_run`` get the same."""
+    """One call of ``run`` as hooks see it; ``before_run`` and ``after_run`` get the same object."""
 
-    __slots__ = ("_next_step", "_original_args", "_session", "_stop_requested")
+    __slots__ = ("_next_step", "_original_args", "_session", "_stop_requested", "stop_reason")
 
     def __init__(
         self, original_args: SessionRunArgs, session: RawSession, next_step: int | None = None
@@ -45,10 +52,12 @@ class SessionRunContext:
         self._session = session
         self._next_step = next_step
         self._stop_requested = False
+        #: The reason of the hook that asked to stop, if it gave one.
+        self.stop_reason: str | None = None
 
     @property
     def original_args(self) -> SessionRunArgs:
-        """What the caller of ``run`` asked for."""
+        """The request of the caller of ``run``."""
         return self._original_args
 
     @property
@@ -58,9 +67,10 @@ class SessionRunContext:
 
     @property
     def next_step(self) -> int | None:
-        """The global step that this run is expected to lead to; None if nobody can tell.
+        """The global step that this run is expected to lead to; None if that is unknown.
 
-        Ours. It is one step more, or, where runs make several, as many as the run before made.
+        An estimate: one more than the present step, or as many more as the run before has made.
+        TensorFlow's context does not have it.
         """
         return self._next_step
 
@@ -69,6 +79,13 @@ class SessionRunContext:
         """Whether a hook has asked to stop in this run."""
         return self._stop_requested
 
-    def request_stop(self) -> None:
-        """Ask the loop to stop: ``should_stop()`` of the session is true after this run."""
+    def request_stop(self, reason: str | None = None) -> None:
+        """Ask the loop to stop: ``should_stop()`` of the session is true after this run.
+
+        Args:
+            reason: Why, in a few words; shown beside the hook's name in ``session.stop_reason`` and
+                in the log. TensorFlow's context does not have it.
+        """
+        arguments.instance(str, reason=reason)
         self._stop_requested = True
+        self.stop_reason = self.stop_reason or reason

@@ -1,23 +1,91 @@
-"""What a hook may ask of the session and of the coordinator it is handed."""
+"""``RawSession``: a session with no hooks around it, as hooks and session layers see it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+import os
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from runhooks.contract.snapshot import Snapshot
+from runhooks.contract.stop_request import StopRequest
+from runhooks.graph.framework import Framework
 
 
-class RawSession(Protocol):
-    """A session of any engine, with no hooks around it."""
+class Stateful(Protocol):
+    """An object whose state checkpoints keep beside the variables."""
+
+    def state_dict(self) -> Mapping[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> Any: ...
+
+
+class RawSession:
+    """The base of the sessions of every framework: all that a layer or a hook may ask of one.
+
+    A subclass provides ``graph``, ``global_step``, ``run`` and ``close``; what else it does not
+    override has the default of a framework that has nothing of the kind.
+
+    Attributes:
+        recoveries: How many sessions of the monitored session were lost before this one.
+        stop_request: Asked when the monitored session is to stop; a long wait or an evaluation
+            listens to it.
+        runs: The number of runs that have ended well.
+        changes: The number of those that may have changed a variable; 0 where that is unknown.
+        input_secs: The seconds that inputs took to give their elements, since ``time_inputs()``.
+        non_training_secs: The seconds that went into something other than training; whoever
+            spends some, as on an evaluation, adds them.
+    """
+
+    #: Whether the framework's own saver writes its checkpoints, in place of a ``runhooks.Saver``.
+    has_framework_saver: ClassVar[bool] = False
+
+    input_secs: float = 0.0
+
+    def __init__(self) -> None:
+        self.recoveries = 0
+        self.stop_request = StopRequest()
+        self.runs = 0
+        self.changes = 0
+        self.non_training_secs = 0.0
+        self._checkpoint: str | None = None
+        self._changes_at_checkpoint = 0
+        self._attached: dict[str, Stateful] = {}
+        self._loaded_states: Mapping[str, Any] = {}
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The path of the checkpoint that it was restored from, or saved as, last."""
+        return self._checkpoint
+
+    @checkpoint.setter
+    def checkpoint(self, path: str | None) -> None:
+        self._checkpoint, self._changes_at_checkpoint = path, self.changes
+
+    def is_saved_as(self, path: str) -> bool:
+        """Return whether the checkpoint ``path`` holds its present state."""
+        return path == self._checkpoint and self.changes == self._changes_at_checkpoint
 
     @property
     def graph(self) -> Any:
-        """The graph it runs."""
-        ...
+        """The graph it runs: a ``runhooks.Graph``, or a framework's own graph."""
+        raise NotImplementedError
+
+    @property
+    def engine(self) -> Framework:
+        """The framework that computes its graph."""
+        engine: Framework = self.graph.engine
+        return engine
 
     @property
     def global_step(self) -> int | None:
         """The global step, known on the host without a run; None if the graph has none."""
-        ...
+        raise NotImplementedError
+
+    def refresh_step(self) -> int | None:
+        """Return the global step as other processes may have made it; costs a run where needed."""
+        return self.global_step
 
     def run(
         self,
@@ -26,15 +94,125 @@ class RawSession(Protocol):
         options: Any = None,
         run_metadata: Any = None,
     ) -> Any:
-        """Compute ``fetches`` and return values in their shape."""
-        ...
+        """Compute ``fetches`` and return their values in the same structure."""
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Return when the device has computed all that was run; raise the error it failed with."""
+
+    def close(self) -> None:
+        """Release what it holds. May be called again."""
+        raise NotImplementedError
+
+    def new_records(self) -> tuple[Any, Any] | None:
+        """Return empty run options and run metadata; None if the framework has neither."""
+        return None
+
+    def merge_options(self, given: Mapping[str, Any]) -> Any:
+        """Return the run options of several parties, by the party's name, as one.
+
+        Raises:
+            RuntimeError: If there are several, and the framework cannot merge them.
+        """
+        if len(given) > 1:
+            raise RuntimeError(f"run options are given by {' and '.join(given)}: only one may")
+        return next(iter(given.values()), None)
+
+    def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:
+        """Return the inputs that ``fetches`` draw from when ``feed_keys`` are fed."""
+        return []
+
+    def may_share(self, source: Any) -> bool:
+        """Return whether a training and its evaluation may both draw from the input ``source``."""
+        return False
+
+    def rewind(self, *fetches: Any) -> None:
+        """Let the inputs that ``fetches`` draw from begin anew at the next run that needs them."""
+
+    def time_inputs(self) -> None:
+        """Add the seconds that inputs take to ``input_secs`` from now on."""
+
+    def snapshot(self, into: Mapping[str, np.ndarray[Any, Any]] | None = None) -> Snapshot:
+        """Return its whole state, waiting for the device.
+
+        Args:
+            into: Arrays by name, to copy into where they fit. If given, even empty, the result is
+                independent of later runs; if None, it may share the variables' memory.
+        """
+        raise NotImplementedError
+
+    def saved_names(self) -> Collection[str]:
+        """Return the names of its variables, and of other objects, that checkpoints hold."""
+        raise NotImplementedError
+
+    def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
+        """Take ``snapshot`` in, whole or not at all; if ``only`` is given, these variables alone.
+
+        Raises:
+            ValueError: If it does not fit the variables of the session.
+        """
+        raise NotImplementedError
+
+    def save_checkpoint(
+        self, saver: Any, save_path: str | os.PathLike[str], step: int, *, save_graph_def: bool
+    ) -> str:
+        """Let ``saver`` save this session; return the path of the checkpoint."""
+        return str(saver.save(self, save_path, global_step=step))
+
+    def write_graph(self, writer: Any, folder: str | os.PathLike[str] | None) -> None:
+        """Write the graph to an event file, for TensorBoard.
+
+        Args:
+            writer: The event writer.
+            folder: A directory for a framework's own file of the graph; None: none is wanted.
+        """
+        if folder is not None:
+            writer.add_graph(self.graph)
+
+    def attach(self, name: str, saved: Stateful) -> None:
+        """Save the state of ``saved`` with the variables from now on.
+
+        If a state of that name was restored, ``saved`` is given it at once.
+
+        Raises:
+            ValueError: If ``name`` is taken.
+        """
+        if name in self._attached:
+            raise ValueError(f"something is attached as {name!r} already: give it another name")
+        self._attached[name] = saved
+        if name in self._loaded_states:
+            self.restore_state(saved, self._loaded_states[name])
+
+    def detach(self, name: str) -> None:
+        """Undo ``attach``."""
+        self._attached.pop(name, None)
+
+    def attached_states(self) -> dict[str, dict[str, Any]]:
+        """Return the states of what is attached, by name; those that are empty are left out."""
+        states = {name: dict(saved.state_dict()) for name, saved in self._attached.items()}
+        return {name: state for name, state in states.items() if state}
+
+    def take_states(self, states: Mapping[str, Any]) -> None:
+        """Take the states of a checkpoint, and give those that are attached theirs."""
+        self._loaded_states = states
+        for name, saved in self._attached.items():
+            if name in states:
+                self.restore_state(saved, states[name])
+
+    def restore_state(self, saved: Stateful, state: Mapping[str, Any]) -> None:
+        """Give ``saved`` the state that a checkpoint has for it."""
+        saved.load_state_dict(state)
+
+    def unclaimed_states(self) -> list[str]:
+        """Return the names of restored states that belong to nothing attached here, sorted."""
+        return sorted(self._loaded_states.keys() - self._attached.keys())
 
 
 class StopSignal(Protocol):
     """The part of a coordinator that a hook needs."""
 
     def should_stop(self) -> bool:
-        """Whether the threads of the session were asked to stop."""
+        """Return whether the threads of the session were asked to stop."""
         ...
 
     def request_stop(self, ex: BaseException | None = None) -> None:

@@ -1,4 +1,4 @@
-"""``SessionRunHook``: what rides along with a session's runs."""
+"""``SessionRunHook``: the base class of hooks."""
 
 from __future__ import annotations
 
@@ -17,36 +17,35 @@ class SessionRunHook:
     """Extend it and override what you need; every method here does nothing.
 
     The first five methods are those of ``tf.compat.v1.train.SessionRunHook`` and keep its
-    contract; ``runhooks.contract.life_cycle`` says when each is called. The rest is ours and
-    optional: a hook written for TensorFlow needs none of it.
-
-    Attributes that a class or an object may set: ``hook_name``, what the hook is called in
-    messages and in checkpoints, by which its state is found again (the name of the class, ``_1``
-    added to that of a second one in order, if it is None); ``last``, whether it is called after
-    all others; ``hook_secs``, a dict for the seconds that each hook takes; ``hook_parts``, objects
-    that are kept in checkpoints in its place.
+    contract; ``runhooks.contract.life_cycle`` says when each is called. The rest is an extension
+    of runhooks and optional: a hook written for TensorFlow needs none of it.
     """
+
+    #: Whether this hook is called before all others in every phase, as one that evaluates is, so
+    #: that every hook that acts on a step has the results of that step.
+    first: ClassVar[bool] = False
 
     #: Whether this hook is called after all others in every phase, as one that saves checkpoints
     #: must be, so that a checkpoint holds what the other hooks made of the step.
     last: ClassVar[bool] = False
 
-    #: What this hook is called in messages and in checkpoints; None: the name of its class.
+    #: The name of this hook in messages and in checkpoints, by which its state is found again.
+    #: None: the name of its class, with ``_1`` added for a second hook of that class.
     hook_name: str | None = None
 
-    #: Ours, for a hook that measures hooks: the session adds to this dict the seconds that the
-    #: calls of each hook take, by its name. None: nothing is measured.
+    #: For a hook that measures hooks: the session adds the seconds that the calls of each hook
+    #: take to this dict, by the hook's name. None: nothing is measured.
     hook_secs: dict[str, float] | None = None
 
-    #: Ours, for a hook that keeps other objects in checkpoints: each has ``state_dict`` and
-    #: ``load_state_dict``, and is known by its name here. None: the hook itself, by its own name.
-    hook_parts: Mapping[str, Any] | None = None
+    #: For a hook that keeps other objects in checkpoints, by name: each has ``state_dict`` and
+    #: ``load_state_dict``. None: the hook itself is kept, by its own name.
+    saved_objects: Mapping[str, Any] | None = None
 
     def begin(self) -> None:
         """Called once, before the session exists.
 
-        The graph to be launched is the default graph and may be added to here, for the last time.
-        A second call on the same graph must add nothing.
+        The graph to be launched is the default graph; this is the last chance to add to it. A
+        second call on the same graph must add nothing.
         """
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
@@ -55,16 +54,16 @@ class SessionRunHook:
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         """Called before each run; return what to fetch and feed in that same run, or None.
 
-        What needs a step of ``rh.torch`` that the caller's fetches do not make is left out of the
-        run: ``after_run`` is then not called, and the hook stays due. So is what ``watched`` gives.
+        A request that needs a step of ``rh.torch`` which the caller's fetches do not make waits
+        for the next run that does: the hook stays due, and ``after_run`` is not called.
         """
         return None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Called after each run that succeeded; ``run_values.results`` is what was asked for."""
+        """Called after each run that succeeded; ``run_values.results`` has the requested values."""
 
     def end(self, session: RawSession) -> None:
-        """Called once when the loop ended well, with a session that can still run."""
+        """Called once when the loop has ended well, with a session that can still run."""
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
         """Called where ``end`` is not: the loop ended by ``exception``.
@@ -73,38 +72,38 @@ class SessionRunHook:
         """
 
     def next_due(self) -> Due | None:
-        """When this hook next has something to do; None, the default, means at every run.
+        """Return when this hook next has something to do; None, the default: in every run.
 
-        Asked after each of its calls. Until then neither ``before_run`` nor ``after_run`` is
-        called. If a run goes further than expected, ``after_run`` alone is called, with
-        ``results`` None. A subclass that overrides ``before_run`` or ``after_run`` and not this
-        method is called at every run.
+        Asked when a session opens, and after each run that the hook has taken part in. Until it is
+        due, neither ``before_run`` nor ``after_run`` is called. If a run takes the step further
+        than expected, ``after_run`` alone is called, with ``results`` None. A subclass that
+        overrides ``before_run`` or ``after_run``, but not this method, is called in every run.
         """
         return None
 
     def watched(self) -> Tensor | None:
-        """The tensor that ``before_run`` asks for in every run, if it is always the same one.
+        """Return the tensor that ``before_run`` asks for in every run, if it is always the same.
 
         In runs in which no other hook is due, ``watch`` is then called in place of ``before_run``
-        and ``after_run``, at a fraction of their cost. Asked after ``after_create_session``.
+        and ``after_run``, at a fraction of their cost. Called after ``after_create_session``.
         """
         return None
 
     def watch(self, step: int, value: Any) -> bool | None:
-        """Called with the value of ``watched()`` and the global step that the run has led to.
+        """Called with the global step that the run has led to, and the value of ``watched()``.
 
         Return True to ask the loop to stop.
         """
         return None
 
     def state_dict(self) -> Mapping[str, Any]:
-        """What a checkpoint keeps of this hook, by name. Empty: nothing.
+        """Return what a checkpoint keeps of this hook, by name; empty for nothing.
 
-        Values: what JSON has, tuples, bytes, dicts with other keys than str, numbers and arrays of
-        NumPy, arrays of torch and JAX. They come back as what they were, on the CPU or the default
-        device.
+        Values may be whatever JSON has, tuples, bytes, dicts with keys other than str, numbers and
+        arrays of NumPy, and arrays of torch and JAX. They come back equal, arrays on the CPU or the
+        default device.
         """
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state_dict`` returned; called before ``after_create_session``."""
+        """Take back what ``state_dict`` returned. Called before ``after_create_session``."""

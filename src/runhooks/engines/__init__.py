@@ -1,5 +1,43 @@
-"""What executes graphs: ``engine`` is the seam, and others are the engines of a framework each."""
+"""The engines, one folder a framework, imported when the first graph of that engine is made.
 
-from runhooks.engines.engine import Engine, load_engine
+``EagerEngine`` is the base for an engine of your own, ``register_engine`` gives it a name.
+"""
 
-__all__ = ["Engine", "load_engine"]
+from __future__ import annotations
+
+import importlib
+from functools import partial
+
+from runhooks.engines import foreign
+from runhooks.engines.eager import EagerEngine
+from runhooks.graph.default_graph import find_default_graph_with
+from runhooks.graph.engine import Engine, load_engine, register_engine
+
+__all__ = ["EagerEngine", "Engine", "load_engine", "register_engine", "require_framework"]
+
+#: The framework that each engine needs, and the folder that has it.
+_FRAMEWORKS = {"python": "numpy", "jax": "jax", "torch": "torch"}
+
+
+def require_framework(engine: str) -> None:
+    """Import the framework of ``engine``; ImportError, which says what to install, without it."""
+    framework = _FRAMEWORKS.get(engine, engine)
+    try:
+        importlib.import_module(framework)
+    except ImportError as error:
+        raise ImportError(
+            f"the {engine} engine needs {framework}: pip install 'runhooks[{engine}]'"
+        ) from error
+
+
+def _load(name: str) -> Engine:
+    require_framework(name)
+    module = importlib.import_module(f"runhooks.engines.{_FRAMEWORKS[name]}.engine")
+    engine: Engine = module.ENGINE
+    return engine
+
+
+for _name in _FRAMEWORKS:
+    register_engine(_name, partial(_load, _name))
+
+find_default_graph_with(foreign.default_graph)

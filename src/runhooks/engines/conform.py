@@ -1,15 +1,22 @@
-"""What a variable's new value must have: the structure, shapes and dtypes it had before."""
+"""Checks of a variable's values: the structure, shapes and dtypes stay as they were."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+#: A shape, and a dtype of NumPy or, where NumPy has none, of the array's own library.
+Form: TypeAlias = tuple[tuple[int, ...], Any]
+
 
 def by_path(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """The leaves by path; ValueError if two have one, as in ``{"a/b": x, "a": {"b": y}}``."""
+    """Return the leaves by path.
+
+    Raises:
+        ValueError: If two have one path, as in ``{"a/b": x, "a": {"b": y}}``.
+    """
     found: dict[str, Any] = {}
     for path, leaf in leaves:
         if path in found:
@@ -18,43 +25,72 @@ def by_path(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def as_numbers(name: str, path: str, leaf: Any) -> np.ndarray[Any, Any]:
+    """Return a leaf of a variable's initial value as an array of NumPy.
+
+    Raises:
+        TypeError: If it holds something other than numbers.
+    """
+    array = np.asarray(leaf)
+    if array.dtype.hasobject or array.dtype.kind in "SUMm":
+        cure = ""
+        if callable(leaf):
+            cure = (
+                ": hold its arrays in the variable and the rest in your function, as "
+                "equinox.partition(model, equinox.is_array) parts a model"
+            )
+        raise TypeError(
+            f"variable {describe(name, path)} must hold arrays or numbers, "
+            f"got a {type(leaf).__name__}{cure}"
+        )
+    return array
+
+
 def check_structure(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the leaves by path ``new`` stand at the same paths as ``old``."""
+    """Raise ValueError unless the leaves by path ``new`` have the paths of ``old``."""
     if old.keys() != new.keys():
         missing, unexpected = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
         hint = "" if new else "; does the function return it?"
         raise ValueError(
-            f"variable {name!r} keeps the structure it was created with: "
-            f"the new value lacks {missing} and has {unexpected} in addition{hint}"
+            f"variable {name!r}: the new value has a different structure: it lacks {missing} and "
+            f"has {unexpected} in addition{hint}"
         )
 
 
-def check_leaf(name: str, path: str, old: Any, new: Any) -> None:
-    """Raise ValueError unless ``new`` has the shape of ``old``, and a dtype that goes into its."""
-    if old.shape != new.shape or not fits(new.dtype, old.dtype):
+def check_leaf(name: str, path: str, old: Form, new: Form) -> None:
+    """Raise ValueError unless ``new`` has the shape of ``old`` and a dtype that fits into its."""
+    if old[0] != new[0] or not fits(new[1], old[1]):
         raise ValueError(
-            f"variable {describe(name, path)} keeps its shape and dtype, "
-            f"{old.dtype}{list(old.shape)}: the new value is {new.dtype}{list(new.shape)}; "
-            "convert it where it is made, with .astype for example"
+            f"variable {describe(name, path)} keeps its shape and dtype, {_text(old)}: the new "
+            f"value is {_text(new)}; convert it where it is made"
         )
+
+
+def is_inexact(dtype: Any) -> bool:
+    """Return whether a dtype, maybe one of ml_dtypes, is of floats or complex numbers."""
+    found = np.dtype(dtype)
+    return found.kind in "fc" or (found.kind == "V" and "float" in found.name)
 
 
 def number_as(name: str, path: str, number: float, dtype: Any) -> Any:
-    """A Python number, which has no dtype of its own, as ``dtype``.
+    """Return a Python number, which has no dtype of its own, as ``dtype``.
 
-    Raises ValueError if it does not fit: a fraction into integers, or too large.
+    Raises:
+        ValueError: If it does not fit: a fraction into integers, or too large.
     """
-    takes_fractions = np.dtype(dtype).kind in "fcV"
+    takes_fractions = is_inexact(dtype)
     try:
         if isinstance(number, int) or takes_fractions:
-            return np.array(number, dtype)[()]
+            converted = np.array(number, dtype)[()]
+            if takes_fractions or converted == number:  # int4 and its like wrap around
+                return converted
     except OverflowError:
         pass
     raise ValueError(f"variable {describe(name, path)} is {dtype}, and cannot hold {number!r}")
 
 
 def fits(dtype: Any, into: Any) -> bool:
-    """Whether values of ``dtype`` become ``into`` without loss."""
+    """Return whether values of ``dtype`` become ``into`` without loss."""
     if dtype == into:
         return True
     try:
@@ -64,5 +100,10 @@ def fits(dtype: Any, into: Any) -> bool:
 
 
 def describe(name: str, path: str) -> str:
-    """A leaf of a variable, for messages: ``'state' at 'params/w'``."""
+    """Return the name of a leaf of a variable, for messages: ``'state' at 'params/w'``."""
     return f"{name!r} at {path!r}" if path else repr(name)
+
+
+def _text(form: Form) -> str:
+    shape, dtype = form
+    return f"{str(dtype).removeprefix('torch.')}{list(shape)}"

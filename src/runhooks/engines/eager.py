@@ -1,23 +1,47 @@
-"""``EagerEngine``: what engines have in common that call the user's functions one by one."""
+"""``EagerEngine``: the base of engines that call the user's functions one by one."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from runhooks.engines.conform import by_path, check_structure
-from runhooks.engines.engine import Compiled
-from runhooks.errors import AbortedError, UnavailableError
+import numpy as np
+
+from runhooks.engines.conform import (
+    Form,
+    as_numbers,
+    by_path,
+    check_leaf,
+    check_structure,
+    number_as,
+)
+from runhooks.graph.engine import Compiled, Engine
 from runhooks.graph.evaluate import evaluate
 from runhooks.graph.plan import Body
-from runhooks.graph.tensor import Operation, Tensor
-from runhooks.graph.variable import Variable
+from runhooks.graph.tensor import Operation, Tensor, Variable
 
 Evaluate = Callable[[dict[Tensor, Any], Mapping[Variable, Any]], dict[Variable, Any]]
 
+_NUMPY = (np.ndarray, np.generic)
 
-class EagerEngine:
-    """Evaluates a graph operation by operation; pytrees are lists, tuples and dicts."""
+
+class EagerEngine(Engine):
+    """Evaluates a graph operation by operation; pytrees are lists, tuples and dicts.
+
+    A subclass names the library whose arrays variables hold, and overrides what the library does
+    in its own way. ``examples/engine_mlx.py`` is a whole one:
+
+        class CupyEngine(EagerEngine):
+            name = "cupy"
+            arrays = CupyArrays()
+
+        runhooks.engines.register_engine("cupy", CupyEngine)
+
+    Functions are called with copies of what variables hold (``arrays.snapshot``), with which they
+    may do as they like. Arrays of NumPy that they would be called with, as an input may give them,
+    become arrays of the library. What is fetched is a copy too.
+    """
 
     def compile(self, body: Body) -> Compiled:
         reads = (*body.assigned, *body.kept)
@@ -41,7 +65,7 @@ class EagerEngine:
         return run
 
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
-        """A function that puts the outputs of ``operations`` into the values it is given.
+        """Return a function that puts the outputs of ``operations`` into the values it is given.
 
         It returns the variables' new values.
         """
@@ -50,41 +74,87 @@ class EagerEngine:
         )
 
     def read_args(self, op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
-        """What the function of ``op`` is called with."""
+        """Return what the function of ``op`` is called with."""
         keys = {t: self._own_key(t, values[t]) for t in op.inputs if t.op.type == "RandomKey"}
-        return op.read_args({**values, **keys} if keys else values)
+        args = op.read_args({**values, **keys} if keys else values)
+        return tuple([self.constant(arg) for arg in args])
 
     def own(self, value: Any) -> Any:
-        """A copy of ``value`` in which whoever has ``value`` can change nothing."""
-        raise NotImplementedError
+        """Return a copy of ``value``; what is done to it does not reach ``value``."""
+        if self.arrays.owns(type(value)):
+            return self.arrays.snapshot(value)
+        return self.map_leaves(self._own_leaf, value)
 
     def own_key(self, key: Any) -> Any:
-        """A random key in the state of ``key``, which drawing from the other does not change."""
-        raise NotImplementedError
+        """Return a random key in the state of ``key``; drawing from one leaves the other alone."""
+        return copy.deepcopy(key)
 
     def fetched(self, tensor: Tensor, value: Any) -> Any:
-        """``value``, that of ``tensor``, as whoever fetched it is to have it."""
+        """Return ``value``, that of ``tensor``, as whoever fetched it is to have it."""
+        return self.own(value)
+
+    def array(self, value: Any) -> Any:
+        """Return a number, or an array of another library, as an array on the default device."""
+        return self.arrays.from_numpy(np.asarray(value))
+
+    def cast(self, new: Any, old: Any) -> Any:
+        """Return the array ``new`` with the dtype of ``old``, where ``old`` is."""
+        if new.dtype == old.dtype:
+            return new
+        host = self.arrays.to_numpy(new)
+        return self.arrays.from_numpy(host.astype(self.host_form(old)[1]), old)
+
+    def constant(self, value: Any) -> Any:
+        """Return ``value`` with arrays of the library in the place of those of NumPy."""
+        if isinstance(value, _NUMPY):
+            return self.array(value) if value.dtype.kind in "biufcV" else value
+        if isinstance(value, dict):
+            return {key: self.constant(item) for key, item in value.items()}
+        if type(value) is list or type(value) is tuple:
+            return type(value)(self.constant(item) for item in value)
         return value
 
+    def initial(self, name: str, value: Any) -> Any:
+        leaves = self.leaves(value).items()
+        return self.with_leaves(value, [self.initial_leaf(name, *leaf) for leaf in leaves])
+
+    def initial_leaf(self, name: str, path: str, leaf: Any) -> Any:
+        """Return a copy of a leaf of a variable's initial value.
+
+        Raises:
+            TypeError: If it is not an array or a number.
+        """
+        if self.arrays.owns(type(leaf)):
+            return self.arrays.snapshot(leaf)
+        self.check_initial_leaf(name, path, leaf)
+        return self.array(leaf)
+
+    def check_initial_leaf(self, name: str, path: str, leaf: Any) -> None:
+        if not self.arrays.owns(type(leaf)):
+            as_numbers(name, path, leaf)
+
     def conform(self, name: str, old: Any, new: Any) -> Any:
-        """As ``Engine.conform``."""
-        raise NotImplementedError
+        old_leaves, new_leaves = self.leaves(old), self.leaves(new)
+        check_structure(name, old_leaves, new_leaves)
+        conformed = [self._conformed(name, p, it, new_leaves[p]) for p, it in old_leaves.items()]
+        return self.with_leaves(old, conformed)
 
     def sum(self, leaf: Any, delta: Any) -> Any:
-        """``leaf + delta``."""
-        return leaf + delta
+        """Return ``leaf + delta``."""
+        return leaf + self.constant(delta)
 
-    def add(self, old: Any, delta: Any) -> Any:
+    def add(self, name: str, old: Any, delta: Any) -> Any:
         if not isinstance(old, list | tuple | Mapping):
             return self.sum(old, delta)
         leaves, deltas = self.leaves(old), self.leaves(delta)
         if "" in deltas:
             deltas = dict.fromkeys(leaves, delta)
-        check_structure("assign_add", leaves, deltas)
+        check_structure(name, leaves, deltas)
         return self.with_leaves(old, [self.sum(leaf, deltas[p]) for p, leaf in leaves.items()])
 
-    def is_lost(self, error: BaseException) -> bool:
-        return isinstance(error, AbortedError | UnavailableError)
+    def random_key(self, seed: int, stream: int, runs: Any) -> Any:
+        """Return a ``numpy.random.Generator``, unless a subclass has keys of its own."""
+        return np.random.default_rng([seed, stream, int(runs)])
 
     def leaves(self, value: Any) -> dict[str, Any]:
         return by_path(_walk("", value))
@@ -93,39 +163,55 @@ class EagerEngine:
         return _rebuilt(value, iter(leaves))
 
     def map_leaves(self, fn: Callable[[Any], Any], value: Any) -> Any:
-        """``value`` with ``fn`` of each leaf in its place, in new containers."""
+        """Return ``value`` with ``fn`` of each leaf in its place, in new containers."""
         return _rebuilt(value, (fn(leaf) for _, leaf in _walk("", value)))
 
-    def memory(self) -> dict[str, int]:
-        return {}
+    def _own_leaf(self, leaf: Any) -> Any:
+        return self.arrays.snapshot(leaf) if self.arrays.owns(type(leaf)) else leaf
 
     def _own_key(self, tensor: Tensor, value: Any) -> Any:
         # A generator changes as it is used. What one reader draws must not depend on whether
         # another, such as a hook on its due step, has drawn before.
         return self.own_key(value) if tensor.op.type == "RandomKey" else value
 
+    def _conformed(self, name: str, path: str, old: Any, new: Any) -> Any:
+        if isinstance(new, int | float) and not isinstance(new, np.generic):
+            number = number_as(name, path, new, self.host_form(old)[1])
+            return self.from_host(old, np.asarray(number))
+        if not self.arrays.owns(type(new)):
+            new = self.array(new)
+        if old.shape != new.shape or old.dtype != new.dtype:
+            check_leaf(name, path, self._form(old), self._form(new))
+        return self.cast(new, old)
+
+    def _form(self, array: Any) -> Form:
+        try:
+            return self.host_form(array)
+        except (TypeError, ImportError):  # NumPy has no such dtype
+            return tuple(array.shape), array.dtype
+
 
 def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        parts: Any = value.items()
+        items: Any = value.items()
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        parts = zip(value._fields, value, strict=True)
+        items = zip(value._fields, value, strict=True)
     elif isinstance(value, list | tuple):
-        parts = enumerate(value)
+        items = enumerate(value)
     elif value is None:
         return
     else:
         yield path, value
         return
-    for key, part in parts:
-        yield from _walk(f"{path}/{key}" if path else str(key), part)
+    for key, item in items:
+        yield from _walk(f"{path}/{key}" if path else str(key), item)
 
 
 def _rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _rebuilt(part, leaves) for key, part in value.items()}
+        return {key: _rebuilt(item, leaves) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_make"):
-        return value._make([_rebuilt(part, leaves) for part in value])
+        return value._make([_rebuilt(item, leaves) for item in value])
     if isinstance(value, list | tuple):
-        return type(value)(_rebuilt(part, leaves) for part in value)
+        return type(value)(_rebuilt(item, leaves) for item in value)
     return None if value is None else next(leaves)

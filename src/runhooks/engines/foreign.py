@@ -1,6 +1,6 @@
 """Graphs and sessions that a framework has of its own, found without importing the framework.
 
-Whoever has such a graph or session has imported the framework already.
+A program that has such a graph or session has imported the framework already.
 """
 
 from __future__ import annotations
@@ -9,21 +9,69 @@ import importlib
 import sys
 from typing import Any
 
-
-def default_graph() -> Any | None:
-    """The default graph of TensorFlow, where it builds one; None where it is eager or not there."""
-    if getattr(sys.modules.get("tensorflow"), "compat", None) is None:
-        return None  # not imported, or only half
-    return importlib.import_module("runhooks.engines.tensorflow.graph").current_graph()
+from runhooks.contract import RawSession
+from runhooks.graph.base import BaseGraph
 
 
-def observed(session: Any) -> Any:
-    """What hooks can ask of ``session``, which a framework's own loop runs.
+def default_graph() -> BaseGraph | None:
+    """Return TensorFlow's default graph, where it builds one; None where it is eager or absent."""
+    found: BaseGraph | None = None
+    if _is_tensorflow_imported():
+        found = _tensorflow().current_graph()
+    return found
 
-    Raises TypeError for what is no session.
+
+def graph_of(graph: Any) -> BaseGraph:
+    """Return ``graph``, of whatever framework, as hooks and session layers ask of it.
+
+    Raises:
+        TypeError: If it is not a graph.
     """
-    if getattr(sys.modules.get("tensorflow"), "compat", None) is not None:
-        adopted = importlib.import_module("runhooks.engines.tensorflow.adopted")
-        if adopted.is_session(session):
-            return adopted.observed(session)
-    raise TypeError(f"the session must have a global_step, or be TensorFlow's, got {session!r}")
+    if isinstance(graph, BaseGraph):
+        return graph
+    found: BaseGraph | None = None
+    if _is_tensorflow_imported():
+        found = _tensorflow().known_graph(graph)
+    if found is not None:
+        return found
+    raise TypeError(f"graph must be a Graph, or TensorFlow's, got {graph!r}")
+
+
+def session_of(session: Any) -> RawSession:
+    """Return ``session``, which a framework's own loop may run, as hooks ask of it.
+
+    Raises:
+        TypeError: If it is not a session.
+    """
+    if isinstance(session, RawSession):
+        return session
+    found: RawSession | None = None
+    if _is_tensorflow_imported():
+        found = _tensorflow().known_session(session)
+    if found is not None:
+        return found
+    raise TypeError(f"session must be a RawSession, or TensorFlow's, got {session!r}")
+
+
+def distributed_runtime() -> tuple[str, int] | None:
+    """Return the distributed runtime that this process has joined, and the number of its processes.
+
+    None if it has joined none, or is alone in it.
+    """
+    torch, jax = sys.modules.get("torch.distributed"), sys.modules.get("jax")
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        found = "torch.distributed", int(torch.get_world_size())
+    elif jax is not None and jax.distributed.is_initialized():
+        found = "jax.distributed", int(jax.process_count())
+    else:
+        return None
+    return found if found[1] > 1 else None
+
+
+def _is_tensorflow_imported() -> bool:
+    # While TensorFlow is being imported it lacks this.
+    return hasattr(sys.modules.get("tensorflow"), "compat")
+
+
+def _tensorflow() -> Any:
+    return importlib.import_module("runhooks.engines.tensorflow.graph")

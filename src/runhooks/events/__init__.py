@@ -1,26 +1,23 @@
-"""Event files: bytes in records, written in the background and read back.
+"""Event files: their format, writing them in the background, and reading them.
 
-Of what a summary means only scalars are known here: they are encoded, and decoded, by the column.
+Only scalars are encoded here, column by column; ``runhooks.summary`` encodes all other kinds.
 """
 
 from typing import TYPE_CHECKING
 
-from runhooks.events.background import flush_all
-from runhooks.events.event import Event, Message, SessionLog, SessionStatus
-from runhooks.events.event_writer import EventWriter
-from runhooks.events.queue_policy import OnFull
-from runhooks.events.record import frame, read_records
+from runhooks.events.format.event import Event, Message, SessionLog, SessionStatus
+from runhooks.events.format.record import frame, read_records
+from runhooks.events.writing.background import flush_all
+from runhooks.events.writing.event_writer import EventWriter
+from runhooks.events.writing.queue_policy import OnFull
 from runhooks.lazy import lazily
 
 if TYPE_CHECKING:
     from runhooks.events.reading.check import FileReport, Fold, Gap, check
-    from runhooks.events.reading.damage import Damage
-    from runhooks.events.reading.points import Point, Points
-    from runhooks.events.reading.read import read
-    from runhooks.events.reading.read_events import read_events
+    from runhooks.events.reading.read import read, read_events
+    from runhooks.events.reading.results import Damage, Point, Points, Scalars
     from runhooks.events.reading.run import Run, Tag
     from runhooks.events.reading.runs import Runs
-    from runhooks.events.reading.scalars import Scalars
     from runhooks.events.reading.stream import StreamPoint, stream
     from runhooks.events.reading.values import Audio, Histogram, Image, SummaryDecoder, TaggedValue
 
@@ -56,7 +53,7 @@ __all__ = [
     "stream",
 ]
 
-# Those who only write need no reader.
+# A program that only writes does not load the reader.
 __getattr__ = lazily(
     __name__, dict.fromkeys(set(__all__) - set(globals()), "runhooks.events.reading")
 )

@@ -1,16 +1,17 @@
 """The deferred graph: operations, tensors, variables, names and collections, and how it is pruned.
 
-``tensor`` and ``variable`` are its nodes, ``graph`` holds them, ``build`` and ``random_key`` make
-them, and ``source`` is what inputs draw from; ``plan`` says what a run needs of all that, and
-``evaluate`` computes it.
+``tensor`` has its nodes, ``graph`` holds them, ``build`` and ``random_key`` add them; ``source`` is
+where inputs draw from. ``plan`` finds what a run needs of all that, and ``evaluate`` computes it.
+The seam to frameworks: ``framework`` is what each provides, ``engine`` what one that computes these
+graphs provides beyond that, and ``base`` what session layers and hooks ask of any graph.
 """
 
 from runhooks.graph.build import call, group, inputs, placeholder
 from runhooks.graph.collections import GraphKeys
-from runhooks.graph.graph import Graph, get_default_graph, name_scope
+from runhooks.graph.default_graph import get_default_graph
+from runhooks.graph.graph import Graph, name_scope
 from runhooks.graph.random_key import random_key
-from runhooks.graph.tensor import Operation, Placement, Tensor
-from runhooks.graph.variable import Variable
+from runhooks.graph.tensor import Operation, Placement, Tensor, Variable
 
 __all__ = [
     "Graph",

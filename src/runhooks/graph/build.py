@@ -1,4 +1,4 @@
-"""What users build graphs with: placeholders, calls of their functions, inputs and groups."""
+"""Functions that build a graph: placeholders, calls of the user's functions, inputs, groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from runhooks import arguments
 from runhooks.graph import names, nest
-from runhooks.graph.graph import Graph, get_default_graph
+from runhooks.graph.base import BaseGraph
+from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.source import Source
 from runhooks.graph.tensor import Operation, Placement, Tensor
 
@@ -20,10 +21,14 @@ def placeholder(
     dtype: npt.DTypeLike | None = None,
     shape: Sequence[int | None] | None = None,
 ) -> Tensor:
-    """A tensor without a value: every run that needs it must feed it.
+    """Return a tensor without a value: every run that needs it must feed it.
 
-    ``dtype`` and ``shape``, if given, are held against each value fed; None in ``shape`` stands
-    for any size. Given neither, any pytree of arrays can be fed.
+    Args:
+        name: The name of its operation, and so of the tensor with ``":0"`` added.
+        dtype: The dtype of the values; arrays of the same kind are converted, as float64 to
+            float32. None: any.
+        shape: The shape of the values, with None for any size. None: any shape, and if ``dtype``
+            is None too, any pytree of arrays.
     """
     if name is not None:
         names.check(name)
@@ -31,21 +36,30 @@ def placeholder(
     for size in shape or ():
         arguments.whole(0, shape=size)
     expected = (None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape))
-    op = get_default_graph().add(
-        "Placeholder", None, expected, name=name or "Placeholder", placement=Placement.HOST
-    )
-    return op.outputs[0]
+    name = name or "Placeholder"
+    op = get_default_graph().add("Placeholder", None, expected, name=name, placement=Placement.HOST)
+    output: Tensor = op.outputs[0]
+    return output
 
 
 def call(fn: Callable[..., Any], *args: Any, num_outputs: int = 1, name: str | None = None) -> Any:
     """Call ``fn`` with the values of ``args`` in every run that needs its result.
 
-    ``args``: tensors, variables and constants, and lists, tuples and dicts of them; arrays among
-    them must not be changed afterwards. Returns a tensor; with ``num_outputs`` above 1 a tuple of
-    that many, for as many values that ``fn`` returns; with 0 an operation. On the jax engine ``fn``
-    is traced and compiled, and must be pure.
+    On the jax engine ``fn`` is traced and compiled, and must be pure.
 
-    Raises TypeError if ``fn`` cannot be called, ValueError for a negative ``num_outputs``.
+    Args:
+        fn: Any callable.
+        *args: Tensors, variables and constants, and lists, tuples and dicts of them. Arrays among
+            them must not be changed afterwards.
+        num_outputs: How many values ``fn`` returns, as a tuple or list if there are several.
+        name: The name of the operation; None: that of ``fn``.
+
+    Returns:
+        A tensor; a tuple of tensors if ``num_outputs`` is above 1; the operation if it is 0.
+
+    Raises:
+        TypeError: If ``fn`` cannot be called.
+        ValueError: If ``num_outputs`` is negative.
     """
     if not callable(fn):
         raise TypeError(f"fn must be a callable, got {fn!r}")
@@ -67,26 +81,33 @@ def inputs(
 ) -> Any:
     """Draw one element of ``source`` in every run that needs it.
 
-    ``source``: an iterable, iterated anew by each session, or a function that returns one when it
-    is called with the global step (0 without one) at which the session first needs it. With
-    ``num_outputs`` above 1 each element is a sequence of that many values, and a tuple of tensors
-    is returned. ``epochs``: how often an iterable is gone through, iterated anew each time; None:
-    for ever.
+    At the end of the source a run raises ``OutOfRangeError``, which ends a monitored loop well. An
+    element counts as drawn even if its run then raises.
 
-    A resumed session goes on with the data where the checkpoint was saved if the function goes by
-    the step, or if the source is stateful: if the iterable or its iterator has ``state_dict`` and
-    ``load_state_dict``, as torchdata's ``StatefulDataLoader`` has, or ``get_state`` and
-    ``set_state``, as grain's iterators have. The state of an iterable is loaded before it is
-    iterated; with one of the end of an epoch it is to give nothing more of that epoch. What has
-    come to its end stays there. Of a source without a state the epoch begins anew. Without a
-    checkpoint a session takes a stateful iterable back to where it was when first opened. An
-    element counts as drawn even if its run then raises. Where the function goes by the step, runs
-    that make no step must not draw from it: a warning says so.
+    A resumed session continues with the data where the checkpoint was saved if the source is a
+    function that goes by the step, or if it is stateful. *Stateful* is an iterable or an iterator
+    with ``state_dict`` and ``load_state_dict``, such as torchdata's ``StatefulDataLoader``, or with
+    ``get_state`` and ``set_state``, such as grain's iterators. The state of an iterable is loaded
+    before it is iterated; a state from the end of an epoch must give nothing more of that epoch.
+    A source without a state starts its epoch over. Without a checkpoint, a session takes a
+    stateful iterable back to where it was when it was first opened.
 
-    At its end a run raises ``OutOfRangeError``, which ends a monitored loop well.
+    Args:
+        source: An iterable, which each session iterates anew; or a function that returns one,
+            called with the global step (0 without one) at which the session first needs it. Runs
+            that make no step must not draw from such a function: a warning says so.
+        num_outputs: How many values each element has.
+        name: The name of its operation, by which checkpoints know its position.
+        epochs: How often to go through an iterable, which is iterated anew each time; None: for
+            ever.
 
-    Raises TypeError for what cannot be iterated, ValueError for ``epochs`` of an iterator or a
-    function, which cannot be gone through twice.
+    Returns:
+        A tensor, or a tuple of tensors if ``num_outputs`` is above 1.
+
+    Raises:
+        TypeError: If ``source`` cannot be iterated.
+        ValueError: If ``epochs`` is given for an iterator or a function, which cannot be gone
+            through twice.
     """
     if not callable(source) and not isinstance(source, Iterable):
         raise TypeError(f"source must be an iterable or a function of the step, got {source!r}")
@@ -96,11 +117,12 @@ def inputs(
             f"epochs must be left out for an iterator or a function of the step, got {epochs!r}: "
             "only an iterable, such as a list or a loader, can be gone through again"
         )
+    name = name or "inputs"
     op = get_default_graph().add(
         "Inputs",
         None,
         (Source(source, epochs),),
-        name=name or "inputs",
+        name=name,
         num_outputs=num_outputs,
         placement=Placement.HOST,
     )
@@ -108,32 +130,35 @@ def inputs(
 
 
 def group(*operations: Tensor | Operation, name: str | None = None) -> Operation:
-    """An operation that runs all of ``operations``; as a fetch it gives None.
+    """Return an operation that runs all of ``operations``; fetching it gives None.
 
-    Raises TypeError for anything that is neither a tensor nor an operation.
+    Raises:
+        TypeError: For anything that is neither a tensor nor an operation.
     """
     for part in operations:
         if not isinstance(part, Tensor | Operation):
             raise TypeError(f"group takes tensors and operations, got {part!r}")
     controls = [part.op if isinstance(part, Tensor) else part for part in operations]
+    name = name or "group"
     graph = controls[0].graph if controls else get_default_graph()
-    return graph.add(
+    op: Operation = graph.add(
         "NoOp",
         None,
-        name=name or "group",
+        name=name,
         num_outputs=0,
         placement=Placement.HOST,
         control_inputs=controls,
     )
+    return op
 
 
-def _with_constants(graph: Graph, arg: Any) -> Any:
+def _with_constants(graph: BaseGraph, arg: Any) -> Any:
     if not any(isinstance(leaf, np.ndarray) for leaf in nest.leaves(arg)):
         return arg
-    return nest.map_leaves(graph.engine.constant, arg)
+    return nest.map_leaves(graph.constant, arg)
 
 
-def _graph_of(args: Any) -> Graph:
+def _graph_of(args: Any) -> BaseGraph:
     found = nest.tensors(args)
     return found[0].graph if found else get_default_graph()
 

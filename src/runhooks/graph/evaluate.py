@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from runhooks.graph.tensor import Operation, Tensor
-from runhooks.graph.variable import Variable
+from runhooks.errors import add_note
+from runhooks.graph.tensor import Operation, Tensor, Variable
 
 Values = Mapping[Tensor, Any]
 Conform = Callable[[str, Any, Any], Any]
 ReadArgs = Callable[[Operation, Values], tuple[Any, ...]]
-
-
-def read_args(op: Operation, values: Values) -> tuple[Any, ...]:
-    """The arguments of ``op``: the values of its tensors, and its constants as they are."""
-    return op.read_args(values)
 
 
 def evaluate(
@@ -23,40 +18,52 @@ def evaluate(
     values: dict[Tensor, Any],
     variables: Mapping[Variable, Any],
     conform: Conform,
-    read_args: ReadArgs = read_args,
+    read_args: ReadArgs | None = None,
 ) -> dict[Variable, Any]:
-    """Put the outputs of ``operations`` into ``values``; return the variables' new values.
+    """Put the outputs of ``operations`` into ``values``.
 
-    ``values`` holds what is known when it starts. ``conform(name, old, new)`` returns a new value
-    of a variable as the session keeps it, or raises. ``read_args`` may put something else in the
-    place of constants. An error out of a user's function carries a note that names the operation.
+    An error out of a user's function carries a note that names the operation.
+
+    Args:
+        operations: What to compute, in this order; each has a function.
+        values: The values known at the start, by tensor.
+        variables: The values of variables when the run began.
+        conform: ``conform(name, old, new)`` returns the new value of a variable as the session
+            keeps it, or raises.
+        read_args: Returns the arguments of an operation, where an engine puts something else in
+            the place of constants; None: ``Operation.read_args``.
+
+    Returns:
+        The new values of variables.
     """
     fed = set(values)
     assigned: dict[Variable, Any] = {}
     for op in operations:
+        assert op.fn is not None, "operations without a function are not evaluated"
         try:
+            args = op.read_args(values) if read_args is None else read_args(op, values)
             if op.assigns is None:
-                results = parts(op, _function(op)(*read_args(op, values)))
+                results = outputs_of(op, op.fn(*args))
             else:
                 old = variables[op.assigns]
-                latest = assigned.get(op.assigns, old)
-                new = _function(op)(latest, *read_args(op, values))
+                new = op.fn(assigned.get(op.assigns, old), *args)
                 assigned[op.assigns] = conform(op.assigns.op.name, old, new)
                 results = (assigned[op.assigns],)
         except Exception as error:
-            error.add_note(f"in the operation {op.name!r} of the graph")
+            add_note(error, f"in the operation {op.name!r} of the graph")
             raise
-        values.update((t, r) for t, r in zip(op.outputs, results, strict=True) if t not in fed)
+        for tensor, result in zip(op.outputs, results, strict=True):
+            if tensor not in fed:
+                values[tensor] = result
     return assigned
 
 
-def _function(op: Operation) -> Callable[..., Any]:
-    assert op.fn is not None, "operations without a function are not evaluated"
-    return op.fn
+def outputs_of(op: Operation, result: Any) -> tuple[Any, ...]:
+    """Return the value of each output of ``op``.
 
-
-def parts(op: Operation, result: Any) -> tuple[Any, ...]:
-    """The value of each output of ``op``. Raises ValueError if ``result`` has not as many."""
+    Raises:
+        ValueError: If ``result`` does not have as many values.
+    """
     expected = len(op.outputs)
     if expected < 2:
         return (result,)[:expected]

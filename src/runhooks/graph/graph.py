@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from functools import cache, partial
+from typing import Any
 
-from runhooks.engines import foreign
-from runhooks.engines.engine import Compiled, Engine, load_engine
+from runhooks.contexts import contextmanager
 from runhooks.graph import names, nest
-from runhooks.graph.tensor import Operation, Placement, Tensor
+from runhooks.graph.base import BaseGraph, RunEffects
+from runhooks.graph.bounded_cache import BoundedCache
+from runhooks.graph.default_graph import entered, find_default_graph_with, get_default_graph
+from runhooks.graph.effects import effects_of
+from runhooks.graph.engine import Compiled, Engine, load_engine
+from runhooks.graph.plan import Body, make_plan
+from runhooks.graph.tensor import Effect, Operation, Placement, Tensor, Variable
 from runhooks.near_names import suggestion
 
-if TYPE_CHECKING:
-    from runhooks.graph.parts import Parts
-    from runhooks.graph.plan import Body
-    from runhooks.graph.variable import Variable
 
+class Graph(BaseGraph):
+    """A deferred graph: operations are added to it, and computed when a session runs them.
 
-class Graph:
-    """A deferred graph: what is added to it is computed when a session runs it.
+    Args:
+        engine: Its engine: ``"python"`` (NumPy, or any callable), ``"jax"``, ``"torch"``, or an
+            ``Engine`` of your own.
 
-    ``engine``: what computes it, ``"python"`` (NumPy, or any callable), ``"jax"``, ``"torch"``, or
-    an engine of your own: an object with the methods of ``runhooks.engines.engine.Engine``.
-
-    Raises ValueError for the name of no engine, TypeError for what is none, ImportError if its
-    framework is not installed.
+    Raises:
+        ValueError: If no engine has that name.
+        TypeError: If ``engine`` is neither a name nor an ``Engine``.
+        ImportError: If the framework of the engine is not installed.
     """
 
     def __init__(self, engine: str | Engine = "python") -> None:
-        self.engine: Engine = load_engine(engine) if isinstance(engine, str) else engine
-        if isinstance(engine, type) or not hasattr(self.engine, "compile"):
+        self._engine = load_engine(engine) if isinstance(engine, str) else engine
+        if not isinstance(self._engine, Engine):
             raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
-        #: What fetches and feeds compiled to, kept for every session of this graph.
-        self.executables: dict[Hashable, Any] = {}
-        #: What its steps change in place beside the variables of a session; None: nothing.
-        self.parts: Parts | None = None
-        self._compiled: dict[Body, Compiled] = {}
+        #: The executables of fetches and feeds, kept for every session of this graph.
+        self.executables: dict[Hashable, Any] = BoundedCache()
+        self._compiled: dict[Body, Compiled] = BoundedCache()
         self._operations: dict[str, Operation] = {}
         self._collections: dict[str, list[Any]] = {}
         self._names = names.UniqueNames()
@@ -56,9 +59,9 @@ class Graph:
             yield self
 
     @property
-    def launched(self) -> Graph:
-        """The graph that sessions have: this one. What stands for another says which."""
-        return self
+    def engine(self) -> Engine:
+        """The engine that computes it."""
+        return self._engine
 
     def add(
         self,
@@ -71,13 +74,24 @@ class Graph:
         placement: Placement = Placement.ENGINE,
         assigns: Variable | None = None,
         control_inputs: Iterable[Operation] = (),
+        effect: Effect = Effect.NONE,
     ) -> Operation:
-        """Add an operation that computes ``fn(*args)``; tensors in ``args`` stand for their values.
+        """Add an operation that computes ``fn(*args)``.
 
-        ``name`` is put under the current name scope and made unique. A function that is given
-        ``assigns`` takes the old value of that variable before ``args``.
+        Args:
+            kind: What the operation is called in messages, such as ``"Call"``.
+            fn: The function; None if there is nothing to compute.
+            args: Its arguments, in which tensors stand for their values.
+            name: Put under the current name scope and made unique.
+            num_outputs: How many values ``fn`` returns.
+            placement: Where it may be computed.
+            assigns: A variable that gets the result; ``fn`` takes its old value before ``args``.
+            control_inputs: Operations that are run whenever this one is.
+            effect: What it does beside computing a value.
 
-        Raises RuntimeError if the graph is finalized, ValueError for a tensor of another graph.
+        Raises:
+            RuntimeError: If the graph is finalized.
+            ValueError: For a tensor of another graph.
         """
         if self._finalized:
             raise RuntimeError(
@@ -102,26 +116,36 @@ class Graph:
             num_outputs=num_outputs,
             placement=placement,
             assigns=assigns,
+            effect=effect,
         )
         self._operations[op.name] = op
         return op
 
+    def add_assignment(
+        self, variable: Variable, value: Any, *, increment: bool, name: str
+    ) -> Operation:
+        name_of = variable.op.name
+        add = operator.add if variable.on_host else partial(self._engine.add, name_of)
+        return self.add(
+            "AssignAdd" if increment else "Assign",
+            add if increment else _latest,
+            (value,),
+            name=name,
+            placement=Placement.HOST if variable.on_host else Placement.ENGINE,
+            assigns=variable,
+        )
+
     def compiled(self, body: Body) -> Compiled:
-        """What the engine made of ``body``, once for all sessions of this graph."""
+        """Return what the engine compiled ``body`` to, once for all sessions of this graph."""
         if body not in self._compiled:
-            self._compiled[body] = self.engine.compile(body)
+            self._compiled[body] = self._engine.compile(body)
         return self._compiled[body]
 
     def finalize(self) -> None:
-        """Make it read-only: adding to it raises RuntimeError from now on."""
         self._finalized = True
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """While somebody runs it. Being finalized in that time ends with the last who does.
-
-        As in TensorFlow, so that a next session's hooks can add to it.
-        """
         if self._users == 0:
             self._finalized_for_good = self._finalized
         self._users += 1
@@ -134,7 +158,6 @@ class Graph:
 
     @property
     def finalized(self) -> bool:
-        """Whether ``finalize`` was called."""
         return self._finalized
 
     @contextmanager
@@ -153,30 +176,30 @@ class Graph:
         return self._scope
 
     def has_operation(self, name: str) -> bool:
-        """Whether there is an operation of that name, which is not put under the scope."""
+        """Return whether there is an operation of exactly that name, whatever the current scope."""
         return name in self._operations
 
     def unique_name(self, name: str) -> str:
-        """``name`` under the current scope, with ``_1``, ``_2`` added if it is taken."""
+        """Return ``name`` under the current scope, with ``_1``, ``_2`` added if it is taken."""
         return self._names.unique(self._scope + names.check(name))
 
     def unique_tag(self, name: str) -> str:
-        """As ``unique_name``, among the tags of summaries alone."""
+        """Return ``name`` as ``unique_name`` does, unique among the tags of summaries alone."""
         return self._tags.unique(self._scope + names.check(name))
 
     def get_operations(self) -> list[Operation]:
-        """All operations, in the order in which they were added."""
+        """Return all operations, in the order in which they were added."""
         return list(self._operations.values())
 
     def get_operation_by_name(self, name: str) -> Operation:
-        """The operation of that name; KeyError if there is none."""
+        """Return the operation of that name; raise KeyError if there is none."""
         try:
             return self._operations[name]
         except KeyError:
             raise KeyError(self._unknown("operation", name)) from None
 
     def get_tensor_by_name(self, name: str) -> Tensor:
-        """The tensor of that name, such as ``"loss:0"``; KeyError if there is none."""
+        """Return the tensor of that name, such as ``"loss:0"``; raise KeyError if there is none."""
         operation, _, index = name.rpartition(":")
         op = self._operations.get(operation)
         if op is None or not index.isdecimal() or int(index) >= len(op.outputs):
@@ -184,10 +207,11 @@ class Graph:
         return op.outputs[int(index)]
 
     def as_graph_element(self, element: Any) -> Tensor | Operation:
-        """The tensor or operation of this graph that ``element``, itself or its name, means.
+        """Return the tensor or operation that ``element``, itself or its name, stands for.
 
-        Raises ValueError for an unknown name and for a part of another graph, TypeError for
-        anything that is neither tensor, operation nor name.
+        Raises:
+            ValueError: For an unknown name, and for an element of another graph.
+            TypeError: For anything that is not a tensor, operation or name.
         """
         if isinstance(element, str):
             find = self.get_tensor_by_name if ":" in element else self.get_operation_by_name
@@ -201,7 +225,7 @@ class Graph:
         raise TypeError(f"not a tensor, operation, variable or name: {element!r}")
 
     def add_to_collection(self, key: str, value: Any) -> None:
-        """Add ``value`` to the collection ``key``. Raises RuntimeError if finalized."""
+        """Add ``value`` to the collection ``key``; raise RuntimeError if the graph is finalized."""
         if self._finalized:
             raise RuntimeError(
                 f"the graph is finalized and its collection {key!r} cannot be added to"
@@ -209,18 +233,35 @@ class Graph:
         self._collections.setdefault(key, []).append(value)
 
     def get_collection(self, key: str) -> list[Any]:
-        """A copy of the collection ``key``; empty if there is none."""
+        """Return a copy of the collection ``key``; empty if there is none."""
         return list(self._collections.get(key, ()))
 
     def get_collection_ref(self, key: str) -> list[Any]:
-        """The collection ``key`` itself."""
+        """Return the collection ``key`` itself."""
         return self._collections.setdefault(key, [])
+
+    def constant(self, value: Any) -> Any:
+        return self._engine.constant(value)
+
+    def check_initial(self, name: str, value: Any) -> None:
+        self._engine.check_initial(name, value)
+
+    def check_run(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> None:
+        make_plan(self, fetches, feed_keys)
+
+    def effects_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> RunEffects:
+        return effects_of(self, fetches, feed_keys)
+
+    def has_effect(self, element: Any) -> bool:
+        found = self.as_graph_element(element)
+        op = found.op if isinstance(found, Tensor) else found
+        return op.effect is not Effect.NONE
 
     def _check_own(self, part: Tensor | Operation) -> None:
         if part.graph is not self:
             raise ValueError(
-                f"{part.name!r} belongs to another graph: a run, and an operation, can use the "
-                "parts of one graph only; build and run inside one `with graph.as_default():`"
+                f"{part.name!r} belongs to another graph: build and run inside one "
+                "`with graph.as_default():`"
             )
 
     def _unknown(self, kind: str, name: str) -> str:
@@ -232,45 +273,41 @@ class Graph:
         return f"no {kind} is named {name!r} in the graph{near}"
 
 
-class _Defaults(threading.local):
-    def __init__(self) -> None:
-        self.stack: list[Any] = []
+def _latest(old: Any, new: Any) -> Any:
+    return new
 
 
-_defaults = _Defaults()
-
-
-@contextmanager
-def entered(graph: Any) -> Iterator[None]:
-    """Make ``graph``, or what stands for one, the default graph inside the ``with`` block."""
-    _defaults.stack.append(graph)
-    try:
-        yield
-    finally:
-        _defaults.stack.pop()
-
-
-_root: Graph | None = None
 _root_lock = threading.Lock()
 
 
-def get_default_graph() -> Graph:
-    """The graph of the innermost ``with graph.as_default()`` of this thread.
+@cache
+def _root_graph() -> Graph:
+    return Graph()
 
-    Outside any, that of TensorFlow if TensorFlow is building one, as in a ``with`` block of a
-    ``tf.Graph``; and else one graph with the python engine that the whole process shares.
-    """
-    global _root
-    if _defaults.stack:
-        return _defaults.stack[-1]  # type: ignore[no-any-return]
-    if (graph := foreign.default_graph()) is not None:
-        return graph  # type: ignore[no-any-return]
+
+def _shared_root() -> Graph:
     with _root_lock:
-        if _root is None:
-            _root = Graph()
-        return _root
+        return _root_graph()
 
 
-def name_scope(name: str) -> Any:
-    """``get_default_graph().name_scope(name)``: a context manager."""
+find_default_graph_with(_shared_root)
+
+
+def own_graph(graph: BaseGraph | None = None) -> Graph:
+    """Return ``graph``, or the default graph, which must be one of runhooks.
+
+    Raises:
+        TypeError: If it is a framework's own.
+    """
+    graph = graph or get_default_graph()
+    if not isinstance(graph, Graph):
+        raise TypeError(
+            f"the default graph is {graph.engine.title}'s: build it with {graph.engine.title}, or "
+            "enter a graph of runhooks, with rh.Graph().as_default()"
+        )
+    return graph
+
+
+def name_scope(name: str) -> AbstractContextManager[str]:
+    """Put the names of what is added to the default graph under ``name``, inside ``with``."""
     return get_default_graph().name_scope(name)

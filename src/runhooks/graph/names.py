@@ -1,4 +1,4 @@
-"""Names of operations: which are valid, how they become unique."""
+"""The names of operations: which are valid, and how they are made unique."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_.\\/-]")
 
 
 def check(name: str) -> str:
-    """Return ``name`` if it may name an operation or a scope; raise ValueError or TypeError."""
+    """Return ``name`` if it is valid; otherwise raise ValueError or TypeError."""
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, got {name!r}: look at the order of the arguments")
     if not _VALID.fullmatch(name):
@@ -21,7 +21,7 @@ def check(name: str) -> str:
 
 
 def cleaned(name: str, otherwise: str) -> str:
-    """``name`` with what may not stand in a name replaced; ``otherwise`` if nothing is left."""
+    """Return ``name`` with invalid characters replaced; ``otherwise`` if nothing is left."""
     return _INVALID_CHARACTER.sub("_", name).lstrip("_-/>\\") or otherwise
 
 

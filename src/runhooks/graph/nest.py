@@ -14,9 +14,12 @@ Values = Mapping[Tensor, Any]
 
 _LEAVES = (Tensor, Operation, str)
 
+#: Python cannot parse more than some two hundred nested brackets.
+_MOST_NESTED = 50
 
-class Joint(list[Any]):
-    """A list of fetches that is run again and again: a copy, whose key is known."""
+
+class FetchList(list[Any]):
+    """A list of fetches that is run again and again: a copy whose key is computed once."""
 
     __slots__ = ("key",)
 
@@ -26,11 +29,11 @@ class Joint(list[Any]):
 
 
 def structure_key(structure: Any) -> Any:
-    """What is equal for two structures if one plan serves both."""
+    """Return a key that is equal for two structures if one plan serves both."""
     kind = type(structure)
     if kind is Tensor or kind is Operation:
         return structure
-    if kind is Joint:
+    if kind is FetchList:
         return structure.key
     if kind is list or kind is tuple:
         return kind, *[structure_key(part) for part in structure]
@@ -45,7 +48,7 @@ def structure_key(structure: Any) -> Any:
 
 
 def map_leaves(fn: Callable[[Any], Any], structure: Any) -> Any:
-    """The same structure with ``fn`` of each leaf in its place."""
+    """Return the same structure with ``fn`` of each leaf in its place."""
     if isinstance(structure, Mapping):
         items = [(name, map_leaves(fn, part)) for name, part in structure.items()]
         return OrderedDict(items) if isinstance(structure, OrderedDict) else dict(items)
@@ -57,7 +60,7 @@ def map_leaves(fn: Callable[[Any], Any], structure: Any) -> Any:
 
 
 def leaves(structure: Any) -> Iterator[Any]:
-    """The leaves, in order."""
+    """Yield the leaves, in order."""
     if isinstance(structure, Mapping):
         structure = structure.values()
     elif not isinstance(structure, list | tuple):
@@ -68,33 +71,33 @@ def leaves(structure: Any) -> Iterator[Any]:
 
 
 def tensors(structure: Any) -> tuple[Tensor, ...]:
-    """The tensors among the leaves, each once, in order."""
+    """Return the tensors among the leaves, each once, in order."""
     return tuple(dict.fromkeys(leaf for leaf in leaves(structure) if isinstance(leaf, Tensor)))
 
 
 def reader(
     structure: Any, key: Callable[[Tensor], Any] = lambda tensor: tensor
 ) -> Callable[[Any], Any]:
-    """A function from values to the structure with the value of each tensor in its place.
+    """Return a function from values to the structure with the value of each tensor in its place.
 
-    ``values[key(tensor)]`` is that of a tensor.
+    ``values[key(tensor)]`` is the value of a tensor.
     """
     if isinstance(structure, Tensor):
         return itemgetter(key(structure))
-    # Every step calls it, so it is one expression of Python: nothing takes the structure apart.
+    # Every step calls it, so it is one expression of Python that walks no structure.
     names: dict[str, Any] = {}
-    expression = _expression(structure, key, names)
+    expression = _expression(structure, key, names, _MOST_NESTED)
     return eval(f"lambda values: {expression}", names)  # type: ignore[no-any-return]
 
 
-def _expression(part: Any, key: Callable[[Tensor], Any], names: dict[str, Any]) -> str:
-    """``part`` as source; ``names`` gets what it names."""
+def _expression(part: Any, key: Callable[[Tensor], Any], names: dict[str, Any], levels: int) -> str:
+    """Return ``part`` as source of up to ``levels`` brackets; ``names`` gets the names in it."""
     name = f"_{len(names)}"
     if isinstance(part, Tensor):
         names[name] = key(part)
         return f"values[{name}]"
-    if type(part) is list or type(part) is tuple:
-        items = "".join(f"{_expression(item, key, names)}, " for item in part)
+    if levels and (type(part) is list or type(part) is tuple):
+        items = "".join(f"{_expression(item, key, names, levels - 1)}, " for item in part)
         return f"[{items}]" if type(part) is list else f"({items})"
     if isinstance(part, list | tuple | Mapping):
         names[name] = lambda values: map_leaves(
@@ -107,6 +110,8 @@ def _expression(part: Any, key: Callable[[Tensor], Any], names: dict[str, Any]) 
 
 def args_reader(args: tuple[Any, ...]) -> Callable[[Values], tuple[Any, ...]]:
     """As ``reader``; an argument without tensors is passed on as it is, whatever it is."""
+    if args and all(isinstance(arg, Tensor) for arg in args):
+        return itemgetter(*args) if len(args) > 1 else lambda values: (values[args[0]],)
     readers = [reader(arg) if tensors(arg) else partial(_constant, arg) for arg in args]
     return lambda values: tuple([read(values) for read in readers])
 

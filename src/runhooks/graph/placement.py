@@ -1,4 +1,4 @@
-"""Where each operation of a run is computed: on the host before the engine, by it, or after it."""
+"""Places each operation of a run: on the host before the engine, in the engine, or after it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from runhooks.graph.tensor import Operation, Placement, Tensor
-from runhooks.graph.variable import Variable
+from runhooks.graph.tensor import Operation, Placement, Tensor, Variable
 
 
 class _Phase(IntEnum):
@@ -17,7 +16,7 @@ class _Phase(IntEnum):
 
 
 class Phases(NamedTuple):
-    """The operations of a run in order: the host's, the engine's, and the host's again."""
+    """The operations of a run in order: for the host, for the engine, for the host again."""
 
     head: tuple[Operation, ...]
     body: tuple[Operation, ...]
@@ -27,10 +26,12 @@ class Phases(NamedTuple):
 def place(operations: Sequence[Operation], fed: Iterable[Tensor]) -> Phases:
     """Divide ``operations``, in the order of their numbers, among the phases of a run.
 
-    What must be on the host is computed as early as what it needs is known. Arithmetic is the
-    engine's, unless something on the host needs it, or it needs what the host makes last.
+    An operation that must be on the host is computed as soon as its inputs are known. Arithmetic
+    goes to the engine, unless an operation on the host needs it, or it needs a value that the host
+    computes after the engine.
 
-    Raises ValueError if the engine would need what the host makes after it.
+    Raises:
+        ValueError: If the engine would need a value that the host computes after it.
     """
     phases = _earliest(operations, set(fed))
     for_host = {tensor for op in operations if _on_host(op, phases) for tensor in op.inputs}
@@ -51,8 +52,8 @@ def _earliest(operations: Sequence[Operation], fed: set[Tensor]) -> dict[Operati
         if op.placement is Placement.ENGINE:
             if needs is _Phase.TAIL:
                 raise ValueError(
-                    f"{op.name!r} is for the engine, and takes what the host makes after the "
-                    "engine has run: fetch that, and feed it to a next run"
+                    f"{op.name!r} runs in the engine, but takes a value that the host computes "
+                    "after it: fetch that value, and feed it to the next run"
                 )
             phases[op] = _Phase.BODY
         elif op.placement is Placement.HOST and needs is not _Phase.HEAD:

@@ -1,9 +1,9 @@
-"""``Plan``: what one set of fetches and feeds needs, pruned, and where each part is computed.
+"""``Plan``: the pruned operations that one set of fetches and feeds needs, and their places.
 
     inputs -> head -> body -> tail
 
-``inputs`` are drawn on the host; ``head`` is what the host can compute then, ``body`` is for the
-engine, and ``tail`` is what the host makes of the body's values: summaries, the global step.
+``inputs`` are drawn on the host; the host computes ``head``, the engine ``body``, and the host
+again ``tail``, which needs values of the body: summaries, the global step.
 """
 
 from __future__ import annotations
@@ -13,21 +13,27 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from runhooks.graph import nest
-from runhooks.graph.graph import Graph
-from runhooks.graph.parts import CAPTURE, GRADIENT, READ
+from runhooks.graph.base import BaseGraph
 from runhooks.graph.placement import Phases, place
-from runhooks.graph.tensor import Operation, Tensor
-from runhooks.graph.variable import Variable
+from runhooks.graph.tensor import READS_OBJECTS, Operation, Tensor, Variable
 
 AnyTensor = TypeVar("AnyTensor", bound=Tensor)
 
 
 @dataclass(frozen=True)
 class Body:
-    """What an engine compiles: ``operations``, from ``given`` and variables to ``fetches``.
+    """The operations that an engine compiles into one function.
 
-    ``assigned`` get new values, ``kept`` are only read; all in the order of the graph. ``donate``
-    is false if assignments come after the body, so that the old values must outlive it.
+    All tuples are in the order of the graph.
+
+    Attributes:
+        operations: What to compute.
+        given: The tensors whose values the function is given.
+        fetches: The tensors whose values it returns.
+        assigned: The variables that get new values.
+        kept: The variables that are only read.
+        donate: Whether the old values of ``assigned`` may be given up; False if assignments follow
+            after the body, which may fail.
     """
 
     operations: tuple[Operation, ...]
@@ -45,11 +51,17 @@ class Body:
 
 @dataclass(frozen=True)
 class Plan:
-    """The parts of a run in the order in which they are computed, and the shape of its result.
+    """One run: its operations in the order in which they are computed, and its result.
 
-    ``feeds`` are the tensors fed, in the order of the feed_dict; ``counters`` the variables kept on
-    the host, as the global step is, whose values are read. ``result`` is the structure of the
-    fetches, with None for operations; ``fetches`` the tensors in it.
+    Attributes:
+        feeds: The tensors that are fed, in the order of the feed_dict.
+        inputs: The inputs to draw from.
+        counters: The variables on the host, such as the global step, whose values are read.
+        head: The operations that the host computes first.
+        body: Those that the engine computes.
+        tail: Those that the host computes from the values of the body.
+        fetches: The tensors in ``result``.
+        result: The structure of the fetches, with None for operations.
     """
 
     feeds: tuple[Tensor, ...]
@@ -62,11 +74,13 @@ class Plan:
     result: Any
 
 
-def make_plan(graph: Graph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
-    """Find what ``fetches`` need when the tensors ``feed_keys`` are fed.
+def make_plan(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
+    """Return the plan of a run of ``fetches`` in which the tensors ``feed_keys`` are fed.
 
-    Raises ValueError for an unknown name, a part of another graph, a tensor fed twice and a
-    placeholder that is not fed; TypeError for what cannot be fetched or fed.
+    Raises:
+        ValueError: For an unknown name, an element of another graph, a tensor that is fed twice
+            and a placeholder that is not fed.
+        TypeError: For an argument that cannot be fetched or fed.
     """
     feeds = _fed_tensors(graph, feed_keys)
     fed = set(feeds)
@@ -87,18 +101,10 @@ def make_plan(graph: Graph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
     )
 
 
-def inputs_of(graph: Graph, fetches: Any) -> list[Operation]:
-    """The inputs that ``fetches`` draw from, whatever may be fed.
+def needed_for(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Operation]:
+    """Return the operations that ``fetches`` need when ``feed_keys``, and placeholders, are fed.
 
-    Raises ValueError or TypeError as ``make_plan``.
-    """
-    return [op for op in needed_for(graph, fetches) if op.type == "Inputs"]
-
-
-def needed_for(graph: Graph, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Operation]:
-    """All that ``fetches`` need when ``feed_keys`` are fed, and whatever else must be.
-
-    Raises ValueError or TypeError as ``make_plan``.
+    Raises as ``make_plan`` does.
     """
     placeholders = {
         t for op in graph.get_operations() if op.type == "Placeholder" for t in op.outputs
@@ -106,19 +112,20 @@ def needed_for(graph: Graph, fetches: Any, feed_keys: Iterable[Any] = ()) -> lis
     return _needed(elements_of(graph, fetches), {*placeholders, *_fed_tensors(graph, feed_keys)})
 
 
-def elements_of(graph: Graph, fetches: Any) -> list[Tensor | Operation]:
-    """The tensors and operations that ``fetches`` mean. Raises as ``make_plan``."""
+def elements_of(graph: BaseGraph, fetches: Any) -> list[Tensor | Operation]:
+    """Return the tensors and operations that ``fetches`` stand for. Raises as ``make_plan``."""
     return [_element(graph, "fetches", leaf) for leaf in nest.leaves(fetches)]
 
 
-def _element(graph: Graph, argument: str, leaf: Any) -> Tensor | Operation:
+def _element(graph: BaseGraph, argument: str, leaf: Any) -> Tensor | Operation:
     try:
-        return graph.as_graph_element(leaf)
+        element: Tensor | Operation = graph.as_graph_element(leaf)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{argument}: {error}") from None
+    return element
 
 
-def _fed_tensors(graph: Graph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
+def _fed_tensors(graph: BaseGraph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
     feeds: dict[Tensor, None] = {}
     for key in keys:
         tensor = _element(graph, "feed_dict", key)
@@ -126,10 +133,10 @@ def _fed_tensors(graph: Graph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
             raise TypeError(f"feed_dict: {key!r} is an operation; feed a tensor, such as 'name:0'")
         if tensor in feeds:
             raise ValueError(f"feed_dict: {tensor.name!r} is fed twice")
-        if tensor.op.type in (READ, CAPTURE, GRADIENT):
+        if tensor.op.effect in READS_OBJECTS:
             raise ValueError(
-                f"feed_dict: {tensor.name!r} is read of a part of the graph, which no feed "
-                "changes: change the part itself"
+                f"feed_dict: {tensor.name!r} is a value of an object and cannot be fed: "
+                "change the object itself"
             )
         feeds[tensor] = None
     return tuple(feeds)
@@ -152,8 +159,8 @@ def _needed(elements: Iterable[Tensor | Operation], fed: set[Tensor]) -> list[Op
             continue
         if part.type == "Placeholder":
             raise ValueError(
-                f"placeholder {part.outputs[0].name!r}, which {needed_by} needs, has no value: "
-                "give it one in feed_dict"
+                f"placeholder {part.outputs[0].name!r}, which {needed_by} needs, is not fed: "
+                "give it a value in feed_dict"
             )
         found[part] = None
         waiting += [(tensor, repr(part.name)) for tensor in part.inputs]

@@ -7,28 +7,35 @@ import zlib
 from functools import partial
 
 from runhooks.graph.collections import GraphKeys
-from runhooks.graph.graph import get_default_graph
-from runhooks.graph.tensor import Tensor
-from runhooks.graph.variable import Variable
+from runhooks.graph.graph import own_graph
+from runhooks.graph.tensor import Tensor, Variable
 
 
 def random_key(seed: int = 0, name: str | None = None) -> Tensor:
-    """A tensor that is a fresh random key in each run that needs it.
+    """Return a tensor that is a fresh random key in each run that needs it.
 
-    On the jax engine it is a typed key, as ``jax.random.key`` makes; on the python engine a
-    ``numpy.random.Generator``, on the torch engine a ``torch.Generator`` of the default device. All
-    that take it in one run get the same key, generators in the same state: give each call a
-    ``random_key`` of its own, or split it. Keys differ by ``seed``, by name, and by how many runs
-    have drawn one, which checkpoints keep as the variable ``<name>/runs``; a run that raises has
-    drawn none. The tensor is named ``<name>/key:0``; ``name`` is ``"random_key"`` if None.
+    On the jax engine it is a typed key, as from ``jax.random.key``; on the python engine a
+    ``numpy.random.Generator``; on the torch engine a ``torch.Generator`` of the default device.
 
-    Raises TypeError if ``seed`` is no integer, ValueError if it is not of 32 bits.
+    Every function that takes it in one run gets the same key (generators in the same state): give
+    each call a ``random_key`` of its own, or split the key. Keys differ by seed, by name, and by
+    how many runs have drawn one. Checkpoints keep that count as the variable ``<name>/runs``; a run
+    that raises has drawn none.
+
+    Args:
+        seed: An unsigned integer of 32 bits.
+        name: The name scope of the key; the tensor is ``"<name>/key:0"``. None: ``"random_key"``.
+
+    Raises:
+        TypeError: If ``seed`` is not an integer.
+        ValueError: If it does not fit into 32 bits.
     """
     seed = operator.index(seed)
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed must be from 0 to 2**32 - 1, got {seed}")
-    graph = get_default_graph()
-    with graph.name_scope(name or "random_key") as scope:
+    name = name or "random_key"
+    graph = own_graph()
+    with graph.name_scope(name) as scope:
         keys = [GraphKeys.GLOBAL_VARIABLES]
         runs = Variable(0, name="runs", collections=keys, on_host=True)
         op = graph.add(

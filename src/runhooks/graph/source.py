@@ -1,4 +1,4 @@
-"""``Source``: what an input draws from, and the position in it that a checkpoint keeps.
+"""``Source``: where an input draws from, and the position that a checkpoint keeps.
 
 *Stateful* is an object with ``state_dict`` and ``load_state_dict``, as torchdata's
 ``StatefulDataLoader`` is, or with ``get_state`` and ``set_state``, as grain's iterators are.
@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from runhooks import clock
+from runhooks.errors import add_note
 
 _log = logging.getLogger("runhooks")
 
@@ -20,10 +21,10 @@ _METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
 
 
 class Source:
-    """Where an input draws from: an iterable, or a function of the step that returns one.
+    """The source of an input: an iterable, or a function of the step that returns one.
 
-    What is stateful (this, what the function returns, or the iterator of that) says where it is.
-    ``epochs``: how often it is gone through; None: for ever.
+    Its position is known if the iterable, the result of the function, or the iterator is stateful.
+    ``epochs``: how often to go through it; None: for ever.
     """
 
     def __init__(
@@ -34,17 +35,22 @@ class Source:
         self._first: tuple[Any, Any] | None = None  # what was stateful, and where it then was
 
     def open(self, name: str, step: int, position: Mapping[str, Any] | None = None) -> OpenInput:
-        """The elements from ``position`` on, which an ``OpenInput`` has told.
+        """Return the input, open at ``position``.
 
-        If it is None, a stateful iterable goes back to where it was when first opened. A function
-        is called with ``step`` in any case. ``name``: that of the input, for messages.
+        Args:
+            name: The name of the input, for messages.
+            step: The global step, with which a function is called.
+            position: A position of an ``OpenInput``; None: a stateful iterable goes back to where
+                it was when it was first opened.
 
-        Raises TypeError if the source gives no iterable, and what the source raises.
+        Raises:
+            TypeError: If the source is not an iterable and does not return one.
+            Exception: Whatever the source raises.
         """
         done = 0 if position is None else position.get("epoch", 0)
         if position is not None and self._epochs is not None and done >= self._epochs:
             return OpenInput(iter(()), partial(dict, position), by_step=False)
-        # Where its source tells nothing, the epoch that it was in begins anew.
+        # A source without a state starts over the epoch that it was in.
         place = position if position is not None and "state" in position else None
         try:
             source = self._source
@@ -56,15 +62,16 @@ class Source:
             if keeper is None and (keeper := passes.keeper) and place is not None:
                 keeper.load(place["state"])
         except Exception as error:
-            error.add_note(
+            add_note(
+                error,
                 f"in the input {name!r} of the graph, whose source must be an iterable, or a "
-                f"function of the step (here {step}) that returns one"
+                f"function of the step (here {step}) that returns one",
             )
             raise
         if keeper is None and place is not None:
             _log.warning(
-                "the checkpoint knows how far the input %r had come, but its source has no "
-                "load_state_dict or set_state to go there: it begins anew, at step %d",
+                "the input %r starts over at step %d: the checkpoint has its position, but its "
+                "source has no load_state_dict or set_state",
                 name,
                 step,
             )
@@ -72,12 +79,12 @@ class Source:
         return OpenInput(passes, passes.position, by_step=by_step)
 
     def _placed(self, part: Any, position: Mapping[str, Any] | None) -> _Keeper | None:
-        """Take ``part``, if it is stateful, to ``position``, or to where it was at first."""
+        """Move ``part``, if it is stateful, to ``position``, or to where it was at first."""
         keeper = _keeper(part)
         if keeper is None:
             return None
         if position is not None:
-            # Not asked of ``part`` itself, for a loader might start its workers to tell it.
+            # Not asked of the loader itself, which might start its workers to answer.
             self._first = part, position.get("first", position["state"])
             keeper.load(position["state"])
         elif self._first is None or self._first[0] is not part:
@@ -88,10 +95,12 @@ class Source:
 
 
 class OpenInput:
-    """An input in one session: ``iterator`` gives its elements.
+    """An input in one session.
 
-    ``position()``: how far it has come, as ``Source.open`` takes it; None if nobody can tell.
-    ``by_step``: a function of the global step gave it, and nothing else says where it is.
+    Attributes:
+        iterator: Yields its elements.
+        position: Returns how far it has come, as ``Source.open`` takes it; None if that is unknown.
+        by_step: Whether it comes from a function of the global step, and has no state.
     """
 
     __slots__ = ("by_step", "iterator", "position")
@@ -108,12 +117,12 @@ class OpenInput:
         self.position = position
 
     def timed(self, spend: Callable[[float], None]) -> None:
-        """From now on hand ``spend`` the seconds that each element takes."""
+        """Call ``spend`` with the seconds that each element takes, from now on."""
         self.iterator = _Timed(self.iterator, spend)
 
 
 class _Passes:
-    """Goes through ``elements`` up to ``epochs`` times, ``done`` of which it was gone through."""
+    """Iterates over ``elements`` up to ``epochs`` times, of which ``done`` are done."""
 
     def __init__(
         self,
@@ -128,11 +137,11 @@ class _Passes:
         self._first = first
         self._epochs = epochs
         self._done = done
-        self._iterator = iter(elements)
+        self._iterator = self._begin_epoch()
 
     @property
     def keeper(self) -> _Keeper | None:
-        """What says how far it has come in this epoch."""
+        """The object that knows the position in this epoch, or None."""
         return self._own_keeper or _keeper(self._iterator)
 
     def position(self) -> dict[str, Any] | None:
@@ -159,12 +168,31 @@ class _Passes:
             self._done += 1
             if self._done == self._epochs:
                 raise
-        self._iterator = iter(self._elements)
+        self._iterator = self._begin_epoch()
         return next(self._iterator)  # of what is empty this is the end
+
+    def _begin_epoch(self) -> Iterator[Any]:
+        if self._epochs != 1:  # else the program counts epochs itself
+            for holder in _epoch_holders(self._elements):
+                holder.set_epoch(self._done)
+        return iter(self._elements)
+
+
+def _epoch_holders(elements: Any) -> list[Any]:
+    """Return the objects that shuffle by an epoch: a loader, or its samplers and data set."""
+    batch_sampler = getattr(elements, "batch_sampler", None)
+    inner = (
+        getattr(elements, "sampler", None),
+        batch_sampler,
+        getattr(batch_sampler, "sampler", None),
+        getattr(elements, "dataset", None),
+    )
+    holders = [it for it in inner if callable(getattr(it, "set_epoch", None))]
+    return [elements] if callable(getattr(elements, "set_epoch", None)) else holders
 
 
 class _Keeper(NamedTuple):
-    """The two methods of what is stateful; a state is copied, it may be a view of a live one."""
+    """The two methods of a stateful object. They copy states, which may be views of live ones."""
 
     get: Callable[[], Any]
     set: Callable[[Any], Any]

@@ -1,4 +1,4 @@
-"""``Tensor`` and ``Operation``: the nodes of a deferred graph.
+"""``Tensor``, ``Operation`` and ``Variable``: the nodes of a deferred graph.
 
 A tensor is a value that a run will compute: an array, a number or any pytree of these. Arithmetic
 on tensors, and indexing them, adds operations to their graph and computes nothing.
@@ -6,14 +6,18 @@ on tensors, and indexing them, adds operations to their graph and computes nothi
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-if TYPE_CHECKING:
-    from runhooks.graph.graph import Graph
-    from runhooks.graph.variable import Variable
+from runhooks.errors import add_note
+from runhooks.graph import names
+from runhooks.graph.base import BaseGraph
+from runhooks.graph.collections import GraphKeys
+from runhooks.graph.default_graph import get_default_graph
+from runhooks.near_names import suggestion
 
 
 class Tensor:
@@ -38,7 +42,7 @@ class Tensor:
         return f"{self.op.name}:{self.index}"
 
     @property
-    def graph(self) -> Graph:
+    def graph(self) -> BaseGraph:
         """The graph it belongs to."""
         return self.op.graph
 
@@ -57,19 +61,48 @@ class Tensor:
         )
 
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
-        raise TypeError(
-            f"{self.name!r} is no array before a run computes it: fetch it with run(), or let a "
-            "function compute with it, rh.call(fn, tensor)"
+        raise TypeError(self._not_an_array())
+
+    __float__ = __int__ = __index__ = __len__ = __array__
+
+    @property
+    def __jax_array__(self) -> NoReturn:
+        # JAX looks it up, does not call it, and puts a page of its own in place of a TypeError.
+        raise ValueError(self._not_an_array())
+
+    def _not_an_array(self) -> str:
+        return (
+            f"{self.name!r} is not an array before a run computes it: fetch it with run(), or "
+            "compute with it in a function of the graph, rh.call(fn, tensor)"
         )
 
-    __jax_array__ = __float__ = __int__ = __index__ = __len__ = __array__
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_") or name in ("op", "index"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"{self.name!r} is a tensor and has no attribute {name!r}: compute with its value in a "
+            f"function of the graph, rh.call(lambda value: value.{name}, tensor)"
+        )
 
     def _apply(self, kind: str, fn: Callable[..., Any], *args: Any) -> Tensor:
-        op = self.graph.add(kind, fn, args, name=kind.lower(), placement=Placement.EITHER)
+        op: Operation = self.graph.add(
+            kind, fn, args, name=kind.lower(), placement=Placement.EITHER
+        )
         return op.outputs[0]
 
     def __getitem__(self, key: Any) -> Tensor:
-        return self._apply("GetItem", operator.getitem, self, key)
+        fn = _Item(self.name, _line_of_caller())
+        op: Operation = self.graph.add(
+            "GetItem", fn, (self, key), name=self._item_name(key), placement=Placement.EITHER
+        )
+        return op.outputs[0]
+
+    def _item_name(self, key: Any) -> str:
+        # What is read of objects has names of that kind already: "model/conv1.weight".
+        if not isinstance(key, str | int) or self.op.effect in READS_OBJECTS:
+            return "getitem"
+        name = names.cleaned(str(key), "")
+        return f"{self.op.name.removeprefix(self.graph.scope)}/{name}" if name else "getitem"
 
     def __neg__(self) -> Tensor:
         return self._apply("Neg", operator.neg, self)
@@ -159,12 +192,68 @@ class Tensor:
         return self._apply("GreaterEqual", operator.ge, self, other)
 
 
+class _Item:
+    """Takes an item of a value; its errors say what the value has, and where it was asked for."""
+
+    __slots__ = ("_place", "_tensor")
+
+    def __init__(self, tensor: str, place: str) -> None:
+        self._tensor = tensor
+        self._place = place
+
+    def __call__(self, value: Any, key: Any) -> Any:
+        try:
+            return value[key]
+        except Exception as error:
+            if isinstance(error, KeyError) and isinstance(value, Mapping):
+                error = _no_item(self._tensor, value, key)
+            add_note(error, f"the item is asked for at {self._place}")
+            raise error from None
+
+
+def _line_of_caller() -> str:
+    """Return the place in the program that has called the function that calls this one."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _no_item(tensor: str, value: Mapping[Any, Any], key: Any) -> KeyError:
+    known = list(map(str, value))
+    return KeyError(
+        f"the value of {tensor!r} has no item {key!r}: it has {known}{suggestion(str(key), known)}"
+    )
+
+
 class Placement(Enum):
     """Where an operation may be computed."""
 
     ENGINE = "engine"  # in what the engine compiles: the user's functions
     HOST = "host"  # before or after it: inputs, summaries, the global step
     EITHER = "either"  # arithmetic: on the host where something on the host needs it
+
+
+class Effect(Enum):
+    """The effect of an operation beyond computing a value from its inputs.
+
+    Only graphs with objects that are changed in place (``BaseGraph.objects``) have operations with
+    an effect.
+    """
+
+    NONE = "none"
+    STEP = "changes the objects in place"
+    STEP_OUTPUT = "takes a value out of what a step returned"
+    READ = "reads the objects"
+    CAPTURE = "captures a value inside the objects, in any run"
+    STEP_CAPTURE = "captures a value inside the objects while a step is made"
+
+
+#: The effects of operations that capture a value inside the objects.
+CAPTURES = frozenset({Effect.CAPTURE, Effect.STEP_CAPTURE})
+
+#: The effects of operations whose value comes from the objects, and so cannot be fed.
+READS_OBJECTS = CAPTURES | {Effect.READ}
 
 
 class Operation:
@@ -174,6 +263,7 @@ class Operation:
     nest in which tensors stand for their values, as ``read_args`` reads them; None if there is
     nothing to compute. ``assigns`` is the variable that gets the result, and whose old value
     ``fn`` then takes first. ``number`` counts the operations of the graph: inputs have lower ones.
+    ``effect`` says what else it does.
     """
 
     __slots__ = (
@@ -181,6 +271,7 @@ class Operation:
         "args",
         "assigns",
         "control_inputs",
+        "effect",
         "fn",
         "graph",
         "inputs",
@@ -194,7 +285,7 @@ class Operation:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: BaseGraph,
         kind: str,
         name: str,
         number: int,
@@ -207,6 +298,7 @@ class Operation:
         num_outputs: int,
         placement: Placement,
         assigns: Variable | None,
+        effect: Effect,
     ) -> None:
         self.graph = graph
         self.type = kind
@@ -219,7 +311,76 @@ class Operation:
         self.control_inputs = control_inputs
         self.placement = placement
         self.assigns = assigns
+        self.effect = effect
         self.outputs: tuple[Tensor, ...] = tuple(Tensor(self, i) for i in range(num_outputs))
 
     def __repr__(self) -> str:
         return f"<Operation {self.name!r} type={self.type}>"
+
+
+class Variable(Tensor):
+    """A value that each session of the graph keeps from run to run, and checkpoints save.
+
+    As a tensor it is the value that the variable had when the run began.
+
+    Args:
+        initial_value: An array, a number or a pytree of these, or a function without arguments
+            that returns one when a session needs it. The structure, shapes and dtypes stay as they
+            are here. A session keeps a copy, so the caller's arrays stay the caller's.
+        name: The name of its operation; made unique.
+        trainable: Whether it joins ``GraphKeys.TRAINABLE_VARIABLES``, if ``collections`` is None.
+        collections: The collections it joins; None: ``[GraphKeys.GLOBAL_VARIABLES]``, whose
+            variables checkpoints hold. A variable in ``[GraphKeys.LOCAL_VARIABLES]`` is not saved
+            and starts from its initial value in each session.
+        on_host: Whether it is an integer that sessions keep on the host, as they do the global
+            step.
+    """
+
+    __slots__ = ("initial_value", "on_host")
+
+    def __init__(
+        self,
+        initial_value: Any | Callable[[], Any],
+        name: str | None = None,
+        trainable: bool = True,
+        collections: Sequence[str] | None = None,
+        *,
+        on_host: bool = False,
+    ) -> None:
+        graph = get_default_graph()
+        graph.check_initial("Variable" if name is None else name, initial_value)
+        placement = Placement.HOST if on_host else Placement.ENGINE
+        op: Operation = graph.add(
+            "Variable", None, name="Variable" if name is None else name, placement=placement
+        )
+        super().__init__(op, 0)
+        op.outputs = (self,)
+        self.initial_value = initial_value
+        #: Whether it is an integer that sessions keep on the host, as they do the global step.
+        self.on_host = on_host
+        if collections is None:
+            collections = [GraphKeys.GLOBAL_VARIABLES]
+            collections += [GraphKeys.TRAINABLE_VARIABLES] if trainable else []
+        for key in collections:
+            graph.add_to_collection(key, self)
+
+    def __repr__(self) -> str:
+        return f"<Variable {self.name!r}>"
+
+    def __getitem__(self, key: Any) -> Tensor:
+        initial = self.initial_value
+        if isinstance(initial, Mapping) and key not in initial:
+            raise _no_item(self.name, initial, key)
+        return super().__getitem__(key)
+
+    def assign(self, value: Any, name: str | None = None) -> Tensor:
+        """Return a tensor that gives the variable ``value`` in a run, and is the new value."""
+        return self._assignment(value, increment=False, name=name or f"{self.op.name}/Assign")
+
+    def assign_add(self, delta: Any, name: str | None = None) -> Tensor:
+        """Return a tensor that adds ``delta``, leaf by leaf, in a run, and is the new value."""
+        return self._assignment(delta, increment=True, name=name or f"{self.op.name}/AssignAdd")
+
+    def _assignment(self, value: Any, *, increment: bool, name: str) -> Tensor:
+        op: Operation = self.graph.add_assignment(self, value, increment=increment, name=name)
+        return op.outputs[0]

@@ -3,64 +3,78 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from runhooks import arguments
-from runhooks.checkpoint import BackgroundSave, Saver, save_under_way
+from runhooks.checkpoint import BackgroundSave, DirectoryLock, Saver, save_under_way
 from runhooks.contract import (
     RawSession,
     SessionRunContext,
-    SessionRunHook,
     SessionRunValues,
     StopSignal,
 )
-from runhooks.engines import foreign
+from runhooks.engines.foreign import session_of
 from runhooks.events import flush_all
 from runhooks.graph.collections import GraphKeys
+from runhooks.graph.default_graph import get_default_graph
 from runhooks.hooks.checkpoint_saver_listener import CheckpointSaverListener, naming_listener
-from runhooks.hooks.global_step import required_global_step, step_of
-from runhooks.hooks.log import log_of
-from runhooks.hooks.summary_output import add_start
-from runhooks.hooks.time_apart import spent_apart
-from runhooks.summary import FileWriterCache, SessionLog, SessionStatus
-from runhooks.trigger import Due, Trigger, timer_of
+from runhooks.hooks.helpers.session import log_of, step_of
+from runhooks.hooks.helpers.summary_output import SummaryOutput
+from runhooks.hooks.helpers.tensorflow_hook import StepReadingHook, SummaryWritingHook
+from runhooks.hooks.helpers.timed_hook import TimedHook
+from runhooks.hooks.helpers.training_time import not_training
+from runhooks.session.opening import opener_of
+from runhooks.summary import SessionLog, SessionStatus
+from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 
 
 class _Save(NamedTuple):
-    """A save that listeners were not told of yet; ``background``: None if it is done."""
+    """A save that listeners have not been notified of; ``background`` is None if it is done."""
 
     step: int
     path: str
     background: BackgroundSave | None
 
 
-class CheckpointSaverHook(SessionRunHook):
+class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
     """Saves a checkpoint when a session starts, every so often, and at the end; each step once.
 
-    ``save_secs``, ``save_steps`` or ``trigger``: how often. ``saver``, or that of ``scaffold``:
-    what saves; with neither, the one in the graph's collection ``GraphKeys.SAVERS``, or one of all
-    variables. Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``.
-    ``save_graph_def``: whether to write the graph to the event file of that directory; of
-    TensorFlow's, which is written there anyway, to ``graph.pbtxt`` and to meta graphs. As in
-    ``tf.compat.v1.train``.
+    As in ``tf.compat.v1.train``. Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``.
+    A step that the session was restored from, or that another such hook has saved, is not saved
+    again. A resumed run saves at the same steps as one that was never stopped.
 
-    A step that the session was restored from, or another such hook has saved, is not saved again.
-    A resumed run saves at the steps of one that was never stopped.
-
-    All event files of the process are flushed before a checkpoint is there: what was written of
-    its steps will not be computed again. An error of one of them is raised when it is there.
+    All event files of the process are flushed before a checkpoint is written: the steps in them
+    will not be computed again. If flushing fails, the checkpoint is saved, and then the error is
+    raised.
 
     With ``Saver(asynchronous=True)`` training goes on while a checkpoint is written. Listeners are
-    told when it is on the disk, some steps later; what writing it failed of is raised after the
+    called when it is on disk, some steps later. If writing it fails, the error is raised after the
     next run. The next save, and the end, wait for it.
 
-    Raises ValueError unless exactly one of ``save_secs``, ``save_steps`` and ``trigger`` is given,
-    and if both ``saver`` and ``scaffold`` are.
+    Args:
+        checkpoint_dir: The directory of the checkpoints.
+        save_secs: Seconds from one checkpoint to the next.
+        save_steps: Steps from one checkpoint to the next.
+        saver: The saver. If neither ``saver`` nor ``scaffold`` is given: the one in the graph's
+            collection ``GraphKeys.SAVERS``, or one of all variables.
+        checkpoint_basename: The first part of the names of checkpoints.
+        scaffold: An object whose ``saver`` is the saver.
+        listeners: Called before and after each checkpoint.
+        save_graph_def: Whether to write the graph to the event file of the directory. A graph of
+            TensorFlow is always written there; the argument then says whether to write
+            ``graph.pbtxt`` and meta graphs.
+        trigger: Says when to save.
+
+    Raises:
+        ValueError: Unless exactly one of ``save_secs``, ``save_steps`` and ``trigger`` is given, or
+            if both ``saver`` and ``scaffold`` are.
+        TypeError: If a listener has no ``after_save``.
     """
 
     last: ClassVar[bool] = True
+    _steps_per_run = 1_000_000  # as in TensorFlow
 
     def __init__(
         self,
@@ -75,13 +89,17 @@ class CheckpointSaverHook(SessionRunHook):
         *,
         trigger: Trigger | None = None,
     ) -> None:
+        super().__init__(tensorflow_timer_of(trigger, save_secs=save_secs, save_steps=save_steps))
         if saver is not None and scaffold is not None:
             raise ValueError(f"saver={saver!r} and scaffold={scaffold!r} cannot both be given")
         arguments.given(checkpoint_dir=checkpoint_dir)
         arguments.directory(checkpoint_dir=checkpoint_dir)
+        _check_basename(checkpoint_basename)
         self._checkpoint_dir = checkpoint_dir
+        self._output = SummaryOutput(checkpoint_dir)
+        self._basename = checkpoint_basename
         self._save_path = Path(checkpoint_dir) / checkpoint_basename
-        self._timer = timer_of(trigger, save_secs=save_secs, save_steps=save_steps)
+        self._lock = DirectoryLock(checkpoint_dir)
         self._saver = saver
         self._scaffold = scaffold
         self._listeners = list(listeners or ())
@@ -89,13 +107,20 @@ class CheckpointSaverHook(SessionRunHook):
             if not callable(getattr(listener, "after_save", None)):
                 raise TypeError(f"listeners must be CheckpointSaverListeners, got {listener!r}")
         self._save_graph_def = save_graph_def
-        self._saved_step: int | None = None
+        #: The global step and the number of changes when it was saved last.
+        self._saved: tuple[int, int] | None = None
         self._under_way: _Save | None = None
         self._graph_written = False
 
     def begin(self) -> None:
-        required_global_step(self)
-        self._writer = FileWriterCache.get(self._checkpoint_dir)
+        super().begin()
+        self._graph = get_default_graph()
+        opener = opener_of(self._graph)
+        directory = opener.resolve(self._checkpoint_dir)
+        self._save_path = Path(directory) / self._basename
+        self._lock = DirectoryLock(directory)
+        self._lock.acquire()
+        self._output.open()
         self._graph_written = False
         self._timer.reset()
         for listener in self._listeners:
@@ -104,14 +129,13 @@ class CheckpointSaverHook(SessionRunHook):
 
     def after_create_session(self, session: RawSession, coord: StopSignal | None) -> None:
         step = step_of(session)
-        if self._saver is None:
-            self._saver = self._find_saver(session)
         stopping = self._finish(session)
-        add_start(self._writer, session)
+        self._output.start(session)
         if not self._graph_written:
             self._write_graph(session)
             self._graph_written = True
-        self._saved_step = step if self._is_restored(session, step) else None
+        raw = session_of(session)
+        self._saved = (step, raw.changes) if self._is_restored(session, step) else None
         self._timer.start(step)
         if self._timer.last_triggered_step() is None:
             self._timer.update_last_triggered_step(step)
@@ -135,13 +159,16 @@ class CheckpointSaverHook(SessionRunHook):
     def end(self, session: RawSession) -> None:
         step = step_of(session)
         try:
-            self._save(session, step)
+            try:
+                self._save(session, step)
+            finally:
+                self._finish(session)
+            for listener in self._listeners:
+                with naming_listener(listener, "end"):
+                    listener.end(session, step)
+            self._output.flush()
         finally:
-            self._finish(session)
-        for listener in self._listeners:
-            with naming_listener(listener, "end"):
-                listener.end(session, step)
-        self._writer.flush()
+            self._lock.release()
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
         try:
@@ -149,22 +176,16 @@ class CheckpointSaverHook(SessionRunHook):
         except Exception as error:
             if error is not exception:
                 raise
-
-    def state_dict(self) -> Mapping[str, Any]:
-        return self._timer.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._timer.load_state_dict(state)
-
-    def _set_steps_per_run(self, steps_per_run: int) -> None:
-        """Nothing: for loops of TensorFlow. The step after each run is known here."""
+        finally:
+            self._lock.release()
 
     def _save(self, session: RawSession, step: int) -> bool:
-        """Save ``step`` unless that is done; whether a listener asks to stop."""
-        if step == self._saved_step:
+        """Save ``step`` unless that is done; return whether a listener asks to stop."""
+        if (step, session_of(session).changes) == self._saved:
             return False
+        self._lock.acquire()  # a forked child does not hold it, nor does a directory made anew
         stopping = self._finish(session)
-        with spent_apart(session):
+        with not_training(session):
             for listener in self._listeners:
                 with naming_listener(listener, "before_save"):
                     listener.before_save(session, step)
@@ -172,27 +193,20 @@ class CheckpointSaverHook(SessionRunHook):
                 flush_all()
             finally:  # the loss of summaries is no reason to lose the checkpoint as well
                 path = self._path(step)
-                if getattr(session, "checkpoint", None) != path:
+                if not session_of(session).is_saved_as(path):
                     path = self._write_checkpoint(session, step)
-                self._saved_step = step
+                self._saved = step, session_of(session).changes
                 self._under_way = _Save(step, path, save_under_way(path))
         return self._finish_if_done(session) or stopping
 
     def _write_graph(self, session: RawSession) -> None:
-        write_graph = getattr(_known(session), "write_graph", None)
-        if write_graph is not None:  # TensorFlow's graph is more than its names
-            write_graph(self._writer, self._checkpoint_dir if self._save_graph_def else None)
-        elif self._save_graph_def:
-            self._writer.add_graph(session.graph)
+        folder = self._checkpoint_dir if self._save_graph_def else None
+        session_of(session).write_graph(self._output.writer, folder)
 
     def _write_checkpoint(self, session: RawSession, step: int) -> str:
-        save_with = getattr(_known(session), "save_with", None)
-        if save_with is None:
-            return str(self._saver.save(session, self._save_path, global_step=step))
-        path: str = save_with(
-            self._saver, self._save_path, step, save_graph_def=self._save_graph_def
+        return session_of(session).save_checkpoint(
+            self._get_saver(), self._save_path, step, save_graph_def=self._save_graph_def
         )
-        return path
 
     def _finish_if_done(self, session: RawSession) -> bool:
         save = self._under_way
@@ -200,13 +214,13 @@ class CheckpointSaverHook(SessionRunHook):
         return done and self._finish(session)
 
     def _finish(self, session: RawSession) -> bool:
-        """Wait for the save under way and tell the listeners; whether one asks to stop."""
+        """Wait for the save under way, then call listeners; return whether one asks to stop."""
         save = self._wait(session)
         if save is None:
             return False
         stopping = False
         for listener in self._listeners:
-            with spent_apart(session), naming_listener(listener, "after_save"):
+            with not_training(session), naming_listener(listener, "after_save"):
                 asked = listener.after_save(session, save.step)
             if asked:
                 stopping = True
@@ -216,44 +230,51 @@ class CheckpointSaverHook(SessionRunHook):
         return stopping
 
     def _wait(self, session: RawSession | None) -> _Save | None:
-        """Wait for the save under way, and write down that it is on the disk."""
+        """Wait for the save under way, and record in the event file that it is on disk."""
         save = self._under_way
         if save is None:
             return None
         if save.background is not None:
             try:
-                with spent_apart(session):
+                with not_training(session):
                     save.background.wait()
             finally:  # a Ctrl-C may end the waiting before the saving ends
                 self._under_way = None if save.background.done else save
         self._under_way = None
         log_of(session).info("saved checkpoint %s", save.path)
-        self._writer.add_session_log(SessionLog(SessionStatus.CHECKPOINT, save.path), save.step)
+        path = os.fsencode(save.path).decode(errors="replace")  # events are UTF-8, paths may not be
+        self._output.add_session_log(SessionLog(SessionStatus.CHECKPOINT, path), save.step)
         return save
 
     def _path(self, step: int) -> str:
         return f"{self._save_path}-{step}"
 
     def _is_restored(self, session: RawSession, step: int) -> bool:
-        """Whether ``session`` holds a checkpoint of ``step`` that listeners need not be told of."""
+        """Return whether the session is at a checkpoint that needs no ``after_save``."""
         path = self._path(step)
-        if getattr(session, "checkpoint", None) != path:
+        if session_of(session).checkpoint != path:
             return False
-        if hasattr(session, "save_with"):  # what TensorFlow saves is told of at once
+        if session_of(session).has_framework_saver:  # its saves are done at once
             return True
-        saved_here = save_under_way(path) or path in getattr(self._saver, "last_checkpoints", ())
-        return step == self._saved_step or not saved_here
+        saver = self._get_saver()
+        saved_here = save_under_way(path) or path in getattr(saver, "last_checkpoints", ())
+        return (self._saved or (None,))[0] == step or not saved_here
 
-    def _find_saver(self, session: RawSession) -> Any:
+    def _get_saver(self) -> Any:
+        if self._saver is None:
+            self._saver = self._find_saver()
+        return self._saver
+
+    def _find_saver(self) -> Any:
         if self._scaffold is not None:
             return self._scaffold.saver
-        savers = session.graph.get_collection(GraphKeys.SAVERS)
+        savers = self._graph.get_collection(GraphKeys.SAVERS)
         if len(savers) > 1:
             raise RuntimeError(
                 f"More than one item in collection {GraphKeys.SAVERS!r}, {len(savers)} savers: "
-                "give saver or scaffold to CheckpointSaverHook to say which one it is to use"
+                "give CheckpointSaverHook a saver or scaffold to say which one to use"
             )
-        if not savers and hasattr(_known(session), "save_with"):
+        if not savers and self._graph.launched is not self._graph:
             raise RuntimeError(
                 f"No items in collection {GraphKeys.SAVERS}: add a saver to it, or give saver or "
                 "scaffold to CheckpointSaverHook"
@@ -261,6 +282,11 @@ class CheckpointSaverHook(SessionRunHook):
         return savers[0] if savers else Saver()
 
 
-def _known(session: RawSession) -> Any:
-    """The session, or what is known of one that TensorFlow's own loop runs."""
-    return session if hasattr(session, "global_step") else foreign.observed(session)
+def _check_basename(name: Any) -> None:
+    arguments.given(checkpoint_basename=name)
+    arguments.instance(str, checkpoint_basename=name)
+    if name in ("", ".", "..") or "/" in name or name.startswith(".tmp-"):
+        raise ValueError(
+            f"checkpoint_basename must be the name of a file, got {name!r}: checkpoints are looked "
+            "for in checkpoint_dir, and nowhere below or above it"
+        )

@@ -1,29 +1,30 @@
-"""``CheckpointSaverListener``: what is done before and after each checkpoint."""
+"""``CheckpointSaverListener``: called before and after each checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
+from runhooks.contexts import contextmanager
 from runhooks.contract import RawSession
+from runhooks.errors import add_note
 
 
 class CheckpointSaverListener:
-    """Extend it and give it to a ``CheckpointSaverHook``; every method here does nothing.
+    """Extend it and give it to a ``CheckpointSaverHook``; the methods here do nothing.
 
     As in ``tf.compat.v1.train``.
     """
 
     def begin(self) -> None:
-        """Called when the hook begins; the default graph may be added to."""
+        """Called in the hook's ``begin``; may add to the default graph."""
 
     def before_save(self, session: RawSession, global_step_value: int) -> None:
-        """Called before a checkpoint of that step is saved."""
+        """Called before a checkpoint of that global step is saved."""
 
     def after_save(self, session: RawSession, global_step_value: int) -> bool | None:
-        """Called when it is on the disk; return True to ask the loop to stop.
+        """Called when the checkpoint is on disk; return True to ask the loop to stop.
 
-        With an asynchronous saver ``session`` may have gone on by some steps.
+        With an asynchronous saver ``session`` may be some steps ahead.
         """
         return None
 
@@ -37,5 +38,5 @@ def naming_listener(listener: CheckpointSaverListener, phase: str) -> Iterator[N
     try:
         yield
     except Exception as error:
-        error.add_note(f"in {phase} of the listener {type(listener).__name__}")
+        add_note(error, f"in {phase} of the listener {type(listener).__name__}")
         raise

@@ -1,54 +1,145 @@
-"""Early stopping: hooks that stop the loop because of what evaluations have found.
+"""Early stopping: hooks that stop the loop because of the results of evaluations.
 
-Names and arguments are those of the former ``tf.estimator.experimental``. The metrics are read from
-the event files of the evaluations, whoever makes these: an ``EvaluationHook`` of the same loop,
-which is then the ``estimator``, or another process.
+Names and arguments are those of the former ``tf.estimator.experimental``. The metrics are those of
+an ``EvaluationHook`` of the same loop, which is then the ``estimator``, or are read from the event
+files that another process writes.
 """
 
 from __future__ import annotations
 
+import logging
 import operator
 import os
 from collections.abc import Callable
 from typing import Any
 
 from runhooks import arguments
-from runhooks.contract import SessionRunHook
-from runhooks.hooks.early_stopping_hook import RUN_EVERY_SECS, EarlyStoppingHook
-from runhooks.hooks.estimator import eval_dir_of
-from runhooks.hooks.eval_metrics import EvalMetrics
-from runhooks.hooks.stop_rules import Improvement, Metric, Threshold
-from runhooks.trigger import Trigger
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    StopSignal,
+)
+from runhooks.graph import Tensor, get_default_graph
+from runhooks.hooks.helpers.estimator import configured, eval_dir_of
+from runhooks.hooks.helpers.eval_metrics import EvalMetrics
+from runhooks.hooks.helpers.evaluating_hook import EvaluatingHook
+from runhooks.hooks.helpers.session import required_global_step, step_of
+from runhooks.hooks.helpers.stop_rules import Improvement, Metric, Threshold
+from runhooks.hooks.helpers.timed_hook import TimedHook
+from runhooks.trigger import DefaultSecs, Due, FirstStepTimer, Timer, Trigger, trigger_of
+
+_log = logging.getLogger("runhooks")
+
+_RUN_EVERY_SECS = DefaultSecs(60.0)
 
 
-def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, float]]:
-    """The scalars in the event files of ``eval_dir``, by tag, by global step, in order.
+class EarlyStoppingHook(TimedHook):
+    """Asks to stop once ``should_stop()`` is true.
 
-    Empty if there is no such directory yet. Where a tag was written several times at a step the
-    last value counts, and nothing of steps that a resumed session has then made again.
+    In a cluster of TensorFlow the chief stops the other workers with it: they stop when the chief
+    does, and never call ``should_stop``.
+
+    Args:
+        name: The name of the hook.
+        should_stop: Called when the hook is due.
+        estimator: An object whose ``config.is_chief`` says whether this process is the chief of a
+            cluster. Without that, or if it is None, each process decides for itself.
+        run_every_secs: Call it at the first step, and then once in that many seconds.
+        run_every_steps: Call it at the multiples of this number.
+        trigger: Says when to call it.
+
+    Raises:
+        ValueError: Unless exactly one of ``run_every_secs``, ``run_every_steps`` and ``trigger`` is
+            given.
     """
-    return EvalMetrics(eval_dir).read()
+
+    def __init__(
+        self,
+        name: str,
+        should_stop: Callable[[], bool],
+        estimator: Any,
+        run_every_secs: float | None,
+        run_every_steps: int | None,
+        trigger: Trigger | None,
+    ) -> None:
+        chosen = trigger_of(trigger, run_every_secs=run_every_secs, run_every_steps=run_every_steps)
+        # By steps it acts where evaluations do; by seconds at the first step too, as in TensorFlow.
+        by_steps = trigger is not None or chosen.every_secs is None
+        super().__init__(Timer(chosen) if by_steps else FirstStepTimer(chosen))
+        self._should_stop = should_stop
+        self._is_chief = configured(estimator, "is_chief")
+        self.hook_name = name
+
+    def begin(self) -> None:
+        self._flag = None if self._is_chief is None else get_default_graph().stop_flag()
+        self._chiefs_flag: Tensor | None = None  # fetched by a worker, in every run
+        if self._flag is not None and not self._is_chief:
+            self._chiefs_flag = self._flag.tensor
+        else:
+            required_global_step(self)
+        self._timer.reset()
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        if self._chiefs_flag is not None:
+            return
+        self._timer.start(step_of(session))
+        if self._flag is not None:
+            self._flag.clear(session)
+
+    def next_due(self) -> Due | None:
+        return None if self._chiefs_flag is not None else self._timer.due()
+
+    def watched(self) -> Tensor | None:
+        return self._chiefs_flag
+
+    def watch(self, step: int | None, value: Any) -> bool:
+        if value:
+            _log.info("%s: the chief has asked to stop", self.hook_name)
+        return bool(value)
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        return None if self._chiefs_flag is None else SessionRunArgs(self._chiefs_flag)
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if self._chiefs_flag is not None:
+            if self.watch(None, run_values.results):
+                run_context.request_stop()
+            return
+        step = step_of(run_context.session)
+        if self._timer.should_trigger_for_step(step):
+            self._timer.update_last_triggered_step(step)
+            if self._should_stop():
+                _log.info("%s asks to stop at step %d", self.hook_name, step)
+                if self._flag is not None:
+                    self._flag.set(run_context.session)
+                run_context.request_stop()
 
 
 def make_early_stopping_hook(
     estimator: Any,
     should_stop_fn: Callable[[], bool],
-    run_every_secs: float | None = RUN_EVERY_SECS,
+    run_every_secs: float | None = _RUN_EVERY_SECS,
     run_every_steps: int | None = None,
     *,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
-    """A hook that asks to stop once ``should_stop_fn()`` is true.
+    """Return a hook that asks to stop once ``should_stop_fn()`` is true.
 
-    It is called at the first step and then every ``run_every_secs`` seconds or ``run_every_steps``
-    steps, or as ``trigger`` says.
+    Args:
+        estimator: None, or an object whose ``config.is_chief`` says whether this is the chief of a
+            cluster of TensorFlow. Only the chief calls the function; the other workers, which need
+            the hook too, stop when it does. Without that each calls it for itself.
+        should_stop_fn: Returns whether to stop.
+        run_every_secs: Call it at the first step, and then once in that many seconds.
+        run_every_steps: Call it at the multiples of this number.
+        trigger: Says when to call it.
 
-    ``estimator``: None, or an object whose ``config.is_chief`` says whether this is the chief of a
-    cluster of TensorFlow: the chief alone calls the function, and the other workers, which have the
-    hook as well, stop when it does. Without that each calls it for itself.
-
-    Raises TypeError if ``should_stop_fn`` cannot be called, ValueError unless exactly one cadence
-    is given: with ``run_every_steps``, ``run_every_secs`` must be None.
+    Raises:
+        TypeError: If ``should_stop_fn`` is not a function.
+        ValueError: If more than one of the last three is given.
     """
     arguments.given(should_stop_fn=should_stop_fn)
     arguments.function(should_stop_fn=should_stop_fn)
@@ -63,18 +154,32 @@ def stop_if_higher_hook(
     threshold: float,
     eval_dir: str | os.PathLike[str] | None = None,
     min_steps: int = 0,
-    run_every_secs: float | None = RUN_EVERY_SECS,
+    run_every_secs: float | None = _RUN_EVERY_SECS,
     run_every_steps: int | None = None,
     *,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
-    """A hook that asks to stop once an evaluation finds ``metric_name`` above ``threshold``.
+    """Return a hook that asks to stop once an evaluation finds a metric above ``threshold``.
 
-    ``estimator``: an object whose ``eval_dir()`` is where evaluations write, or ``eval`` in its
-    ``model_dir``, unless ``eval_dir`` says it; or None. Evaluations before step ``min_steps`` do
-    not count. A NaN is no value above or below anything; a warning says that it was met. The rest,
-    and what is raised, as for ``make_early_stopping_hook``; also ValueError if it is not known
-    where to read.
+    A NaN is neither above nor below anything; it is logged once, as a warning.
+
+    Args:
+        estimator: The ``EvaluationHook`` or ``InMemoryEvaluatorHook`` of the loop; or any object
+            with an ``eval_dir()`` that returns where evaluations write, or with a ``model_dir``
+            where they write to ``eval``; or None. Its ``config.is_chief`` counts as for
+            ``make_early_stopping_hook``.
+        metric_name: The tag that evaluations write the metric under.
+        threshold: The value to compare with.
+        eval_dir: The directory that evaluations write to; None: that of ``estimator``.
+        min_steps: Evaluations before this global step do not count.
+        run_every_secs: Look at the first step, and then once in that many seconds.
+        run_every_steps: Look at the multiples of this number; an ``EvaluationHook`` that is due
+            there has evaluated by then.
+        trigger: Says when to look.
+
+    Raises:
+        ValueError: If more than one of the last three is given, or if neither ``eval_dir`` nor
+            ``estimator`` says where to read.
     """
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Threshold(metric, threshold, operator.gt, "higher")
@@ -88,12 +193,12 @@ def stop_if_lower_hook(
     threshold: float,
     eval_dir: str | os.PathLike[str] | None = None,
     min_steps: int = 0,
-    run_every_secs: float | None = RUN_EVERY_SECS,
+    run_every_secs: float | None = _RUN_EVERY_SECS,
     run_every_steps: int | None = None,
     *,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
-    """As ``stop_if_higher_hook``, for a ``metric_name`` below ``threshold``."""
+    """As ``stop_if_higher_hook``, for a metric below ``threshold``."""
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Threshold(metric, threshold, operator.lt, "lower")
     name = f"stop_if_lower_hook({metric_name})"
@@ -106,17 +211,17 @@ def stop_if_no_increase_hook(
     max_steps_without_increase: int,
     eval_dir: str | os.PathLike[str] | None = None,
     min_steps: int = 0,
-    run_every_secs: float | None = RUN_EVERY_SECS,
+    run_every_secs: float | None = _RUN_EVERY_SECS,
     run_every_steps: int | None = None,
     *,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
-    """A hook that asks to stop when evaluations find no new highest ``metric_name`` any more.
+    """Return a hook that asks to stop when evaluations no longer find a new highest value.
 
-    That is when ``max_steps_without_increase`` global steps lie between the evaluation that found
+    It stops when ``max_steps_without_increase`` global steps lie between the evaluation that found
     the highest value and a later one. A NaN is never the highest value: the steps without an
-    increase go on, counted from the first evaluation if there was no other value yet. What stops
-    the loop says how many were NaN. The rest as for ``stop_if_higher_hook``.
+    increase go on, and count from the first evaluation if there was no other value yet. The log
+    says how many values were NaN. All other arguments are those of ``stop_if_higher_hook``.
     """
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Improvement(metric, max_steps_without_increase, operator.gt, "increase")
@@ -130,26 +235,38 @@ def stop_if_no_decrease_hook(
     max_steps_without_decrease: int,
     eval_dir: str | os.PathLike[str] | None = None,
     min_steps: int = 0,
-    run_every_secs: float | None = RUN_EVERY_SECS,
+    run_every_secs: float | None = _RUN_EVERY_SECS,
     run_every_steps: int | None = None,
     *,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
-    """As ``stop_if_no_increase_hook``, for the lowest ``metric_name``."""
+    """As ``stop_if_no_increase_hook``, for a new lowest value."""
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Improvement(metric, max_steps_without_decrease, operator.lt, "decrease")
     name = f"stop_if_no_decrease_hook({metric_name})"
     return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
 
 
+def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, float]]:
+    """Return the scalars in the event files of ``eval_dir``, by tag, by global step, in order.
+
+    Empty if there is no such directory yet. The last value counts where a tag was written several
+    times at a step. Values of steps that a resumed session made again do not count.
+    """
+    return EvalMetrics(eval_dir).read()
+
+
 def _metric(
     name: str, estimator: Any, eval_dir: str | os.PathLike[str] | None, min_steps: int
 ) -> Metric:
-    if eval_dir is not None:
-        return Metric(name, eval_dir, min_steps)
-    if (found := eval_dir_of(estimator)) is None:
+    if eval_dir is None and isinstance(estimator, EvaluatingHook):
+        place = estimator.hook_name or type(estimator).__name__
+        return Metric(name, estimator.metrics_by_step, place, min_steps)
+    arguments.directory(eval_dir=eval_dir)
+    found = eval_dir_of(estimator) if eval_dir is None else eval_dir
+    if found is None:
         raise ValueError(
             "eval_dir must be given, the directory that evaluations write to, unless estimator "
             f"has an eval_dir() or a model_dir, got estimator={estimator!r}"
         )
-    return Metric(name, found, min_steps, getattr(estimator, "check_in_session", None))
+    return Metric(name, EvalMetrics(found).read, os.fspath(found), min_steps)

@@ -2,70 +2,68 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice, repeat
 from typing import Any
 
-from runhooks import arguments, clock
-from runhooks.contract import (
-    RawSession,
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-    StopSignal,
-)
-from runhooks.engines import foreign
+from runhooks import arguments
+from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
+from runhooks.engines.foreign import graph_of
 from runhooks.graph import Tensor, get_default_graph
-from runhooks.graph.parts import kept_apart
-from runhooks.hooks.evaluation_inputs import check_no_step, inputs_apart
-from runhooks.hooks.evaluation_results import EvaluationResults
-from runhooks.hooks.global_step import required_global_step, step_of
-from runhooks.hooks.means import Means
-from runhooks.hooks.named_tensors import NamedTensors
-from runhooks.hooks.summary_output import SummaryWriter
-from runhooks.hooks.time_apart import spent_apart
-from runhooks.session.nested import LoopStoppedError, NestedLoop, until_stop
-from runhooks.trigger import Due, Trigger, timer_of
-
-_log = logging.getLogger("runhooks")
+from runhooks.hooks.helpers.evaluating_hook import EvaluatingHook, Evaluation
+from runhooks.hooks.helpers.evaluation_results import EvaluationResults, Means
+from runhooks.hooks.helpers.fetch_checks import check_no_step, evaluation_inputs
+from runhooks.hooks.helpers.named_tensors import NamedTensors
+from runhooks.hooks.helpers.summary_output import SummaryWriter
+from runhooks.session.nested import NestedLoop, until_stop
+from runhooks.trigger import Trigger, timer_of
 
 FeedDict = Mapping[Any, Any]
 
 
-class EvaluationHook(SessionRunHook):
+class EvaluationHook(EvaluatingHook):
     """Computes the means of ``metrics`` over a few runs, beside the training, and writes them.
 
-    ``metrics``: tensors, or names of tensors, by the tag they are written under; each a single
-    number a run. ``feeds``: called for each evaluation, returns the feed_dicts of its runs. Without
-    it the inputs of the graph that ``metrics`` need begin anew in each evaluation, which ends with
-    the first of them; if they need none it is one run, or ``steps``. On a ``tf.Graph`` such an
-    input is the iterator of one dataset; whatever else they use, such as the local variables of
-    ``tf.metrics``, one of ``hooks`` has to reset. ``steps``: the most runs of an evaluation.
-    ``weight``: a tensor, how much a run counts in the means, such as the number of examples in its
-    batch; None: all count the same.
+    It evaluates the state that a step led to before any other hook acts on that step, whatever the
+    order of the hooks: ``stop_if_no_decrease_hook`` and checkpoints use the metrics of the same
+    step. A resumed run evaluates at the same steps as one that was never stopped; an evaluation
+    that a stop has ended is made when the run resumes. It evaluates at the end only with
+    ``Trigger(at_end=True)``, since a run that is preempted has to save before it is killed.
 
-    ``every_n_steps``, ``every_n_secs`` or ``trigger``: when, from the step on at which training
-    began; at the end only if a ``trigger`` says so, for a run that is preempted has to save before
-    it is killed. It evaluates the state that the step led to, before a checkpoint of it is saved.
-    A resumed run evaluates at the steps of one that was never stopped: where a stop has ended an
-    evaluation, it begins with that one.
+    The hooks of the training are not called in an evaluation, and its time does not count in steps
+    per second. The metrics are logged, and written under their tags.
 
-    ``hooks`` ride along in the runs of an evaluation, each of which is a session of its own to
-    them; a stop that they ask for ends it, and not the training. The hooks of the training are not
-    called, and the time does not count in steps per second. Metrics are written to ``output_dir``,
-    if no ``summary_writer`` is given, and logged. ``hook_name``: as in ``SessionRunHook``.
+    ``Saver(metrics=hook.metrics_at)`` keeps them in checkpoints. As the ``estimator`` of
+    ``stop_if_no_decrease_hook`` and its like the hook ends the training.
 
-    ``Saver(metrics=hook.metrics_at)`` keeps them in checkpoints; as the ``estimator`` of
-    ``stop_if_no_decrease_hook`` and its like it ends the training.
+    Args:
+        metrics: Tensors, or their names, by the tag to write them under. Each is a single number
+            per run.
+        feeds: Called for each evaluation; returns the feed_dicts of its runs. Without it the inputs
+            that ``metrics`` draw from start over in each evaluation, which ends with the first of
+            them; if there are none, it is one run, or ``steps``. On a ``tf.Graph`` such an input is
+            the iterator of one dataset; one of ``hooks`` has to reset anything else, such as the
+            local variables of ``tf.metrics``.
+        every_n_steps: Evaluate at the multiples of this number.
+        every_n_secs: Evaluate once in that many seconds.
+        trigger: Says when to evaluate.
+        steps: The most runs of an evaluation.
+        weight: A tensor, or its name: the weight of a run in the means, such as the number of
+            examples in its batch. None: all runs count the same.
+        hooks: Called in the runs of an evaluation, each of which is a session of its own to them.
+            If they ask to stop, the evaluation ends, and the training goes on.
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+        hook_name: As in ``SessionRunHook``.
 
-    Raises ValueError unless exactly one cadence is given; TypeError for ``metrics`` that are no
-    dict and ``feeds`` that is no function; in ``begin``, ValueError for metrics that only a step of
-    ``rh.torch`` has. In an evaluation: ValueError if ``metrics`` draw from an
-    input of the training, change a saved variable or are no single numbers, RuntimeError if there
-    is nothing to evaluate on.
+    Raises:
+        ValueError: Unless exactly one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
+            given. In ``begin``: if ``metrics`` need a training step of ``rh.torch``. In an
+            evaluation: if ``metrics`` draw from an input of the training, change a saved variable,
+            or are not single numbers.
+        TypeError: If ``metrics`` is not a dict or ``feeds`` is not a function.
+        RuntimeError: In an evaluation: if feeds or inputs give nothing to evaluate on.
     """
 
     def __init__(
@@ -93,117 +91,57 @@ class EvaluationHook(SessionRunHook):
         if not metrics or not all(isinstance(label, str) for label in metrics):
             raise ValueError(f"metrics must be one tensor or more, each by a str, got {metrics!r}")
         arguments.whole(steps=steps)
-        self._timer = timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs)
+        super().__init__(
+            timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs),
+            EvaluationResults(output_dir, summary_writer),
+        )
         self._metrics = NamedTensors(metrics)
         self._given_feeds = feeds
         self._steps = steps
         self._weight = weight
         self._loop = NestedLoop(hooks)
         self._output_dir = output_dir
-        self._results = EvaluationResults(output_dir, summary_writer)
         self.hook_name = hook_name
-        self._dropped_at: int | None = None  # where a stop has ended an evaluation
-
-    def metrics_at(self, step: int | None) -> dict[str, float]:
-        """The metrics of the evaluation at exactly that global step; empty if there was none.
-
-        Raises RuntimeError if the hook was given to no session.
-        """
-        return self._results.at(step)
 
     def eval_dir(self) -> str:
-        """The directory it writes to. Raises ValueError if it was given no ``output_dir``."""
+        """Return the directory it writes to.
+
+        Raises:
+            ValueError: If it was given no ``output_dir``.
+        """
         if self._output_dir is None:
             raise ValueError("this EvaluationHook has no output_dir: give it one to read from")
         return str(self._output_dir)
 
-    def check_in_session(self) -> None:
-        """Raise RuntimeError if the hook was given to no session, and will never evaluate."""
-        self._results.check_open()
-
     def begin(self) -> None:
-        required_global_step(self)
+        super().begin()
         self._fetches: list[Any] = [self._metrics.fetches()]
         if self._weight is not None:
             self._fetches.append(get_default_graph().as_graph_element(self._weight))
         check_no_step(get_default_graph(), self._fetches)
-        self._timer.reset()
-        self._dropped_at = None
-        self._results.open()
         self._loop.begin()
 
-    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        step = step_of(session)
-        self._timer.start(step)
-        if self._timer.trigger.is_repeated and self._timer.last_triggered_step() is None:
-            self._timer.update_last_triggered_step(step)
-        self._results.start(session)
-        if self._dropped_at == step:
-            self._evaluate_in_training(session, None)
-
-    def next_due(self) -> Due | None:
-        return self._timer.due()
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        step = step_of(run_context.session)
-        if self._timer.should_trigger_for_step(step):
-            self._evaluate_in_training(run_context.session, run_context.original_args)
-            self._timer.update_last_triggered_step(step)
-
-    def end(self, session: RawSession) -> None:
-        # Not noted: a run that goes on from here is to evaluate as if it had not been stopped.
-        if self._timer.should_trigger_at_end(step_of(session)):
-            self._evaluate(session, None)
-
-    def state_dict(self) -> Mapping[str, Any]:
-        dropped = {} if self._dropped_at is None else {"dropped_at": self._dropped_at}
-        return {**self._timer.state_dict(), **dropped}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._timer.load_state_dict(state)
-        self._dropped_at = state.get("dropped_at")
-
-    def _evaluate_in_training(self, session: RawSession, training: SessionRunArgs | None) -> None:
-        is_done = self._evaluate(session, training)
-        self._dropped_at = None if is_done else step_of(session)
-
-    def _evaluate(self, session: RawSession, training: SessionRunArgs | None) -> bool:
-        """Evaluate now; whether no stop has ended it."""
-        step, start = step_of(session), clock.monotonic()
+    def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
         means = Means(self._fetches[0])
-        # Of a session that TensorFlow's own loop runs, hooks see what they see of ours.
-        raw = session if hasattr(session, "global_step") else foreign.observed(session)
-        with spent_apart(session), kept_apart(session.graph):
-            try:
-                runs = self._loop.run(
-                    raw,
-                    self._fetches,
-                    until_stop(session, self._feeds(raw, training)),
-                    lambda results: means.add(*results),
-                )
-                found = means.means() if runs else {}
-            except LoopStoppedError as stopped:
-                _log.warning("the evaluation at step %d is dropped: %s", step, stopped)
-                return False
-            except Exception as error:
-                error.add_note(f"in the evaluation at step {step}")
-                raise
+        feeds = until_stop(session, self._feeds(session, training))
+        runs = self._loop.run(session, self._fetches, feeds, lambda results: means.add(*results))
         if not runs:
             raise RuntimeError(
-                f"the evaluation at step {step} made no run: its feeds or inputs gave nothing. "
-                "Each evaluation iterates them anew: an iterator serves the first one alone"
+                "the evaluation made no run: its feeds or inputs gave nothing. Each evaluation "
+                "iterates them from the start: a generator or iterator serves only the first one"
             )
-        name = self.hook_name or type(self).__name__
-        self._results.record(name, step, found, runs, clock.monotonic() - start)
-        return True
+        return Evaluation(means.means(), runs)
 
-    def _feeds(self, session: Any, training: SessionRunArgs | None) -> Iterator[FeedDict | None]:
+    def _feeds(
+        self, session: RawSession, training: SessionRunArgs | None
+    ) -> Iterator[FeedDict | None]:
         feeds = repeat(None) if self._given_feeds is None else self._given_feeds()
         if not isinstance(feeds, Iterable):
             raise TypeError(f"feeds must return an iterable of feed_dicts, got {feeds!r}")
         for number, feed_dict in enumerate(islice(feeds, self._steps)):
             if number == 0:
-                inputs = inputs_apart(session, self._fetches, feed_dict, training)
+                graph = graph_of(session.graph)
+                inputs = evaluation_inputs(session, graph, self._fetches, feed_dict, training)
                 if inputs:
                     session.rewind(*inputs)
                 elif self._given_feeds is None and self._steps is None:

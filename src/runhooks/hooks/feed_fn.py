@@ -10,10 +10,15 @@ from runhooks.contract import SessionRunArgs, SessionRunContext, SessionRunHook
 
 
 class FeedFnHook(SessionRunHook):
-    """Feeds each run what ``feed_fn()`` returns, a dict of values by tensor.
+    """Feeds each run the dict that ``feed_fn()`` returns.
 
-    As in ``tf.compat.v1.train``. A StopIteration out of it ends a monitored loop well. Raises
-    TypeError if it cannot be called.
+    As in ``tf.compat.v1.train``. If ``feed_fn`` raises StopIteration, a monitored loop ends well.
+
+    Args:
+        feed_fn: Returns a dict of values by tensor; called before each run.
+
+    Raises:
+        TypeError: If ``feed_fn`` is not a function.
     """
 
     def __init__(self, feed_fn: Callable[[], Mapping[Any, Any]]) -> None:

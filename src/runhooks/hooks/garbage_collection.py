@@ -1,11 +1,10 @@
-"""``GarbageCollectionHook``: collects garbage at steps of its own, and at no other time."""
+"""``GarbageCollectionHook``: collects garbage when it is due, and at no other time."""
 
 from __future__ import annotations
 
 import gc
 import threading
 
-from runhooks import arguments
 from runhooks.contract import (
     RawSession,
     SessionRunContext,
@@ -13,25 +12,31 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.global_step import required_global_step, step_of
-from runhooks.trigger import Due, Timer, Trigger
+from runhooks.hooks.helpers.session import required_global_step, step_of
+from runhooks.trigger import DefaultSteps, Due, Trigger, timer_of
 
-_EVERY_N_STEPS = 1000
+_EVERY_N_STEPS = DefaultSteps(1000)
 
 
 class GarbageCollectionHook(SessionRunHook):
     """Turns Python's automatic garbage collection off while training, and collects when due.
 
-    A collection stops the process for a moment, and the others that wait for it in every step:
-    with this hook all collect at the same steps. ``every_n_steps`` or ``trigger``: when, the first
-    step included. ``generation``: what ``gc.collect`` is given. 2 collects everything; 1 is faster,
-    but what outlives one collection and is then part of a cycle is kept for good.
+    A collection stops the process for a moment, and with it all processes that wait for it in
+    every step. With this hook all processes collect when the session starts and then at the same
+    steps.
 
-    Automatic collection is as it was once the last session with such a hook has ended, well or by
+    Automatic collection is restored when the last session with such a hook has ended, well or by
     an exception.
 
-    Raises ValueError unless exactly one of ``every_n_steps`` and ``trigger`` is given, or if
-    ``generation`` is not 0, 1 or 2.
+    Args:
+        every_n_steps: Collect at the multiples of this number.
+        generation: What ``gc.collect`` gets. 2 collects everything; 1 is faster, but objects that
+            outlive one collection and then become part of a cycle are never freed.
+        trigger: Says when to collect.
+
+    Raises:
+        ValueError: If both ``every_n_steps`` and ``trigger`` are given, or if ``generation`` is
+            not 0, 1 or 2.
     """
 
     def __init__(
@@ -43,12 +48,7 @@ class GarbageCollectionHook(SessionRunHook):
     ) -> None:
         if generation not in (0, 1, 2):
             raise ValueError(f"generation must be 0, 1 or 2, got {generation!r}")
-        if trigger is not None and every_n_steps == _EVERY_N_STEPS:
-            every_n_steps = None
-        arguments.exactly_one(every_n_steps=every_n_steps, trigger=trigger)
-        arguments.steps(every_n_steps=every_n_steps)
-        arguments.instance(Trigger, trigger=trigger)
-        self._timer = Timer(trigger or Trigger(every_steps=every_n_steps))
+        self._timer = timer_of(trigger, every_n_steps=every_n_steps)
         self._generation = generation
         self._is_off = False
 
@@ -61,6 +61,7 @@ class GarbageCollectionHook(SessionRunHook):
         if not self._is_off:
             self._is_off = True
             _automatic.turn_off()
+            gc.collect(self._generation)
 
     def next_due(self) -> Due | None:
         return self._timer.due()
@@ -74,19 +75,19 @@ class GarbageCollectionHook(SessionRunHook):
     def end(self, session: RawSession) -> None:
         if self._timer.should_trigger_at_end(step_of(session)):
             gc.collect(self._generation)
-        self._turn_back()
+        self._restore()
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
-        self._turn_back()
+        self._restore()
 
-    def _turn_back(self) -> None:
+    def _restore(self) -> None:
         if self._is_off:
             self._is_off = False
-            _automatic.turn_back()
+            _automatic.restore()
 
 
 class _Automatic:
-    """Automatic collection, which is one for the process, as the hooks of all sessions want it."""
+    """Python's automatic collection, off while any hook of the process needs that."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -100,7 +101,7 @@ class _Automatic:
                 gc.disable()
             self._hooks += 1
 
-    def turn_back(self) -> None:
+    def restore(self) -> None:
         with self._lock:
             self._hooks -= 1
             if self._hooks == 0 and self._was_on:

@@ -1,4 +1,4 @@
-"""``HookTimesHook``: what each hook costs."""
+"""``HookTimesHook``: measures what each hook costs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,22 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.global_step import required_global_step, step_of
-from runhooks.hooks.summary_output import SummaryOutput, SummaryWriter
-from runhooks.hooks.windows import EVERY_N_STEPS, Windows
+from runhooks.hooks.helpers.session import required_global_step, step_of
+from runhooks.hooks.helpers.summary_output import SummaryOutput, SummaryWriter
+from runhooks.hooks.helpers.training_time import EVERY_N_STEPS, Windows
 from runhooks.summary import Summary, scalar_value
-from runhooks.trigger import Due, Trigger
+from runhooks.trigger import Due, Trigger, timer_of
 
 _log = logging.getLogger("runhooks")
 
 
 class HookTime(NamedTuple):
-    """What a hook costs: microseconds a step, and percent of all the time that passed."""
+    """The cost of one hook.
+
+    Attributes:
+        us_per_step: Microseconds per step.
+        percent: Percent of all the time that passed.
+    """
 
     us_per_step: float
     percent: float
@@ -32,14 +37,24 @@ class HookTime(NamedTuple):
 class HookTimesHook(SessionRunHook):
     """Measures ``before_run`` and ``after_run`` of every hook in the session, its own too.
 
-    ``every_n_steps``, or ``every_n_secs`` with ``every_n_steps=None``, or ``trigger``, to which
-    the default gives way: how often it logs a table, of the time since the one before, and writes
-    a scalar ``hook_times/<name of the hook>_us_per_step`` for each hook that was called.
-    ``output_dir``: the directory to write to if no ``summary_writer`` is given. The first run is
-    left out. What a hook makes the run itself compute is the run's time, and not the hook's.
+    When it is due it logs a table of the time since the last one, and writes a scalar
+    ``hook_times/<name of the hook>_us_per_step`` for each hook that was called. The first run is
+    left out. The time to compute what a hook fetches is the run's time, not the hook's.
 
-    Raises ValueError unless exactly one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
-    given.
+    Args:
+        every_n_steps: Make a table at the multiples of this number.
+        every_n_secs: Seconds per table.
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+        trigger: Says when a table is due.
+
+    Attributes:
+        times: The last table: the cost of each hook that was called, by the hook's name, the most
+            expensive first.
+
+    Raises:
+        ValueError: If more than one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
+            given.
     """
 
     def __init__(
@@ -51,11 +66,12 @@ class HookTimesHook(SessionRunHook):
         *,
         trigger: Trigger | None = None,
     ) -> None:
-        self._windows = Windows(every_n_steps, every_n_secs, trigger)
+        self._windows = Windows(
+            timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs)
+        )
         self._output = SummaryOutput(output_dir, summary_writer)
         self._secs: dict[str, float] = {}
         self.hook_secs = self._secs
-        #: The last table: what each hook that was called costs, by its name, the dearest first.
         self.times: dict[str, HookTime] = {}
 
     def begin(self) -> None:
@@ -99,7 +115,7 @@ class HookTimesHook(SessionRunHook):
         self._output.add_summary(Summary(values), step)
         width = max(map(len, self.times), default=0)
         rows = [
-            f"  {name:{width}}  {time.us_per_step:10.1f} us a step  {time.percent:5.1f} %"
+            f"  {name:{width}}  {time.us_per_step:10.1f} us/step  {time.percent:5.1f} %"
             for name, time in self.times.items()
         ]
-        _log.info("%s", "\n".join([f"what the hooks cost, at step {step}:", *rows]))
+        _log.info("%s", "\n".join([f"the cost of each hook, at step {step}:", *rows]))

@@ -6,66 +6,67 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice, repeat
 from typing import Any
 
-from runhooks import arguments, clock
-from runhooks.contract import (
-    RawSession,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-    StopSignal,
-)
+from runhooks import arguments
+from runhooks.arrays import to_numpy
+from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook, StopSignal
 from runhooks.graph import GraphKeys, get_default_graph
-from runhooks.graph.parts import kept_apart
-from runhooks.hooks.estimator import configured, eval_dir_of
-from runhooks.hooks.evaluation_graph import EvaluationGraph, evaluation_graph
-from runhooks.hooks.evaluation_results import EvaluationResults
-from runhooks.hooks.global_step import required_global_step, step_of
-from runhooks.hooks.means import Means, number
-from runhooks.hooks.time_apart import spent_apart
+from runhooks.graph.base import EvaluationGraph
+from runhooks.hooks.helpers.estimator import configured, eval_dir_of
+from runhooks.hooks.helpers.evaluating_hook import EvaluatingHook, Evaluation
+from runhooks.hooks.helpers.evaluation_graph import evaluation_graph
+from runhooks.hooks.helpers.evaluation_results import EvaluationResults, Means, number
 from runhooks.session.hook_names import in_order
-from runhooks.session.launcher import launcher_of
-from runhooks.session.nested import LoopStoppedError, NestedLoop, until_stop
+from runhooks.session.nested import NestedLoop, until_stop
+from runhooks.session.opening import opener_of
 from runhooks.session.scaffold import Scaffold
 from runhooks.summary import Summary, Value, tensor_value
-from runhooks.summary.kinds.real_array import read_array
-from runhooks.trigger import Due, Timer, Trigger
+from runhooks.trigger import DefaultSteps, FirstStepTimer, Timer, Trigger, trigger_of
 
 _log = logging.getLogger("runhooks")
 
-_EVERY_N_ITER = 100
+_EVERY_N_ITER = DefaultSteps(100)
 _LOSS = "loss"
 
 
-class InMemoryEvaluatorHook(SessionRunHook):
+class InMemoryEvaluatorHook(EvaluatingHook):
     """Evaluates ``estimator.model_fn`` when training starts, every so often, and at its end.
 
-    As the former ``tf.estimator.experimental.InMemoryEvaluatorHook``. ``estimator``: any object
-    with a ``model_fn``. It is called in ``begin``, for a graph of its own on the engine of the
-    training, with those of ``features``, ``labels``, ``mode="eval"``, ``params`` and ``config``
-    that it takes; the last two are attributes of ``estimator``. What it returns has a ``loss``,
-    whose mean over the runs is taken, and ``eval_metric_ops``: a dict of pairs by name, or None.
-    The second of a pair is run in each run, the first is fetched after the last run: a number, or,
-    to be written alone, an array or a serialized summary. It may have a
-    ``scaffold``, without saver and ``init_fn``, and ``evaluation_hooks``, as an ``EstimatorSpec``.
+    As the former ``tf.estimator.experimental.InMemoryEvaluatorHook``.
 
-    ``input_fn()``: an iterable of pairs ``(features, labels)``, or a function of the global step
-    that returns one; on a ``tf.Graph`` a dataset of pairs or features, or tensors of these.
-    ``steps``: the most of them for an evaluation; None: all. A model that uses none of it is
-    evaluated in one run, or ``steps``. In each evaluation variables have the values that those of
-    the same name have in the training; local variables and the input begin anew. ``hooks`` ride
-    along in its runs; each evaluation is a session of its own to them. Its time does not count in
-    steps per second. Metrics are logged, and written to ``estimator.eval_dir(name)``, or to
-    ``eval`` or ``eval_<name>`` in its ``model_dir``, if it has either.
+    In each evaluation variables have the values that those of the same name have in the training;
+    local variables and the input start over. A model that does not use its input is evaluated in
+    one run, or ``steps``. The time of evaluations does not count in steps per second. Metrics are
+    logged, and written to ``estimator.eval_dir(name)``, or to ``eval`` or ``eval_<name>`` in its
+    ``model_dir``, if it has either. A resumed run evaluates at the same steps as one that was
+    never stopped, and not when it starts. ``Saver(metrics=hook.metrics_at)`` keeps the metrics in
+    checkpoints.
 
-    ``every_n_iter``: global steps from one evaluation to the next; or ``trigger``, which then alone
-    says when. A resumed run evaluates at the steps of one that was never stopped, and not when it
-    starts. ``Saver(metrics=hook.metrics_at)`` keeps the metrics in checkpoints.
+    Args:
+        estimator: Any object with a ``model_fn``. That is called in ``begin``, for a graph of its
+            own on the engine of the training, with those of ``features``, ``labels``,
+            ``mode="eval"``, ``params`` and ``config`` that it takes; the last two are attributes
+            of ``estimator``. It returns an object as an ``EstimatorSpec``, with a ``loss``, whose
+            mean over the runs is taken, and ``eval_metric_ops``: None, or a dict of pairs
+            ``(value, update)`` by name. ``update`` is run in each run, ``value`` is fetched after
+            the last one: a number, or an array or a serialized summary, which are written only. It
+            may have a ``scaffold``, without saver and ``init_fn``, and ``evaluation_hooks``.
+        input_fn: A function that returns an iterable of pairs ``(features, labels)``, or a
+            function of the global step that returns one; on a ``tf.Graph`` a dataset of pairs or
+            features, or tensors of these.
+        steps: The most elements of the input for an evaluation; None: all.
+        hooks: Called in the runs of an evaluation, each of which is a session of its own to them.
+        name: Added to the name of the directory, and to that of the hook.
+        every_n_iter: Global steps from one evaluation to the next.
+        trigger: Says when to evaluate, and nothing else does: not when training starts or ends.
 
-    Raises ValueError for numbers that are not above zero and an ``estimator`` whose ``config`` is
-    of a cluster, and in ``begin`` for a model without a loss or with a metric of that name.
+    Raises:
+        ValueError: For numbers that are not above zero, and an ``estimator`` whose ``config`` is
+            that of a cluster. In ``begin``: if the model has no loss, or a metric of that name.
+        TypeError: If ``estimator`` has no ``model_fn`` or ``input_fn`` is not a function.
     """
 
     def __init__(
@@ -79,74 +80,30 @@ class InMemoryEvaluatorHook(SessionRunHook):
         *,
         trigger: Trigger | None = None,
     ) -> None:
-        if trigger is not None and every_n_iter == _EVERY_N_ITER:
-            every_n_iter = None
-        arguments.exactly_one(every_n_iter=every_n_iter, trigger=trigger)
-        arguments.whole(steps=steps, every_n_iter=every_n_iter)
-        arguments.instance(Trigger, trigger=trigger)
+        chosen = trigger_of(trigger, every_n_iter=every_n_iter)
+        arguments.whole(steps=steps)
         arguments.given(input_fn=input_fn)
         arguments.function(input_fn=input_fn)
         if not callable(getattr(estimator, "model_fn", None)):
             raise TypeError(f"estimator must have a model_fn, got {estimator!r}")
         _check_is_local(estimator)
-        self._timer = Timer(trigger or Trigger(every_steps=every_n_iter, at_end=True))
-        self._starts = trigger is None
+        super().__init__(
+            Timer(trigger) if trigger else FirstStepTimer(replace(chosen, at_end=True)),
+            EvaluationResults(eval_dir_of(estimator, name)),
+            at_start=trigger is None,
+        )
         self._estimator = estimator
         self._input_fn = input_fn
         self._steps = steps
         self._hooks = in_order(hooks)
-        self._results = EvaluationResults(eval_dir_of(estimator, name))
         self.hook_name = f"{type(self).__name__}({name})" if name else None
-        self._dropped_at: int | None = None  # where a stop has ended an evaluation
-
-    def metrics_at(self, step: int | None) -> dict[str, float]:
-        """The metrics of the evaluation at exactly that global step; empty if there was none.
-
-        Raises RuntimeError if the hook was given to no session.
-        """
-        return self._results.at(step)
 
     def begin(self) -> None:
-        required_global_step(self)
-        self._timer.reset()
-        self._dropped_at = None
-        self._results.open()
+        super().begin()
         self._names: set[str] | None = None
-        self._parallel = evaluation_graph(get_default_graph())
-        with self._parallel.graph.as_default():
+        self._evaluation = evaluation_graph(get_default_graph())
+        with self._evaluation.graph.as_default():
             self._build()
-
-    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        step = step_of(session)
-        self._timer.start(step)
-        self._results.start(session)
-        is_first = self._timer.last_triggered_step() is None and self._timer.trigger.is_repeated
-        if is_first:
-            self._timer.update_last_triggered_step(step)
-        if (is_first and self._starts) or self._dropped_at == step:
-            self._evaluate_in_training(session)
-
-    def next_due(self) -> Due | None:
-        return self._timer.due()
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        step = step_of(run_context.session)
-        if self._timer.should_trigger_for_step(step):
-            self._evaluate_in_training(run_context.session)
-            self._timer.update_last_triggered_step(step)
-
-    def end(self, session: RawSession) -> None:
-        # Not noted: a run that goes on from here is to evaluate as if it had not been stopped.
-        if self._timer.should_trigger_at_end(step_of(session)):
-            self._evaluate(session)
-
-    def state_dict(self) -> Mapping[str, Any]:
-        dropped = {} if self._dropped_at is None else {"dropped_at": self._dropped_at}
-        return {**self._timer.state_dict(), **dropped}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._timer.load_state_dict(state)
-        self._dropped_at = state.get("dropped_at")
 
     def _build(self) -> None:
         given = {
@@ -154,74 +111,51 @@ class InMemoryEvaluatorHook(SessionRunHook):
             "params": getattr(self._estimator, "params", None),
             "config": getattr(self._estimator, "config", None),
         }
-        features, labels = self._parallel.draw(_call(self._input_fn, given))
+        features, labels = self._evaluation.draw(_call(self._input_fn, given))
         model_fn = self._estimator.model_fn
         spec = _call(model_fn, {"features": features, "labels": labels, **given})
         _check_spec(spec)
         metric_ops = spec.eval_metric_ops or {}
         self._updates = [{_LOSS: spec.loss}, [update for _, update in metric_ops.values()]]
         self._values = {label: value for label, (value, _) in metric_ops.items()}
-        # What draws nothing comes to no end, and is the same in each run.
-        is_endless = self._steps is None and not self._parallel.draws(self._updates)
+        # Without an input nothing would end the runs, and all of them would be the same.
+        is_endless = self._steps is None and not self._evaluation.draws(self._updates)
         self._most_runs = 1 if is_endless else self._steps
         more_hooks = getattr(spec, "evaluation_hooks", None) or ()
-        self._loop = NestedLoop([_InputStart(self._parallel), *self._hooks, *more_hooks])
+        self._loop = NestedLoop([_InputStart(self._evaluation), *self._hooks, *more_hooks])
         self._loop.begin()
-        self._parallel.complete()
+        self._evaluation.complete()
         self._scaffold = Scaffold(copy_from_scaffold=getattr(spec, "scaffold", None)).finalize()
 
-    def _evaluate_in_training(self, training: Any) -> None:
-        is_done = self._evaluate(training)
-        self._dropped_at = None if is_done else step_of(training)
-
-    def _evaluate(self, training: Any) -> bool:
-        """Evaluate now; whether no stop has ended it."""
-        step, start = step_of(training), clock.monotonic()
+    def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
         losses = Means([_LOSS])
-        apart = kept_apart(training.graph)
-        with spent_apart(training), apart, self._parallel.graph.as_default():
-            try:
-                with closing(self._session(training)) as session:
-                    runs = self._loop.run(
-                        session,
-                        self._updates,
-                        until_stop(training, islice(repeat(None), self._most_runs)),
-                        lambda results: losses.add(results[0]),
-                    )
-                    if not runs:
-                        raise RuntimeError(
-                            "input_fn gave nothing, or an iterator that is at its end"
-                        )
-                    values = session.run(self._values)
-                found = {tag: number(tag, it) for tag, it in values.items() if _is_number(it)}
-                rest = {tag: it for tag, it in values.items() if tag not in found}
-                found |= losses.means()
-            except LoopStoppedError as stopped:
-                _log.warning("the evaluation at step %d is dropped: %s", step, stopped)
-                return False
-            except Exception as error:
-                error.add_note(f"in the evaluation at step {step}")
-                raise
-        name, secs = self.hook_name or type(self).__name__, clock.monotonic() - start
-        more = [part for tag, value in rest.items() for part in _written(tag, value)]
-        self._results.record(name, step, found, runs, secs, more)
-        return True
+        feeds = until_stop(session, islice(repeat(None), self._most_runs))
+        with self._evaluation.graph.as_default(), closing(self._open(session)) as evaluating:
+            runs = self._loop.run(
+                evaluating, self._updates, feeds, lambda results: losses.add(results[0])
+            )
+            if not runs:
+                raise RuntimeError("input_fn gave nothing, or an iterator that is exhausted")
+            values = evaluating.run(self._values)
+        found = {tag: number(tag, it) for tag, it in values.items() if _is_number(it)}
+        more = (_written(tag, it) for tag, it in values.items() if tag not in found)
+        return Evaluation(found | losses.means(), runs, tuple(it for some in more for it in some))
 
-    def _session(self, training: Any) -> Any:
-        """A session that begins with the values of ``training``."""
+    def _open(self, training: RawSession) -> Any:
+        """Open a session that begins with the values of ``training``."""
         names = self._names_of(training)
         scaffold = Scaffold(
-            init_fn=lambda _, session: self._parallel.take_over(session, training, names),
+            init_fn=lambda _, session: self._evaluation.copy_variables(session, training, names),
             copy_from_scaffold=self._scaffold,
         )
         config = configured(self._estimator, "session_config")
-        launcher = launcher_of(self._parallel.graph)
-        return launcher.prepare(scaffold, "", config, None, None)
+        opener = opener_of(self._evaluation.graph)
+        return opener.open_chief(scaffold, "", config, None, None)
 
-    def _names_of(self, training: Any) -> set[str]:
-        """The names of the variables that the evaluation takes over from ``training``."""
+    def _names_of(self, training: RawSession) -> set[str]:
+        """Return the names of the variables that get their values from ``training``."""
         if self._names is None:
-            ours, theirs = map(_variable_names, (self._parallel.graph, training.graph))
+            ours, theirs = map(_variable_names, (self._evaluation.graph, training.graph))
             self._names = ours & theirs
             if ours - theirs:
                 _log.warning(
@@ -233,11 +167,11 @@ class InMemoryEvaluatorHook(SessionRunHook):
 
 
 class _InputStart(SessionRunHook):
-    def __init__(self, parallel: EvaluationGraph) -> None:
-        self._parallel = parallel
+    def __init__(self, evaluation: EvaluationGraph) -> None:
+        self._evaluation = evaluation
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._parallel.start_inputs(session, coord)
+        self._evaluation.start_inputs(session, coord)
 
 
 def _check_is_local(estimator: Any) -> None:
@@ -272,14 +206,14 @@ def _check_spec(spec: Any) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return not isinstance(value, bytes) and read_array(value).size == 1
+    return not isinstance(value, bytes) and to_numpy(value).size == 1
 
 
 def _written(tag: str, value: Any) -> Iterable[Value]:
-    """What is written of a metric that is no number: a summary, or an array."""
+    """Return what is written of a metric that is not a number: a summary, or an array."""
     if isinstance(value, bytes):
         return Summary.FromString(value)
-    return [tensor_value(tag, read_array(value))]
+    return [tensor_value(tag, to_numpy(value))]
 
 
 def _variable_names(graph: Any) -> set[str]:

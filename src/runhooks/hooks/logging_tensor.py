@@ -9,36 +9,42 @@ from typing import Any
 import numpy as np
 
 from runhooks import arguments
+from runhooks.arrays import library_of
+from runhooks.contexts import hiding_errors
 from runhooks.contract import (
     RawSession,
     SessionRunArgs,
     SessionRunContext,
-    SessionRunHook,
     SessionRunValues,
     StopSignal,
 )
-from runhooks.graph.graph import get_default_graph
-from runhooks.hooks.at_end import check_for_end
-from runhooks.hooks.global_step import required_global_step, step_or_none
-from runhooks.hooks.log import log_of
-from runhooks.hooks.named_tensors import NamedTensors
-from runhooks.hooks.run_timer import RunTimer
-from runhooks.hooks.step_timer import StepTimer
-from runhooks.summary.kinds.real_array import read_array
+from runhooks.graph.default_graph import get_default_graph
+from runhooks.hooks.helpers.fetch_checks import check_for_end
+from runhooks.hooks.helpers.named_tensors import NamedTensors
+from runhooks.hooks.helpers.run_timer import RunTimer, StepTimer
+from runhooks.hooks.helpers.session import log_of, required_global_step, step_or_none
+from runhooks.hooks.helpers.tensorflow_hook import TensorFlowHook
 from runhooks.trigger import Due, Trigger
 
 
-class LoggingTensorHook(SessionRunHook):
+class LoggingTensorHook(TensorFlowHook):
     """Logs tensors, at level INFO, in the first run and then every so often.
 
-    ``tensors``: tensors or their names, as a dict by label or as a list. ``every_n_iter``: once in
-    that many runs of this session; ``every_n_secs``: once in that many seconds; or ``trigger``, by
-    global steps. ``at_end``: fetch and log them at the end too, or only then. ``formatter``: makes
-    the line of a dict of values by label (by element, for a list). As in ``tf.compat.v1.train``.
+    As in ``tf.compat.v1.train``.
 
-    Raises ValueError unless exactly one of ``every_n_iter``, ``every_n_secs`` and ``trigger`` is
-    given, or none and ``at_end``; and in ``begin``, if they are to be logged at the end and need
-    feeds or inputs.
+    Args:
+        tensors: Tensors or their names: a dict by label, or a list.
+        every_n_iter: Log once in that many runs of the session.
+        every_n_secs: Log once in that many seconds.
+        at_end: Whether to fetch and log them at the end as well. If no cadence is given, they are
+            logged at the end only.
+        formatter: Returns the line for a dict of values by label, or by element of the list.
+        trigger: Says at which global steps to log.
+
+    Raises:
+        ValueError: Unless exactly one of ``every_n_iter``, ``every_n_secs`` and ``trigger`` is
+            given, or none of them and ``at_end``. In ``begin``: if tensors are to be logged at the
+            end and need feeds or inputs.
     """
 
     def __init__(
@@ -63,21 +69,23 @@ class LoggingTensorHook(SessionRunHook):
                 every_n_iter=every_n_iter, every_n_secs=every_n_secs, trigger=trigger
             )
             self._timer = StepTimer(trigger) if trigger else RunTimer(every_n_iter, every_n_secs)
-        self._tensors = NamedTensors(tensors)
-        self._fetches: dict[Any, Any] = {}
-        self._at_end = at_end
+        self._named = NamedTensors(tensors)
+        self._tensors = self._named.by_key
+        self._tag_order = list(self._tensors)
+        self._current_tensors: dict[Any, Any] = {}
+        self._log_at_end = at_end
         self._trigger = trigger
         self._formatter = formatter
-        self._asked = False
-        self._logged_step: int | None = None  # the global step when it was logged last
-        self._steps_per_run = 1.0  # more where a run makes several, or others make some meanwhile
+        self._should_trigger = False
+        self._logged_step: int | None = None  # the global step of the last line
+        self._steps_per_run = 1.0  # above 1 if a run makes several, or other workers make some
 
     def begin(self) -> None:
-        self._fetches = self._tensors.fetches()
+        self._current_tensors = self._named.fetches()
         if self._trigger is not None:
             required_global_step(self)
-        if self._at_end or (self._trigger is not None and self._trigger.at_end):
-            check_for_end(get_default_graph(), self._fetches)
+        if self._log_at_end or (self._trigger is not None and self._trigger.at_end):
+            check_for_end(get_default_graph(), self._current_tensors)
         self._logged_step = None
         if self._timer is not None:
             self._timer.reset()
@@ -90,15 +98,17 @@ class LoggingTensorHook(SessionRunHook):
         return Due() if self._timer is None else self._timer.announce()
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        self._asked = self._timer is not None and self._timer.should_trigger(run_context)
-        return SessionRunArgs(self._fetches) if self._asked else None
+        self._should_trigger = self._timer is not None and self._timer.should_trigger(run_context)
+        return SessionRunArgs(self._current_tensors) if self._should_trigger else None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         if self._timer is None:
             return
-        if self._asked:
-            secs, runs = self._timer.trigger()
-            self._log(run_context.session, run_values.results, secs)
+        # Not by _should_trigger: another thread of the session may be between its two calls.
+        if run_values.results is not None:
+            last_run = self._timer.last_triggered_step()
+            runs = None if last_run is None else self._timer.run - last_run
+            self._log_values(run_context.session, run_values.results)
             step, last_step = step_or_none(run_context.session), self._logged_step
             if step is not None and last_step is not None and runs and step > last_step:
                 self._steps_per_run = (step - last_step) / runs
@@ -106,9 +116,8 @@ class LoggingTensorHook(SessionRunHook):
         self._timer.end_run()
 
     def end(self, session: RawSession) -> None:
-        if self._at_end or self._is_triggered_at_end(session):
-            secs = None if self._timer is None else self._timer.trigger()[0]
-            self._log(session, session.run(self._fetches), secs)
+        if self._log_at_end or self._is_triggered_at_end(session):
+            self._log_values(session, session.run(self._current_tensors))
 
     def state_dict(self) -> Mapping[str, Any]:
         if self._logged_step is None:
@@ -123,20 +132,36 @@ class LoggingTensorHook(SessionRunHook):
         at_end = self._trigger is not None and self._trigger.at_end
         return at_end and step_or_none(session) != self._logged_step
 
-    def _log(self, session: RawSession, values: dict[Any, Any], secs: float | None) -> None:
-        log = log_of(session)
-        with np.printoptions(suppress=True):
+    @property
+    def _iter_count(self) -> int:
+        return 0 if self._timer is None else self._timer.run
+
+    @_iter_count.setter
+    def _iter_count(self, count: int) -> None:
+        if self._timer is not None:
+            self._timer.run = count
+
+    def _log_values(self, session: RawSession, values: dict[Any, Any]) -> None:
+        self._log = log_of(session)
+        self._log_tensors(values)
+        if self._timer is not None:
+            self._timer.ensure_triggered()  # by a subclass that does not log with ours
+
+    def _log_tensors(self, tensor_values: dict[Any, Any]) -> None:
+        """Log the values; subclasses override it, as in TensorFlow.
+
+        Args:
+            tensor_values: The values by label, or by element of the list of tensors.
+        """
+        secs, log = None, self._log
+        if self._timer is not None:
+            secs, _ = self._timer.update_last_triggered_step(self._iter_count)
+        with hiding_errors(np.printoptions(suppress=True)):
             if self._formatter is not None:
-                log.info("%s", self._formatter(values))
+                log.info("%s", self._formatter(tensor_values))
                 return
             line = ", ".join(
-                f"{label} = {_shown(value)!s}" for label, value in self._tensors.labelled(values)
+                f"{label} = {library_of(value).text(value)}"
+                for label, value in self._named.labelled(tensor_values)
             )
         log.info("%s", line if secs is None else f"{line} ({secs:.3f} sec)")
-
-
-def _shown(value: Any) -> Any:
-    # Tensors of torch and TensorFlow show their class, and where they are; others read like arrays.
-    if hasattr(value, "detach"):
-        return read_array(value)
-    return value.numpy() if callable(getattr(value, "numpy", None)) else value

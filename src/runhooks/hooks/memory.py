@@ -1,38 +1,42 @@
-"""``MemoryHook``: how much memory of its devices a training takes."""
+"""``MemoryHook``: how much device memory a training takes."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
-from typing import Any
 
-from runhooks import arguments
 from runhooks.contract import (
     RawSession,
     SessionRunContext,
-    SessionRunHook,
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.global_step import engine_of, required_global_step, step_of
-from runhooks.hooks.summary_output import SummaryOutput, SummaryWriter
+from runhooks.engines.foreign import session_of
+from runhooks.hooks.helpers.session import required_global_step, step_of
+from runhooks.hooks.helpers.summary_output import SummaryOutput, SummaryWriter
+from runhooks.hooks.helpers.timed_hook import TimedHook
 from runhooks.summary import Summary, scalar_value
-from runhooks.trigger import Due, Timer, Trigger
+from runhooks.trigger import DefaultSteps, Due, Trigger, timer_of
 
 _log = logging.getLogger("runhooks")
 
-_EVERY_N_STEPS = 100
+_EVERY_N_STEPS = DefaultSteps(100)
 
 
-class MemoryHook(SessionRunHook):
-    """Writes what the devices say of their memory: ``memory/cuda:0/allocated_bytes`` and others.
+class MemoryHook(TimedHook):
+    """Writes the memory statistics of the devices: ``memory/cuda:0/allocated_bytes`` and others.
 
-    ``every_n_steps`` or ``trigger``: when, the first step included. ``output_dir``: the directory
-    to write to if no ``summary_writer`` is given. Nothing waits for a device. Where no device
-    tells, as on a CPU, one line in the log says so, and the hook sleeps.
+    It does not wait for a device. Where no device has statistics, as on a CPU, one line in the log
+    says so, and the hook sleeps.
 
-    Raises ValueError unless exactly one of ``every_n_steps`` and ``trigger`` is given.
+    Args:
+        every_n_steps: Write at the multiples of this number.
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+        trigger: Says when to write.
+
+    Raises:
+        ValueError: If both ``every_n_steps`` and ``trigger`` are given.
     """
 
     def __init__(
@@ -43,12 +47,9 @@ class MemoryHook(SessionRunHook):
         *,
         trigger: Trigger | None = None,
     ) -> None:
-        if trigger is not None and every_n_steps == _EVERY_N_STEPS:
-            every_n_steps = None
-        arguments.exactly_one(every_n_steps=every_n_steps, trigger=trigger)
-        self._timer = Timer(trigger or Trigger(every_steps=every_n_steps))
+        super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
         self._output = SummaryOutput(output_dir, summary_writer)
-        self._tells = False
+        self._has_statistics = False
 
     def begin(self) -> None:
         required_global_step(self)
@@ -58,39 +59,26 @@ class MemoryHook(SessionRunHook):
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._timer.start(step_of(session))
         self._output.start(session)
-        self._tells = bool(_memory(session))
-        if not self._tells:
-            _log.info(
-                "no memory is written: no device of this session tells how much it has in use"
-            )
+        self._has_statistics = bool(session_of(session).engine.memory())
+        if not self._has_statistics:
+            _log.info("MemoryHook writes nothing: no device of this session has memory statistics")
 
     def next_due(self) -> Due | None:
-        return self._timer.due() if self._tells else Due()
+        return self._timer.due() if self._has_statistics else Due()
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         step = step_of(run_context.session)
-        if self._tells and self._timer.should_trigger_for_step(step):
+        if self._has_statistics and self._timer.should_trigger_for_step(step):
             self._timer.update_last_triggered_step(step)
             self._write(run_context.session, step)
 
     def end(self, session: RawSession) -> None:
         step = step_of(session)
-        if self._tells and self._timer.should_trigger_at_end(step):
+        if self._has_statistics and self._timer.should_trigger_at_end(step):
             self._write(session, step)
         self._output.flush()
 
-    def state_dict(self) -> Mapping[str, Any]:
-        return self._timer.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._timer.load_state_dict(state)
-
     def _write(self, session: RawSession, step: int) -> None:
-        numbers = _memory(session).items()
+        numbers = session_of(session).engine.memory().items()
         values = [scalar_value(f"memory/{name}", number) for name, number in numbers]
         self._output.add_summary(Summary(values), step)
-
-
-def _memory(session: RawSession) -> Mapping[str, int]:
-    memory = getattr(engine_of(session), "memory", None)
-    return {} if memory is None else memory()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from runhooks import arguments
+from runhooks.arrays import library_of, to_numpy
 from runhooks.contract import (
     RawSession,
     SessionRunArgs,
@@ -17,12 +18,9 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.errors import NanLossDuringTrainingError
-from runhooks.graph.graph import get_default_graph
+from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.tensor import Tensor
-from runhooks.hooks.global_step import next_step_of, step_or_none
-from runhooks.hooks.log import log_of
-from runhooks.summary.kinds.real_array import read_array
+from runhooks.hooks.helpers.session import next_step_of, step_or_none
 from runhooks.trigger import Due, Timer, Trigger
 
 _NESTED = (Mapping, list, tuple)
@@ -31,14 +29,20 @@ _NESTED = (Mapping, list, tuple)
 class NanTensorHook(SessionRunHook):
     """Raises ``NanLossDuringTrainingError``, or asks to stop, when a loss is NaN.
 
-    ``loss_tensor``: the tensor to watch, or its name; any of its elements counts, and any value in
-    it if it is a dict, list or tuple.
-    ``fail_on_nan_loss``: raise; False: log it and ask to stop. As in ``tf.compat.v1.train``, it
-    looks at the value in the run that made it, which waits for the device.
+    As in ``tf.compat.v1.train``, it reads the loss in the run that computed it, which waits for the
+    device.
 
-    ``late``: look at it one run later, when it has long been computed. Where other hooks are due,
-    as one that saves a checkpoint, and at the end, it looks at once all the same. ``trigger``:
-    look only when this is due, instead of in every run.
+    Args:
+        loss_tensor: The tensor to watch, or its name: an array of any shape, or a nested dict, list
+            or tuple of arrays.
+        fail_on_nan_loss: Whether to raise the error; False: log it and ask to stop.
+        late: Read the loss one run later, when it has long been computed. It is still read at once
+            when other hooks are due, such as one that saves a checkpoint, and at the end.
+        trigger: Says when to read it; None: in every run.
+
+    Raises:
+        NanLossDuringTrainingError: When the loss is NaN; on a graph of TensorFlow it is
+            TensorFlow's class of that name too.
     """
 
     def __init__(
@@ -61,15 +65,17 @@ class NanTensorHook(SessionRunHook):
     def begin(self) -> None:
         graph = get_default_graph()
         loss = graph.as_graph_element(self._loss_tensor)
-        # Of whatever engine: an operation has outputs, a tensor has not.
+        # In every engine an operation has outputs, and a tensor has not.
         outputs: tuple[Any, ...] = getattr(loss, "outputs", (loss,))
         if not outputs:
-            raise ValueError(f"loss_tensor must be a tensor, got {loss!r}, which has no value")
+            raise ValueError(
+                f"loss_tensor must be a tensor, got {loss!r}, an operation without a value"
+            )
         self._loss: Any = outputs[0]
         self._request = SessionRunArgs(self._loss)
-        self._log = log_of(graph)
-        # Of TensorFlow, the class is one of its own as well, which its programs catch.
-        self._error = getattr(graph.engine, "nan_loss_error", NanLossDuringTrainingError)
+        self._log = graph.engine.log
+        # TensorFlow's programs catch TensorFlow's class.
+        self._error = graph.engine.nan_loss_error
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._step = self._value = None
@@ -95,7 +101,7 @@ class NanTensorHook(SessionRunHook):
             run_context.request_stop()
 
     def watch(self, step: int | None, value: Any) -> bool:
-        # Called in every run: nothing but what must be.
+        # Called in every run: it must be cheap.
         last_step, last_value = self._step, self._value
         self._step, self._value = step, value
         if last_value is None or not self._is_nan(last_value):
@@ -132,27 +138,17 @@ def _any_nan(value: Any) -> bool:
 
 
 def _nan_paths(path: str, value: Any) -> Iterator[str]:
-    """Where in ``value``, which may be nested, a NaN is."""
+    """Yield the places of NaN in ``value``, which may be nested."""
     if isinstance(value, _NESTED):
         parts = value.items() if isinstance(value, Mapping) else enumerate(value)
         for key, part in parts:
             yield from _nan_paths(f"{path}/{key}" if path else str(key), part)
-    elif value is not None and _has_nan(value):
+    elif value is not None and library_of(value).has_nan(value):
         yield path
 
 
-def _has_nan(value: Any) -> bool:
-    if getattr(value, "is_sparse", False):  # of torch
-        value = read_array(value)
-    try:
-        array = np.asarray(value)
-    except (TypeError, RuntimeError):  # a tensor of torch on its device, or of a type NumPy lacks
-        return bool((value != value).any())
-    return array.dtype.kind in "fcV" and bool(np.isnan(array).any())
-
-
 def _test_for(value: Any) -> Callable[[Any], bool]:
-    """What looks at values like ``value``, in every run: for a scalar without NumPy's detour."""
+    """Return the test for values like ``value``; that of a scalar does not go through NumPy."""
     if (
         not isinstance(value, _NESTED)
         and np.shape(value) == ()
@@ -163,7 +159,7 @@ def _test_for(value: Any) -> Callable[[Any], bool]:
         def test(value: Any) -> bool:
             try:
                 (number,) = unpack(value)
-            except (TypeError, ValueError, struct.error):  # not in this process's memory
+            except (BufferError, TypeError, ValueError, struct.error):  # not in host memory
                 return _any_nan(value)
             return number != number  # type: ignore[no-any-return]
 
@@ -176,5 +172,5 @@ def _text(value: Any) -> str:
         return f"a {type(value).__name__} with NaN in {next(_nan_paths('', value), '')!r}"
     shape = np.shape(value)
     return (
-        str(read_array(value)) if shape == () else f"an array of shape {list(shape)} with NaN in it"
+        str(to_numpy(value)) if shape == () else f"an array of shape {list(shape)} with NaN in it"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,38 +13,53 @@ from runhooks.contract import (
     RawSession,
     SessionRunArgs,
     SessionRunContext,
-    SessionRunHook,
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.global_step import engine_of, next_step_of, required_global_step, step_of
-from runhooks.hooks.log import log_of
-from runhooks.hooks.time_apart import spent_apart
-from runhooks.trigger import Due, Trigger, timer_of
+from runhooks.engines.foreign import session_of
+from runhooks.errors import described
+from runhooks.hooks.helpers.session import log_of, next_step_of, step_of
+from runhooks.hooks.helpers.tensorflow_hook import TensorFlowHook
+from runhooks.hooks.helpers.timed_hook import TimedHook
+from runhooks.hooks.helpers.training_time import not_training
+from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 
 
-class ProfilerHook(SessionRunHook):
+class ProfilerHook(TimedHook, TensorFlowHook):
     """Profiles ``num_steps`` steps, with the profiler of the engine, every so often.
 
-    ``save_steps``, ``save_secs`` or ``trigger``: how often, counted from the step at which the
-    session starts. ``output_dir``: where to. The python engine writes a trace of all Python calls,
-    ``timeline-<first step>.json``, for Perfetto or chrome://tracing; the jax engine writes
-    ``plugins/profile/step-<first step>``, which TensorBoard shows for the directory and whose
-    ``perfetto_trace.json.gz`` Perfetto opens; the torch engine writes
-    ``timeline-<first step>.pt.trace.json``, for either. As in ``tf.compat.v1.train``: on a graph of
-    TensorFlow each step is a run traced by TensorFlow, ``timeline-<step>.json``, and recorded in
-    the event file of the directory. ``show_dataflow`` and ``show_memory``, heeded there alone: show
-    what tensors go where, and which are alive.
+    As in ``tf.compat.v1.train``. Each engine writes a file of its own kind to ``output_dir``:
 
-    The first step of a session, in which things are compiled, is profiled only if ``on_steps`` of
-    a trigger name it. A profile holds these steps alone, with all that the device does for them:
-    it is waited for before and after. No further step is begun after ``max_secs`` seconds. What
-    goes wrong with a profiler is a warning, and the loop goes on. Between its steps the hook
-    sleeps.
+    - python: ``profile-<first step>.pstats``, for ``python -m pstats`` or snakeviz;
+    - jax: ``plugins/profile/step-<first step>``, for TensorBoard; the ``perfetto_trace.json.gz`` in
+      it is for Perfetto;
+    - torch: ``timeline-<first step>.pt.trace.json``, for TensorBoard or Perfetto;
+    - TensorFlow: ``timeline-<step>.json`` for each step, for Perfetto or chrome://tracing; the run
+      is also recorded in the event file of the directory.
 
-    Raises ValueError unless exactly one of ``save_steps``, ``save_secs`` and ``trigger`` is given,
-    for a number not above zero, and for a trigger ``at_end``, where there is no step to profile.
+    A profile holds these steps only, with all that the device does for them: the hook waits for
+    the device before and after. The first step of a session, in which things are compiled, is
+    profiled only if the ``on_steps`` of a trigger name it. If a profiler fails, that is a warning,
+    and the loop goes on. Between its steps the hook sleeps.
+
+    Args:
+        save_steps: Steps from one profile to the next, counted from the start of the session.
+        save_secs: Seconds from one profile to the next.
+        output_dir: The directory to write to.
+        show_dataflow: Whether to show which tensors go where; TensorFlow only.
+        show_memory: Whether to show which tensors are alive; TensorFlow only.
+        num_steps: Steps per profile.
+        max_secs: No step is added to a profile after that many seconds.
+        trigger: Says when to profile.
+
+    Raises:
+        ValueError: Unless exactly one of ``save_steps``, ``save_secs`` and ``trigger`` is given;
+            for a number that is not above zero; for a trigger with ``at_end``, where there is no
+            step to profile.
     """
+
+    never_called = ("_save",)
+    absent = ("_file_writer", "_next_step", "_output_file", "_request_summary")
 
     def __init__(
         self,
@@ -58,32 +73,32 @@ class ProfilerHook(SessionRunHook):
         max_secs: float = 10.0,
         trigger: Trigger | None = None,
     ) -> None:
-        self._timer = timer_of(trigger, save_steps=save_steps, save_secs=save_secs)
+        super().__init__(tensorflow_timer_of(trigger, save_steps=save_steps, save_secs=save_secs))
         arguments.given(num_steps=num_steps, max_secs=max_secs)
         arguments.whole(num_steps=num_steps)
         arguments.positive(max_secs=max_secs)
         if self._timer.trigger.at_end:
             raise ValueError(
-                f"trigger must not have at_end, got {trigger!r}: no step is made at the end that "
-                "could be profiled"
+                f"trigger must not have at_end, got {trigger!r}: at the end there is no step "
+                "to profile"
             )
         self._folder = Path(output_dir)
         self._shown = {"show_dataflow": show_dataflow, "show_memory": show_memory}
         self._num_steps = num_steps
         self._max_secs = max_secs
-        self._stop: Callable[[], Path] | None = None  # ends the profile that is being taken
-        self._trace: Any = None  # in its place, where runs are traced one by one
+        self._stop: Callable[[], Path] | None = None  # ends the current profile
+        self._trace: Any = None  # instead, where runs are traced one by one
         self._last_step: float = math.inf
         self._deadline = math.inf
-        self._first_step: int | None = None  # at which the session has started
+        self._first_step: int | None = None  # the step at which the session started
 
     def begin(self) -> None:
-        required_global_step(self)
+        super().begin()
         self._timer.reset()
         self._first_step = None
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._finish(session)  # what a lost session has left
+        self._finish(session)  # the profile that a lost session was in
         self._start(step_of(session))
 
     def _start(self, step: int) -> None:
@@ -101,7 +116,7 @@ class ProfilerHook(SessionRunHook):
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         session, step = run_context.session, next_step_of(run_context)
-        if self._first_step is None:  # a loop of the caller's own told of no session
+        if self._first_step is None:  # TensorFlow's own loop may never call after_create_session
             self._start(step_of(session))
         if self._is_open:
             if clock.monotonic() >= self._deadline:
@@ -128,12 +143,6 @@ class ProfilerHook(SessionRunHook):
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
         self._finish(session)
 
-    def state_dict(self) -> Mapping[str, Any]:
-        return self._timer.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._timer.load_state_dict(state)
-
     @property
     def _is_open(self) -> bool:
         return self._stop is not None or self._trace is not None
@@ -143,29 +152,27 @@ class ProfilerHook(SessionRunHook):
         return not is_first and self._timer.should_trigger_for_step(step)
 
     def _open(self, session: RawSession, step: int) -> None:
-        engine = engine_of(session)
-        trace_runs = getattr(engine, "trace_runs", None)
-        start_profile: Any = getattr(engine, "start_profile", None)
-        if trace_runs is None and start_profile is None:
-            text = "no profile of step %d: sessions of this kind have no profiler"
-            log_of(session).warning(text, step)
-            return
-        _wait(session)
-        with spent_apart(session):
+        framework = session_of(session).engine
+        session_of(session).wait()
+        with not_training(session):
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                if trace_runs is not None:
-                    self._trace = trace_runs(self._folder, **self._shown)
-                else:
-                    self._stop = start_profile(self._folder, step)
+                self._trace = framework.trace_runs(self._folder, **self._shown)
+                if self._trace is None:
+                    self._stop = framework.start_profile(self._folder, step)
+                if not self._is_open:
+                    log_of(session).warning(
+                        "no profile of step %d: %s has no profiler", step, framework.title
+                    )
+                    return
             except Exception as error:  # noqa: BLE001 - training matters more
-                log_of(session).warning("no profile of step %d: %r", step, error)
+                log_of(session).warning("no profile of step %d: %s", step, described(error))
         self._last_step = step + self._num_steps - 1
         self._deadline = clock.monotonic() + self._max_secs
 
     def _close(self, session: RawSession) -> None:
         try:
-            _wait(session)
+            session_of(session).wait()
         finally:
             self._finish(session)
 
@@ -175,14 +182,9 @@ class ProfilerHook(SessionRunHook):
             self._write(session, self._last_step, stop)
 
     def _write(self, session: RawSession | None, step: float, write: Callable[[], Path]) -> None:
-        with spent_apart(session):
+        with not_training(session):
             try:
                 log_of(session).info("wrote the profile %s", write())
             except Exception as error:  # noqa: BLE001 - training matters more
-                log_of(session).warning("the profile up to step %s is lost: %r", step, error)
-
-
-def _wait(session: RawSession) -> None:
-    wait = getattr(session, "wait", None)
-    if wait is not None:
-        wait()
+                text = "the profile up to step %s is lost: %s"
+                log_of(session).warning(text, step, described(error))

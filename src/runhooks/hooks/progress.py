@@ -12,25 +12,27 @@ from runhooks.contract import (
     RawSession,
     SessionRunArgs,
     SessionRunContext,
-    SessionRunHook,
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.global_step import next_step_of, required_global_step, step_of
-from runhooks.hooks.named_tensors import NamedTensors
-from runhooks.hooks.progress_display import Rate, display_for, progress_line
-from runhooks.trigger import Due, SecondOrStepTimer
+from runhooks.hooks.helpers.named_tensors import NamedTensors
+from runhooks.hooks.helpers.progress_display import Rate, display_for, progress_line
+from runhooks.hooks.helpers.session import next_step_of, required_global_step, step_of
+from runhooks.hooks.helpers.timed_hook import TimedHook
+from runhooks.trigger import Due, Timer, Trigger
 
 
-class ProgressHook(SessionRunHook):
+class ProgressHook(TimedHook):
     """Shows step, speed and time left: a bar on a terminal, a line every 5 seconds elsewhere.
 
-    ``last_step``: where it ends; None: not known, no bar. ``tensors``: what else to show, as a
-    dict by label or as a list; fetched once in ``every_n_steps`` steps and shown until the next
-    time. ``stream``: where to; None: ``sys.stderr``.
+    Tensors are fetched by steps, whenever they are shown: a resumed run fetches at the same steps
+    as one that was never stopped, and so computes the same.
 
-    The fetches go by steps, and only what is shown by time: a run that is resumed fetches at the
-    steps of one that was never stopped, and so computes the same.
+    Args:
+        last_step: The last global step; None: unknown, and no bar is shown.
+        tensors: Tensors, or their names, to show as well: a dict by label, or a list.
+        every_n_steps: Fetch the tensors at step 1 and at the multiples of this number.
+        stream: The text file to write to; None: ``sys.stderr``.
     """
 
     def __init__(
@@ -43,10 +45,10 @@ class ProgressHook(SessionRunHook):
         arguments.given(every_n_steps=every_n_steps)
         arguments.steps(last_step=last_step, every_n_steps=every_n_steps)
         if stream is not None and not hasattr(stream, "write"):
-            raise TypeError(f"stream must be a text file that is open, got {stream!r}")
+            raise TypeError(f"stream must be an open text file, got {stream!r}")
+        super().__init__(Timer(Trigger(every_steps=every_n_steps, on_steps=[1])))
         self._last_step = last_step
         self._tensors = NamedTensors(tensors)
-        self._timer = SecondOrStepTimer(every_steps=every_n_steps)
         self._display = display_for(stream or sys.stderr)
 
     def begin(self) -> None:
@@ -84,12 +86,6 @@ class ProgressHook(SessionRunHook):
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
         self._display.finish()
-
-    def state_dict(self) -> Mapping[str, Any]:
-        return self._timer.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._timer.load_state_dict(state)
 
     def _show(self, step: int) -> None:
         values = [] if self._values is None else self._tensors.labelled(self._values)

@@ -1,25 +1,25 @@
-"""``RecoveryCounterHook``: how often a session was recovered."""
+"""``RecoveryCounterHook``: counts how often a session was recovered."""
 
 from __future__ import annotations
 
 import os
-from typing import ClassVar
 
 from runhooks.contract import RawSession, SessionRunHook, StopSignal
-from runhooks.hooks.global_step import required_global_step, step_of
-from runhooks.hooks.summary_output import SummaryOutput, SummaryWriter
+from runhooks.engines.foreign import session_of
+from runhooks.hooks.helpers.session import required_global_step, step_of
+from runhooks.hooks.helpers.summary_output import SummaryOutput, SummaryWriter
 from runhooks.summary import Summary, scalar_value
 
 
 class RecoveryCounterHook(SessionRunHook):
-    """Writes after each recovery how many there were so far, under the tag ``recoveries``.
+    """Writes after each recovery how many there have been, under the tag ``recoveries``.
 
-    The value stands at the first step that is made after the recovery. ``output_dir``: the
-    directory to write to if no ``summary_writer`` is given; with neither nothing is written.
+    The value is that of the first step after the recovery.
+
+    Args:
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with. With neither nothing is written.
     """
-
-    # At a START that comes later TensorBoard would drop the value, which is of the same step.
-    last: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class RecoveryCounterHook(SessionRunHook):
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._output.start(session)
-        recoveries: int = getattr(session, "recoveries", 0)
+        recoveries = session_of(session).recoveries
         if recoveries > 0:
             summary = Summary([scalar_value("recoveries", recoveries)])
             self._output.add_summary(summary, step_of(session) + 1)

@@ -1,4 +1,4 @@
-"""``SavedStateHook``: keeps any object with a state in the checkpoints."""
+"""``SavedStateHook``: saves the state of any object in the checkpoints."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from runhooks.contract import SessionRunHook
 
 
 class SavedStateHook(SessionRunHook):
-    """Saves the state of objects that are no part of the graph, and gives it back on a resume.
+    """Saves the state of objects outside the graph, and restores it when a run resumes.
 
-    ``parts``: anything with ``state_dict`` and ``load_state_dict``, such as a data loader whose
-    batches are fed, by the name it has in the checkpoints, whichever hook it is given to. A part
-    that a checkpoint does not know stays as it is. Inputs of the graph need no hook.
+    Inputs of the graph need no hook. An object that is not in a checkpoint stays as it is.
 
-    Raises TypeError for a part without these methods.
+    Args:
+        **objects: Anything with ``state_dict`` and ``load_state_dict``, such as a data loader whose
+            batches are fed, by its name in checkpoints. The names of all such hooks must differ.
+
+    Raises:
+        TypeError: For an object without these methods.
     """
 
-    def __init__(self, **parts: Any) -> None:
-        arguments.stateful(**parts)
-        self.hook_parts = parts
+    def __init__(self, **objects: Any) -> None:
+        arguments.stateful(**objects)
+        self.saved_objects = objects

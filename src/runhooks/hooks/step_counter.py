@@ -1,4 +1,4 @@
-"""``StepCounterHook``: how many steps are made in a second."""
+"""``StepCounterHook``: measures steps per second."""
 
 from __future__ import annotations
 
@@ -8,30 +8,37 @@ import os
 from runhooks.contract import (
     RawSession,
     SessionRunContext,
-    SessionRunHook,
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.global_step import required_global_step, step_of
-from runhooks.hooks.log import log_of
-from runhooks.hooks.summary_output import SummaryOutput, SummaryWriter
-from runhooks.hooks.windows import EVERY_N_STEPS, Windows
+from runhooks.hooks.helpers.session import log_of, step_of
+from runhooks.hooks.helpers.summary_output import SummaryOutput, SummaryWriter
+from runhooks.hooks.helpers.tensorflow_hook import StepReadingHook, SummaryWritingHook
+from runhooks.hooks.helpers.training_time import EVERY_N_STEPS, Windows
 from runhooks.summary import Summary, scalar_value
-from runhooks.trigger import Due, Trigger
+from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 
 
-class StepCounterHook(SessionRunHook):
+class StepCounterHook(StepReadingHook, SummaryWritingHook):
     """Logs and writes steps per second, under the tag ``<name of the global step>/sec``.
 
-    ``every_n_steps``, or ``every_n_secs`` with ``every_n_steps=None``, or ``trigger``, to which
-    the default gives way: how often. ``output_dir``: the directory to write to if no
-    ``summary_writer`` is given; with neither it is logged only. As in ``tf.compat.v1.train``. The
-    first step, in which things are compiled, is not counted, nor is time spent on evaluations and
-    synchronous saving.
+    As in ``tf.compat.v1.train``. The first step, in which things are compiled, does not count, and
+    neither does the time of evaluations and synchronous saving.
 
-    Raises ValueError unless exactly one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
-    given.
+    Args:
+        every_n_steps: Steps from one measurement to the next.
+        every_n_secs: Seconds from one measurement to the next.
+        output_dir: The directory to write to if ``summary_writer`` is None. With neither it only
+            logs.
+        summary_writer: The writer to write with.
+        trigger: Says when to measure.
+
+    Raises:
+        ValueError: If more than one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
+            given.
     """
+
+    _last_global_step: int | None = None
 
     def __init__(
         self,
@@ -42,15 +49,20 @@ class StepCounterHook(SessionRunHook):
         *,
         trigger: Trigger | None = None,
     ) -> None:
-        self._windows = Windows(every_n_steps, every_n_secs, trigger)
-        # At one step a run these many runs bring the timer to its step; if not, it is looked into.
+        self._windows = Windows(
+            tensorflow_timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs)
+        )
+        self._timer = self._windows.timer
+        # After that many runs the timer is due, or the loop does not increase the step.
         self._most_runs = self._windows.every_steps or math.inf
         self._output = SummaryOutput(output_dir, summary_writer)
-        self._tag = ""
+        self._output_dir = output_dir
+        self._summary_tag = ""
         self._warned = False
 
     def begin(self) -> None:
-        self._tag = f"{required_global_step(self).op.name}/sec"
+        super().begin()
+        self._summary_tag = f"{self._global_step_tensor.op.name}/sec"
         self._output.open()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
@@ -77,12 +89,21 @@ class StepCounterHook(SessionRunHook):
     def _record(self, session: RawSession) -> None:
         window = self._windows.turn(session)
         if window is not None:
-            value = scalar_value(self._tag, window.steps_per_sec)
-            self._output.add_summary(Summary([value]), step_of(session))
-            log_of(session).info("%s: %g", self._tag, window.steps_per_sec)
+            self._log = log_of(session)
+            self._log_and_record(window.steps, window.training_secs, step_of(session))
 
-    def _set_steps_per_run(self, steps_per_run: int) -> None:
-        """Nothing: for loops of TensorFlow. The step after each run is known here."""
+    def _log_and_record(self, elapsed_steps: int, elapsed_time: float, global_step: int) -> None:
+        """Log and write the speed; subclasses override it, as in TensorFlow.
+
+        Args:
+            elapsed_steps: Steps since the last time.
+            elapsed_time: Seconds of training since the last time.
+            global_step: The global step.
+        """
+        steps_per_sec = elapsed_steps / elapsed_time if elapsed_time > 0 else math.inf
+        value = scalar_value(self._summary_tag, steps_per_sec)
+        self._output.add_summary(Summary([value]), global_step)
+        self._log.info("%s: %g", self._summary_tag, steps_per_sec)
 
     def _warn(self, session: RawSession) -> None:
         if not self._warned:

@@ -1,28 +1,35 @@
-"""``StopAtStepHook``: stop the loop at a step."""
+"""``StopAtStepHook``: stops the loop at a step."""
 
 from __future__ import annotations
+
+import math
 
 from runhooks import arguments
 from runhooks.contract import (
     RawSession,
     SessionRunContext,
-    SessionRunHook,
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.global_step import required_global_step, step_of
-from runhooks.hooks.log import log_of
+from runhooks.engines.foreign import graph_of
+from runhooks.graph.collections import GraphKeys
+from runhooks.hooks.helpers.session import log_of, step_of
+from runhooks.hooks.helpers.tensorflow_hook import StepReadingHook
 from runhooks.trigger import Due
 
 
-class StopAtStepHook(SessionRunHook):
+class StopAtStepHook(StepReadingHook):
     """Asks to stop when the global step has reached ``last_step``.
 
-    ``num_steps`` in its place: that many steps after the one at which the session starts. As in
-    ``tf.compat.v1.train``; but a run that is resumed at its last step, or after it, makes no
-    further one.
+    As in ``tf.compat.v1.train``; but a run that is resumed at its last step, or after it, makes no
+    further step.
 
-    Raises ValueError unless exactly one of the two is given, and for one below zero.
+    Args:
+        num_steps: Stop that many steps after the step at which the session starts.
+        last_step: Stop at this global step.
+
+    Raises:
+        ValueError: Unless exactly one of the two is given, or if it is negative.
     """
 
     def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
@@ -31,25 +38,47 @@ class StopAtStepHook(SessionRunHook):
         self._num_steps = num_steps
         self._given_last_step = last_step
         self._last_step = last_step
+        self._start: int | None = None  # where the session starts, until the step has moved
 
     def begin(self) -> None:
-        required_global_step(self)
+        super().begin()
         self._last_step = self._given_last_step
+        self._start = None
 
     def after_create_session(self, session: RawSession, coord: StopSignal | None) -> None:
         step = step_of(session)
+        self._start = step
         if self._last_step is None:
             assert self._num_steps is not None
             self._last_step = step + self._num_steps
         if step >= self._last_step and coord is not None:
             log = log_of(session)
-            log.info("the global step is %d: nothing to do up to %d", step, self._last_step)
+            log.info("no step to make: the global step is %d, of %d", step, self._last_step)
             coord.request_stop()
 
     def next_due(self) -> Due | None:
-        return None if self._last_step is None else Due(step=self._last_step)
+        if self._last_step is None:
+            return None
+        return Due(step=self._last_step, runs=math.inf if self._start is None else 1)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         assert self._last_step is not None
-        if step_of(run_context.session) >= self._last_step:
+        step = step_of(run_context.session)
+        if step >= self._last_step:
             run_context.request_stop()
+        if self._start is not None and (step > self._start or self._warns(run_context)):
+            self._start = None
+
+    def _warns(self, run_context: SessionRunContext) -> bool:
+        """Warn if the run has changed variables, but not the global step: it might never stop."""
+        graph = graph_of(run_context.session.graph)
+        args = run_context.original_args
+        saved = set(graph.get_collection(GraphKeys.GLOBAL_VARIABLES))
+        changed = graph.effects_of(args.fetches, args.feed_dict or ()).assignments
+        if not any(op.assigns in saved for op in changed):
+            return False
+        log_of(run_context.session).warning(
+            "a run has changed variables, but not the global step, which StopAtStepHook waits for: "
+            "add global_step.assign_add(1) to the train operation"
+        )
+        return True

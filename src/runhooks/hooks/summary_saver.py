@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from runhooks import arguments
@@ -11,33 +10,43 @@ from runhooks.contract import (
     RawSession,
     SessionRunArgs,
     SessionRunContext,
-    SessionRunHook,
     SessionRunValues,
     StopSignal,
 )
-from runhooks.graph.graph import Graph, get_default_graph
-from runhooks.graph.parts import CAPTURE, GRADIENT, OUTPUT, READ, STEP
-from runhooks.graph.tensor import Tensor
-from runhooks.hooks.at_end import check_for_end
-from runhooks.hooks.global_step import next_step_of, required_global_step, step_of
-from runhooks.hooks.summary_output import SummaryOutput, SummaryWriter
-from runhooks.trigger import Due, Trigger, timer_of
+from runhooks.graph.base import BaseGraph
+from runhooks.graph.default_graph import get_default_graph
+from runhooks.hooks.helpers.fetch_checks import check_for_end
+from runhooks.hooks.helpers.session import next_step_of, step_of
+from runhooks.hooks.helpers.summary_output import SummaryOutput, SummaryWriter
+from runhooks.hooks.helpers.tensorflow_hook import SummaryWritingHook
+from runhooks.hooks.helpers.timed_hook import TimedHook
+from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 
 
-class SummarySaverHook(SessionRunHook):
-    """Fetches a summary on its due steps, the first step among them, and writes it.
+class SummarySaverHook(TimedHook, SummaryWritingHook):
+    """Fetches a summary when it is due, and writes it.
 
-    ``save_steps``, ``save_secs`` or ``trigger``: how often. ``output_dir``: the directory to write
-    to if no ``summary_writer`` is given. ``summary_op``: a tensor that is a summary, or a list of
-    these; or that of ``scaffold``. As in ``tf.compat.v1.train``. Between its steps it asks for
-    nothing, so that nothing is computed. A resumed run goes on at the steps of one that was never
-    stopped. A trigger ``at_end`` computes the summary once more, of the variables as they are then.
+    As in ``tf.compat.v1.train``. Between its steps it fetches nothing, so that nothing is computed.
+    A resumed run writes at the same steps as one that was never stopped. With
+    ``Trigger(at_end=True)`` the summary is computed once more, from the final variables.
 
-    Raises ValueError unless exactly one of ``save_steps``, ``save_secs`` and ``trigger``, and of
-    ``scaffold`` and ``summary_op``, is given; and when a session is made, if the summary is to be
-    computed at the end and needs feeds or inputs; in ``begin``, for a value of ``rh.torch`` that is
-    no summary.
+    Args:
+        save_steps: Write at the first step, then every that many steps.
+        save_secs: Write at the first step, then every that many seconds.
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+        scaffold: An object whose ``summary_op`` is the summary.
+        summary_op: A tensor that is a summary, or a list of these.
+        trigger: Says when to write.
+
+    Raises:
+        ValueError: Unless exactly one of ``save_steps``, ``save_secs`` and ``trigger``, and exactly
+            one of ``scaffold`` and ``summary_op`` is given. In ``begin``: for a value of
+            ``rh.torch`` that is not a summary. When a session is created: if the summary is to be
+            computed at the end and needs feeds or inputs.
     """
+
+    absent = ("_next_step",)
 
     def __init__(
         self,
@@ -51,14 +60,16 @@ class SummarySaverHook(SessionRunHook):
         trigger: Trigger | None = None,
     ) -> None:
         arguments.exactly_one(scaffold=scaffold, summary_op=summary_op)
-        self._timer = timer_of(trigger, save_steps=save_steps, save_secs=save_secs)
+        super().__init__(tensorflow_timer_of(trigger, save_steps=save_steps, save_secs=save_secs))
         self._output = SummaryOutput(output_dir, summary_writer)
         self._scaffold = scaffold
         self._summary_op = summary_op
-        self._summaries: list[Any] | None = None  # not known before there is a session
+        self._output_dir = output_dir
+        self._request_summary = False
+        self._summaries: list[Any] | None = None  # None: no session yet
 
     def begin(self) -> None:
-        required_global_step(self)
+        super().begin()
         for summary in _listed(self._summary_op):
             _check_summary(get_default_graph(), summary)
         self._timer.reset()
@@ -69,9 +80,8 @@ class SummarySaverHook(SessionRunHook):
         self._start(session)
 
     def _start(self, session: RawSession) -> None:
-        # A scaffold has its summary_op once it is finalized, which is after begin.
-        op = self._scaffold.summary_op if self._scaffold is not None else self._summary_op
-        self._summaries = _listed(op)
+        # A scaffold has its summary_op only after it is finalized, which is after begin.
+        self._summaries = self._get_summary_op() or []
         if self._timer.trigger.at_end:
             check_for_end(session.graph, self._summaries)
         self._timer.start(step_of(session))
@@ -81,11 +91,10 @@ class SummarySaverHook(SessionRunHook):
         return Due() if self._summaries == [] else self._timer.due()
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        if self._summaries is None:  # a loop of the caller's own told of no session
+        if self._summaries is None:  # TensorFlow's own loop may never call after_create_session
             self._start(run_context.session)
-        if self._timer.should_trigger_for_step(next_step_of(run_context)):
-            return SessionRunArgs(self._summaries)
-        return None
+        self._request_summary = self._timer.should_trigger_for_step(next_step_of(run_context))
+        return SessionRunArgs(self._summaries) if self._request_summary else None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         if run_values.results is None:  # nothing was asked for in this run
@@ -97,15 +106,14 @@ class SummarySaverHook(SessionRunHook):
     def end(self, session: RawSession) -> None:
         step = step_of(session)
         if self._summaries and self._timer.should_trigger_at_end(step):
-            # The timer is not told: a run that goes on from here keeps to its steps.
+            # The timer is not updated: a run that resumes here keeps to its steps.
             self._write(session.run(self._summaries), step)
         self._output.flush()
 
-    def state_dict(self) -> Mapping[str, Any]:
-        return self._timer.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._timer.load_state_dict(state)
+    def _get_summary_op(self) -> list[Any] | None:
+        """Return the summaries; subclasses override it, as in TensorFlow."""
+        op = self._scaffold.summary_op if self._scaffold is not None else self._summary_op
+        return None if op is None else _listed(op)
 
     def _write(self, summaries: list[Any], step: int) -> None:
         for summary in summaries:
@@ -118,13 +126,10 @@ def _listed(summary_op: Any) -> list[Any]:
     return [] if summary_op is None else [summary_op]
 
 
-def _check_summary(graph: Any, summary: Any) -> None:
-    if not isinstance(graph, Graph):
-        return
-    element = graph.as_graph_element(summary)
-    op = element.op if isinstance(element, Tensor) else element
-    if op.type in (STEP, OUTPUT, CAPTURE, GRADIENT, READ):
+def _check_summary(graph: BaseGraph, summary: Any) -> None:
+    if graph.has_effect(summary):
+        name = graph.as_graph_element(summary).name.partition(":")[0]
         raise ValueError(
-            f"summary_op must be a summary, got {op.name!r}: make one of it, such as "
-            f"rh.summary.scalar({op.name!r}, {op.name!r})"
+            f"summary_op must be a summary, got {name!r}: make a summary of it, such as "
+            f"rh.summary.scalar({name!r}, {name!r})"
         )

@@ -1,4 +1,4 @@
-"""``ThroughputHook``: how much a second of training gets done, and how much of it is waiting."""
+"""``ThroughputHook``: measures examples, tokens and steps per second, and waiting for input."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.global_step import required_global_step, step_of
-from runhooks.hooks.named_tensors import NamedTensors
-from runhooks.hooks.summary_output import SummaryOutput, SummaryWriter
-from runhooks.hooks.windows import EVERY_N_STEPS, Window, Windows
+from runhooks.engines.foreign import session_of
+from runhooks.hooks.helpers.named_tensors import NamedTensors
+from runhooks.hooks.helpers.session import required_global_step, step_of
+from runhooks.hooks.helpers.summary_output import SummaryOutput, SummaryWriter
+from runhooks.hooks.helpers.training_time import EVERY_N_STEPS, Window, Windows
 from runhooks.summary import Summary, scalar_value
-from runhooks.trigger import Due, Trigger
+from runhooks.trigger import Due, Trigger, timer_of
 
 _log = logging.getLogger("runhooks")
 
@@ -35,21 +36,29 @@ AnyElement = TypeVar("AnyElement")
 class ThroughputHook(SessionRunHook):
     """Logs and writes examples, tokens and steps per second, and the share of waiting for input.
 
-    ``examples``, ``tokens``: how many there are in a step; or a tensor, or its name, whose value
-    says how many there were in a run. A tensor is fetched in every run and read when the hook is
-    due; with numbers the hook sleeps in between. ``every_n_steps``, or ``every_n_secs`` with
-    ``every_n_steps=None``, or ``trigger``, to which the default gives way: how often.
-    ``output_dir``: the directory to write to if no ``summary_writer`` is given.
+    The tags are ``throughput/steps_per_sec``, ``throughput/examples_per_sec``,
+    ``throughput/tokens_per_sec`` and ``throughput/input_wait``. The last one, from 0 to 1, is the
+    share of time spent in drawing from the graph's inputs and in the iterators of ``timed``; it is
+    written if there was any.
 
-    Each figure is of the time since the one before, and never of an earlier session; the first
-    run, in which things are compiled, evaluations and synchronous saving are left out. When it is
-    due it waits for the device, so that it measures work and not what is queued. The tags are
-    ``throughput/steps_per_sec``, ``throughput/examples_per_sec``, ``throughput/tokens_per_sec``
-    and, from 0 to 1, ``throughput/input_wait``: time spent in drawing from the graph's inputs, and
-    in the iterators of ``timed``; it is written if there was any.
+    Each figure covers the time since the last one, in this session. The first run, in which things
+    are compiled, does not count, and neither do evaluations and synchronous saving. When the hook
+    is due it waits for the device, so that it measures work that is done, not work that is queued.
 
-    Raises ValueError unless exactly one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
-    given, and for a number not above zero.
+    Args:
+        examples: How many examples there are in a step; or a tensor, or its name, whose value says
+            how many there were in a run. A tensor is fetched in every run and read when the hook
+            is due; with a number the hook sleeps in between.
+        tokens: The same for tokens.
+        every_n_steps: Measure at the multiples of this number.
+        every_n_secs: Seconds from one measurement to the next.
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+        trigger: Says when to measure.
+
+    Raises:
+        ValueError: If more than one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
+            given, or for a number that is not above zero.
     """
 
     def __init__(
@@ -70,13 +79,15 @@ class ThroughputHook(SessionRunHook):
         self._tensors = NamedTensors(tensors)
         self._totals = {label: _Total() for label in tensors}
         self._fetches: dict[str, Any] = {}
-        self._windows = Windows(every_n_steps, every_n_secs, trigger)
+        self._windows = Windows(
+            timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs)
+        )
         self._output = SummaryOutput(output_dir, summary_writer)
         self._timed_secs = 0.0
         self._waited_before = 0.0
 
     def timed(self, source: Iterable[AnyElement]) -> Iterator[AnyElement]:
-        """The elements of ``source``; what the loop waits for them counts as waiting for input."""
+        """Yield the elements of ``source``; waiting for them counts as waiting for input."""
         iterator = iter(source)
         while True:
             start = clock.monotonic()
@@ -94,10 +105,7 @@ class ThroughputHook(SessionRunHook):
         self._output.open()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        # A session that is not ours has neither this nor `input_secs` nor `wait`.
-        time_inputs = getattr(session, "time_inputs", None)
-        if time_inputs is not None:
-            time_inputs()
+        session_of(session).time_inputs()
         self._windows.start(session)
         self._output.start(session)
 
@@ -119,12 +127,11 @@ class ThroughputHook(SessionRunHook):
         self._output.flush()
 
     def _measure(self, session: RawSession) -> None:
-        wait = getattr(session, "wait", None)
-        if wait is not None:
-            wait()
+        raw = session_of(session)
+        raw.wait()
         window = self._windows.turn(session)
         made = {label: total.take() for label, total in self._totals.items()}
-        waited = self._timed_secs + getattr(session, "input_secs", 0.0)
+        waited = self._timed_secs + raw.input_secs
         waited, self._waited_before = waited - self._waited_before, waited
         if window is not None:
             made |= {label: number * window.steps for label, number in self._per_step.items()}
@@ -144,7 +151,7 @@ class ThroughputHook(SessionRunHook):
 
 
 class _Total:
-    """The sum of values that are left on their device as long as there are not too many."""
+    """The sum of values that stay on their device until there are too many of them."""
 
     def __init__(self) -> None:
         self._unread: list[Any] = []
@@ -153,10 +160,10 @@ class _Total:
     def add(self, value: Any) -> None:
         self._unread.append(value)
         if len(self._unread) > _MOST_UNREAD:
-            self._read_first(_MOST_UNREAD // 2)  # computed long ago: that waits for nothing
+            self._read_first(_MOST_UNREAD // 2)  # computed long ago: reading them does not wait
 
     def take(self) -> float:
-        """The sum; begins anew."""
+        """Return the sum, and start over at 0."""
         self._read_first(len(self._unread))
         total, self._read = self._read, 0.0
         return total

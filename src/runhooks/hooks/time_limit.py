@@ -1,4 +1,4 @@
-"""``TimeLimitHook``: stops the loop after a while."""
+"""``TimeLimitHook``: stops the loop after a given time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 from runhooks import arguments, clock
 from runhooks.contract import SessionRunContext, SessionRunHook, SessionRunValues
-from runhooks.hooks.global_step import step_or_none
+from runhooks.hooks.helpers.session import step_or_none
 from runhooks.trigger import Due
 
 _log = logging.getLogger("runhooks")
@@ -15,11 +15,15 @@ _log = logging.getLogger("runhooks")
 class TimeLimitHook(SessionRunHook):
     """Asks to stop when the monitored session has been open for ``secs`` seconds.
 
-    The first run that begins after that time is the last one: leave room for it, and for what is
-    saved at the end. The time of earlier sessions does not count: a resumed run has ``secs``
-    seconds again, as a job that is queued again has its own limit; a recovery does not begin anew.
+    The first run that starts after that time is the last one: leave time for it, and for saving at
+    the end. A resumed run has ``secs`` seconds again, as a job that is queued again has its own
+    limit. A recovery does not restart the clock.
 
-    Raises ValueError if ``secs`` is not above zero.
+    Args:
+        secs: The limit in seconds.
+
+    Raises:
+        ValueError: If ``secs`` is not above zero.
     """
 
     def __init__(self, secs: float) -> None:

@@ -1,4 +1,4 @@
-"""``WatchdogHook``: shows where the process hangs."""
+"""``WatchdogHook``: shows where a process hangs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from runhooks import arguments, clock
 from runhooks.contract import RawSession, SessionRunHook, StopSignal
-from runhooks.hooks.stack_dumps import arm, disarm
+from runhooks.engines.foreign import session_of
+from runhooks.hooks.helpers.stack_dumps import arm, disarm
 
 _log = logging.getLogger("runhooks")
 
@@ -25,20 +26,25 @@ class HasFileno(Protocol):
 
 
 class WatchdogHook(SessionRunHook):
-    """Shows the stacks of all threads when no run has ended for ``secs`` seconds.
+    """Writes the stacks of all threads when no run has ended for ``secs`` seconds.
 
-    ``first_secs``: the same up to the end of the first run, in which things are compiled; None:
-    ``secs``. Each should be longer than the longest pause there may be, such as the saving of a
-    checkpoint. ``file``: where the stacks go; None: ``sys.stderr``. ``abort``: end the process
-    after that, at once and with the status 1: nothing is saved, a supervisor may start it again.
+    First it logs an error with the time and the step at which the loop got stuck. Up to a second
+    later a timer in C writes the stacks, even if some code never releases the interpreter lock. It
+    watches again once another run has ended. The runs of an ``EvaluationHook`` count too. A run
+    costs nothing more.
 
-    First an error is logged that says since when, and at which step, nothing moves. The stacks are
-    written, up to a second later, by a timer in C: even where some code never gives the
-    interpreter lock back. After that nothing happens until a run ends, and then it watches again.
-    The runs of an ``EvaluationHook`` count too. It costs a run nothing.
+    Args:
+        secs: The limit in seconds. It should exceed the longest pause of the loop, such as the
+            saving of a checkpoint.
+        first_secs: The limit up to the end of the first run, in which things are compiled; None:
+            ``secs``.
+        abort: Whether to end the process then, at once, with status 1. Nothing is saved; a
+            supervisor may start it again.
+        file: The file to write to; None: ``sys.stderr``.
 
-    Raises ValueError for seconds that are not above zero, and if ``file`` is none of the operating
-    system, as ``sys.stderr`` is in some notebooks: the timer cannot write to it.
+    Raises:
+        ValueError: For seconds that are not above zero, and if ``file`` has no file descriptor, as
+            ``sys.stderr`` in some notebooks.
     """
 
     def __init__(
@@ -75,18 +81,18 @@ class WatchdogHook(SessionRunHook):
 
 
 class _Watch:
-    """A thread that looks at a session again and again, and puts the dump off when it gets on."""
+    """A thread that watches a session, and postpones the dump whenever a run has ended."""
 
     def __init__(
         self, session: RawSession, first_secs: float, secs: float, fd: int, abort: bool
     ) -> None:
-        # A session that is dropped without being closed is not one that hangs.
+        # A session that was dropped without being closed does not hang.
         self._session = weakref.ref(session)
         self._secs = secs
         self._fd = fd
         self._abort = abort
         self._ended = threading.Event()
-        self._mark(_progress(session), first_secs)
+        self._mark(session_of(session).runs, first_secs)
         self._thread = threading.Thread(target=self._look_on, name="runhooks-watchdog", daemon=True)
         self._thread.start()
 
@@ -116,10 +122,11 @@ class _Watch:
         return secs if self._is_reported else max(0.0, min(secs, left))
 
     def _look(self, session: RawSession) -> None:
-        seen, secs = _progress(session), clock.monotonic() - self._since
+        raw = session_of(session)
+        seen, secs = raw.runs, clock.monotonic() - self._since
         if seen != self._seen:
             if self._is_reported:
-                _log.warning("runs end again, after %g seconds", round(secs, 2))
+                _log.warning("the loop goes on, after %g seconds", round(secs, 2))
             self._mark(seen, self._secs)
         elif secs >= self._limit_secs and not self._is_reported:
             self._is_reported = True
@@ -127,13 +134,11 @@ class _Watch:
                 "no run has ended for %g seconds, since global step %s: the stacks of all "
                 "threads follow%s",
                 self._limit_secs,
-                getattr(session, "global_step", None),
+                raw.global_step
+                if raw.runs
+                else None,  # where it costs a run, that run could hang as well
                 ", and the process is aborted" if self._abort else "",
             )
-
-
-def _progress(session: RawSession) -> Any:
-    return getattr(session, "runs", None), getattr(session, "global_step", None)
 
 
 def _file_descriptor(file: HasFileno) -> int:

@@ -1,7 +1,7 @@
 """Sessions: what happens around a run, a layer a file.
 
-``monitored`` is what users open; a run of it goes through ``recoverable``, ``coordinated`` and
-``hooked`` to ``session``, which computes it with an ``executable``.
+Users open a ``monitored`` session. A run of it goes through ``recoverable`` and ``hooked`` to
+``session``, which computes it with an ``executable``; ``opening`` opens the session.
 """
 
 from runhooks.session.coordinator import Coordinator

@@ -1,15 +1,15 @@
-"""``Coordinator``: stops a set of threads together, and tells who failed."""
+"""``Coordinator``: stops a set of threads together, and reports the one that failed."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from types import TracebackType
 
 from runhooks import clock
-from runhooks.errors import cause, described, ends_of_input
+from runhooks.contexts import contextmanager
+from runhooks.errors import add_note, cause, described, ends_of_input
 
 _log = logging.getLogger("runhooks")
 
@@ -17,12 +17,15 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 class Coordinator:
-    """Asks threads to stop, waits for them, and raises what the first of them failed of.
+    """Asks threads to stop, waits for them, and raises the error that the first one failed with.
 
-    As ``tf.compat.v1.train.Coordinator``. Each thread tests ``should_stop()``, or waits in
+    As ``tf.compat.v1.train.Coordinator``. Each thread checks ``should_stop()``, or waits in
     ``wait_for_stop``, and reports its error with ``request_stop(error)``; ``stop_on_exception``
-    does that for a block. ``clean_stop_exception_types``: errors that only ask to stop; if None,
-    ``OutOfRangeError``, the end of an input.
+    does that for a block.
+
+    Args:
+        clean_stop_exception_types: Errors that only ask to stop; None: ``OutOfRangeError``, the
+            end of an input.
     """
 
     def __init__(
@@ -40,23 +43,27 @@ class Coordinator:
 
     @property
     def joined(self) -> bool:
-        """Whether ``join`` has ended."""
+        """Whether ``join`` has returned or raised."""
         return self._joined
 
     @property
     def stop_reason(self) -> str | None:
-        """Which thread has asked to stop, and why; None: nobody has."""
+        """The thread that has asked to stop, and why; None if none has."""
         return self._reason
 
     def should_stop(self) -> bool:
-        """Whether somebody has asked to stop."""
+        """Return whether somebody has asked to stop."""
         return self._stop_requested
 
     def request_stop(self, ex: BaseException | ExcInfo | None = None) -> None:
-        """Ask all threads to stop; ``ex``, an error or what ``sys.exc_info()`` gives, says why.
+        """Ask all threads to stop.
 
-        The error of the first request is raised by ``join``. After ``join`` nobody would hear of
-        an error any more: it is raised at once. Raises TypeError if ``ex`` is no exception.
+        Args:
+            ex: The reason: an exception, or the result of ``sys.exc_info()``. ``join`` raises that
+                of the first request. After ``join`` it is raised at once, as nobody would see it.
+
+        Raises:
+            TypeError: If ``ex`` is not an exception.
         """
         error = self._reportable(ex)
         with self._lock:
@@ -72,21 +79,21 @@ class Coordinator:
             self._lock.notify_all()
 
     def clear_stop(self) -> None:
-        """Forget that anybody asked to stop, and why."""
+        """Forget the request to stop, and its reason."""
         with self._lock:
             self._stop_requested = self._joined = False
             self._error = self._reason = None
 
     @contextmanager
     def stop_on_exception(self) -> Iterator[None]:
-        """Hand any exception out of the ``with`` block to ``request_stop``, and end there."""
+        """Catch any exception out of the ``with`` block and hand it to ``request_stop``."""
         try:
             yield
         except BaseException as error:  # noqa: BLE001 - join raises it in the main thread
             self.request_stop(error)
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:
-        """Wait until somebody asks to stop, ``timeout`` seconds at most; whether somebody did."""
+        """Wait up to ``timeout`` seconds for a request to stop; return whether there is one."""
         with self._lock:
             return self._lock.wait_for(self.should_stop, timeout)
 
@@ -103,11 +110,14 @@ class Coordinator:
     ) -> None:
         """Wait until ``threads`` and the registered ones have ended.
 
-        From the moment somebody asks to stop, they have ``stop_grace_period_secs`` seconds. The
-        calling thread, if it is one of them, counts as one that still runs.
+        Args:
+            threads: Threads to wait for, beside those registered.
+            stop_grace_period_secs: The seconds they have from the moment somebody asks to stop.
+            ignore_live_threads: Whether to only warn of threads that still run then.
 
-        Raises the error that was given to ``request_stop``; else RuntimeError naming the threads
-        that still run. With ``ignore_live_threads``, or beside that error, a warning names them.
+        Raises:
+            BaseException: The error that was given to ``request_stop``.
+            RuntimeError: Naming the threads that still run, the calling thread among them.
         """
         with self._lock:
             waited_for = [t for t in self._registered_threads.union(threads or ()) if t.is_alive()]
@@ -122,7 +132,7 @@ class Coordinator:
         live = sorted(t.name for t in waited_for if t.is_alive())
         message = (
             f"Coordinator stopped with threads still running {stop_grace_period_secs} seconds "
-            f"after they were asked to stop: {', '.join(live)}; let them test should_stop() or "
+            f"after they were asked to stop: {', '.join(live)}; they must check should_stop() or "
             "wait in wait_for_stop()"
         )
         if live and (ignore_live_threads or self._error is not None):
@@ -157,7 +167,7 @@ class Coordinator:
                 self._lock.notify_all()
 
         if threads and not self._stop_requested:
-            # The end of a thread wakes nobody but who joins it: one thread waits for them all.
+            # Only a join sees a thread end: one thread joins them all.
             threading.Thread(target=watch, name="coordinator-join", daemon=True).start()
             with self._lock:
                 self._lock.wait_for(lambda: ended or self._stop_requested)
@@ -169,7 +179,7 @@ def _reason(thread: threading.Thread, error: BaseException | None) -> str:
     if error is None:
         return f"{name} asked the coordinator to stop"
     if isinstance(error, ends_of_input()):
-        return f"{name} is at the end of its input: {cause(error)}"
+        return f"{name} has reached the end of its input: {cause(error)}"
     if thread is not threading.main_thread():
-        error.add_note(f"in {name}")
+        add_note(error, f"in {name}")
     return f"{name} failed: {described(error)}"

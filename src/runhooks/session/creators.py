@@ -1,4 +1,4 @@
-"""``SessionCreator`` and its kinds: who begins anew, who goes on, who waits for the chief."""
+"""``SessionCreator``: creates the raw sessions of a chief, or of a worker that waits for one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from runhooks import arguments, clock
-from runhooks.engines.role import Role
-from runhooks.errors import FailedPreconditionError
+from runhooks.contract import RawSession, StopRequest
 from runhooks.graph import get_default_graph
-from runhooks.session.launcher import launcher_of
+from runhooks.graph.opener import Place, Role
+from runhooks.session.opening import opener_of
 from runhooks.session.scaffold import Scaffold
-from runhooks.session.session import Session
-from runhooks.session.stop_request import StopRequest
 
 _log = logging.getLogger("runhooks")
 
@@ -30,26 +28,34 @@ class SessionCreator(ABC):
     The graph is final from the first session on if ``create_session`` finalizes a scaffold.
     """
 
-    #: Made when the monitored session is to stop: a long wait in ``create_session`` hears of it.
+    #: Asked when the monitored session is to stop; a long wait in ``create_session`` listens to it.
     stop_request = StopRequest()
 
-    #: Whether its sessions are to take all that hooks and inputs have left in a checkpoint: a
-    #: worker begins with the chief's, whose hooks it has not.
-    takes_states: ClassVar[bool] = True
+    #: Whether every state in a checkpoint should belong to a hook or an input here. A worker
+    #: restores what the chief has saved, and does not have the chief's hooks.
+    owns_all_states: ClassVar[bool] = True
+
+    #: The directory whose latest checkpoint its sessions restore; None: they restore none.
+    restores_from: str | os.PathLike[str] | None = None
 
     @abstractmethod
-    def create_session(self) -> Session:
+    def create_session(self) -> RawSession:
         """Return a new session of the default graph, ready to run."""
 
 
 class ChiefSessionCreator(SessionCreator):
-    """Restores the latest checkpoint, or one by its path, and otherwise initialises.
+    """Restores a checkpoint if there is one, and initialises the session otherwise.
 
-    ``checkpoint_dir``: where the newest sound checkpoint is looked for;
-    ``checkpoint_filename_with_path``: the very checkpoint to restore. ``master`` and ``config``
-    are for TensorFlow's own sessions and must be left out for other graphs.
+    Args:
+        scaffold: What the session needs before training; None: a new ``Scaffold``.
+        master: The server of TensorFlow's sessions; leave it out for other graphs.
+        config: The configuration of TensorFlow's sessions; leave it out for other graphs.
+        checkpoint_dir: A directory whose newest sound checkpoint is restored.
+        checkpoint_filename_with_path: The path of one checkpoint to restore, in its place.
 
-    Raises ValueError if both places are given, or ``master`` or ``config`` is.
+    Raises:
+        ValueError: If both paths are given, or ``master`` or ``config`` on an engine of runhooks.
+        TypeError: If ``scaffold`` is not a scaffold.
     """
 
     def __init__(
@@ -60,7 +66,7 @@ class ChiefSessionCreator(SessionCreator):
         checkpoint_dir: str | os.PathLike[str] | None = None,
         checkpoint_filename_with_path: str | os.PathLike[str] | None = None,
     ) -> None:
-        launcher_of(get_default_graph()).check_target(master, config)
+        opener_of(get_default_graph()).check_target(master, config)
         arguments.directory(
             checkpoint_dir=checkpoint_dir,
             checkpoint_filename_with_path=checkpoint_filename_with_path,
@@ -73,29 +79,34 @@ class ChiefSessionCreator(SessionCreator):
         _check(scaffold)
         self._scaffold = scaffold or Scaffold()
         self._target = (master, config)
-        self._checkpoint_dir = checkpoint_dir
-        self._checkpoint = checkpoint_filename_with_path
+        self._checkpoint_dir = self.restores_from = _resolved(checkpoint_dir)
+        self._checkpoint = _resolved(checkpoint_filename_with_path)
 
-    def create_session(self) -> Session:
+    def create_session(self) -> RawSession:
         """Raises FailedPreconditionError if the scaffold finds the session not ready."""
-        scaffold, launcher = self._scaffold.finalize(), launcher_of(get_default_graph())
-        session: Session = launcher.prepare(
+        scaffold, opener = self._scaffold.finalize(), opener_of(get_default_graph())
+        session: RawSession = opener.open_chief(
             scaffold, *self._target, self._checkpoint_dir, self._checkpoint
         )
         return session
 
 
 class WorkerSessionCreator(SessionCreator):
-    """Begins with what the chief, the process with ``is_chief=True``, has saved.
+    """Starts from what the chief, the process with ``is_chief=True``, has saved.
 
-    It waits up to ``max_wait_secs`` seconds (None: for ever) until there is a checkpoint in
-    ``checkpoint_dir`` and the scaffold finds the session ready. Without a ``checkpoint_dir`` it
-    begins as a chief does. With TensorFlow's graphs it waits until the chief has made the session
-    at ``master`` ready, and ``checkpoint_dir`` says only where that is; ``master`` and ``config``
-    must be left out for other graphs.
+    It waits until there is a checkpoint in ``checkpoint_dir`` and the scaffold finds the session
+    ready. Without a ``checkpoint_dir`` it starts as a chief does. On a ``tf.Graph`` it waits until
+    the chief has made the session at ``master`` ready.
+
+    Args:
+        scaffold: What the session needs before training; None: a new ``Scaffold``.
+        master: The server of TensorFlow's sessions; leave it out for other graphs.
+        config: The configuration of TensorFlow's sessions; leave it out for other graphs.
+        max_wait_secs: How many seconds to wait at most; None: for ever.
+        checkpoint_dir: Where the chief saves; on a ``tf.Graph`` it is only named in messages.
     """
 
-    takes_states: ClassVar[bool] = False
+    owns_all_states: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -105,29 +116,30 @@ class WorkerSessionCreator(SessionCreator):
         max_wait_secs: float | None = 30 * 60,
         checkpoint_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        launcher_of(get_default_graph()).check_target(master, config)
+        opener_of(get_default_graph()).check_target(master, config)
         arguments.directory(checkpoint_dir=checkpoint_dir)
         _check(scaffold)
         self._scaffold = scaffold or Scaffold()
         self._target = (master, config)
-        self._checkpoint_dir = checkpoint_dir
+        self._checkpoint_dir = self.restores_from = _resolved(checkpoint_dir)
         self._max_wait_secs = math.inf if max_wait_secs is None else max_wait_secs
         where = f" and checkpoint_dir={str(checkpoint_dir)!r}" if checkpoint_dir else ""
         self._chief = f"the chief, the process with is_chief=True{where}"
 
-    def create_session(self) -> Session:
+    def create_session(self) -> RawSession:
         """Raises DeadlineExceededError if the chief takes too long, or at a request to stop."""
-        scaffold, launcher = self._scaffold.finalize(), launcher_of(get_default_graph())
+        scaffold, opener = self._scaffold.finalize(), opener_of(get_default_graph())
         start, said = clock.monotonic(), -math.inf
         while True:
-            session, lacking = launcher.look(scaffold, *self._target, self._checkpoint_dir)
-            if session is not None:
-                return session  # type: ignore[no-any-return]
+            found, lacking = opener.try_worker(scaffold, *self._target, self._checkpoint_dir)
+            if found is not None:
+                session: RawSession = found
+                return session
             now = clock.monotonic()
             waited = now - start
             if waited >= self._max_wait_secs or self.stop_request.reason is not None:
                 message = self._too_late(waited, lacking)
-                raise launcher.too_late(message, self._checkpoint_dir) from lacking
+                raise opener.deadline_error(message, self._checkpoint_dir) from lacking
             if now >= said + _SAY_AGAIN_SECS:
                 self._say(waited, lacking)
                 said = now
@@ -136,14 +148,14 @@ class WorkerSessionCreator(SessionCreator):
             pause = min(max(shortest, waited / 10), longest, self._max_wait_secs - waited)
             self.stop_request.wait(pause)
 
-    def _say(self, waited: float, lacking: FailedPreconditionError | None) -> None:
+    def _say(self, waited: float, lacking: Exception | None) -> None:
         level = logging.WARNING if waited >= _SAY_AGAIN_SECS else logging.INFO
         limit = self._max_wait_secs
         _log.log(
             level, "waiting for %s, %.0f of %g seconds: %s", self._chief, waited, limit, lacking
         )
 
-    def _too_late(self, waited: float, lacking: FailedPreconditionError | None) -> str:
+    def _too_late(self, waited: float, lacking: Exception | None) -> str:
         end = self.stop_request.reason or f"max_wait_secs={self._max_wait_secs:g} has passed"
         secs = round(waited, 2)
         return f"waited {secs:g} seconds for {self._chief}: {lacking}; is it running? ({end})"
@@ -155,14 +167,19 @@ def creator_for(
     checkpoint_dir: str | os.PathLike[str] | None = None,
     max_wait_secs: float | None = 7200,
 ) -> SessionCreator:
-    """The creator of a process with this role."""
+    """Return the creator for a process with this role."""
     if role.is_chief:
         return ChiefSessionCreator(scaffold, role.master, role.config, checkpoint_dir)
     return WorkerSessionCreator(scaffold, role.master, role.config, max_wait_secs, checkpoint_dir)
 
 
+def _resolved(place: Place) -> Place:
+    """Return ``place``, which is to mean the same after a change of the working directory."""
+    return opener_of(get_default_graph()).resolve(place) if place else place
+
+
 def _check(scaffold: Any) -> None:
-    """Raise TypeError for what is neither a scaffold nor one that the graph's framework has."""
-    kinds = (Scaffold, *launcher_of(get_default_graph()).scaffolds)
+    """Raise TypeError unless ``scaffold`` is a scaffold, ours or one of the graph's framework."""
+    kinds = (Scaffold, *opener_of(get_default_graph()).scaffolds)
     if scaffold is not None and not isinstance(scaffold, kinds):
         raise TypeError(f"scaffold must be a Scaffold, got {scaffold!r}")

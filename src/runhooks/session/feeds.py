@@ -1,4 +1,4 @@
-"""Checks of what is fed, made once per plan: a function for each tensor from the caller's value."""
+"""Checks and conversions of fed values: one function for each tensor, made once per plan."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from runhooks.graph.tensor import Operation, Tensor
-from runhooks.graph.variable import Variable
+from runhooks.arrays.array_library import ArrayLibrary
+from runhooks.arrays.numpy import ARRAYS as NUMPY
+from runhooks.arrays.registry import NO_LIBRARY, library_of
+from runhooks.graph.tensor import Operation, Tensor, Variable
+
+_ARRAYS = (np.ndarray, np.generic)
 
 Converter = Callable[[Any], Any]
 
@@ -17,10 +21,11 @@ _PARTS = (Tensor, Operation)
 
 
 def converter(tensor: Tensor) -> Converter:
-    """A function that returns the value to feed, or raises TypeError or ValueError naming it.
+    """Return a function from the caller's value to the one to feed.
 
-    A list becomes an array. For a placeholder with a dtype, arrays of the same kind are cast, as
-    float64 is to float32, and floats are not made integers.
+    It raises TypeError or ValueError naming the tensor. A list becomes an array. For a placeholder
+    with a dtype, arrays of the same kind are converted, as float64 to float32; floats do not become
+    integers.
     """
     if isinstance(tensor, Variable) and tensor.on_host:
         return lambda value: _array(tensor, value, np.dtype(np.int64), ())[()]
@@ -50,29 +55,62 @@ def _array(
     tensor: Tensor, value: Any, dtype: np.dtype[Any] | None, shape: tuple[int | None, ...] | None
 ) -> Any:
     value = _any_value(tensor, value)
-    array = value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
-    if getattr(array.dtype, "hasobject", False):
+    if not isinstance(value, _ARRAYS) and (library := library_of(value)) not in (NUMPY, NO_LIBRARY):
+        return _library_array(tensor, library, value, dtype, shape)
+    array: Any = value if isinstance(value, _ARRAYS) else np.asarray(value)
+    if array.dtype.hasobject:
         raise TypeError(
             f"feed_dict: {tensor.name!r} must be fed an array, got {type(value).__name__}"
         )
-    if shape is not None and not _matches(array.shape, shape):
-        raise ValueError(
-            f"feed_dict: {tensor.name!r} must have the shape {_text(shape)}, "
-            f"got {_text(array.shape)}"
-        )
+    _check_shape(tensor, array.shape, shape)
     return array if dtype is None or array.dtype == dtype else _cast(tensor, array, dtype)
 
 
-def _cast(tensor: Tensor, array: Any, dtype: np.dtype[Any]) -> Any:
-    if not _may_cast(array.dtype, dtype):
-        raise TypeError(
-            f"feed_dict: {tensor.name!r} must have the dtype {dtype}, got {array.dtype}: "
-            "convert it before feeding it"
+def _library_array(
+    tensor: Tensor,
+    library: ArrayLibrary,
+    value: Any,
+    dtype: np.dtype[Any] | None,
+    shape: tuple[int | None, ...] | None,
+) -> Any:
+    """Check an array of another library, which stays where it is unless it must be converted."""
+    its_shape, its_dtype = library.host_form(value)
+    _check_shape(tensor, its_shape, shape)
+    if dtype is None or its_dtype == dtype:
+        return value
+    _check_cast(tensor, its_dtype, dtype)
+    if hasattr(value, "astype"):
+        return value.astype(dtype)
+    return library.from_numpy(_cast(tensor, library.to_numpy(value), dtype), value)
+
+
+def _check_shape(
+    tensor: Tensor, got: tuple[int, ...], shape: tuple[int | None, ...] | None
+) -> None:
+    if shape is not None and not _matches(got, shape):
+        raise ValueError(
+            f"feed_dict: {tensor.name!r} must have the shape {_text(shape)}, got {_text(got)}"
         )
+
+
+def _cast(tensor: Tensor, array: Any, dtype: np.dtype[Any]) -> Any:
+    _check_cast(tensor, array.dtype, dtype)
     cast = array.astype(dtype)
-    if dtype.kind in "iu" and isinstance(array, np.ndarray) and not np.array_equal(cast, array):
+    if (
+        dtype.kind in "iu"
+        and isinstance(array, np.ndarray | np.generic)
+        and not np.array_equal(cast, array)
+    ):
         raise ValueError(f"feed_dict: {tensor.name!r} is {dtype}, which cannot hold all of {array}")
     return cast
+
+
+def _check_cast(tensor: Tensor, dtype: Any, into: np.dtype[Any]) -> None:
+    if not _may_cast(dtype, into):
+        raise TypeError(
+            f"feed_dict: {tensor.name!r} must have the dtype {into}, got {dtype}: convert it "
+            "before feeding it"
+        )
 
 
 def _matches(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""Which objects are hooks, what they are called in messages and checkpoints, and their order."""
+"""Checks and orders hooks, and names them for messages and checkpoints."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from collections.abc import Iterable
 from typing import Any
 
 from runhooks.contract import SessionRunHook
+from runhooks.graph.objects import OBJECT_STATES
+from runhooks.session.inputs import INPUT_STATES
+
+RESERVED_PREFIXES = (INPUT_STATES, OBJECT_STATES)
 
 _METHODS = ("begin", "after_create_session", "before_run", "after_run", "end")
 
 
 def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
-    """The hooks as given, those whose ``last`` is true after all others.
+    """Return the hooks as given, those whose ``first`` is true first, those with ``last`` last.
 
-    Anything that has the five methods is a hook, TensorFlow's among them. Raises TypeError for
-    anything else.
+    Anything with the five methods is a hook, TensorFlow's among them.
+
+    Raises:
+        TypeError: For anything else.
     """
     if hooks is not None and not isinstance(hooks, Iterable):
         raise TypeError(f"hooks must be a list of SessionRunHooks, got {hooks!r}")
@@ -24,18 +30,47 @@ def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
         if lacking or isinstance(hook, type):
             what = "a class: create it first" if isinstance(hook, type) else f"without {lacking}"
             raise TypeError(f"hooks must be SessionRunHooks, got {hook!r}, {what}")
-    return sorted(given, key=lambda hook: bool(getattr(hook, "last", False)))
+        if not all(isinstance(getattr(hook, name, False), bool) for name in ("first", "last")):
+            raise TypeError(
+                f"hooks must be SessionRunHooks, got {hook!r}, whose first or last is not a bool: "
+                f"in tests use runhooks.testing.RecordingHook, or Mock(spec={list(_METHODS)})"
+            )
+    return sorted(given, key=_place)
 
 
-def named(hooks: Iterable[SessionRunHook]) -> dict[str, SessionRunHook]:
-    """The hooks by name: their own, or that of their class; ``_1``, ``_2`` added if it is taken."""
-    names: dict[str, SessionRunHook] = {}
-    for hook in hooks:
+def _place(hook: Any) -> int:
+    return bool(getattr(hook, "last", False)) - bool(getattr(hook, "first", False))
+
+
+class HookNames:
+    """Names hooks: by their own name or that of their class, with ``_1``, ``_2`` added if taken."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}
+
+    def name(self, hook: SessionRunHook) -> str:
+        """Return the name of a hook that has none here yet.
+
+        Raises:
+            ValueError: If its own name is one by which checkpoints know something else.
+        """
         own = getattr(hook, "hook_name", None)
+        if isinstance(own, str) and own.startswith(RESERVED_PREFIXES):
+            raise ValueError(
+                f"hook_name must not begin with {' or '.join(map(repr, RESERVED_PREFIXES))}, by "
+                f"which checkpoints know inputs and objects: got {own!r}"
+            )
         name = kind = own if isinstance(own, str) and own else type(hook).__name__
-        number = 0
-        while name in names:
+        number = self._numbers.get(kind, 0)
+        while name in self._taken:
             number += 1
             name = f"{kind}_{number}"
-        names[name] = hook
-    return names
+        self._numbers[kind] = number
+        self._taken.add(name)
+        return name
+
+    def release(self, name: str) -> None:
+        """Let another hook have ``name``."""
+        self._taken.discard(name)
+        self._numbers.clear()  # they only save looking for a number

@@ -1,4 +1,4 @@
-"""``HookedSession``: lets hooks ride along with the runs of a raw session."""
+"""``HookedSession``: a raw session whose runs carry the requests of hooks."""
 
 from __future__ import annotations
 
@@ -14,48 +14,51 @@ from runhooks.contract import (
     SessionRunHook,
     SessionRunValues,
 )
-from runhooks.session.merge import Merger, note_bad_requests
-from runhooks.session.rider import Rider, origin
+from runhooks.errors import add_note
+from runhooks.session.merge import RequestMerger
+from runhooks.session.scheduled_hook import ScheduledHook, hook_note
 
 
 class HookedSession:
-    """Asks the hooks that are due, makes one run of all that is asked, hands out the results."""
+    """Asks the hooks that are due, makes one run of all requests, and hands out the results."""
 
     def __init__(self, raw: RawSession) -> None:
         self._raw = raw
         self._runs = 0
         self._stride = 1  # steps that the last run made, and so the next is expected to
         self._stop_reason: str | None = None
-        self._riders: dict[int, Rider] = {}
-        self._riding: list[Rider] = []
-        self._watching: list[Rider] = []
-        self._merger = Merger(raw)
+        self._by_id: dict[int, ScheduledHook] = {}
+        self._hooks: list[ScheduledHook] = []  # those that are called without being named
+        self._watching: list[ScheduledHook] = []
+        self._merger = RequestMerger(raw)
         self._hook_secs: dict[str, float] | None = None
         self._due_step = self._due_time = self._due_run = math.inf
-        self._timed = False
-        #: Makes the run options and run metadata that TensorFlow's hooks always get; else None.
-        self._new_records = getattr(raw, "new_records", None)
-        #: Those of runs that have none; nobody writes to them.
-        self._empty_records = self._new_records and self._new_records()
+        self._some_due_by_time = False
+        # Run options and metadata for TensorFlow's hooks, which always get some; never written to.
+        self._empty_records = raw.new_records()
 
     def add(self, name: str, hook: SessionRunHook, *, always: bool) -> None:
-        """Let ``hook`` ride along: in every run if ``always``, else where ``run`` is given it."""
-        rider = Rider(hook, name)
-        self._measure(rider)
-        if not rider.rides:
+        """Add a hook: for every run if ``always``, otherwise for the runs that name it."""
+        added = ScheduledHook(hook, name)
+        self._measure(added)
+        if not added.takes_part:
             return
-        self._riders[id(hook)] = rider
+        self._by_id[id(hook)] = added
         if always:
-            self._riding.append(rider)
+            self._hooks.append(added)
         else:
-            rider.sleeps = False  # it is called where it is named
-        self._watching = [rider for rider in self._riding if rider.watched is not None]
-        self._merger = Merger(self._raw)
-        self._ask([rider] if rider.sleeps else [])
+            added.sleeps = False  # it is called where it is named
+        if added.watched is not None and always:
+            self._watching = [it for it in self._hooks if it.watched is not None]
+            self._merger = RequestMerger(self._raw)  # it has merged fetches with fewer hooks
+
+    def schedule(self) -> None:
+        """Ask all hooks when they are next due; called once they are added."""
+        self._ask_next_due([hook for hook in self._hooks if hook.sleeps])
 
     @property
     def runs(self) -> int:
-        """How many runs it has made, those left out that named their hooks."""
+        """The number of runs it has made, not counting those that named their hooks."""
         return self._runs
 
     @property
@@ -63,7 +66,7 @@ class HookedSession:
         """The name of the hook that has asked to stop, or None."""
         return self._stop_reason
 
-    def run(
+    def run_with_hooks(
         self,
         fetches: Any,
         feed_dict: Mapping[Any, Any] | None = None,
@@ -71,35 +74,45 @@ class HookedSession:
         run_metadata: Any = None,
         hooks: Iterable[SessionRunHook] | None = None,
     ) -> Any:
-        """One run of the raw session, with what the hooks ask for in it.
+        """Make one run of the raw session that carries the requests of the hooks.
 
-        ``hooks``: only these of the session's hooks ride along. Raises RuntimeError if a hook has
-        asked to stop before and ``hooks`` is not given, or if a tensor is to be fed twice; and what
-        a hook or the run raises.
+        Args:
+            fetches: As for ``Session.run``, like ``feed_dict``, ``options`` and ``run_metadata``.
+            feed_dict: Values by tensor.
+            options: Run options.
+            run_metadata: Run metadata.
+            hooks: Only these of the session's hooks take part; None: all that are due.
+
+        Raises:
+            RuntimeError: If a hook has asked to stop and ``hooks`` is not given.
         """
         raw = self._raw
         if hooks is not None:
-            chosen = self._chosen(hooks)
+            chosen = self._scheduled(hooks)
             if not chosen:
                 return raw.run(fetches, feed_dict, options, run_metadata)
             return self._run_with(chosen, fetches, feed_dict, options, run_metadata)
         if self._stop_reason is not None:
             raise RuntimeError(
-                f"run was called after {self._stop_reason} had asked to stop: test should_stop() "
-                "before each run, or leave the hooks out with hooks=False"
+                f"run was called after {self._stop_reason} asked to stop: check should_stop() "
+                "before each run, or run without hooks with hooks=False"
             )
         step = raw.global_step or 0
         if (
             step + self._stride >= self._due_step
             or self._runs + 1 >= self._due_run
-            or (self._timed and clock.monotonic() >= self._due_time)
+            or (self._some_due_by_time and clock.monotonic() >= self._due_time)
         ):
-            return self._run_with(self._riding, fetches, feed_dict, options, run_metadata)
-        # An off-step: nothing is made for hooks, and none is called but those that watch.
+            return self._run_with(self._hooks, fetches, feed_dict, options, run_metadata)
+        # An off-step: no hook is called but those that watch a value.
         watching = self._watching
         if watching:
-            joint, watching = self._merger.with_watched(fetches, watching)
-            result, *watched = raw.run(joint, feed_dict, options, run_metadata)
+            merged, watching = self._merger.with_watched(fetches, watching)
+            try:
+                result, *watched = raw.run(merged, feed_dict, options, run_metadata)
+            except (TypeError, ValueError) as error:
+                self._merger.note_bad_watched(error, SessionRunArgs(fetches, feed_dict), watching)
+                raise
         else:
             result = raw.run(fetches, feed_dict, options, run_metadata)
         self._runs += 1
@@ -111,12 +124,12 @@ class HookedSession:
         if step + made >= self._due_step:
             caller = SessionRunArgs(fetches, feed_dict, options)
             context = SessionRunContext(caller, raw, step + made)
-            self._deliver(self._riding, {}, context, SessionRunValues(None, options, run_metadata))
+            self._deliver(self._hooks, {}, context, SessionRunValues(None, options, run_metadata))
         return result
 
     def _run_with(
         self,
-        riding: list[Rider],
+        hooks: list[ScheduledHook],
         fetches: Any,
         feed_dict: Mapping[Any, Any] | None,
         options: Any,
@@ -126,59 +139,60 @@ class HookedSession:
         step = self._raw.global_step
         next_step = (step or 0) + self._stride
         context = SessionRunContext(caller, self._raw, None if step is None else next_step)
-        answers: dict[Rider, Any] = {}
-        requests: dict[Rider, SessionRunArgs] = {}
-        put_off: set[Rider] = set()  # they stay due, and are asked again before the next run
-        for rider in self._due(riding, next_step):
-            request = rider.before(context)
-            self._note_stop(context, rider)
+        answers: dict[ScheduledHook, Any] = {}
+        requests: dict[ScheduledHook, SessionRunArgs] = {}
+        postponed: set[ScheduledHook] = set()  # still due: they are asked again before the next run
+        for hook in self._due(hooks, next_step):
+            request = hook.before(context)
+            self._note_stop(context, hook)
             if request is not None:
-                if self._merger.starts_step(caller, rider, request):
-                    put_off.add(rider)
+                if self._merger.lacks_step(caller, hook, request):
+                    postponed.add(hook)
                     continue
-                requests[rider] = request
-            answers[rider] = None
-        joint = caller
+                requests[hook] = request
+            answers[hook] = None
+        merged = caller
         try:
             if requests:
-                joint = self._merger.args(caller, requests)
-            run_metadata = self._metadata(joint.options, run_metadata)
-            result = self._raw.run(*joint, run_metadata)
+                merged = self._merger.args(caller, requests)
+            run_metadata = self._metadata(merged.options, run_metadata)
+            result = self._raw.run(*merged, run_metadata)
         except (TypeError, ValueError) as error:
-            note_bad_requests(error, self._raw.graph, caller, requests)
+            self._merger.note_bad_requests(error, caller, requests)
             raise
         made = (self._raw.global_step or 0) - (step or 0)
         self._stride = made if made > 0 else self._stride
-        if riding is self._riding:
+        if hooks is self._hooks:
             self._runs += 1
-        else:  # only those that took part have come nearer to their run
-            for rider in riding:
-                rider.run -= 1
+        else:  # this run is not counted: the due runs of those that take part move instead
+            for hook in hooks:
+                hook.run -= 1
         if requests:
             result, *results = result
-            for rider, got in zip(requests, results, strict=True):
-                answers[rider] = None if requests[rider].fetches is None else got
-        values = self._values(joint.options, run_metadata)
-        taking_part = [it for it in riding if it not in put_off] if put_off else riding
+            for hook, got in zip(requests, results, strict=True):
+                answers[hook] = None if requests[hook].fetches is None else got
+        values = self._values(merged.options, run_metadata)
+        taking_part = [it for it in hooks if it not in postponed] if postponed else hooks
         self._deliver(taking_part, answers, context, values)
         return result
 
-    def _due(self, riding: list[Rider], next_step: int) -> list[Rider]:
+    def _due(self, hooks: list[ScheduledHook], next_step: int) -> list[ScheduledHook]:
         run, now = self._runs + 1, clock.monotonic()
         return [
-            rider
-            for rider in riding
-            if rider.watched is not None
-            or next_step >= rider.step
-            or run >= rider.run
-            or now >= rider.time
+            hook
+            for hook in hooks
+            if hook.watched is not None
+            or next_step >= hook.step
+            or run >= hook.run
+            or now >= hook.time
         ]
 
     def _metadata(self, options: Any, given: Any) -> Any:
-        # TensorFlow's hooks get what their options have made of a run.
-        if options is None or given is not None or self._new_records is None:
+        # TensorFlow's hooks get the metadata that their options have produced.
+        if options is None or given is not None:
             return given
-        return self._new_records()[1]
+        records = self._raw.new_records()
+        return None if records is None else records[1]
 
     def _values(self, options: Any, run_metadata: Any) -> SessionRunValues:
         if self._empty_records is not None:
@@ -189,55 +203,61 @@ class HookedSession:
 
     def _deliver(
         self,
-        riding: list[Rider],
-        answers: Mapping[Rider, Any],
+        hooks: list[ScheduledHook],
+        answers: Mapping[ScheduledHook, Any],
         context: SessionRunContext,
         values: SessionRunValues,
     ) -> None:
-        # A run may take the step further than foreseen: whoever that wakes still gets after_run.
+        # A run may take the step further than expected: a hook that this wakes gets after_run.
         step = self._raw.global_step or 0
-        called = [rider for rider in riding if rider in answers or step >= rider.step]
+        called = [
+            hook
+            for hook in hooks
+            if hook in answers or (hook.watched is None and step >= hook.step)
+        ]
         _, options, run_metadata = values
-        for rider in called:
-            rider.after(context, SessionRunValues(answers.get(rider), options, run_metadata))
-            self._note_stop(context, rider)
-        sleepers = [rider for rider in called if rider.sleeps]
-        if sleepers or riding is not self._riding:
-            self._ask(sleepers)
+        for hook in called:
+            hook.after(context, SessionRunValues(answers.get(hook), options, run_metadata))
+            self._note_stop(context, hook)
+        sleepers = [hook for hook in called if hook.sleeps]
+        if sleepers or hooks is not self._hooks:
+            self._ask_next_due(sleepers)
 
-    def _watch(self, watching: list[Rider], step: int, watched: list[Any]) -> None:
+    def _watch(self, watching: list[ScheduledHook], step: int, watched: list[Any]) -> None:
         try:
-            for rider, value in zip(watching, watched, strict=True):
-                if rider.hook.watch(step, value) and self._stop_reason is None:
-                    self._stop_reason = rider.name
+            for hook, value in zip(watching, watched, strict=True):
+                if hook.hook.watch(step, value) and self._stop_reason is None:
+                    self._stop_reason = hook.name
         except Exception as error:
-            error.add_note(origin(rider.name, "watch"))
+            add_note(error, hook_note(hook.name, "watch"))
             raise
 
-    def _ask(self, riders: Iterable[Rider]) -> None:
-        for rider in riders:
-            rider.ask(self._runs)
+    def _ask_next_due(self, hooks: Iterable[ScheduledHook]) -> None:
+        for hook in hooks:
+            hook.ask_next_due(self._runs)
         self._find_next_due()
 
-    def _note_stop(self, context: SessionRunContext, rider: Rider) -> None:
-        if context.stop_requested and self._stop_reason is None:
-            self._stop_reason = rider.name
-
     def _find_next_due(self) -> None:
-        others = [rider for rider in self._riding if rider.watched is None]
-        self._due_step = min([rider.step for rider in others], default=math.inf)
-        self._due_time = min([rider.time for rider in others], default=math.inf)
-        self._timed = self._due_time < math.inf
-        self._due_run = min([rider.run for rider in others], default=math.inf)
+        others = [hook for hook in self._hooks if hook.watched is None]
+        self._due_step = min([hook.step for hook in others], default=math.inf)
+        self._due_time = min([hook.time for hook in others], default=math.inf)
+        self._some_due_by_time = self._due_time < math.inf
+        self._due_run = min([hook.run for hook in others], default=math.inf)
 
-    def _measure(self, rider: Rider) -> None:
-        secs = getattr(rider.hook, "hook_secs", None)
+    def _note_stop(self, context: SessionRunContext, hook: ScheduledHook) -> None:
+        if context.stop_requested and self._stop_reason is None:
+            reason = context.stop_reason
+            self._stop_reason = f"{hook.name} ({reason})" if reason else hook.name
+
+    def _measure(self, added: ScheduledHook) -> None:
+        secs = getattr(added.hook, "hook_secs", None)  # a foreign hook may lack it
         if secs is not None:  # this hook measures all others, those before it too
             self._hook_secs = secs
-            for other in (*self._riders.values(), rider):
-                other.measure(secs)
+            for hook in (*self._by_id.values(), added):
+                hook.measure(secs)
+            self._watching = []  # hooks that are measured are called in every run instead
         elif self._hook_secs is not None:
-            rider.measure(self._hook_secs)
+            added.measure(self._hook_secs)
 
-    def _chosen(self, hooks: Iterable[SessionRunHook]) -> list[Rider]:
-        return [self._riders[id(hook)] for hook in hooks if id(hook) in self._riders]
+    def _scheduled(self, hooks: Iterable[SessionRunHook]) -> list[ScheduledHook]:
+        return [self._by_id[id(hook)] for hook in hooks if id(hook) in self._by_id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import signal
 import sys
 import threading
@@ -15,31 +16,32 @@ from weakref import WeakMethod
 class Interruption:
     """Inside ``with``, SIGTERM and the first SIGINT call ``on_interrupt(signal_number)``.
 
-    That is all they do: the callback sets a flag, and whoever runs the loop finishes the step. It
-    is called in the main thread between two bytecodes, so it must neither wait nor take a lock.
-    The second SIGINT raises KeyboardInterrupt at once. A handler of the user is called as well,
-    after the callback; a signal that the process ignores stays ignored.
+    The callback only sets a flag, so that the loop finishes its step. It is called in the main
+    thread between two bytecodes, and must neither wait nor take a lock. The second SIGINT raises
+    KeyboardInterrupt at once. A handler of the user is called as well, after the callback; a signal
+    that the process ignores stays ignored.
 
-    Python handles signals in the main thread alone: entered in any other, this does nothing.
-    Several may be left in any order, and in any thread: one whose handler somebody still holds
-    then does what the handler of before would have done. If ``on_interrupt`` is a method, it is
-    left as well when the object of that method is gone.
+    Python handles signals in the main thread alone: entered in any other thread, or in a forked
+    child, this does nothing. Several may be left in any order and in any thread: a handler that is
+    still installed then does what the one before it would have done. If ``on_interrupt`` is a
+    method, it is left as well when the object of that method is gone.
     """
 
     def __init__(self, on_interrupt: Callable[[int], object]) -> None:
         self._interrupted = False
         self._is_over = False
+        self._process = os.getpid()
         self._previous: dict[int, Any] = {}
         self._on_interrupt: Callable[[], Callable[[int], object] | None] = lambda: on_interrupt
         if inspect.ismethod(on_interrupt):
-            # Python holds the handlers, and they must not hold a session that nobody closed.
+            # Python keeps the handlers, which must not keep a session alive that nobody closed.
             self._on_interrupt = WeakMethod(on_interrupt, self._left_behind)
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 previous = _present(number, signal.getsignal(number))
-                # None: a handler that was not set from Python, and cannot be put back from here.
+                # None: a handler that was not set from Python, and cannot be restored from here.
                 if previous is not signal.SIG_IGN and previous is not None:
                     self._previous[number] = previous
                     signal.signal(number, self._handle)
@@ -52,6 +54,11 @@ class Interruption:
         traceback: TracebackType | None,
     ) -> None:
         self._leave()
+
+    @property
+    def _has_exited(self) -> bool:
+        """Whether its handler only hands on; in a forked child, every handler of before does."""
+        return self._is_over or os.getpid() != self._process
 
     def _left_behind(
         self, _: object, is_finalizing: Callable[[], bool] = sys.is_finalizing
@@ -68,7 +75,8 @@ class Interruption:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         on_interrupt = self._on_interrupt()
-        if self._is_over or on_interrupt is None:
+        # A forked child has this handler, too, but not the loop that would end.
+        if self._has_exited or on_interrupt is None:
             _hand_on(number, frame, _present(number, self._handle))
             return
         if number == signal.SIGINT:
@@ -84,7 +92,7 @@ class Interruption:
 def _present(number: int, handler: Any) -> Any:
     """Return ``handler``, or the one beneath it if it is that of an interruption that is over."""
     owner = getattr(handler, "__self__", None)
-    if isinstance(owner, Interruption) and owner._is_over:
+    if isinstance(owner, Interruption) and owner._has_exited:
         return _present(number, owner._previous[number])
     return handler
 

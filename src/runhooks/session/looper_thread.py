@@ -1,4 +1,4 @@
-"""``LooperThread``: calls a function again and again until its coordinator says stop."""
+"""``LooperThread``: calls a function again and again until its coordinator says to stop."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from runhooks.session.coordinator import Coordinator
 
 
 class LooperThread(threading.Thread):
-    """A daemon thread that calls ``target(*args, **kwargs)`` until its coordinator says stop.
+    """A daemon thread that calls ``target(*args, **kwargs)`` until its coordinator says to stop.
 
-    ``timer_interval_secs``: seconds from one call to the next, 0 or None: without a pause. What a
-    call raises goes to ``coord.request_stop``. A subclass may override ``run_loop`` in place of
-    giving a ``target``, and ``start_loop`` and ``stop_loop``, called once in the thread.
+    An error out of a call goes to ``coord.request_stop``. A subclass may override ``run_loop``
+    instead of giving a ``target``, and ``start_loop`` and ``stop_loop``, called once in the thread.
 
-    Raises ValueError if ``coord`` is no Coordinator, and for ``args`` or ``kwargs`` without a
-    ``target``.
+    Args:
+        coord: The coordinator.
+        timer_interval_secs: The seconds from one call to the next; 0 or None: no pause.
+        target: The function to call.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+
+    Raises:
+        ValueError: If ``coord`` is not a Coordinator, or ``args`` or ``kwargs`` are given without a
+            ``target``.
     """
 
     def __init__(

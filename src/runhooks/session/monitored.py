@@ -1,6 +1,7 @@
-"""``MonitoredSession``: a session with hooks, threads watched, and losses repaired.
+"""``MonitoredSession``: a session with hooks that watches threads and survives its loss.
 
-run -> RecoverableSession -> CoordinatedSession -> HookedSession -> Session
+``run`` -> ``RecoverableSession.run_or_recover`` -> ``HookedSession.run_with_hooks`` ->
+``Session.run`` -> ``Executable.run``
 """
 
 from __future__ import annotations
@@ -10,56 +11,60 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
-from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from runhooks import arguments
-from runhooks.contract import SessionRunHook
+from runhooks.contract import RawSession, SessionRunHook, StopRequest
+from runhooks.engines import foreign
 from runhooks.errors import (
-    FailedPreconditionError,
     OutOfRangeError,
     cause,
     described,
     good_ends,
 )
-from runhooks.graph import Graph, get_default_graph
-from runhooks.graph.parts import Parts
-from runhooks.session.coordinated import CoordinatedSession
+from runhooks.graph import get_default_graph
 from runhooks.session.coordinator import Coordinator
 from runhooks.session.creators import SessionCreator, creator_for
-from runhooks.session.hooked import HookedSession
+from runhooks.session.hook_list import HookList, caught, raise_first
 from runhooks.session.interruption import Interruption
-from runhooks.session.launcher import launcher_of
-from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy
-from runhooks.session.roster import Roster, errors_of
-from runhooks.session.session import Session
+from runhooks.session.live_session import LiveSession
+from runhooks.session.opening import Opening, opener_of
+from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
 from runhooks.session.step_context import StepContext, check_step_fn
-from runhooks.session.stop_request import StopRequest
 
 _log = logging.getLogger("runhooks")
 
 
-class MonitoredSession:
-    """Runs a graph with hooks, as ``tf.compat.v1.train.MonitoredSession`` does.
+class CoordinatedCreator(NamedTuple):
+    """The raw session and its coordinator, as TensorFlow's session has them; None after its end."""
 
-    It calls the hooks (``runhooks.contract.life_cycle`` says when), saves nothing by itself, and
-    when the session is lost it creates a new one and repeats the run, as ``recovery`` allows. As a
+    tf_sess: RawSession | None
+    coord: Coordinator | None
+
+
+class MonitoredSession:
+    """Runs the default graph with hooks, as ``tf.compat.v1.train.MonitoredSession`` does.
+
+    It calls the hooks (``runhooks.contract.life_cycle`` says when) and saves nothing by itself. If
+    the session is lost, it creates a new one and repeats the run, as ``recovery`` allows. As a
     context manager it ends well at ``OutOfRangeError`` and ``StopIteration``, which it swallows.
+
     In the main thread, SIGTERM and the first Ctrl-C make ``should_stop()`` true, so that the loop
     ends well after the running step; a second Ctrl-C interrupts it. A loop that has never called
-    ``should_stop()`` is ended by ``run``: one more goes ahead, the next raises OutOfRangeError.
+    ``should_stop()`` is ended by ``run``: one more run is made, the next raises OutOfRangeError.
 
-    Where it differs from TensorFlow's, it is meant to: a thread that fails under the coordinator is
-    a failure of the loop, and no clean stop; recovery has a limit; every hook's ``end`` is called,
-    whatever another raises; ``close`` may be called twice.
+    It differs from TensorFlow's on purpose: a thread that fails under the coordinator is a failure
+    of the loop, not a clean stop; recovery has a limit; ``end`` of every hook is called even if
+    another raises; ``close`` may be called twice. A session that is dropped without ``close`` calls
+    no ``end``, and releases the signals.
 
-    One that is dropped without ``close`` ends nothing, and lets go of the signals.
-
-    ``session_creator``: a ``ChiefSessionCreator()`` if None, or what the worker context of
-    TensorFlow's distribute coordinator says. ``hooks``: called in this order,
-    those whose ``last`` is true after the others. ``stop_grace_period_secs``: how long threads may
-    take to stop. The default graph is the one it runs.
+    Args:
+        session_creator: Creates the raw sessions; None: a ``ChiefSessionCreator()``, or the creator
+            for the worker context of TensorFlow's distribute coordinator.
+        hooks: Called in this order, those whose ``last`` is true after the others.
+        stop_grace_period_secs: How many seconds threads may take to stop.
+        recovery: How a lost session is replaced.
     """
 
     def __init__(
@@ -73,36 +78,44 @@ class MonitoredSession:
         arguments.not_negative(stop_grace_period_secs=stop_grace_period_secs)
         arguments.instance(RecoveryPolicy, recovery=recovery)
         self._graph = get_default_graph()
-        self._hooks = Roster(self._graph, hooks)
+        self._hook_list = HookList(hooks)
         self._stop = StopRequest()
         self._tests_stop = False  # whether should_stop() was ever called
+        self._calls_hooks = False  # whether a run with all hooks was ever made
         self._runs_left: int | None = None  # before run ends the loop; None: it does not
         self._recoveries = 0
         self._last_step: int | None = None
         self._session: RecoverableSession | None = None
-        launcher = launcher_of(self._graph)
-        creator = session_creator or creator_for(launcher.role("", True, None))
-        if isinstance(creator, SessionCreator):
+        _warn_of_other_processes()
+        creator = session_creator or creator_for(opener_of(self._graph).role("", True, None))
+        is_own = isinstance(creator, SessionCreator)
+        if is_own:
             creator.stop_request = self._stop
-        # Not a method: in a circle with this object it would outlive its last user for a while.
-        create = partial(
-            _create, self._graph, creator, self._hooks, stop_grace_period_secs, self._stop
+        opening = Opening(
+            graph=self._graph,
+            creator=creator,
+            hooks=self._hook_list,
+            stop=self._stop,
+            grace_secs=stop_grace_period_secs,
+            compares_states=is_own and creator.owns_all_states,
+            restores_from=creator.restores_from if is_own else None,
         )
         is_lost, policy = self._graph.engine.is_lost, recovery or RecoveryPolicy()
         with ExitStack() as at_end:
             at_end.enter_context(self._graph.in_use())
             try:
-                self._hooks.begin()
-                self._session = RecoverableSession(create, is_lost, policy, self._stop)
+                with self._graph.as_default():
+                    self._hook_list.begin()
+                self._session = RecoverableSession(opening, is_lost, policy)
             except BaseException as error:
-                self._hooks.tell_failure(None, error)
+                self._hook_list.on_exception(None, error)
                 raise
             at_end.enter_context(Interruption(self._interrupt))
             self._at_end = at_end.pop_all()
 
     @property
-    def graph(self) -> Graph:
-        """The graph it runs; of TensorFlow, a ``tf.Graph``."""
+    def graph(self) -> Any:
+        """The graph it runs: a ``runhooks.Graph``, or TensorFlow's ``tf.Graph``."""
         return self._graph.launched
 
     @property
@@ -115,13 +128,13 @@ class MonitoredSession:
 
     @property
     def stop_reason(self) -> str | None:
-        """Why it stops: the hook or signal that asked for it, or the words of ``request_stop``."""
+        """Why it stops: the hook or signal that asked for it, or the reason of ``request_stop``."""
         inner = None if self._session is None else self._session.session
         return self._stop.reason or (None if inner is None else inner.stop_reason)
 
     @property
     def recoveries(self) -> int:
-        """How many times a lost session was replaced."""
+        """The number of lost sessions that were replaced."""
         return self._recoveries if self._session is None else self._session.recoveries
 
     def run(
@@ -133,37 +146,47 @@ class MonitoredSession:
         *,
         hooks: Iterable[SessionRunHook] | bool | None = None,
     ) -> Any:
-        """Compute ``fetches``, as ``Session.run``, with what the hooks ask for in the same run.
+        """Compute ``fetches``, and the requests of the hooks in the same run.
 
-        ``hooks=False``: no hook rides along; a list: only these, and one that is new to the
-        session joins it for runs that name it. Raises RuntimeError after ``close``, and, unless
-        ``hooks`` is given, after a hook has asked to stop; and what the run, a hook or a thread
-        raises.
+        Args:
+            fetches: As for ``Session.run``, like the next three.
+            feed_dict: Values by tensor.
+            options: Run options.
+            run_metadata: Run metadata.
+            hooks: False: a run without hooks. A list: a run with these hooks alone; one that is new
+                to the session begins now, and takes part in the runs that name it.
+
+        Raises:
+            RuntimeError: After ``close``; unless ``hooks`` is given, after a hook asked to stop.
+            Exception: Whatever the run, a hook or a thread raises.
         """
         session = self._session
         if session is None:
             raise RuntimeError("run was called on a closed session: create a new one")
+        if self._runs_left is not None:
+            self._take_run(hooks)
         if hooks is None or hooks is True:
-            if self._runs_left is not None:
-                self._take_run()
-            return session.run(fetches, feed_dict, options, run_metadata)
-        chosen = self._hooks.chosen(hooks, session.session)
-        return session.run(fetches, feed_dict, options, run_metadata, chosen)
+            self._calls_hooks = True
+            return session.run_or_recover(fetches, feed_dict, options, run_metadata)
+        return self._run_named(session, hooks, (fetches, feed_dict, options, run_metadata))
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
-        """Call ``step_fn(step_context)`` and return what it returns.
+        """Call ``step_fn(step_context)`` and return its result.
 
-        Its one argument must go by that name, as in TensorFlow. It may run the raw
-        ``step_context.session`` and ``step_context.run_with_hooks``. Raises TypeError or ValueError
-        if it is no such function, and what it raises.
+        Its one argument must have that name, as in TensorFlow. It may run the raw
+        ``step_context.session``, and call ``step_context.run_with_hooks``.
+
+        Raises:
+            TypeError, ValueError: If ``step_fn`` is not such a function.
+            Exception: Whatever ``step_fn`` raises.
         """
         check_step_fn(step_fn)
         if self._session is None:
             raise RuntimeError("run_step_fn was called on a closed session: create a new one")
         if self._runs_left is not None:
-            self._take_run()
+            self._take_run(None)
 
-        def step(inner: CoordinatedSession) -> Any:
+        def step(inner: LiveSession) -> Any:
             def run_with_hooks(
                 fetches: Any,
                 feed_dict: Any = None,
@@ -172,18 +195,18 @@ class MonitoredSession:
                 *,
                 hooks: Iterable[SessionRunHook] | bool | None = None,
             ) -> Any:
-                chosen = self._hooks.chosen(hooks, inner)
-                return inner.run(fetches, feed_dict, options, run_metadata, chosen)
+                chosen = self._join_named(hooks, inner)
+                return run_watched(inner, fetches, feed_dict, options, run_metadata, chosen)
 
             return step_fn(StepContext(inner.raw, run_with_hooks))
 
         return self._session.call(step)
 
     def should_stop(self) -> bool:
-        """Whether the loop is to end.
+        """Return whether the loop is to end.
 
-        So it is when a thread under the coordinator has failed: ``run``, ``close`` and the end of
-        the ``with`` block raise what it failed with.
+        It is when a thread under the coordinator has failed, too: ``run``, ``close`` and the end of
+        the ``with`` block raise its error.
         """
         self._tests_stop = True
         if self._session is None or self._stop.reason is not None:
@@ -191,19 +214,51 @@ class MonitoredSession:
         return self._session.should_stop()
 
     def request_stop(self, reason: str = "request_stop was called") -> None:
-        """Make ``should_stop()`` true. Any thread may call it, and a signal handler."""
+        """Make ``should_stop()`` true. Any thread, and a signal handler, may call it."""
         self._stop.ask(reason)
 
     def close(self) -> None:
-        """End well: ``end`` of every hook, then the threads, then the session.
+        """End well: call ``end`` of every hook, stop the threads, close the session.
 
-        May be called again. Everything is ended in any case; the first error is raised, with notes
-        on the others.
+        All of it is done even if some of it raises; the first error is raised then, with notes on
+        the others. May be called again.
         """
         self._close(None)
 
     #: As in TensorFlow, where it goes by this name.
     StepContext = StepContext
+
+    # Private names of TensorFlow's session that programs use: to find the hooks, or the session
+    # that a saver takes.
+
+    @property
+    def _hooks(self) -> tuple[SessionRunHook, ...]:
+        return self._hook_list.hooks
+
+    @property
+    def _sess(self) -> RawSession | None:
+        return self._raw()
+
+    def _tf_sess(self) -> RawSession | None:
+        return self._raw()
+
+    def _is_closed(self) -> bool:
+        return self._session is None
+
+    @property
+    def _coordinated_creator(self) -> CoordinatedCreator:
+        inner = None if self._session is None else self._session.session
+        return (
+            CoordinatedCreator(None, None)
+            if inner is None
+            else CoordinatedCreator(inner.raw, inner.coord)
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"a {type(self).__name__} has no {name!r}: for the session without hooks, use "
+            "run_step_fn(lambda step_context: step_context.session), which TensorFlow has too"
+        )
 
     def __enter__(self) -> MonitoredSession:
         return self
@@ -220,9 +275,30 @@ class MonitoredSession:
         self._close(exc)
         return exc is None
 
-    def _raw(self) -> Session | None:
+    def _raw(self) -> RawSession | None:
         inner = None if self._session is None else self._session.session
         return None if inner is None else inner.raw
+
+    def _run_named(
+        self,
+        session: RecoverableSession,
+        hooks: Iterable[SessionRunHook] | bool,
+        args: tuple[Any, Any, Any, Any],
+    ) -> Any:
+        # Not in run, whose arguments a closure would make slower to read in every step.
+        hooks = hooks if isinstance(hooks, bool) else list(hooks)
+        return session.call(lambda live: run_watched(live, *args, self._join_named(hooks, live)))
+
+    def _join_named(
+        self, hooks: Iterable[SessionRunHook] | bool | None, session: LiveSession | None
+    ) -> list[SessionRunHook] | None:
+        """Return the hooks that ``run`` was given; None: all but those that joined later."""
+        if hooks is None or hooks is True:
+            return None
+        if hooks is False:
+            return []
+        with self._graph.as_default():
+            return self._hook_list.join(hooks, session)
 
     def _interrupt(self, number: int) -> None:
         self.request_stop(signal.Signals(number).name)
@@ -231,12 +307,14 @@ class MonitoredSession:
         if number == signal.SIGINT:
             when = b"" if self._session is None else b" after this step"
             with suppress(OSError):  # not print: a handler may interrupt one
-                os.write(2, b"\nending%s; Ctrl-C once more interrupts it\n" % when)
+                os.write(2, b"\nstopping%s; press Ctrl-C again to interrupt it\n" % when)
 
-    def _take_run(self) -> None:
+    def _take_run(self, hooks: Iterable[SessionRunHook] | bool | None) -> None:
+        if self._calls_hooks and hooks is not None and hooks is not True:
+            return  # a run beside those of the loop, as of an evaluation
         if not self._runs_left:
             raise OutOfRangeError(
-                f"{self.stop_reason} ends the loop; it may test should_stop() to end by itself"
+                f"Stopped by {self.stop_reason}. Check should_stop() in the loop to exit cleanly"
             )
         self._runs_left -= 1
 
@@ -244,6 +322,7 @@ class MonitoredSession:
         session, self._session = self._session, None
         if session is None:
             return
+        self._recoveries, self._last_step = session.recoveries, session.global_step
         with self._at_end:
             try:
                 self._end(session, error)
@@ -260,66 +339,29 @@ class MonitoredSession:
         errors = [] if outcome is None else [outcome]
         try:
             if outcome is None and raw is not None:
-                errors += self._hooks.end(raw)
+                errors += self._hook_list.end(raw)
             else:
-                self._hooks.tell_failure(raw, outcome or RuntimeError("the session was lost"))
+                self._hook_list.on_exception(raw, outcome or RuntimeError("the session was lost"))
         finally:
-            errors += [e for e in errors_of(session.close) if not isinstance(e, good_ends())]
+            errors += [e for e in caught(session.close) if not isinstance(e, good_ends())]
             at_step = "" if step is None else f" at step {step}"
             _log.info("the session has ended%s: %s", at_step, self._stop.reason)
-        for other in errors[1:]:
-            if other is not errors[0]:
-                errors[0].add_note(f"closing the session then raised {other!r}")
-        if errors and errors[0] is not error:
-            raise errors[0]
+        raise_first(errors, already=error)
 
 
-def _create(
-    graph: Graph,
-    creator: SessionCreator,
-    hooks: Roster,
-    grace_secs: float,
-    stop: StopRequest,
-    recoveries: int,
-) -> CoordinatedSession:
-    launcher = launcher_of(graph)
-    with graph.as_default():
-        launcher.prepare_graph()
-        raw = launcher.adopt(creator.create_session())
-    if graph.parts is not None:
-        _check_parts(graph.parts, raw, recoveries)
-    raw.recoveries, raw.stop_request = recoveries, stop
-    coord = Coordinator(clean_stop_exception_types=())
-    session = CoordinatedSession(raw, HookedSession(raw), coord, grace_secs)
-    try:
-        launcher.start_threads(raw, coord)
-        hooks.start(session)
-    except BaseException:
-        session.close()
-        raise
-    if getattr(creator, "takes_states", False):
-        hooks.compare_states(raw)
-    return session
-
-
-def _check_parts(parts: Parts, raw: Session, recoveries: int) -> None:
-    """Raise FailedPreconditionError if a lost session has left its parts in the middle of a run."""
-    if recoveries and parts.changed:
-        raw.close()
-        raise FailedPreconditionError(
-            f"the session was lost, and there is no checkpoint to go on from: its steps change "
-            f"{parts} in place, which are now as it has left them; give checkpoint_dir"
-        )
-    if parts.changed:
+def _warn_of_other_processes() -> None:
+    runtime = foreign.distributed_runtime()
+    if runtime is not None:
+        name, processes = runtime
         _log.warning(
-            "the session begins at step %s with %s as an earlier session has left them: restore a "
-            "checkpoint, or make them and the graph anew, if that is not meant",
-            *(raw.global_step, parts),
+            "this process is one of %d in %s, but runhooks does not coordinate them. Pass "
+            "is_chief=False in all but one; each worker restores the random states and input "
+            "positions of the chief, so all of them draw the same data",
+            *(processes, name),
         )
-    parts.settle()
 
 
-def _thread_failure(inner: CoordinatedSession | None) -> BaseException | None:
-    """What a thread has failed with; None if none has, or if it found the end of an input."""
-    errors = [] if inner is None else errors_of(inner.coord.raise_requested_exception)
+def _thread_failure(inner: LiveSession | None) -> BaseException | None:
+    """Return the error of a thread; None if there is none, or if it is the end of an input."""
+    errors = [] if inner is None else caught(inner.coord.raise_requested_exception)
     return next((error for error in errors if not isinstance(error, good_ends())), None)

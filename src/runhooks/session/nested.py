@@ -9,10 +9,9 @@ from typing import Any
 from runhooks.contract import RawSession, SessionRunHook
 from runhooks.errors import good_ends
 from runhooks.session.coordinator import Coordinator
-from runhooks.session.hook_names import in_order, named
+from runhooks.session.hook_list import HookList, caught, raise_first
 from runhooks.session.hooked import HookedSession
-from runhooks.session.rider import naming
-from runhooks.session.roster import errors_of
+from runhooks.session.live_session import LiveSession
 
 FeedDict = Mapping[Any, Any] | None
 
@@ -22,85 +21,76 @@ class LoopStoppedError(Exception):
 
 
 def until_stop(training: RawSession, feeds: Iterable[FeedDict]) -> Iterator[FeedDict]:
-    """``feeds``, until the session of the training is asked to stop meanwhile.
+    """Yield ``feeds`` until the session of the training is asked to stop.
 
-    Raises LoopStoppedError then.
+    Raises:
+        LoopStoppedError: At a request to stop that was made after the first of ``feeds``.
     """
-    stop = getattr(training, "stop_request", None)
-    already = None if stop is None else stop.reason
+    already = training.stop_request.reason
     for feed_dict in feeds:
-        if stop is not None and stop.reason != already:
-            raise LoopStoppedError(stop.reason)
+        if training.stop_request.reason != already:
+            raise LoopStoppedError(training.stop_request.reason)
         yield feed_dict
 
 
 class NestedLoop:
-    """Loops over a raw session; ``hooks`` ride along in these runs, and the session's own do not.
+    """Loops over a raw session with hooks of its own; those of the training are not called.
 
-    To the hooks each loop is a session of its own, of which they see ``after_create_session``,
-    the runs, and ``end`` or ``on_exception``. What they keep is in no checkpoint.
+    To its hooks each loop is a session of its own, of which they see ``after_create_session``, the
+    runs, and ``end`` or ``on_exception``. Their states are in no checkpoint.
     """
 
     def __init__(self, hooks: Iterable[SessionRunHook] | None) -> None:
-        self._hooks = named(in_order(hooks))
+        self._hooks = HookList(hooks, saves_states=False)
 
     def begin(self) -> None:
-        """``begin`` of the hooks, in the default graph; once, for all loops to come."""
-        for name, hook in self._hooks.items():
-            with naming(name, "begin"):
-                hook.begin()
+        """Call ``begin`` of the hooks, in the default graph; once, for all loops to come."""
+        self._hooks.begin()
 
     def run(
         self,
         raw: RawSession,
         fetches: Any,
-        feeds: Iterable[Mapping[Any, Any] | None],
+        feeds: Iterable[FeedDict],
         take: Callable[[Any], object],
     ) -> int:
-        """One run for each of ``feeds``, its results handed to ``take``; returns how many.
+        """Make one run for each of ``feeds`` and hand its results to ``take``.
 
-        It ends well with ``feeds``, at the end of an input, or when a hook asks to stop. Raises
-        what a run, a hook or a thread of theirs raises.
+        The loop ends well with ``feeds``, at the end of an input, or when a hook asks to stop.
+
+        Returns:
+            The number of runs.
+
+        Raises:
+            Exception: Whatever a run, a hook or a thread of the hooks raises.
         """
         coord = Coordinator(clean_stop_exception_types=())
         try:
-            runs = self._loop(raw, coord, fetches, feeds, take)
-            for name, hook in self._hooks.items():
-                with naming(name, "end"):
-                    hook.end(raw)
-            coord.request_stop()
-            coord.join(ignore_live_threads=True)
+            runs = self._loop(LiveSession(raw, coord, HookedSession(raw)), fetches, feeds, take)
         except BaseException as error:
             coord.request_stop()
-            self._tell_failure(raw, error)
+            self._hooks.on_exception(raw, error)
             raise
+        errors = self._hooks.end(raw)
+        coord.request_stop()
+        raise_first([*errors, *caught(partial(coord.join, ignore_live_threads=True))])
         return runs
 
     def _loop(
         self,
-        raw: RawSession,
-        coord: Coordinator,
+        session: LiveSession,
         fetches: Any,
-        feeds: Iterable[Mapping[Any, Any] | None],
+        feeds: Iterable[FeedDict],
         take: Callable[[Any], object],
     ) -> int:
-        session, runs = HookedSession(raw), 0
-        for name, hook in self._hooks.items():
-            with naming(name, "after_create_session"):
-                hook.after_create_session(raw, coord)
-            session.add(name, hook, always=True)
+        runs, hooked, coord = 0, session.hooked, session.coord
+        self._hooks.start(session)
         try:
             feeding = iter(feeds)
-            while session.stop_reason is None and not coord.should_stop():
-                take(session.run(fetches, next(feeding)))
+            while hooked.stop_reason is None and not coord.should_stop():
+                take(hooked.run_with_hooks(fetches, next(feeding)))
                 runs += 1
         except good_ends():
             pass
         coord.raise_requested_exception()
         return runs
-
-    def _tell_failure(self, raw: RawSession, error: BaseException) -> None:
-        for name, hook in self._hooks.items():
-            on_exception = getattr(hook, "on_exception", None)
-            for failure in errors_of(partial(on_exception, raw, error)) if on_exception else ():
-                error.add_note(f"on_exception of the hook {name} then raised {failure!r}")

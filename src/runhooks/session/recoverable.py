@@ -9,25 +9,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from runhooks import clock
-from runhooks.contract import SessionRunHook
-from runhooks.errors import described
-from runhooks.session.coordinated import CoordinatedSession
-from runhooks.session.stop_request import StopRequest
+from runhooks.contract import RawSession, SessionRunHook
+from runhooks.errors import add_note, described
+from runhooks.session.live_session import LiveSession
+from runhooks.session.opening import Opening
 
 _log = logging.getLogger("runhooks")
 
 
 @dataclass(frozen=True)
 class RecoveryPolicy:
-    """How often, how fast and for how long a lost session is replaced. A plain value.
+    """How often, how fast and for how long a lost session is replaced.
 
-    ``failures``: how many in a row are put up with, without a step more in between than ever
-    before; in a graph without a global step, without a run in between. 0: none.
-    ``first_wait_secs``: the wait before the second attempt in a row, doubled for each further one
-    up to ``longest_wait_secs``; the first attempt is made at once. ``limit_secs``: how long after
-    the first failure in a row the last attempt is made.
+    Args:
+        failures: The consecutive failures tolerated without new progress, which is a global step
+            beyond any before, or a run in a graph without a global step. 0: none.
+        first_wait_secs: The seconds before the second consecutive attempt, doubled for each
+            further one; the first attempt is made at once.
+        longest_wait_secs: The most seconds between two attempts.
+        limit_secs: How many seconds after the first consecutive failure the last attempt is made.
 
-    Raises TypeError for what is no number, ValueError for one below 0 and an endless wait.
+    Raises:
+        TypeError: For a value that is not a number.
+        ValueError: For a value below 0, or an endless wait.
     """
 
     failures: int = 8
@@ -49,7 +53,7 @@ class RecoveryPolicy:
             )
 
     def wait_secs(self, failure: int) -> float:
-        """Seconds to wait after the n-th failure in a row, from 1."""
+        """Return the seconds to wait after the n-th consecutive failure, counted from 1."""
         if failure == 1:
             return 0.0
         doublings = min(failure - 2, 64)  # more would overflow
@@ -57,54 +61,52 @@ class RecoveryPolicy:
 
 
 class RecoverableSession:
-    """A coordinated session that is created anew whenever it is lost.
+    """An open session that is replaced whenever it is lost, with the run that lost it repeated.
 
-    ``create`` is given how many recoveries there will have been with the session it makes.
-    ``is_lost`` says which errors mean that it is. Whoever makes the ``stop`` request ends a wait
-    between two attempts: one more is made then, at once.
+    ``is_lost`` tells which errors mean that it is. A stop request ends a wait between two attempts:
+    one more is made at once.
     """
 
     def __init__(
         self,
-        create: Callable[[int], CoordinatedSession],
+        opening: Opening,
         is_lost: Callable[[BaseException], bool],
         policy: RecoveryPolicy,
-        stop: StopRequest,
     ) -> None:
-        self._create = create
+        self._opening = opening
         self._is_lost = is_lost
         self._policy = policy
-        self._stop = stop
         self._failures = 0
         self._failing_since = 0.0
         self._is_last_attempt = False
         self._furthest: int | None = None
         self._last_step: int | None = None
+        self._last_checkpoint: str | None = None
         self._lost: tuple[int | None, Exception] | None = None
         self.recoveries = 0
-        self._session: CoordinatedSession | None = None
+        self._session: LiveSession | None = None
         self.call(lambda session: None)
 
     @property
-    def session(self) -> CoordinatedSession | None:
+    def session(self) -> LiveSession | None:
         """The session in use; None while it is lost."""
         return self._session
 
     @property
     def global_step(self) -> int | None:
-        """That of the session in use, or of the last one."""
+        """The global step of the session in use, or of the last one."""
         return self._last_step if self._session is None else self._session.raw.global_step
 
     def should_stop(self) -> bool:
-        """Whether a hook or a thread has asked to stop, or a thread has failed."""
+        """Return whether a hook or a thread has asked to stop, or a thread has failed."""
         try:
-            return bool(self.call(lambda session: session.should_stop()))
+            return bool(self.call(_should_stop))
         except Exception:
             if self._session is None:  # there is none that could be closed
                 raise
             return True
 
-    def run(
+    def run_or_recover(
         self,
         fetches: Any,
         feed_dict: Mapping[Any, Any] | None = None,
@@ -112,47 +114,53 @@ class RecoverableSession:
         run_metadata: Any = None,
         hooks: Iterable[SessionRunHook] | None = None,
     ) -> Any:
-        """As ``CoordinatedSession.run``, in a new session if the one in use is lost."""
-        if self._session is not None:
+        """Make one run with hooks, in a new session if the one in use is lost.
+
+        The arguments are those of ``HookedSession.run_with_hooks``. It does what ``call`` would,
+        without a closure, since every step goes through it.
+        """
+        while True:
             try:
-                return self._session.run(fetches, feed_dict, options, run_metadata, hooks)
+                session = self._session or self._open()
+                return run_watched(session, fetches, feed_dict, options, run_metadata, hooks)
             except Exception as error:
-                if not self._let_go(error):
+                if not self._may_replace_after(error):
                     raise
-        return self.call(
-            lambda session: session.run(fetches, feed_dict, options, run_metadata, hooks)
-        )
+
+    def call(self, act: Callable[[LiveSession], Any]) -> Any:
+        """Return ``act(session)``, repeated in a new session whenever it is lost."""
+        while True:
+            try:
+                return act(self._session or self._open())
+            except Exception as error:
+                if not self._may_replace_after(error):
+                    raise
 
     def close(self) -> None:
         """Close the session in use."""
         if self._session is not None:
             self._last_step = self.global_step
             session, self._session = self._session, None
-            session.close()
+            self._last_checkpoint = session.raw.checkpoint or self._last_checkpoint
+            session.close(self._opening.grace_secs)
 
-    def call(self, act: Callable[[CoordinatedSession], Any]) -> Any:
-        """``act(session)``, again in a new session whenever it is lost."""
-        while True:
-            try:
-                if self._session is None:
-                    recoveries = self.recoveries + (self._lost is not None)
-                    self._session = self._create(recoveries)
-                    self._note_recovery(self._session.raw.global_step)
-                return act(self._session)
-            except Exception as error:
-                if not self._let_go(error):
-                    raise
+    def _open(self) -> LiveSession:
+        recoveries = self.recoveries + (self._lost is not None)
+        self._session = self._opening.open(recoveries, self._last_checkpoint)
+        self._count_recovery(self._session.raw)
+        return self._session
 
-    def _let_go(self, error: Exception) -> bool:
-        """Close a session lost by ``error``, and wait; False if it is not, or once too often."""
+    def _may_replace_after(self, error: Exception) -> bool:
+        """Close the session and wait, if ``error`` means it is lost and may be replaced."""
         if not self._is_lost(error):
             if self._lost is not None:
-                error.add_note(
-                    f"while the session was replaced that {described(self._lost[1])} lost"
+                add_note(
+                    error,
+                    f"while replacing the session that was lost by {described(self._lost[1])}",
                 )
             return False
         step = self._session.raw.global_step if self._session is not None else None
-        if self._has_got_on(step):
+        if self._has_progressed(step):
             self._furthest, self._failures = step, 0
         if self._failures == 0:
             self._failing_since = clock.monotonic()
@@ -168,14 +176,14 @@ class RecoverableSession:
                 _log.warning("closing the lost session raised %s", described(closing))
         secs = max(0.0, min(self._policy.wait_secs(self._failures), self._secs_left()))
         if secs > 0:
-            _log.info("the lost session is replaced in %g seconds: %s", secs, described(error))
-        self._is_last_attempt = self._stop.wait(secs)
+            _log.info("replacing the lost session in %g seconds: %s", secs, described(error))
+        self._is_last_attempt = self._opening.stop.wait(secs)
         return True
 
     def _secs_left(self) -> float:
         return self._failing_since + self._policy.limit_secs - clock.monotonic()
 
-    def _has_got_on(self, step: int | None) -> bool:
+    def _has_progressed(self, step: int | None) -> bool:
         if self._session is None:
             return False
         if step is None:
@@ -189,16 +197,20 @@ class RecoverableSession:
         if self._policy.failures == 0:
             return
         secs = clock.monotonic() - self._failing_since
-        why = self._stop.reason if self._is_last_attempt else "see RecoveryPolicy"
+        why = self._opening.stop.reason if self._is_last_attempt else "see RecoveryPolicy"
         cause = "" if first is error else f"; the session was lost by {described(first)}"
-        error.add_note(
-            f"lost {self._failures} times in {round(secs, 2):g} seconds without a further step: "
-            f"giving up ({why}){cause}"
+        add_note(
+            error,
+            f"lost {self._failures} times in {round(secs, 2):g} seconds without progress: "
+            f"giving up ({why}){cause}",
         )
 
-    def _note_recovery(self, step: int | None) -> None:
+    def _count_recovery(self, raw: RawSession) -> None:
+        """Count and log the recovery, if a session was lost before ``raw`` was opened."""
         if self._lost is None:
             return
+        step = raw.global_step
+        resumed = "resumed from" if raw.checkpoint is not None else "started over at"
         (lost_at, error), self._lost = self._lost, None
         self.recoveries += 1
         # Only in words: the traceback of the error holds the lost session, and a log may hold on.
@@ -206,12 +218,39 @@ class RecoverableSession:
         if step is None:
             _log.warning("session lost and replaced: %s", cause)
         elif lost_at is None:
-            _log.warning(
-                "session lost while it was created, going on from step %d: %s", step, cause
-            )
+            _log.warning("session lost while it was created, %s step %d: %s", resumed, step, cause)
         else:
-            again = f", {lost_at - step} steps are made again" if step < lost_at else ""
+            again = f", repeating {lost_at - step} steps" if step < lost_at else ""
             _log.warning(
-                "session lost at step %d, going on from step %d%s: %s",
-                *(lost_at, step, again, cause),
+                "session lost at step %d, %s step %d%s: %s",
+                *(lost_at, resumed, step, again, cause),
             )
+
+
+def run_watched(
+    session: LiveSession,
+    fetches: Any,
+    feed_dict: Mapping[Any, Any] | None = None,
+    options: Any = None,
+    run_metadata: Any = None,
+    hooks: Iterable[SessionRunHook] | None = None,
+) -> Any:
+    """Make one run with hooks; raise the error of a thread in place of one it may have caused."""
+    coord = session.coord
+    if coord.should_stop():
+        coord.raise_requested_exception()
+    try:
+        return session.hooked.run_with_hooks(fetches, feed_dict, options, run_metadata, hooks)
+    except Exception as error:
+        try:
+            coord.raise_requested_exception()
+        except Exception as cause:
+            if cause is error:
+                raise
+            raise cause from error
+        raise
+
+
+def _should_stop(session: LiveSession) -> bool:
+    session.coord.raise_requested_exception()
+    return session.stop_reason is not None

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from runhooks.engines.engine import Engine
-from runhooks.graph.variable import Variable
+from runhooks.graph.engine import Engine
+from runhooks.graph.tensor import Variable
 
 #: What makes the name of a variable unique.
 _NUMBER = re.compile(r"_\d+(?=/|$)")
 
 
 def saved_leaves(engine: Engine, variable: Variable, value: Any) -> dict[str, Any]:
-    """The leaves of ``value`` by the name a checkpoint has for them, such as ``state/params/w``."""
+    """Return the leaves of ``value`` by their names in checkpoints, such as ``state/params/w``."""
     name = variable.op.name
     if variable.on_host:
         return {name: np.int64(value)}
@@ -25,7 +25,7 @@ def saved_leaves(engine: Engine, variable: Variable, value: Any) -> dict[str, An
 
 
 def is_leaf(engine: Engine, value: Any) -> bool:
-    """Whether ``value`` is one thing to the engine, and not a tree of such."""
+    """Return whether ``value`` is a single leaf to the engine, and not a tree of leaves."""
     leaves = list(engine.leaves(value).values())
     return len(leaves) == 1 and leaves[0] is value
 
@@ -35,9 +35,9 @@ def arrays_of(
     values: Mapping[Variable, Any],
     into: Mapping[str, np.ndarray[Any, Any]] | None,
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """All leaves of ``values`` as arrays on the host; ``into``: by name, for ``Engine.to_host``.
+    """Return all leaves of ``values`` as arrays on the host, by name.
 
-    Raises ValueError if two leaves go by one name.
+    ``into``: arrays by name, for ``Engine.to_host``. Raises ValueError if two leaves have one name.
     """
     leaves: dict[str, Any] = {}
     for variable, value in values.items():
@@ -49,12 +49,12 @@ def arrays_of(
     return dict(zip(leaves, engine.to_host(list(leaves.values()), places), strict=True))
 
 
-def without_twins(
+def merged_arrays(
     arrays: dict[str, np.ndarray[Any, Any]], others: dict[str, np.ndarray[Any, Any]]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """All of ``arrays`` and ``others``. Raises ValueError if two go by one name."""
-    if twins := sorted(arrays.keys() & others.keys()):
-        raise ValueError(f"a variable and a part are both saved as {twins[0]!r}: rename one")
+    """Return all of ``arrays`` and ``others``. Raises ValueError if two have one name."""
+    if same := sorted(arrays.keys() & others.keys()):
+        raise ValueError(f"a variable and an object are both saved as {same[0]!r}: rename one")
     return {**arrays, **others}
 
 
@@ -65,10 +65,11 @@ def values_from(
     *,
     all_arrays: bool,
 ) -> dict[Variable, Any]:
-    """New values in the place of ``values``, from ``arrays``.
+    """Return new values in place of ``values``, made of ``arrays``.
 
-    Raises ValueError naming all that is missing, of another shape or dtype, or, with
-    ``all_arrays``, in ``arrays`` and in no variable.
+    Raises:
+        ValueError: Naming the arrays that are missing, or of another shape or dtype, or that, with
+            ``all_arrays``, belong to no variable.
     """
     problems: list[str] = []
     known: set[str] = set()

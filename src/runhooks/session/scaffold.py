@@ -1,4 +1,4 @@
-"""``Scaffold``: what a session needs before training can begin, gathered in one place."""
+"""``Scaffold``: gathers everything that a session needs before training can begin."""
 
 from __future__ import annotations
 
@@ -6,28 +6,33 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from runhooks.checkpoint import Saver
-from runhooks.errors import FailedPreconditionError
 from runhooks.graph import get_default_graph
-from runhooks.session.launcher import launcher_of
+from runhooks.session.opening import opener_of
 from runhooks.session.session import Session
 
 
 class Scaffold:
-    """The parts of a session's start, as in ``tf.compat.v1.train.Scaffold``.
+    """Everything a session needs before training can begin, as ``tf.compat.v1.train.Scaffold``.
 
-    What is not given is looked for in the graph's collection of the same name when the scaffold
-    is finalized. ``init_op`` is run, fed ``init_feed_dict``, and ``init_fn(scaffold, session)``
-    called, where there is no checkpoint to restore; ``local_init_op``, fed
-    ``local_init_feed_dict``, is run in either case. ``ready_for_local_init_op`` and ``ready_op``
-    are run before and after that, and must give None, true, or an empty array: what else they give
-    is the reason why the session is not ready. ``summary_op`` is ``merge_all()`` and ``saver`` a
-    new ``Saver`` unless given. ``copy_from_scaffold`` fills in what is not given from another
-    scaffold.
+    An argument that is not given is looked up in the graph's collection of the same name when the
+    scaffold is finalized. Variables need no ``init_op``: sessions start from their initial values.
 
-    Variables need no ``init_op``: a session begins with their initial values.
+    Args:
+        init_op: Run where there is no checkpoint to restore.
+        init_feed_dict: The values to feed to ``init_op``.
+        init_fn: Called as ``init_fn(scaffold, session)`` after ``init_op``.
+        ready_op: Run when everything else is done. It must return None, True or an empty array;
+            anything else is the reason why the session is not ready.
+        ready_for_local_init_op: The same, run before ``local_init_op``.
+        local_init_op: Run in every session, restored or not.
+        summary_op: The summaries to save; ``merge_all()`` unless given.
+        saver: Saves and restores checkpoints; a new ``Saver`` unless given.
+        copy_from_scaffold: Another scaffold, for the arguments that are not given.
+        local_init_feed_dict: The values to feed to ``local_init_op``.
+
+    Raises:
+        TypeError: For a scaffold, function or saver that is not one.
     """
 
     def __init__(
@@ -44,7 +49,7 @@ class Scaffold:
         local_init_feed_dict: Mapping[Any, Any] | None = None,
     ) -> None:
         base = copy_from_scaffold
-        kinds = (Scaffold, *launcher_of(get_default_graph()).scaffolds)
+        kinds = (Scaffold, *opener_of(get_default_graph()).scaffolds)
         if base is not None and not isinstance(base, kinds):
             raise TypeError(f"copy_from_scaffold is not a Scaffold instance, got {base!r}")
         if init_fn is not None and not callable(init_fn):
@@ -53,9 +58,9 @@ class Scaffold:
             raise TypeError(f"saver must be a Saver, got {saver!r}")
         self.init_op: Any = _given(init_op, base, "init_op")
         self.init_feed_dict: Any = _given(init_feed_dict, base, "init_feed_dict")
-        self._init_fn: Callable[[Scaffold, Session], Any] | None = init_fn
+        self._given_init_fn: Callable[[Scaffold, Session], Any] | None = init_fn
         if init_fn is None and base is not None:
-            self._init_fn = _init_fn_of(base)
+            self._given_init_fn = _init_fn_of(base)
         self.ready_op: Any = _given(ready_op, base, "ready_op")
         self.ready_for_local_init_op: Any = _given(
             ready_for_local_init_op, base, "ready_for_local_init_op"
@@ -66,24 +71,29 @@ class Scaffold:
         self.saver: Any = _given(saver, base, "saver")
 
     def finalize(self) -> Scaffold:
-        """Fill in what was not given, in the default graph, and make that graph final."""
+        """Fill in what was not given, from the default graph, and make that graph final."""
         graph = get_default_graph()
-        launcher_of(graph).fill(self)
+        opener_of(graph).fill_scaffold(self)
         graph.finalize()
         return self
 
     @property
     def init_fn(self) -> Callable[[Any], Any] | None:
-        """The ``init_fn`` that was given, as a function of the session alone; or None."""
-        return None if self._init_fn is None else partial(self._init_fn, self)
+        """The given ``init_fn`` as a function of the session alone, or None."""
+        return None if self._given_init_fn is None else partial(self._given_init_fn, self)
+
+    @init_fn.setter
+    def init_fn(self, init_fn: Callable[[Any], Any] | None) -> None:
+        self._given_init_fn = None if init_fn is None else lambda _, session: init_fn(session)
 
     @staticmethod
     def get_or_default(
         arg_name: str, collection_key: str, default_constructor: Callable[[], Any]
     ) -> Any:
-        """What the default graph's collection holds, or what is made and put there, if not None.
+        """Return the item in the default graph's collection, or make one and put it there.
 
-        Raises RuntimeError if it holds several.
+        Raises:
+            RuntimeError: If the collection holds several.
         """
         graph = get_default_graph()
         found = graph.get_collection(collection_key)
@@ -101,45 +111,16 @@ class Scaffold:
 
     @staticmethod
     def default_local_init_op() -> Any:
-        """The ``local_init_op`` of a scaffold that is given none; None on our own engines."""
-        return launcher_of(get_default_graph()).default_local_init_op()
-
-    def initialise(self, session: Session) -> None:
-        """Give a session that restored nothing what it begins with."""
-        if self.init_op is not None:
-            session.run(self.init_op, self.init_feed_dict)
-        if self.init_fn is not None:
-            self.init_fn(session)
-
-    def make_ready(self, session: Session) -> None:
-        """Run the local init op. Raises FailedPreconditionError if the session is not ready."""
-        _check_ready(session, "ready_for_local_init_op", self.ready_for_local_init_op)
-        if self.local_init_op is not None:
-            session.run(self.local_init_op, self.local_init_feed_dict)
-        _check_ready(session, "ready_op", self.ready_op)
+        """Return the default ``local_init_op``; None except on a ``tf.Graph``."""
+        return opener_of(get_default_graph()).default_local_init_op()
 
 
 def _init_fn_of(scaffold: Any) -> Callable[[Scaffold, Session], Any] | None:
     if isinstance(scaffold, Scaffold):
-        return scaffold._init_fn
+        return scaffold._given_init_fn
     bound = scaffold.init_fn  # a framework's own scaffold hands itself to what it was given
     return None if bound is None else lambda _, session: bound(session)
 
 
 def _given(value: Any, base: Any, name: str) -> Any:
     return value if value is not None or base is None else getattr(base, name)
-
-
-def _check_ready(session: Session, name: str, op: Any) -> None:
-    if op is None:
-        return
-    answer = session.run(op)
-    if answer is None:
-        return
-    lacking = np.asarray(answer)
-    # What an engine compiles has one shape whatever it finds: it can say true, but no list.
-    is_true = lacking.dtype == bool and lacking.shape == () and lacking
-    if lacking.size and not is_true:
-        raise FailedPreconditionError(
-            f"the session is not ready: the scaffold's {name} gives {lacking.tolist()}"
-        )

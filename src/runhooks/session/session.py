@@ -4,81 +4,53 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import NoneType, TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from runhooks.checkpoint.snapshot import Snapshot
+from runhooks.contract import RawSession, Snapshot, Stateful
+from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.collections import GraphKeys
+from runhooks.graph.effects import effects_of, step_not_named
 from runhooks.graph.global_step import get_global_step
-from runhooks.graph.graph import Graph, get_default_graph
+from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nest import structure_key
-from runhooks.graph.parts import PART_STATES
-from runhooks.graph.plan import inputs_of
-from runhooks.graph.source import OpenInput, Source
-from runhooks.graph.steps import step_not_named
-from runhooks.graph.tensor import Operation, Tensor
-from runhooks.graph.variable import Variable
-from runhooks.session.executable import Executable
-from runhooks.session.saved import arrays_of, is_leaf, values_from, without_twins
-from runhooks.session.stop_request import StopRequest
+from runhooks.graph.objects import OBJECT_STATES
+from runhooks.graph.plan import make_plan
+from runhooks.graph.tensor import Operation, Tensor, Variable
+from runhooks.session.executable import Executable, make_executable
+from runhooks.session.inputs import SessionInputs
+from runhooks.session.saved import arrays_of, is_leaf, merged_arrays, values_from
 
 _log = logging.getLogger("runhooks")
 
-# What a run asks at every step is looked up without a detour over another module.
+# Every step needs these: they are looked up without a detour over another module.
 _LEAVES = (Tensor, Operation, str)
 _FEED_DICT = (Mapping, NoneType)
 
-#: Where the states in a snapshot have the positions of the inputs.
-_INPUTS = "inputs/"
 
-
-class Stateful(Protocol):
-    """What a checkpoint keeps beside the variables: anything with these two methods."""
-
-    def state_dict(self) -> Mapping[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any], /) -> Any: ...
-
-
-class Session:
+class Session(RawSession):
     """Runs a graph. Its variables begin with their initial values, without an init op.
 
-    ``graph``: the graph to run, the default graph if None. A session may be used by several
-    threads: one run at a time.
+    Several threads may use one session, which makes one run at a time.
+
+    Args:
+        graph: The graph to run; None: the default graph.
+
+    Raises:
+        TypeError: If the graph is a framework's own, whose sessions the framework makes.
     """
 
     def __init__(self, graph: Graph | None = None) -> None:
-        self._graph = graph or get_default_graph()
+        super().__init__()
+        self._graph = graph or own_graph()
         self._lock = threading.RLock()
-        self._ready: dict[Any, Executable] = {}
+        self._ready: dict[Any, Executable] = BoundedCache()
         self._variables: dict[Variable, Any] = {}
-        self._inputs: dict[Operation, OpenInput] = {}
-        #: Where inputs that are still to be opened were left, by the name of their operation.
-        self._positions: dict[str, Any] = {}
-        #: Inputs that what was loaded last says nothing of, until they are opened.
-        self._unplaced: set[Operation] = set()
-        #: Whether the runs that draw from an input make a step, as those did that came first.
-        self._drawn_by_steps: dict[Operation, bool] = {}
-        self._warned_of_draws = self._warned_of_step = False
-        self._inputs_timed = False
-        #: How many sessions of a monitored session were lost before this one.
-        self.recoveries = 0
-        #: Made when the monitored session is to stop: what takes long, as an evaluation, hears it.
-        self.stop_request = StopRequest()
-        #: How many runs have ended well.
-        self.runs = 0
-        #: The seconds that inputs took to give their elements, from ``time_inputs()`` on.
-        self.input_secs = 0.0
-        #: The seconds that were not training; whoever spends some, as on an evaluation, adds them.
-        self.time_apart = 0.0
-        #: The path of the checkpoint that holds its present state, whole, or None: the one that it
-        #: was restored from, or saved as, last.
-        self.checkpoint: str | None = None
-        self._attached: dict[str, Stateful] = {}
-        self._loaded_states: Mapping[str, Any] = {}
+        self._inputs = SessionInputs(self._graph)
+        self._warned_of_step = False
         self._closed = False
         self._step: Variable | None = None
         self._find_global_step()
@@ -100,18 +72,25 @@ class Session:
         options: Any = None,
         run_metadata: Any = None,
     ) -> Any:
-        """Compute ``fetches`` and return their values in the same shape.
+        """Compute ``fetches`` and return their values in the same structure.
 
-        ``fetches``: a tensor, variable, operation (its value is None) or name, or any nesting of
-        lists, tuples, named tuples and dicts of these. ``feed_dict``: values by tensor or name;
-        any tensor may be fed. What is read of variables is what they were when the run began; all
-        that it assigns lands together when it has succeeded, and nothing if it raises (but for a
-        device that fails in the middle: the error then says so). Values of the jax engine stay on
-        their device until they are read.
+        A run is a transaction. It reads variables as they were when it began; all its assignments
+        land together when it has succeeded, and none if it raises (unless a device fails in the
+        middle: the error then says so). Values of the jax engine stay on their device until they
+        are read.
 
-        Raises ValueError or TypeError for what cannot be fetched or fed, OutOfRangeError at the
-        end of an input, RuntimeError if the session is closed, and what the graph's functions
-        raise. ``options`` and ``run_metadata`` are TensorFlow's: ValueError if given.
+        Args:
+            fetches: A tensor, variable, operation (its value is None) or name, or any nesting of
+                lists, tuples, named tuples and dicts of these.
+            feed_dict: Values by tensor or name. Any tensor may be fed.
+            options: TensorFlow's run options; leave it out.
+            run_metadata: TensorFlow's run metadata; leave it out.
+
+        Raises:
+            ValueError, TypeError: For an argument that cannot be fetched or fed.
+            OutOfRangeError: At the end of an input.
+            RuntimeError: If the session is closed.
+            Exception: Whatever the graph's functions raise.
         """
         if options is not None or run_metadata is not None:
             raise ValueError(
@@ -125,19 +104,20 @@ class Session:
             )
         structure = fetches if isinstance(fetches, _LEAVES) else structure_key(fetches)
         key = (structure, *feed_dict) if feed_dict else structure
-        try:
-            executable = self._ready.get(key)
-        except TypeError:  # something in fetches or feed_dict is no part of a graph
-            executable = None
         with self._lock:
+            try:
+                executable = self._ready.get(key)
+            except TypeError:  # unhashable: not an element of a graph
+                executable = None
             if executable is None or self._closed:
                 executable = self._prepare(key, fetches, feed_dict or {})
-            result = executable.run(self._variables, self._inputs, feed_dict)
+            result = executable.run(self._variables, self._inputs.opened, feed_dict)
             self.runs += 1
+            if executable.changed:
+                self.changes += 1
             return result
 
     def wait(self) -> None:
-        """Return when the device has computed all variables; raises what it failed of."""
         with self._lock:
             self._check_open()
             self._graph.engine.wait(list(self._variables.values()))
@@ -145,105 +125,90 @@ class Session:
     def rewind(self, *fetches: Any) -> None:
         """Let the inputs that ``fetches`` draw from begin anew at the next run that needs them.
 
-        A function is called with the global step of then, a stateful iterable goes back to where it
-        was when first opened. Raises ValueError or TypeError for what cannot be fetched.
+        A function is called with the global step of that run; a stateful iterable goes back to
+        where it was when it was first opened.
+
+        Raises:
+            ValueError, TypeError: For an argument that cannot be fetched.
         """
         with self._lock:
-            for op in inputs_of(self._graph, fetches):
-                self._inputs.pop(op, None)
-                self._positions.pop(op.name, None)
-                self._unplaced.discard(op)
+            self._inputs.rewind(effects_of(self._graph, fetches).inputs)
             self._ready.clear()
 
+    def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:
+        return list(make_plan(self._graph, fetches, feed_keys).inputs)
+
     def time_inputs(self) -> None:
-        """From now on add the seconds that inputs take to ``input_secs``."""
         with self._lock:
-            if not self._inputs_timed:
-                self._inputs_timed = True
-                for opened in self._inputs.values():
-                    opened.timed(self._add_input_secs)
+            self._inputs.time()
+
+    @property
+    def input_secs(self) -> float:
+        """The seconds that inputs took to give their elements, since ``time_inputs()``."""
+        return self._inputs.secs
+
+    @input_secs.setter
+    def input_secs(self, secs: float) -> None:
+        self._inputs.secs = secs
 
     def snapshot(self, into: Mapping[str, np.ndarray[Any, Any]] | None = None) -> Snapshot:
-        """All saved variables, the positions of inputs, and the states of what is attached.
-
-        ``into``: arrays by name, or none at all; what is taken is then apart from later runs: they
-        neither change it nor are slower because it is held. What has to be copied for that is
-        copied into these arrays where they fit. Waits for the device. Raises ValueError if two
-        leaves go by one name.
-        """
         with self._lock:
             self._check_open()
-            parts = self._graph.parts
+            objects = self._graph.objects
             arrays = arrays_of(self._graph.engine, self._saved(), into)
-            part_arrays, part_states = ({}, {}) if parts is None else parts.save(into)
-            states = {name: dict(part.state_dict()) for name, part in self._attached.items()}
-            states = {name: state for name, state in states.items() if state}
+            object_arrays, object_states = ({}, {}) if objects is None else objects.save(into)
             return Snapshot(
-                without_twins(arrays, part_arrays),
-                {**states, **part_states, **self._input_positions()},
+                merged_arrays(arrays, object_arrays),
+                {**self.attached_states(), **object_states, **self._inputs.positions()},
             )
 
-    def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
-        """Give the variables the values of ``snapshot``, all or none, and their states to the rest.
+    def saved_names(self) -> list[str]:
+        variables = self._graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
+        names = [variable.op.name for variable in variables]
+        return names if self._graph.objects is None else [*names, *self._graph.objects.names]
 
-        ``only``: names of the variables to load, the others keep their values. Inputs begin anew;
-        stateful ones, unless ``only`` is given, where ``snapshot`` was taken.
-        Raises ValueError naming what is missing, unknown, or of another shape or dtype.
+    def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
+        """Take ``snapshot`` in, whole or not at all.
+
+        Inputs begin anew; stateful ones, unless ``only`` is given, where ``snapshot`` was taken.
+
+        Args:
+            snapshot: The state of a session of the same model.
+            only: The names of the variables to load; the others keep their values.
+
+        Raises:
+            ValueError: Naming what is missing, unknown, or of another shape or dtype.
         """
         with self._lock:
             self._check_open()
             self._find_global_step()
             wanted = {v: x for v, x in self._saved().items() if only is None or v.op.name in only}
             engine = self._graph.engine
-            arrays, load_parts = snapshot.arrays, None
-            if (parts := self._graph.parts) is not None:
-                load_parts = parts.loader(arrays, snapshot.states, only)
-                arrays = {name: it for name, it in arrays.items() if not parts.owns(name)}
+            arrays, load_objects = snapshot.arrays, None
+            if (objects := self._graph.objects) is not None:
+                load_objects = objects.loader(arrays, snapshot.states, only)
+                arrays = {name: it for name, it in arrays.items() if not objects.owns(name)}
             new = values_from(engine, wanted, arrays, all_arrays=only is None)
             self._variables.update(new)
             self.checkpoint = None
-            self._inputs.clear()
             self._ready.clear()
-            self._loaded_states = snapshot.states
-            self._positions = {
-                name.removeprefix(_INPUTS): state
-                for name, state in snapshot.states.items()
-                if only is None and name.startswith(_INPUTS)
-            }
-            self._unplaced = {
-                op
-                for op in self._input_operations()
-                if only is None and op.name not in self._positions
-            }
-            if load_parts is not None:
-                self._open_placed()  # may draw from a random generator that is a part
-                load_parts()
-            for name, part in self._attached.items():
-                self._give_state(name, part)
+            self._inputs.load(snapshot.states if only is None else None)
+            if load_objects is not None:
+                self._inputs.open_at_known_positions(self.global_step or 0)
+                load_objects()
+            self.take_states(snapshot.states)
 
-    def attach(self, name: str, part: Stateful) -> None:
-        """Make ``part`` one with the variables: saved in snapshots, and given its state back.
+    def restore_state(self, saved: Stateful, state: Mapping[str, Any]) -> None:
+        self._inputs.open_at_known_positions(self.global_step or 0)
+        super().restore_state(saved, state)
 
-        If what was loaded last holds a state of that name, ``part`` gets it at once. Raises
-        ValueError if ``name`` is taken.
-        """
-        if name in self._attached:
-            raise ValueError(f"something is attached as {name!r} already: give it another name")
-        self._attached[name] = part
-        self._give_state(name, part)
-
-    def detach(self, name: str) -> None:
-        """Undo ``attach``."""
-        self._attached.pop(name, None)
-
-    def untaken(self) -> list[str]:
-        """The names of the states that were loaded last and belong to nothing here, sorted."""
-        ours = {*self._attached, *(_INPUTS + op.name for op in self._input_operations())}
-        return sorted(
+    def unclaimed_states(self) -> list[str]:
+        ours = self._inputs.state_names()
+        return [
             name
-            for name in self._loaded_states
-            if name not in ours and not name.startswith(PART_STATES)
-        )
+            for name in super().unclaimed_states()
+            if name not in ours and not name.startswith(OBJECT_STATES)
+        ]
 
     def close(self) -> None:
         """Let go of the variables; a run raises RuntimeError from now on. May be called again."""
@@ -251,7 +216,7 @@ class Session:
             self._closed = True
             self._ready.clear()
             self._variables = {}
-            self._inputs.clear()
+            self._inputs.close()
 
     def __enter__(self) -> Session:
         return self
@@ -272,17 +237,16 @@ class Session:
         except TypeError:
             executable = None
         if executable is None:
-            executable = Executable(self._graph, fetches, tuple(feed_dict))
+            executable = make_executable(self._graph, fetches, tuple(feed_dict))
             executables[key] = executable
-        if self._graph.parts is not None and not self._warned_of_step:
+        if self._graph.objects is not None and not self._warned_of_step:
             self._check_steps(fetches, feed_dict)
         self._find_global_step()
         for variable in executable.variables:
             self._initialise(variable)
-        for op in executable.inputs:
-            if op not in self._inputs:
-                self._open(op)
-        self._check_draws(executable)
+        self._inputs.open(executable.inputs, self.global_step or 0)
+        makes_step = self._step in executable.changed
+        self._inputs.check_draws(executable.inputs, makes_step=makes_step)
         self._ready[key] = executable
         return executable
 
@@ -291,27 +255,14 @@ class Session:
             self._warned_of_step = True
             step, output = found
             _log.warning(
-                "%r is an output of the step %r, which this run makes: fetch %r along if that is "
-                "meant, or evaluate with a function of your own",
+                "fetching %r makes the step %r: fetch %r too if that is intended, or evaluate with "
+                "a function of your own",
                 *(output.name, step.name, step.name),
             )
 
-    def _check_draws(self, executable: Executable) -> None:
-        makes_step = self._step in executable.changed
-        for op in executable.inputs:
-            by_steps = self._drawn_by_steps.setdefault(op, makes_step)
-            if by_steps != makes_step and self._inputs[op].by_step and not self._warned_of_draws:
-                self._warned_of_draws = True
-                _log.warning(
-                    "the input %r goes by the global step, and runs that make no step draw from "
-                    "it too: a resumed run would get other elements; feed these runs, or give them "
-                    "an input of their own, as an EvaluationHook has",
-                    op.name,
-                )
-
     def _check_open(self) -> None:
         if self._closed:
-            raise RuntimeError("the session is closed, and cannot be used any more: create one")
+            raise RuntimeError("the session is closed: create a new one")
 
     def _find_global_step(self) -> None:
         step = get_global_step(self._graph)
@@ -335,42 +286,3 @@ class Session:
         for variable in variables:
             self._initialise(variable)
         return {variable: self._variables[variable] for variable in variables}
-
-    def _input_operations(self) -> list[Operation]:
-        return [op for op in self._graph.get_operations() if op.type == "Inputs"]
-
-    def _open_placed(self) -> None:
-        for op in self._input_operations():
-            if op.name in self._positions:
-                self._open(op)
-
-    def _open(self, op: Operation) -> None:
-        source: Source = op.args[0]
-        opened = source.open(op.name, self.global_step or 0, self._positions.get(op.name))
-        self._positions.pop(op.name, None)
-        if self._inputs_timed:
-            opened.timed(self._add_input_secs)
-        self._inputs[op] = opened
-        if op in self._unplaced and self.global_step and not opened.by_step:
-            _log.info(
-                "the input %r does not go on where the checkpoint of step %d was saved, which "
-                "knows no position of it: see rh.inputs for sources that keep theirs",
-                op.name,
-                self.global_step,
-            )
-        self._unplaced.discard(op)
-
-    def _input_positions(self) -> dict[str, Any]:
-        now = {op.name: opened.position() for op, opened in self._inputs.items()}
-        positions = {**self._positions, **now}
-        return {_INPUTS + name: it for name, it in positions.items() if it is not None}
-
-    def _add_input_secs(self, secs: float) -> None:
-        self.input_secs += secs
-
-    def _give_state(self, name: str, part: Stateful) -> None:
-        if name in self._loaded_states:
-            # A loader may draw from a global random generator when it is opened: that comes first,
-            # for ``part`` may bring that generator back.
-            self._open_placed()
-            part.load_state_dict(self._loaded_states[name])

@@ -6,20 +6,18 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from runhooks.contract import SessionRunHook
+from runhooks.contract import RawSession, SessionRunHook
 from runhooks.session.creators import ChiefSessionCreator
 from runhooks.session.monitored import MonitoredSession
 from runhooks.session.recoverable import RecoveryPolicy
 from runhooks.session.scaffold import Scaffold
-from runhooks.session.session import Session
 
 
 class SingularMonitoredSession(MonitoredSession):
-    """A monitored session that is not recovered: a lost session raises what it was lost by.
+    """A monitored session that is not recovered: it raises the error that a session is lost by.
 
-    As ``tf.compat.v1.train.SingularMonitoredSession``. ``scaffold``, ``checkpoint_dir`` and
-    ``checkpoint_filename_with_path`` as for ``ChiefSessionCreator``; the rest as for
-    ``MonitoredSession``.
+    As ``tf.compat.v1.train.SingularMonitoredSession``. The arguments are those of
+    ``ChiefSessionCreator`` and of ``MonitoredSession``.
     """
 
     def __init__(
@@ -38,6 +36,6 @@ class SingularMonitoredSession(MonitoredSession):
         policy = RecoveryPolicy(failures=0)
         super().__init__(creator, hooks, stop_grace_period_secs, recovery=policy)
 
-    def raw_session(self) -> Session | None:
-        """The session without hooks; None after ``close``."""
+    def raw_session(self) -> RawSession | None:
+        """Return the session without hooks; None after ``close``."""
         return self._raw()

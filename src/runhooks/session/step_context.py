@@ -1,4 +1,4 @@
-"""``StepContext``: what ``run_step_fn`` hands to a step function."""
+"""``StepContext``: the argument of a step function, which ``run_step_fn`` calls."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from runhooks.session.session import Session
+from runhooks.contract import RawSession
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class StepContext:
-    """The session of one step, with hooks and without."""
+    """Runs the session of one step, with hooks or without."""
 
-    def __init__(self, session: Session, run_with_hooks: Callable[..., Any]) -> None:
+    def __init__(self, session: RawSession, run_with_hooks_fn: Callable[..., Any]) -> None:
         self._session = session
-        self._run_with_hooks = run_with_hooks
+        self._run_with_hooks = run_with_hooks_fn
 
     @property
-    def session(self) -> Session:
-        """The raw session: a run on it calls no hook."""
+    def session(self) -> RawSession:
+        """The raw session, whose runs call no hooks."""
         return self._session
 
     def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
-        """``run`` of the monitored session."""
+        """Call ``run`` of the monitored session."""
         return self._run_with_hooks(*args, **kwargs)
 
     def request_stop(self) -> None:
-        """End the loop well, from here: raises StopIteration."""
+        """End the loop well: raise StopIteration."""
         raise StopIteration("the step function has asked to stop")
 
 

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from runhooks.arrays.histogram import BUCKETS, HistogramCounts, histogram_counts
 from runhooks.events import Event, SessionLog, SessionStatus
 from runhooks.lazy import lazily
 from runhooks.summary.file_writer import FileWriter
@@ -9,24 +10,24 @@ from runhooks.summary.file_writer_cache import FileWriterCache
 from runhooks.summary.graph_def import encode_graph
 from runhooks.summary.kinds.audio import audio_value, clip_value
 from runhooks.summary.kinds.custom_scalars import Margin, custom_scalars_value
-from runhooks.summary.kinds.histogram import (
-    BUCKETS,
-    HistogramCounts,
-    histogram_counts,
-    histogram_value,
-)
+from runhooks.summary.kinds.histogram import histogram_value
 from runhooks.summary.kinds.hparams import hparams_values
-from runhooks.summary.kinds.image import image_value
+from runhooks.summary.kinds.image import image_value, picture_value
 from runhooks.summary.kinds.mesh import mesh_values
-from runhooks.summary.kinds.picture import picture_value
 from runhooks.summary.kinds.pr_curve import pr_curve_value
 from runhooks.summary.kinds.scalar import scalar_value
-from runhooks.summary.kinds.tensor import tensor_value
-from runhooks.summary.kinds.text import text_value
-from runhooks.summary.merging import merge, merge_all
-from runhooks.summary.message import Summary, Value
-from runhooks.summary.metadata import DataClass, SummaryDescription, SummaryMetadata
-from runhooks.summary.ops import audio, histogram, image, scalar, tensor_summary, text
+from runhooks.summary.kinds.tensor import tensor_value, text_value
+from runhooks.summary.message import DataClass, Summary, SummaryDescription, SummaryMetadata, Value
+from runhooks.summary.ops import (
+    audio,
+    histogram,
+    image,
+    merge,
+    merge_all,
+    scalar,
+    tensor_summary,
+    text,
+)
 from runhooks.summary.sinks.adapted import adapted
 from runhooks.summary.summary_writer import SummaryWriter
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from runhooks.summary.sinks.memory_writer import MemoryWriter
     from runhooks.summary.sinks.mlflow import MlflowWriter
     from runhooks.summary.sinks.multi_writer import MultiWriter
-    from runhooks.summary.sinks.point import SummaryPoint
+    from runhooks.summary.sinks.points import SummaryPoint
     from runhooks.summary.sinks.weights_and_biases import WeightsAndBiasesWriter
 
 __all__ = [
@@ -92,7 +93,7 @@ __getattr__ = lazily(
         "MemoryWriter": f"{_SINKS}.memory_writer",
         "MlflowWriter": f"{_SINKS}.mlflow",
         "MultiWriter": f"{_SINKS}.multi_writer",
-        "SummaryPoint": f"{_SINKS}.point",
+        "SummaryPoint": f"{_SINKS}.points",
         "WeightsAndBiasesWriter": f"{_SINKS}.weights_and_biases",
     },
 )

@@ -8,41 +8,53 @@ from typing import Any
 
 from runhooks import arguments, clock
 from runhooks.events import Event, EventWriter, Message, OnFull
-from runhooks.events.write_queue import MAX_QUEUE
-from runhooks.summary.address import global_step as at_step
-from runhooks.summary.address import step_now
+from runhooks.events.writing.local_file import local_path
+from runhooks.events.writing.write_queue import MAX_QUEUE
 from runhooks.summary.graph_def import GraphLike, checked_graph_def, encode_graph
-from runhooks.summary.kinds.scalar import numbers_now
+from runhooks.summary.kinds.scalar import kept_numbers
 from runhooks.summary.queued_writer import QueuedWriter
+from runhooks.summary.shared_file import FileOptions, SharedFile
+from runhooks.summary.tag_and_step import step_or_zero, step_snapshot
 
 
 class FileWriter(QueuedWriter):
-    """Writes summaries to a new event file in ``logdir``, in the background.
+    """Writes summaries to an event file in ``logdir``, in the background.
 
-    Arguments are those of ``tf.compat.v1.summary.FileWriter``. ``graph``: a graph to write first,
-    as ``add_graph`` does. ``max_queue``: events that may wait to be written, a scalar being one.
-    (TensorFlow's default is 10, at which a loop that adds a dozen scalars a step waits for the
-    disk in every step.) ``flush_secs``: events are written 0.2 seconds after they are added, or at
-    once if this is less; so much a process that is killed can lose. ``graph_def``: a graph as
-    bytes or message, in place of ``graph``. ``filename_suffix``: what the name of the file ends
-    in. ``session``: must be None; there is no file here to be shared through a session.
-    ``on_full``: what happens when ``max_queue`` events wait, or 256 MB of arrays: ``"wait"`` until
-    they are written, ``"raise"`` ``queue.Full``, or ``"drop"`` what is added and count it in
-    ``dropped``.
+    The writers of a directory that are open in this process at a time share one file: hooks, too,
+    write to the file of a writer that the program has opened. TensorBoard then shows what all of
+    them write, in the order in which it was written. A writer with other ``max_queue``,
+    ``flush_secs`` below 0.2, ``filename_suffix`` or ``on_full`` than the default has a file of its
+    own, unless it is the first one.
 
-    All methods that write return before the event is written and raise, once, what went wrong in
+    All methods that write return before the event is written, and raise, once, what went wrong in
     the background before; see ``EventWriter``. After ``close`` they raise RuntimeError, where
-    TensorFlow warns and drops the event: a value that is lost deserves more than a warning.
+    TensorFlow warns and drops the event.
 
-    As long as one is open, and the program has no handler of its own, SIGTERM has all that was
-    added written, for at most 5 seconds, before it ends the process; as with any handler in Python
-    that waits for a call into C to return. If the file or its directory is deleted, the next calls
-    raise FileNotFoundError until ``reopen``.
+    As long as a writer is open, and the program has no handler of its own, SIGTERM has all that
+    was added written, for at most 5 seconds, before it ends the process; like any handler in
+    Python, it waits for a call into C to return. If the file or its directory is deleted, the next
+    calls raise FileNotFoundError until ``reopen``.
 
-    A writer that was pickled writes, where it is unpickled, to a file of its own.
+    A writer that is pickled writes to a file of the process in which it is unpickled.
 
-    ``logdir`` may begin with ``~``. Raises OSError, naming it, if no file can be made there;
-    TypeError or ValueError for an argument that is wrong or out of range, a URL among them.
+    Args:
+        logdir: The directory; it may begin with ``~``, and is made if it is missing.
+        graph: A graph to write first, as ``add_graph`` does.
+        max_queue: How many events may wait to be written, a scalar being one. (TensorFlow's
+            default is 10, at which a loop that adds a dozen scalars a step waits for the disk in
+            every step.)
+        flush_secs: Events are written 0.2 seconds after they are added, or at once if this is
+            less. What is not written yet is lost if the process is killed.
+        graph_def: A graph as bytes or message, in place of ``graph``.
+        filename_suffix: The end of the name of the file.
+        session: Must be None; event files are not shared through a session.
+        on_full: What happens when ``max_queue`` events wait, or 256 MB of arrays: ``"wait"``
+            until they are written, ``"raise"`` ``queue.Full``, or ``"drop"`` what is added and
+            count it in ``dropped``.
+
+    Raises:
+        OSError: No file can be made in ``logdir``.
+        TypeError, ValueError: An argument is wrong or out of range; a URL is.
     """
 
     def __init__(
@@ -59,21 +71,34 @@ class FileWriter(QueuedWriter):
         if session is not None:
             raise ValueError(
                 f"session must be None, got {session!r}: event files are not shared through a "
-                "session; use FileWriterCache.get(logdir) to share a writer"
+                "session, but by all writers of a directory"
             )
-        suffix = filename_suffix or ""
+        options = FileOptions(max_queue, flush_secs, filename_suffix or "", on_full)
         has_graph = graph is not None or graph_def is not None
         event = _graph_event(graph, graph_def, 0) if has_graph else None  # before there is a file
-        self.__setstate__(EventWriter(logdir, max_queue, flush_secs, suffix, on_full))
+        self._open(local_path(logdir=logdir), options)
         if event is not None:
             self._add(event)
 
-    def __getstate__(self) -> EventWriter:
-        return self._events
+    def __getstate__(self) -> tuple[str, FileOptions, EventWriter]:
+        return self._logdir, self._options, self._file.events
 
-    def __setstate__(self, events: EventWriter) -> None:
-        super().__init__(events.queue)
-        self._events = events
+    def __setstate__(self, state: tuple[str, FileOptions, EventWriter]) -> None:
+        self._open(*state)
+
+    def _open(self, logdir: str, options: FileOptions, events: EventWriter | None = None) -> None:
+        self._logdir = logdir
+        self._options = options
+        self._closed = False
+        self._file = SharedFile.join(
+            self, logdir, options, lambda: events or EventWriter(logdir, *options)
+        )
+        super().__init__(self._file.events.queue, self._file.start)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._closed
 
     @property
     def dropped(self) -> int:
@@ -82,13 +107,30 @@ class FileWriter(QueuedWriter):
 
     def get_logdir(self) -> str:
         """Return the directory of the event file."""
-        return self._events.get_logdir()
+        return self._logdir
+
+    def flush(self) -> None:
+        if not self._closed:
+            self._queue.flush()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._put = self._refuse
+            self._file.leave(self)
+
+    def reopen(self) -> None:
+        if self._closed:
+            self._open(self._logdir, self._options)
+        else:
+            self._file.reopen()
 
     def scalars(self, step: int, values: Mapping[str, Any]) -> None:
         """Write several numbers of one step, by tag, as ``scalar`` does, in one event."""
-        numbers = numbers_now(values)
-        self._events.scalars(step_now(step, list(numbers)), numbers)
-        self._start_step = None
+        numbers = kept_numbers(values)
+        at = step_snapshot(step, list(numbers))
+        self._put(tuple(numbers), tuple(numbers.values()), at, clock.wall())
+        self._start.step = None
 
     def add_graph(
         self,
@@ -98,23 +140,33 @@ class FileWriter(QueuedWriter):
     ) -> None:
         """Add a graph, as TensorBoard's graph tab shows it.
 
-        Raises ValueError unless exactly one of ``graph`` and ``graph_def`` is given, TypeError if
-        it is no graph.
+        Raises:
+            ValueError: Not exactly one of ``graph`` and ``graph_def`` is given.
+            TypeError: It is not a graph.
         """
-        self._add(_graph_event(graph, graph_def, at_step(global_step, "the graph")))
+        self._add(_graph_event(graph, graph_def, step_or_zero(global_step, "the graph")))
 
     def graph(self, graph: GraphLike) -> None:
         """Write ``graph``, as ``add_graph`` does."""
         self.add_graph(graph)
 
     def add_event(self, event: Message) -> None:
-        """Add ``event``: an ``Event``, of ours or of Protocol Buffers, with its own time.
+        """Add ``event``, our ``Event`` or one of Protocol Buffers, with its own time.
 
-        Raises TypeError if it is neither.
+        Raises:
+            TypeError: It is neither.
         """
         if not hasattr(event, "wall_time") or not hasattr(event, "SerializeToString"):
             raise TypeError(f"event must be an Event, got {event!r}")
         self._add(event)
+
+    def _add(self, event: Any, nbytes: int = 0) -> None:
+        if self._closed:
+            self._refuse()
+        super()._add(event, nbytes)
+
+    def _refuse(self, *item: Any) -> None:
+        raise RuntimeError(f"the event writer of {self._logdir!r} is closed: reopen() it first")
 
 
 def _graph_event(graph: GraphLike | None, graph_def: bytes | Message | None, step: int) -> Event:

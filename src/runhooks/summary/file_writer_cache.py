@@ -1,4 +1,4 @@
-"""``FileWriterCache``: one writer for a directory, shared by all who write there."""
+"""``FileWriterCache``: the writers of this process, by directory."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import threading
 from typing import ClassVar
 
-from runhooks.events.call_all import call_all
-from runhooks.events.local_path import local_path
+from runhooks.events.writing.failures import call_all
+from runhooks.events.writing.local_file import local_path
 from runhooks.summary.file_writer import FileWriter
 
 
 class FileWriterCache:
-    """The writers of this process, one for each directory. Any thread may use it."""
+    """One writer for each directory, shared by everyone who asks for it. Any thread may do so."""
 
     _lock: ClassVar = threading.RLock()
     _writers: ClassVar[dict[str, FileWriter]] = {}
@@ -21,9 +21,10 @@ class FileWriterCache:
     def get(cls, logdir: str | os.PathLike[str]) -> FileWriter:
         """Return the writer of ``logdir``, whatever path leads there.
 
-        It goes on in a new file if it was closed, or if its file was deleted.
+        It continues in a new file if it was closed, or if its file was deleted.
 
-        Raises OSError, naming the directory, if no file can be made there.
+        Raises:
+            OSError: No file can be made there.
         """
         path = os.path.realpath(local_path(logdir=logdir))
         with cls._lock:
@@ -34,7 +35,7 @@ class FileWriterCache:
 
     @classmethod
     def clear(cls) -> None:
-        """Close all writers and forget them; raise what failed first when all are closed."""
+        """Close all writers and forget them; then raise the first error, if any."""
         with cls._lock:
             writers = list(cls._writers.values())
             cls._writers.clear()

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from runhooks.events import Message, wire
+from runhooks.events import Message
+from runhooks.events.format import wire
+from runhooks.events.format.fields import fields
 
 _PRODUCER = 22  # the oldest graph version that all readers in use take
 
 
 class GraphTensor(Protocol):
-    """A tensor: ``name`` is that of its operation, a colon and the number of the output."""
+    """A tensor, named after its operation: ``"loss:0"``."""
 
     @property
     def name(self) -> str: ...
@@ -45,19 +47,20 @@ class GraphLike(Protocol):
 def encode_graph(graph: GraphLike) -> bytes:
     """Return ``graph`` as a ``GraphDef``: names, types, inputs and control inputs.
 
-    Raises TypeError if it is no graph.
+    Raises:
+        TypeError: It is not a graph.
     """
     if not hasattr(graph, "get_operations"):
-        raise TypeError(f"graph must be a Graph, of ours or of TensorFlow, got {graph!r}")
+        raise TypeError(f"graph must be a Graph of runhooks or TensorFlow, got {graph!r}")
     nodes = [wire.bytes_field(1, _node(operation)) for operation in graph.get_operations()]
     return b"".join((*nodes, wire.bytes_field(4, wire.varint_field(1, _PRODUCER))))
 
 
 def checked_graph_def(graph_def: bytes | Message) -> bytes | Message:
-    """Return ``graph_def``. Raises TypeError or ValueError if it is no ``GraphDef``."""
+    """Return ``graph_def``. Raises TypeError or ValueError if it is not a ``GraphDef``."""
     if isinstance(graph_def, bytes):
         try:
-            for _ in wire.fields(graph_def):
+            for _ in fields(graph_def):
                 pass
         except ValueError as error:
             raise ValueError(f"graph_def must be the bytes of a GraphDef: {error}") from None

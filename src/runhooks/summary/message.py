@@ -1,4 +1,4 @@
-"""``Summary``: what is written of one step, as a sequence of tagged values.
+"""``Summary``: the values of one step, each with a tag.
 
 Field numbers are those of TensorFlow's ``summary.proto``.
 """
@@ -6,10 +6,15 @@ Field numbers are those of TensorFlow's ``summary.proto``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
 from typing import Any, NamedTuple, overload
 
-from runhooks.events import wire
-from runhooks.events.scalar_values import scalar_entry
+from runhooks.errors import add_note
+from runhooks.events import Message
+from runhooks.events.format import wire
+from runhooks.events.format.event import scalar_entry
+from runhooks.events.format.fields import Field, as_bytes, as_float, fields
+from runhooks.events.format.wire import int_field, text_field
 
 _VALUE = 1
 _TAG = 1
@@ -17,11 +22,13 @@ _SIMPLE_VALUE = 2
 
 
 class Value(NamedTuple):
-    """Something to be written under ``tag``; ``encode(tag, data)`` makes its bytes.
+    """One value of a summary, as ``scalar_value``, ``histogram_value`` and others make it.
 
-    ``data`` is whatever that function reads: it is not looked at before, so it may be an array
-    that a device has yet to compute. The bytes are those of one or more entries of a summary, as
-    ``entry`` makes them. Made by ``scalar_value``, ``histogram_value`` and their kin.
+    Attributes:
+        tag: Its tag.
+        data: What ``encode`` reads, not before: it may be an array that a device still computes.
+        encode: Called with ``tag`` and ``data``; returns one or more entries of a summary, as
+            ``entry`` makes them.
     """
 
     tag: str
@@ -30,7 +37,12 @@ class Value(NamedTuple):
 
 
 def entry(tag: str, content: bytes) -> bytes:
-    """Return one entry of a summary: ``tag`` and the fields that hold its value."""
+    """Return one entry of a summary.
+
+    Args:
+        tag: Its tag.
+        content: The fields that hold its value.
+    """
     return wire.bytes_field(_VALUE, wire.bytes_field(_TAG, tag.encode()) + content)
 
 
@@ -48,21 +60,20 @@ class Summary(Sequence[Value]):
         return cls(value for summary in summaries for value in summary)
 
     def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
-        """Return the message in the wire format; this reads the data of the values.
+        """Return the message in the wire format; waits for the values.
 
-        Raises what reading them raises, with a note that names the tag.
+        Raises the error of a value that cannot be read, with a note that names its tag.
         """
         return b"".join(map(_encoded, self._values))
 
     @classmethod
     def FromString(cls, message: bytes) -> Summary:  # noqa: N802 (Protocol Buffers\' name)
-        """Return the summary that ``message`` holds.
+        """Return the summary in ``message``; of any value but a scalar, ``data`` is bytes.
 
-        The data of a scalar is a float, that of any other value its bytes.
-
-        Raises ValueError if ``message`` holds no summary.
+        Raises:
+            ValueError: ``message`` is not a summary.
         """
-        return cls(_parsed(field) for field in wire.fields(message))
+        return cls(_parsed(field) for field in fields(message))
 
     @overload
     def __getitem__(self, index: int) -> Value: ...
@@ -87,20 +98,87 @@ def _encoded(value: Value) -> bytes:
     try:
         return value.encode(value.tag, value.data)
     except BaseException as error:
-        error.add_note(f"while encoding the summary {value.tag!r}")
+        add_note(error, f"while encoding the summary {value.tag!r}")
         raise
 
 
-def _parsed(field: wire.Field) -> Value:
+def _parsed(field: Field) -> Value:
     if field.number != _VALUE:
         raise ValueError(f"a summary consists of fields of number 1, got one of {field.number}")
-    message = wire.as_bytes(field.value)
-    fields = dict(wire.fields(message))
-    tag = wire.as_bytes(fields.get(_TAG, b"")).decode()
-    if _SIMPLE_VALUE in fields:
-        return Value(tag, wire.as_float(fields[_SIMPLE_VALUE]), scalar_entry)
+    message = as_bytes(field.value)
+    content = dict(fields(message))
+    tag = as_bytes(content.get(_TAG, b"")).decode()
+    if _SIMPLE_VALUE in content:
+        return Value(tag, as_float(content[_SIMPLE_VALUE]), scalar_entry)
     return Value(tag, message, _encode_parsed)
 
 
 def _encode_parsed(tag: str, message: bytes) -> bytes:
     return wire.bytes_field(_VALUE, message)
+
+
+_TENSOR, _METADATA = 8, 9
+
+
+class DataClass(IntEnum):
+    """The kind of data under a tag."""
+
+    DATA_CLASS_UNKNOWN = 0
+    DATA_CLASS_SCALAR = 1
+    DATA_CLASS_TENSOR = 2
+    DATA_CLASS_BLOB_SEQUENCE = 3
+
+
+class SummaryMetadata(NamedTuple):
+    """How TensorBoard shows a value.
+
+    Attributes:
+        plugin_name: The plugin that shows it.
+        content: Bytes for that plugin.
+        display_name: Stands in place of the tag.
+        summary_description: A description in Markdown.
+        data_class: The kind of data it is.
+    """
+
+    plugin_name: str = ""
+    content: bytes = b""
+    display_name: str = ""
+    summary_description: str = ""
+    data_class: int = DataClass.DATA_CLASS_UNKNOWN
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
+        """Return the message in the wire format."""
+        plugin = text_field(1, self.plugin_name) + text_field(2, self.content)
+        return b"".join(
+            (
+                text_field(1, plugin),
+                text_field(2, self.display_name),
+                text_field(3, self.summary_description),
+                int_field(4, self.data_class),
+            )
+        )
+
+
+class SummaryDescription(NamedTuple):
+    """A hint on how to read a value without a plugin; TensorBoard does not use it."""
+
+    type_hint: str = ""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
+        """Return the message in the wire format."""
+        return text_field(1, self.type_hint)
+
+
+def describe(
+    metadata: Message | None, display_name: str | None, summary_description: str | None
+) -> bytes:
+    """Return ``metadata`` as bytes, with this name and description in place of its own."""
+    encoded = metadata.SerializeToString() if metadata is not None else b""
+    # Of a field that comes twice, the later one counts.
+    return encoded + text_field(2, display_name or "") + text_field(3, summary_description or "")
+
+
+def tensor_entry(tag: str, tensor: bytes, metadata: Message | bytes) -> bytes:
+    """Return one entry of a summary that holds ``tensor``, a ``TensorProto``."""
+    encoded = metadata if isinstance(metadata, bytes) else metadata.SerializeToString()
+    return entry(tag, wire.bytes_field(_TENSOR, tensor) + wire.bytes_field(_METADATA, encoded))

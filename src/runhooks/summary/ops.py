@@ -1,70 +1,107 @@
-"""Summaries as parts of a graph: what a run that is asked for them returns is a ``Summary``.
+"""Summaries as tensors of a graph: a run that fetches one returns a ``Summary``.
 
-Names and arguments are those of ``tf.compat.v1.summary``; where a tensor is taken its name will do,
-but for ``text``. The arrays in a summary are read, and so waited for, only when it is written.
+Names and arguments are those of ``tf.compat.v1.summary``. In place of a tensor, its name may be
+given, except to ``text``. The arrays in a summary are read only when it is written.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from runhooks import arguments
 from runhooks.events import Message
 from runhooks.graph import names
-from runhooks.graph.tensor import Tensor
+from runhooks.graph.collections import GraphKeys
+from runhooks.graph.default_graph import get_default_graph
+from runhooks.graph.engine import Engine
+from runhooks.graph.tensor import Placement, Tensor
 from runhooks.summary.kinds.audio import audio_value
 from runhooks.summary.kinds.histogram import histogram_value
 from runhooks.summary.kinds.image import image_value
 from runhooks.summary.kinds.scalar import scalar_value
-from runhooks.summary.kinds.tensor import tensor_value
-from runhooks.summary.kinds.text import text_value
-from runhooks.summary.metadata import describe
-from runhooks.summary.summary_op import graph_of, named, summary_op
+from runhooks.summary.kinds.tensor import tensor_value, text_value
+from runhooks.summary.message import Summary, describe
+from runhooks.summary.summary_op import collect, graph_of, single, summary_op, tree
 
 
 def scalar(
     name: str, tensor: Any, collections: Sequence[str] | None = None, family: str | None = None
 ) -> Tensor:
-    """A summary of one number: ``tensor`` has one element, of any real dtype.
+    """Return a summary of one number.
 
-    Its tag is ``name`` under the current name scope, made unique; ``family`` is put in front of
-    it, which makes a group of that name in TensorBoard. It joins ``collections``, which is
-    ``[GraphKeys.SUMMARIES]`` if None, where ``merge_all`` finds it.
+    Args:
+        name: Its tag is ``name`` under the current name scope, made unique.
+        tensor: A tensor of one element of any real dtype, its name, or a number.
+        collections: The collections of the graph that it joins. None: ``GraphKeys.SUMMARIES``,
+            where ``merge_all`` finds it.
+        family: A prefix of the tag, which makes a group of that name in TensorBoard.
+
+    Raises:
+        TypeError: ``tensor`` is not a tensor or a number, but a dict or a function, for example.
+        ValueError: It is more than one number, or the name of no tensor.
     """
-
-    def make(tag: str, value: Any) -> Any:
-        return [scalar_value(tag, value)]
-
-    return summary_op("ScalarSummary", name, named(tensor), collections, family, make)
+    return summary_op(
+        "ScalarSummary",
+        name,
+        single("scalar", name, tensor),
+        collections,
+        family,
+        lambda tag, value: [scalar_value(tag, value)],
+    )
 
 
 def histogram(
     name: str, values: Any, collections: Sequence[str] | None = None, family: str | None = None
 ) -> Tensor:
-    """A summary of how the numbers of an array are spread; any shape, any real dtype.
+    """Return a summary of how the numbers of an array are distributed.
 
-    Of a pytree of arrays, one for each leaf, tagged ``name/path``. What is counted is counted
-    where the engine keeps it: a device hands over the counts, not the array. Tag, ``collections``
-    and ``family`` as for ``scalar``.
+    They are counted where the engine keeps them: a device hands over the counts, not the array.
+
+    Args:
+        name: As for ``scalar``; the leaves of a pytree are tagged ``name/path``.
+        values: A tensor of any shape and real dtype, its name, or a pytree of such tensors.
+        collections: As for ``scalar``.
+        family: As for ``scalar``.
+
+    Raises:
+        TypeError: ``values`` is not made of tensors.
     """
-    values = named(values)
+    values = tree("histogram", name, values)
     graph = graph_of(values)
     engine = graph.engine
+
+    def count(value: Any) -> dict[str, Any]:
+        leaves = engine.leaves(value).items()
+        return {path: _counted(engine, _tag(name, path), leaf) for path, leaf in leaves}
+
     counted = graph.add(
         "HistogramCounts",
-        lambda value: {path: engine.histogram(leaf) for path, leaf in engine.leaves(value).items()},
+        count,
         (values,),
         name=names.cleaned(name, "histogram") + "/counts",
     )
 
-    def make(tag: str, by_path: dict[str, Any]) -> Any:
-        return [
-            histogram_value(f"{tag}/{path}" if path else tag, counts)
-            for path, counts in by_path.items()
-        ]
+    return summary_op(
+        "HistogramSummary",
+        name,
+        counted.outputs[0],
+        collections,
+        family,
+        lambda tag, counts: [histogram_value(_tag(tag, path), it) for path, it in counts.items()],
+    )
 
-    return summary_op("HistogramSummary", name, counted.outputs[0], collections, family, make)
+
+def _tag(tag: str, path: str) -> str:
+    return f"{tag}/{path}" if path else tag
+
+
+def _counted(engine: Engine, tag: str, leaf: Any) -> Any:
+    try:
+        return engine.histogram(leaf)
+    except TypeError as error:
+        raise TypeError(f"histogram summary {tag!r}: {error}") from error
 
 
 def image(
@@ -74,20 +111,30 @@ def image(
     collections: Sequence[str] | None = None,
     family: str | None = None,
 ) -> Tensor:
-    """A summary of up to ``max_outputs`` images.
+    """Return a summary of images.
 
-    ``tensor``: ``[N, height, width, channels]`` with 1, 3 or 4 channels, uint8, or floats, which
-    are scaled as ``tf.compat.v1.summary.image`` says. Tagged ``name/image`` if ``max_outputs`` is
-    1, else ``name/image/0`` and so on; ``collections`` and ``family`` as for ``scalar``.
+    Args:
+        name: The images are tagged ``name/image/0`` and on; ``name/image`` if ``max_outputs`` is 1.
+        tensor: ``[N, height, width, channels]`` with 1, 3 or 4 channels, uint8, or floats, which
+            are scaled as ``tf.compat.v1.summary.image`` does.
+        max_outputs: How many images to write at most.
+        collections: As for ``scalar``.
+        family: As for ``scalar``.
 
-    Raises ValueError if ``max_outputs`` is less than 1.
+    Raises:
+        ValueError: ``max_outputs`` is below 1.
+        TypeError: As for ``scalar``.
     """
     arguments.whole(max_outputs=max_outputs)
 
-    def make(tag: str, images: Any) -> Any:
-        return [image_value(tag, images, max_outputs)]
-
-    return summary_op("ImageSummary", name, named(tensor), collections, family, make)
+    return summary_op(
+        "ImageSummary",
+        name,
+        single("image", name, tensor),
+        collections,
+        family,
+        lambda tag, images: [image_value(tag, images, max_outputs)],
+    )
 
 
 def audio(
@@ -98,36 +145,48 @@ def audio(
     collections: Sequence[str] | None = None,
     family: str | None = None,
 ) -> Tensor:
-    """A summary of up to ``max_outputs`` clips of sound.
+    """Return a summary of clips of sound.
 
-    ``tensor``: floats from -1.0 to 1.0, ``[N, frames]`` or ``[N, frames, channels]``.
-    ``sample_rate``: frames a second, a number or a tensor. Tagged ``name/audio`` if
-    ``max_outputs`` is 1, else ``name/audio/0`` and so on; ``collections`` and ``family`` as for
-    ``scalar``.
+    Args:
+        name: The clips are tagged ``name/audio/0`` and on; ``name/audio`` if ``max_outputs`` is 1.
+        tensor: ``[N, frames]`` or ``[N, frames, channels]``, floats from -1.0 to 1.0.
+        sample_rate: Frames a second, a number or a tensor.
+        max_outputs: How many clips to write at most.
+        collections: As for ``scalar``.
+        family: As for ``scalar``.
 
-    Raises ValueError if ``max_outputs`` is less than 1.
+    Raises:
+        ValueError: ``max_outputs`` is below 1.
+        TypeError: As for ``scalar``.
     """
     arguments.whole(max_outputs=max_outputs)
 
-    def make(tag: str, value: tuple[Any, Any]) -> Any:
-        samples, rate = value
-        return [audio_value(tag, samples, float(rate), max_outputs)]
-
     return summary_op(
-        "AudioSummaryV2", name, (named(tensor), sample_rate), collections, family, make
+        "AudioSummaryV2",
+        name,
+        (single("audio", name, tensor), sample_rate),
+        collections,
+        family,
+        lambda tag, given: [audio_value(tag, given[0], float(given[1]), max_outputs)],
     )
 
 
 def text(name: str, tensor: Any, collections: Sequence[str] | None = None) -> Tensor:
-    """A summary of text: a str, or an array of them, shown as Markdown.
+    """Return a summary of text, which TensorBoard shows as Markdown.
 
-    Tag and ``collections`` as for ``scalar``.
+    Args:
+        name: As for ``scalar``.
+        tensor: A tensor that is a str or an array of them, or such a text itself.
+        collections: As for ``scalar``.
     """
-
-    def make(tag: str, value: Any) -> Any:
-        return [text_value(tag, value)]
-
-    return summary_op("TextSummary", name, tensor, collections, None, make)
+    return summary_op(
+        "TextSummary",
+        name,
+        single("text", name, tensor),
+        collections,
+        None,
+        lambda tag, value: [text_value(tag, value)],
+    )
 
 
 def tensor_summary(
@@ -139,15 +198,61 @@ def tensor_summary(
     family: str | None = None,
     display_name: str | None = None,
 ) -> Tensor:
-    """A summary that holds an array as it is: any shape, numbers of any dtype, or strings.
+    """Return a summary that holds an array as it is.
 
-    ``summary_metadata``: a ``SummaryMetadata`` that says which plugin of TensorBoard shows it;
-    ``summary_description``, Markdown, and ``display_name`` go into it. Tag, ``collections`` and
-    ``family`` as for ``scalar``.
+    Args:
+        name: As for ``scalar``.
+        tensor: Numbers of any dtype, or strings, of any shape.
+        summary_description: A description in Markdown, which goes into the metadata.
+        collections: As for ``scalar``.
+        summary_metadata: A ``SummaryMetadata`` that says which plugin of TensorBoard shows it.
+        family: As for ``scalar``.
+        display_name: Stands in place of the tag; goes into the metadata.
     """
     metadata = describe(summary_metadata, display_name, summary_description)
 
-    def make(tag: str, value: Any) -> Any:
-        return [tensor_value(tag, value, metadata)]
+    return summary_op(
+        "TensorSummaryV2",
+        name,
+        single("tensor", name, tensor),
+        collections,
+        family,
+        lambda tag, value: [tensor_value(tag, value, metadata)],
+    )
 
-    return summary_op("TensorSummaryV2", name, named(tensor), collections, family, make)
+
+def merge(
+    inputs: Sequence[Tensor], collections: Sequence[str] | None = None, name: str | None = None
+) -> Tensor:
+    """Return one summary of all in ``inputs``, which are summaries; it joins ``collections``.
+
+    Raises:
+        ValueError: ``inputs`` is empty.
+    """
+    if not inputs:
+        raise ValueError("inputs must hold at least one summary, got none")
+    op = graph_of(inputs).add(
+        "MergeSummary",
+        Summary.merge,
+        (list(inputs),),
+        name=name or "Merge/MergeSummary",
+        placement=Placement.HOST,
+    )
+    collect(op.outputs[0], collections or ())
+    return op.outputs[0]
+
+
+def merge_all(
+    key: str = GraphKeys.SUMMARIES, scope: str | None = None, name: str | None = None
+) -> Tensor | None:
+    """Return one summary of all in a collection of the default graph; None if there are none.
+
+    Args:
+        key: The collection.
+        scope: A regular expression; only summaries whose names begin with a match are taken.
+        name: The name of the operation.
+    """
+    collected = get_default_graph().get_collection(key)
+    if scope is not None:
+        collected = [summary for summary in collected if re.match(scope, summary.name)]
+    return merge(collected, name=name) if collected else None

@@ -1,35 +1,99 @@
-"""How an operation that makes a summary gets into a graph: its name, its tag, its collections."""
+"""Adding summaries to a graph: their inputs, names, tags and collections."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import isroutine
+from numbers import Number
 from typing import Any
 
+from runhooks.arrays import is_array
 from runhooks.graph import names, nest
 from runhooks.graph.collections import GraphKeys
-from runhooks.graph.graph import Graph, get_default_graph
-from runhooks.graph.tensor import Operation, Placement, Tensor
+from runhooks.graph.default_graph import get_default_graph
+from runhooks.graph.graph import Graph, own_graph
+from runhooks.graph.tensor import Operation, Placement, Tensor, Variable
+from runhooks.summary.kinds.scalar import kept_number
 from runhooks.summary.message import Summary, Value
 
 
 def graph_of(value: Any) -> Graph:
-    """The graph of the first tensor in ``value``, a structure; the default graph without any."""
+    """Return the graph of the first tensor in ``value``; the default graph if there is none."""
     found = nest.tensors(value)
-    return found[0].graph if found else get_default_graph()
+    return own_graph(found[0].graph if found else None)
 
 
-def named(value: Any) -> Any:
-    """``value``; the tensor of the default graph that it names if it is a str.
+def single(kind: str, name: str, value: Any) -> Any:
+    """Return what a summary of one tensor is to be made of.
 
-    Raises ValueError for a str that names none.
+    Args:
+        kind: The kind of the summary; a text is never the name of a tensor.
+        name: Its name.
+        value: A tensor or its name, a number or an array, or a list of these.
+
+    Raises:
+        TypeError: ``value`` is something else, or ``name`` is not a str.
+        ValueError: No tensor has that name; or a scalar is made of more than one number.
     """
+    what = _what(kind, name)
+    value = value if kind == "text" else _named(what, value)
+    is_known = isinstance(value, Variable) and not callable(value.initial_value)
+    held = value.initial_value if is_known else value
+    if isinstance(held, Mapping):
+        key = next(iter(held), "loss")
+        raise TypeError(
+            f"{what} takes one tensor, got a {type(held).__name__} with {sorted(map(str, held))}: "
+            f"write a summary for each, of value[{key!r}] and so on"
+        )
+    for leaf in nest.leaves(held):
+        if not isinstance(leaf, Tensor | Number | str | bytes) and not is_array(leaf):
+            raise TypeError(_wrong(what, leaf))
+    if kind == "scalar" and isinstance(held, list | tuple) and len(held) != 1:
+        raise ValueError(f"{what} takes one number, got {len(held)}: write a summary for each")
+    if kind == "scalar" and not nest.tensors(held):
+        kept_number(name, held)
+    return value
+
+
+def tree(kind: str, name: str, values: Any) -> Any:
+    """Return what summaries of a tensor, or a pytree of tensors, are to be made of.
+
+    Raises:
+        TypeError: There is an operation or a function in ``values``, or nothing; or ``name`` is
+            not a str.
+        ValueError: ``values`` is a str that does not name a tensor.
+    """
+    what = _what(kind, name)
+    values = _named(what, values)
+    for leaf in nest.leaves(values):
+        if isinstance(leaf, Operation) or values is None or isroutine(leaf):
+            raise TypeError(_wrong(what, leaf))
+    return values
+
+
+def _what(kind: str, name: str) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a str, got {name!r}: look at the order of the arguments")
+    return f"{kind} summary {name!r}"
+
+
+def _named(what: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     element = get_default_graph().as_graph_element(value)
     outputs = element.outputs if isinstance(element, Operation) else (element,)
     if not outputs:
-        raise ValueError(f"a summary needs a tensor: the operation {value!r} has no value")
+        raise ValueError(f"{what} needs a tensor: the operation {value!r} has no value")
     return outputs[0]
+
+
+def _wrong(what: str, leaf: Any) -> str:
+    if isinstance(leaf, Operation):
+        cure = f"give its output {leaf.name + ':0'!r}" if leaf.outputs else "it has no value"
+        return f"{what} needs a tensor, got the operation {leaf.name!r}: {cure}"
+    cure = ": rh.call(function, ...) makes a tensor of its result" if callable(leaf) else ""
+    return f"{what} needs a tensor, its name, a number or an array, got {reprlib.repr(leaf)}{cure}"
 
 
 def summary_op(

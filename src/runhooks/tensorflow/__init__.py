@@ -7,7 +7,7 @@ A program of ``tf.compat.v1.train`` changes one import:
 The graph stays TensorFlow's, and so do its savers, summaries and checkpoints.
 """
 
-from runhooks.engines.engine import require_framework
+from runhooks.engines import require_framework
 
 require_framework("tensorflow")  # says what to install, if it is not
 

@@ -6,13 +6,14 @@ as optimizers, savers and queues, is TensorFlow's own.
 
 from typing import Any
 
+import tensorflow as tf
+
 from runhooks.contract import (
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
 )
-from runhooks.engines.tensorflow.names import names_of_train, train_name
 from runhooks.engines.tensorflow.session_manager import SessionManager
 from runhooks.hooks import (
     CheckpointSaverHook,
@@ -51,13 +52,13 @@ from runhooks.session import (
     LooperThread,
     MonitoredSession,
     RecoveryPolicy,
-    Scaffold,
     SessionCreator,
     SingularMonitoredSession,
     WorkerSessionCreator,
 )
-from runhooks.session.training_session import MonitoredTrainingSession
-from runhooks.trigger import SecondOrStepTimer, Trigger
+from runhooks.tensorflow.scaffold import Scaffold
+from runhooks.training import MonitoredTrainingSession
+from runhooks.trigger import SecondOrStepTimer, Timer, Trigger
 
 __all__ = [
     "CheckpointSaverHook",
@@ -97,6 +98,7 @@ __all__ = [
     "SummarySaverHook",
     "ThroughputHook",
     "TimeLimitHook",
+    "Timer",
     "Trigger",
     "WatchdogHook",
     "WorkerSessionCreator",
@@ -109,9 +111,14 @@ __all__ = [
 ]
 
 
+_theirs: Any = tf.compat.v1.train
+
+
 def __getattr__(name: str) -> Any:
-    return train_name(name, __name__)
+    if name.startswith("__") or not hasattr(_theirs, name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(_theirs, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *names_of_train()})
+    return sorted({*__all__, *(name for name in dir(_theirs) if not name.startswith("_"))})

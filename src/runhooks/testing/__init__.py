@@ -1,4 +1,4 @@
-"""For tests of hooks and of loops: a clock to move, a hook that records, a reader of events."""
+"""For tests of hooks and loops: a clock to move, a hook that records, a reader of events."""
 
 from runhooks.testing.event_files import read_events
 from runhooks.testing.fake_clock import FakeClock

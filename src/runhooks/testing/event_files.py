@@ -1,4 +1,4 @@
-"""Reading back, in a test, what a run has written."""
+"""``read_events``: read back, in a test, what a run has written."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from runhooks.summary import Summary
 
 
 class RecordedValue(NamedTuple):
-    """One value of an event file. ``wall_time``: seconds since the epoch.
+    """One value of an event file.
 
-    ``value``: a float if it is a scalar, else the bytes of its ``Summary.Value`` message.
+    Attributes:
+        step: The global step.
+        tag: The tag.
+        value: A float for a scalar, else the bytes of the ``Summary.Value`` message.
+        wall_time: When it was written, in seconds since the epoch.
     """
 
     step: int
@@ -23,12 +27,16 @@ class RecordedValue(NamedTuple):
 
 
 def read_events(path: str | os.PathLike[str]) -> list[RecordedValue]:
-    """Return the values in an event file, or in all those of a directory, in order.
+    """Return the values of an event file, or of all event files of a directory, in order.
 
-    What a session wrote again after it was restored is in it twice. A directory without event
-    files gives none.
+    Values that a session wrote again after a recovery are there twice.
 
-    Raises FileNotFoundError if there is nothing at ``path``; DataLossError if a file is damaged.
+    Args:
+        path: The file or the directory, which may be empty.
+
+    Raises:
+        FileNotFoundError: If there is nothing at ``path``.
+        DataLossError: If a file is damaged.
     """
     path = Path(path)
     files = sorted(path.glob("*.tfevents.*")) if path.is_dir() else [path]

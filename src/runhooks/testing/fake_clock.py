@@ -1,4 +1,4 @@
-"""A clock that a test moves by hand."""
+"""``FakeClock``: a clock that a test moves by hand."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ from runhooks import clock
 
 
 class FakeClock:
-    """Stands still until ``advance`` is called; inside ``with`` it is runhooks' clock.
+    """A clock that stands still until ``advance`` is called.
 
-    ``monotonic()`` starts at ``start``, ``wall()`` at ``wall_start``; both in seconds.
+    In a ``with`` block everything in runhooks takes the time from it:
+
+        with FakeClock() as clock:
+            clock.advance(60)
+
+    Args:
+        start: Where ``monotonic()`` starts, in seconds.
+        wall_start: Where ``wall()`` starts, in seconds since the epoch.
     """
 
     def __init__(self, start: float = 0.0, wall_start: float = 1_700_000_000.0) -> None:
@@ -18,15 +25,15 @@ class FakeClock:
         self._wall_offset = wall_start - start
 
     def monotonic(self) -> float:
-        """Seconds, as ``time.monotonic``."""
+        """Return the time as ``time.monotonic`` does, in seconds."""
         return self._now
 
     def wall(self) -> float:
-        """Seconds since the epoch, as ``time.time``."""
+        """Return the time as ``time.time`` does, in seconds since the epoch."""
         return self._now + self._wall_offset
 
     def advance(self, secs: float) -> None:
-        """Let ``secs`` seconds pass."""
+        """Let ``secs`` seconds pass, for both clocks."""
         if secs < 0:
             raise ValueError(f"secs must not be negative, got {secs}")
         self._now += secs

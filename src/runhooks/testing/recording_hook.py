@@ -1,4 +1,4 @@
-"""A hook that writes down how it was called."""
+"""``RecordingHook``: a hook that records how it was called."""
 
 from __future__ import annotations
 
@@ -16,10 +16,17 @@ from runhooks.contract import (
 
 
 class RecordingHook(SessionRunHook):
-    """Appends ``(name, method)`` to ``calls`` at every call; hooks may share one list.
+    """A hook that appends ``(name, method)`` to ``calls`` at every call.
 
-    If ``fetches`` or ``feed_dict`` is given, every run is asked for them. ``results`` holds what
-    ``after_run`` was given, a value for each run; ``exceptions`` what ``on_exception`` was given.
+    Args:
+        name: The name in ``calls``.
+        calls: The list to append to; hooks may share one. None: a new one.
+        fetches: What to fetch in every run, if anything.
+        feed_dict: What to feed in every run, if anything.
+
+    Attributes:
+        results: The results that ``after_run`` received, one per run.
+        exceptions: The exceptions that ``on_exception`` received.
     """
 
     def __init__(
@@ -40,11 +47,11 @@ class RecordingHook(SessionRunHook):
 
     @property
     def methods(self) -> list[str]:
-        """The methods called on this hook so far, in order."""
+        """The names of the methods called so far, in order."""
         return [method for name, method in self.calls if name == self.name]
 
     def record(self, method: str) -> None:
-        """Write a call down. A test may override it to do something more at that moment."""
+        """Record a call. A test may override it to do something more at that moment."""
         self.calls.append((self.name, method))
 
     def begin(self) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,15 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runhooks.errors import DataLossError
-from runhooks.events import Damage, check, frame, read, stream
-from runhooks.events.crc import crc32c, masked
+from runhooks.events import Damage, check, frame, read, read_events, stream
+from runhooks.events.format.crc import crc32c, masked
 
 Write = Callable[..., Path]
 Make = Callable[..., Any]
 
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 NO_RECORD = "no record begins here"
-BAD_PAYLOAD = "the payload of the record fails its check"
+BAD_PAYLOAD = "the payload of the record has a wrong CRC"
 
 
 @pytest.fixture
@@ -56,7 +60,7 @@ def test_a_flipped_bit_costs_one_record(
     assert [point.step for point in stream(path)] == steps(path)
     (report,) = check(path)
     assert (report.sound, report.damages, report.records) == (False, [damage], 999)
-    with pytest.raises(DataLossError, match=f"damaged at byte {offset}: {reason}") as raised:
+    with pytest.raises(DataLossError, match=f"{offset}: {reason}") as raised:
         read(path, strict=True)
     assert raised.value.path == str(path)
 
@@ -107,17 +111,38 @@ def test_damage_in_many_places_of_many_blocks(write: Write, scalar: Make) -> Non
     assert len(read(path).damages) == len(range(3, 50_000, 7))
 
 
-@pytest.mark.parametrize("length", [1 << 20, 1 << 40, (1 << 63) + 7, (1 << 64) - 1])
-def test_an_absurd_length_waits_for_its_record(
-    write: Write, records: list[bytes], length: int
-) -> None:
-    """For that it is not damaged: both are as they were written."""
+def header_of(length: int) -> bytes:
     header = struct.pack("<Q", length)
-    header += struct.pack("<I", masked(crc32c(header)))
-    path = write(*records, header, b"payload")
+    return header + struct.pack("<I", masked(crc32c(header)))
+
+
+@pytest.mark.parametrize("length", [1 << 20, (1 << 31) - 1])
+def test_a_large_record_is_waited_for(write: Write, records: list[bytes], length: int) -> None:
+    path = write(*records, header_of(length), b"payload")
     assert steps(path) == list(range(1_000))
     assert read(path).damages == []
-    assert check(path)[0].partial == len(header) + 7
+    assert check(path)[0].partial == 12 + 7
+
+
+@pytest.mark.parametrize("length", [1 << 31, 1 << 40, (1 << 63) + 7, (1 << 64) - 1])
+@pytest.mark.parametrize("which", [0, 500, 1_000])
+def test_an_impossible_length_is_damage_and_hides_nothing(
+    write: Write, records: list[bytes], length: int, which: int
+) -> None:
+    bad = header_of(length) + b"payload"
+    path = write(*records[:which], bad, *records[which:])
+    begin = sum(map(len, records[:which]))
+    (damage,) = read(path).damages
+    assert damage[:3] == (path, begin, len(bad))
+    assert "length" in damage.reason
+    assert steps(path) == [point.step for point in stream(path)] == list(range(1_000))
+    assert check(path)[0].damages == [damage]
+    assert not check(path)[0].sound
+    with pytest.raises(DataLossError, match=f"byte {begin}"):
+        read(path, strict=True)
+    with pytest.raises(DataLossError, match=f"byte {begin} ") as raised:
+        list(read_events(path))
+    assert raised.value.path == str(path)
 
 
 def test_a_record_inside_a_record_is_not_read(write: Write, scalar: Make) -> None:
@@ -151,14 +176,14 @@ def test_a_sound_record_that_is_no_event_is_named(write: Write, records: list[by
     ]
     assert (report.sound, report.damages) == (False, [])
     assert read(path).damages == report.errors
-    with pytest.raises(DataLossError, match="is no event"):
+    with pytest.raises(DataLossError, match=f"byte {len(records[0])} "):
         read(path, strict=True)
 
 
 @pytest.mark.parametrize("content", [b"hello world " * 40, bytes(500), frame(b"\xff" * 30)])
 def test_a_file_of_another_kind_is_refused(write: Write, scalar: Make, content: bytes) -> None:
     path = write(content)
-    with pytest.raises(DataLossError, match=r"tfevents\.1 must be an event file, but no event"):
+    with pytest.raises(DataLossError, match=r"tfevents\.1 must be an event file"):
         read(path)
     assert not check(path)[0].sound
     assert not read(path.parent).only.tags  # of several files one may be damaged
@@ -186,3 +211,121 @@ def test_any_damage(write: Write, scalar: Make, damage: list[tuple[int, bytes]])
         file.write(frame(scalar("x", 1, 1_000).SerializeToString()) * 2)
     if not report.partial:
         assert steps(path)[-2:] == [1_000, 1_000]
+
+
+def a_link_to_nothing(path: Path) -> None:
+    path.symlink_to(path.parent / "gone")
+
+
+def a_link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def a_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such files there")
+@pytest.mark.parametrize("place", [a_link_to_nothing, a_link_to_itself, a_fifo, a_device])
+@pytest.mark.parametrize("folder", ["a", "b", "."])
+def test_a_file_that_cannot_be_read_costs_no_other(
+    tmp_path: Path, write: Write, scalar: Make, place: Callable[[Path], None], folder: str
+) -> None:
+    write(scalar("x", 1, 1), name="a/events.out.tfevents.1")
+    write(scalar("x", 2, 2), name="a/events.out.tfevents.3")
+    write(scalar("y", 3, 3), name="c/events.out.tfevents.1")
+    (tmp_path / "b").mkdir()
+    bad = tmp_path / folder / "events.out.tfevents.2"
+    place(bad)
+
+    runs = read(tmp_path)
+    for _ in range(2):
+        (damage,) = runs.damages
+        assert damage[:3] == (bad, 0, 0)
+        assert "cannot be read" in damage.reason
+        assert runs["a"].scalars["x"].steps.tolist() == [1, 2]
+        assert runs["c"].scalars["y"].steps.tolist() == [3]
+        assert runs.update() == 0
+    assert [point.step for point in stream(tmp_path)] == [1, 2, 3]
+    (report,) = [report for report in check(tmp_path) if report.path == bad]
+    assert (report.sound, report.damages, report.size) == (False, [damage], 0)
+    with pytest.raises(OSError, match="tfevents.2"):
+        read(tmp_path, strict=True)
+    with pytest.raises(OSError, match="tfevents.2"):
+        read(bad)
+    bad.unlink()
+    assert runs.update() == 0
+    assert runs.damages == []
+
+
+def test_a_folder_named_as_an_event_file_is_a_folder(
+    tmp_path: Path, write: Write, scalar: Make
+) -> None:
+    write(scalar("x", 1, 1), name="events.out.tfevents.1")
+    write(scalar("y", 2, 2), name="events.out.tfevents.2/events.out.tfevents.1")
+    runs = read(tmp_path)
+    assert runs.damages == []
+    assert runs["."].scalars["x"].steps.tolist() == [1]
+    assert runs["events.out.tfevents.2"].scalars["y"].steps.tolist() == [2]
+    assert runs["."].update() == 0
+
+
+def test_a_file_whose_disk_fails_keeps_what_was_read(
+    tmp_path: Path, write: Write, scalar: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(scalar("x", 1, 1))
+    runs = read(tmp_path)
+    write(scalar("x", 2, 2))
+    with monkeypatch.context() as patch:
+
+        def fail(*_: Any) -> int:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+
+        patch.setattr(os, "open", fail)
+        assert runs.update() == 0
+        (damage,) = runs.damages
+        assert (damage.path, damage.skipped) == (path, 0)
+        assert runs.only.scalars["x"].steps.tolist() == [1]
+    assert runs.update() == 1
+    assert runs.damages == []
+    assert runs.only.scalars["x"].steps.tolist() == [1, 2]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such rights there")
+def test_a_folder_or_file_without_rights_costs_no_other(
+    write: Write, scalar: Make, tmp_path: Path
+) -> None:
+    script = """
+import os, sys, tempfile
+from pathlib import Path
+from runhooks.events import check, read
+sound, = sys.argv[1:]
+with tempfile.TemporaryDirectory() as folder:
+    for name in ("file", "folder", "good"):
+        Path(folder, name).mkdir()
+        Path(folder, name, "events.out.tfevents.1").write_bytes(bytes.fromhex(sound))
+    locked = [Path(folder, "file", "events.out.tfevents.1"), Path(folder, "folder")]
+    for path in locked:
+        path.chmod(0)
+    if os.geteuid() == 0:
+        os.chmod(folder, 0o755)
+        os.seteuid(65534)
+    try:
+        runs = read(folder)
+        print([damage.path in locked for damage in runs.damages], list(runs["good"].scalars))
+        print([(report.run, report.sound) for report in check(folder)])
+    finally:
+        os.seteuid(os.getuid())
+        locked[1].chmod(0o700)
+"""
+    path = write(scalar("x", 1, 1))
+    command = [sys.executable, "-c", script, path.read_bytes().hex()]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.stderr, result.stdout.splitlines()) == (
+        "",
+        ["[True, True] ['x']", "[('file', False), ('good', True), ('folder', False)]"],
+    )

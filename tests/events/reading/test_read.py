@@ -1,4 +1,4 @@
-"""Runs, tags and columns; what other libraries wrote is in ``test_other_writers``."""
+"""Runs, tags and columns; files of other libraries are in ``test_other_writers``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto import event_pb2, summary_pb2
 
-from runhooks.events import frame, read
+from runhooks.errors import DataLossError
+from runhooks.events import Event, check, frame, read, read_events, stream
 
 Write = Callable[..., Path]
 Scalar = Callable[..., Any]
@@ -53,7 +54,7 @@ def test_runs_are_named_as_tensorboard_names_them(
     assert [list(run.scalars) for run in runs.values()] == [[name] for name in runs]
     assert runs["b/eval"].path == tmp_path / "b" / "eval"
     assert list(read(tmp_path / "b")) == ["eval", "train"]
-    with pytest.raises(ValueError, match=r"exactly one run, found '\.', 'a', 'b/eval', 'b/train'"):
+    with pytest.raises(ValueError, match=r"'\.', 'a', 'b/eval', 'b/train'"):
         _ = runs.only
 
 
@@ -83,9 +84,9 @@ def test_nothing_to_read(tmp_path: Path) -> None:
     runs = read(tmp_path)
     assert dict(runs) == {}
     assert runs.update() == 0
-    with pytest.raises(ValueError, match="exactly one run, found none"):
+    with pytest.raises(ValueError, match="none"):
         _ = runs.only
-    with pytest.raises(FileNotFoundError, match="must be an event file or a directory, got .*gone"):
+    with pytest.raises(FileNotFoundError, match="gone"):
         read(tmp_path / "gone")
 
 
@@ -135,7 +136,7 @@ def test_only_wanted_kinds(tmp_path: Path, write: Write, scalar: Scalar) -> None
     assert list(read(tmp_path, kinds="scalar").only.tags) == ["loss", "rate"]
     assert list(read(tmp_path, kinds=["image", "audio"]).only.tags) == ["picture"]
     assert list(read(tmp_path, kinds="image", tags="rate").only.tags) == []
-    with pytest.raises(ValueError, match="kinds must be among scalar, .*, got picture"):
+    with pytest.raises(ValueError, match="kinds .*picture"):
         read(tmp_path, kinds="picture")
 
 
@@ -243,3 +244,65 @@ def test_a_name_that_is_no_utf8_is_escaped(tmp_path: Path, write: Write, scalar:
     message = scalar("ab", 1.0, 1).SerializeToString().replace(b"ab", b"a\xff")
     write(frame(message))
     assert list(read(tmp_path).only.scalars) == [r"a\xff"]
+
+
+def write_events(path: Path, *events: Event) -> None:
+    path.write_bytes(b"".join(frame(event.SerializeToString()) for event in events))
+
+
+def test_events_come_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    written = [Event(float(step), step, summary=b"") for step in range(3)]
+    write_events(path, *written)
+    assert list(read_events(path)) == written
+
+
+def test_a_record_that_is_no_event_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    path.write_bytes(frame(Event(1.0).SerializeToString()) + frame(b"\x0a\x05a"))
+    with pytest.raises(DataLossError, match="record 1 ") as raised:
+        list(read_events(path))
+    assert raised.value.path == str(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no-such-file"):
+        list(read_events(tmp_path / "no-such-file"))
+
+
+@pytest.mark.parametrize("function", [read, check, stream])
+def test_a_url_is_refused_as_it_was_written(function: Callable[[str], Any]) -> None:
+    with pytest.raises(ValueError, match="'s3://bucket//runs'"):
+        function("s3://bucket//runs")
+
+
+def test_the_home_directory_may_be_abbreviated(
+    tmp_path: Path, write: Write, scalar: Scalar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(scalar("loss", 0.5, 1))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert read("~").only.path == tmp_path
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_runs_that_share_tags_keep_their_own_metadata(
+    tmp_path: Path, write: Write, always: bool
+) -> None:
+    plugins = {"a": "scalars", "b": "scalars", "c": "other"}
+    for run, plugin in plugins.items():
+        for step in range(10):
+            value = summary_pb2.Summary.Value(tag="x")
+            value.tensor.dtype = 1
+            value.tensor.float_val.append(step)
+            if always or step == 0:
+                value.metadata.plugin_data.plugin_name = plugin
+                value.metadata.summary_description = f"of {run}"
+            event = event_pb2.Event(step=step, summary=summary_pb2.Summary(value=[value]))
+            write(event, name=f"{run}/events.out.tfevents.1")
+    runs = read(tmp_path)
+    for run in "ab":
+        assert runs[run].tags["x"][:3] == ("scalar", 10, "scalars")
+        assert runs[run].tags["x"].description == f"of {run}"
+        assert runs[run].scalars["x"].values.tolist() == list(range(10))
+    assert runs["c"].tags["x"][:3] == ("tensor", 10, "other")
+    assert runs["c"].tensors["x"][9].value.item() == 9

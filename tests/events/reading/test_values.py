@@ -273,7 +273,7 @@ def test_points_are_decoded_when_they_are_touched(tmp_path: Path, write: Write) 
     assert points[1] == (1, 1.5, (Image(2, 3, 0, b"png"),))
     assert points[-2] == points[1]
     assert points[:2] == [points[0], points[1]]
-    with pytest.raises(DataLossError, match="image of tag 'i' at byte .* cannot be decoded"):
+    with pytest.raises(DataLossError, match="image of tag 'i'"):
         _ = points[2]
     with pytest.raises(IndexError):
         _ = points[3]
@@ -285,13 +285,13 @@ def test_points_are_decoded_when_they_are_touched(tmp_path: Path, write: Write) 
 @pytest.mark.parametrize(
     ("plugin", "array", "message"),
     [
-        ("scalars", np.zeros(2), "a scalar must be one number"),
-        ("scalars", np.array(b"1", object), "a scalar must be one number"),
-        ("histograms", np.zeros((2, 2)), r"a histogram must be \[n, 3\]"),
-        ("images", np.zeros(3), "images must be strings"),
-        ("images", np.array([b"a", b"b"], object), "images must have a size"),
-        ("audio", np.zeros((1, 2)), "audio must be strings"),
-        ("text", np.zeros(1), "text must be strings"),
+        ("scalars", np.zeros(2), "scalar"),
+        ("scalars", np.array(b"1", object), "scalar"),
+        ("histograms", np.zeros((2, 2)), r"\[n, 3\]"),
+        ("images", np.zeros(3), "images .*float64"),
+        ("images", np.array([b"a", b"b"], object), "size, got b'a'"),
+        ("audio", np.zeros((1, 2)), "audio .*float64"),
+        ("text", np.zeros(1), "text .*float64"),
     ],
 )
 def test_what_makes_no_sense(plugin: str, array: Any, message: str) -> None:
@@ -301,5 +301,5 @@ def test_what_makes_no_sense(plugin: str, array: Any, message: str) -> None:
 
 def test_a_kind_must_be_known(tmp_path: Path, write: Write) -> None:
     write()
-    with pytest.raises(ValueError, match="kind must be among histogram, .*, got 'scalar'"):
+    with pytest.raises(ValueError, match="kind .*'scalar'"):
         read(tmp_path).only.points("scalar")

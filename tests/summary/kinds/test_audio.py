@@ -84,28 +84,28 @@ def test_what_is_not_finite_is_silent_or_cut_off(caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.parametrize("shape", [(), (2, 3, 4, 5)])
 def test_another_shape_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"'beep' must have the shape \[frames\], .*, got \["):
+    with pytest.raises(ValueError, match=r"'beep' must have the shape"):
         written(clip_value("beep", np.zeros(shape), RATE))
-    with pytest.raises(ValueError, match=r"'beep' must have the shape \[N, frames\] or"):
+    with pytest.raises(ValueError, match=r"'beep' must have the shape"):
         written(audio_value("beep", np.zeros(5), RATE))
 
 
 def test_channels_that_come_first_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"at most 8 channels, .* got \[2, 100\]: transpose it"):
+    with pytest.raises(ValueError, match=r"'beep'.*8 channels"):
         written(clip_value("beep", np.zeros((2, 100)), RATE))
 
 
 def test_other_integers_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"'beep' must be a float type .* or int16, got int64"):
+    with pytest.raises(TypeError, match=r"'beep'.*int64"):
         written(clip_value("beep", np.zeros(3, np.int64), RATE))
 
 
 def test_what_cannot_be_is_refused_at_once() -> None:
     for rate in (0, -1, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="sample_rate must be (above 0|finite), got"):
+        with pytest.raises(ValueError, match="sample_rate"):
             clip_value("beep", [0.0], rate)
     for rate in (None, "8000"):
-        with pytest.raises(TypeError, match="sample_rate must be (given|a number), got"):
+        with pytest.raises(TypeError, match="sample_rate"):
             clip_value("beep", [0.0], rate)
-    with pytest.raises(ValueError, match="max_outputs must be above 0, got 0"):
+    with pytest.raises(ValueError, match="max_outputs"):
         audio_value("beep", [[0.0]], RATE, 0)

@@ -41,11 +41,11 @@ def test_it_is_tensorboards_message(writer) -> None:
 
 @pytest.mark.parametrize("layout", [None, [1], {"losses": ["loss"]}], ids=repr)
 def test_what_is_no_layout_is_refused_at_once(writer, layout: object) -> None:
-    with pytest.raises(TypeError, match="(layout|category 'losses') must be a dict of charts by"):
+    with pytest.raises(TypeError, match="layout|category 'losses'"):
         writer.custom_scalars(layout)
 
 
 @pytest.mark.parametrize("chart", ["loss", ["Multiline", ["loss"]]])
 def test_what_is_no_chart_is_refused_at_once(chart: object) -> None:
-    with pytest.raises(TypeError, match="chart 'both' must be a list of tags or Margin"):
+    with pytest.raises(TypeError, match="chart 'both'"):
         custom_scalars_value({"losses": {"both": chart}})

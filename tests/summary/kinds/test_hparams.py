@@ -1,13 +1,20 @@
 from argparse import Namespace
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.compat.proto import summary_pb2
+from tensorboard.context import RequestContext
+from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.hparams import api_pb2, metadata
 from tensorboard.plugins.hparams import summary as theirs
+from tensorboard.plugins.hparams.backend_context import Context
 
+from runhooks.summary import FileWriter
 from runhooks.testing import FakeClock
 
 NOW = 1_700_000_000.25
@@ -37,13 +44,7 @@ def test_a_run_that_begins_is_tensorboards_message(writer) -> None:
 
 def test_a_run_with_metrics_is_a_finished_one(writer) -> None:
     writer.hparams({"rate": 0.1, "deep": False, "optimizer": "adam"}, {"test/loss": 0.5}, 9)
-    experiment, start, loss, end = writer.values
-    types = {"rate": "FLOAT64", "deep": "BOOL", "optimizer": "STRING"}
-    infos = [
-        api_pb2.HParamInfo(name=name, type=f"DATA_TYPE_{kind}") for name, kind in types.items()
-    ]
-    metric = api_pb2.MetricInfo(name=api_pb2.MetricName(tag="test/loss"))
-    assert experiment == parsed(theirs.experiment_pb(infos, [metric], time_created_secs=NOW))
+    start, loss, end = writer.values
     assert start.tag == metadata.SESSION_START_INFO_TAG
     assert (loss.tag, loss.simple_value) == ("test/loss", 0.5)
     assert end == parsed(theirs.session_end_pb(api_pb2.STATUS_SUCCESS, end_time_secs=NOW))
@@ -52,11 +53,11 @@ def test_a_run_with_metrics_is_a_finished_one(writer) -> None:
 
 @pytest.mark.parametrize("hparams", [None, [("a", 1)], Namespace(a=1)], ids=repr)
 def test_what_is_no_dict_is_refused_at_once(writer, hparams: object) -> None:
-    with pytest.raises(TypeError, match="hparams must be a dict of values by name, got"):
+    with pytest.raises(TypeError, match="hparams must be a dict"):
         writer.hparams(hparams)
-    with pytest.raises(TypeError, match="metrics must be a dict of values by name, got 3"):
+    with pytest.raises(TypeError, match="metrics must be a dict"):
         writer.hparams({"a": 1}, 3)
-    with pytest.raises(TypeError, match="the names of hparams must be str, got 1"):
+    with pytest.raises(TypeError, match="hparams must be str"):
         writer.hparams({1: 2})
 
 
@@ -81,3 +82,34 @@ def test_any_value_will_do(writer, value: object, expected: object) -> None:
     got = getattr(written, written.WhichOneof("kind"))
     assert type(got) is type(expected)
     assert str(got) == str(expected)
+
+
+def experiment_of(logdir: Path) -> api_pb2.Experiment:
+    """What TensorBoard's own tab of hyperparameters finds under ``logdir``."""
+    multiplexer = EventMultiplexer(tensor_size_guidance={"scalars": 0})
+    multiplexer.AddRunsFromDirectory(str(logdir))
+    multiplexer.Reload()
+    provider = MultiplexerDataProvider(multiplexer, str(logdir))
+    backend = Context(TBContext(logdir=str(logdir), data_provider=provider))
+    request, experiment = RequestContext(), "123"
+    return backend.experiment_from_metadata(
+        request,
+        experiment,
+        include_metrics=True,
+        hparams_run_to_tag_to_content=backend.hparams_metadata(request, experiment),
+        data_provider_hparams=backend.hparams_from_data_provider(request, experiment, 0),
+    )
+
+
+def test_tensorboard_shows_the_hyperparameters_and_metrics_of_all_runs(tmp_path: Path) -> None:
+    runs = {
+        "a": ({"rate": 0.1, "layers": 3}, {"test/loss": 0.5}),
+        "b": ({"rate": 0.2, "optimizer": "adam"}, {"test/accuracy": 0.75}),
+        "c": ({"rate": 0.3, "deep": True}, None),
+    }
+    for name, (hparams, metrics) in runs.items():
+        with FileWriter(tmp_path / name) as writer:
+            writer.hparams(hparams, metrics, 9)
+    experiment = experiment_of(tmp_path)
+    assert {it.name for it in experiment.hparam_infos} == {"rate", "layers", "optimizer", "deep"}
+    assert {it.name.tag for it in experiment.metric_infos} == {"test/loss", "test/accuracy"}

@@ -4,6 +4,8 @@ from tensorboard.compat.proto import summary_pb2
 from tensorboard.plugins.mesh import summary as theirs
 from tensorboard.util.tensor_util import make_ndarray
 
+from tests.summary.conftest import Late
+
 rng = np.random.default_rng(0)
 VERTICES = rng.normal(size=(2, 5, 3)).astype(np.float32)
 COLORS = rng.integers(0, 256, (2, 5, 3)).astype(np.uint8)
@@ -52,41 +54,45 @@ def test_a_vertex_that_is_nowhere_is_put_on_another(
 
 
 def test_another_shape_is_refused(writer) -> None:
-    writer.mesh("bunny", np.zeros((5, 2)), 1)
-    with pytest.raises(
-        ValueError, match=r"'bunny_VERTEX' must have the shape \[N, count, 3\] .* got \[5, 2\]"
-    ):
-        _ = writer.values
+    for shape in ((5, 2), (3,), (1, 1, 5, 3)):
+        with pytest.raises(ValueError, match="bunny_VERTEX.* shape"):
+            writer.mesh("bunny", np.zeros(shape), 1)
 
 
 @pytest.mark.parametrize(
     ("parts", "error", "message"),
     [
-        (
-            {"colors": COLORS[:, :3]},
-            ValueError,
-            r"'bunny_COLOR' must be for vertices of .*\[2, 5, 3\]",
-        ),
-        ({"colors": COLORS[:1]}, ValueError, r"got the shape \[1, 5, 3\]"),
-        ({"colors": COLORS / 255}, TypeError, "'bunny_COLOR' must be integers, got float64"),
-        (
-            {"colors": COLORS.astype(np.int64) + 300},
-            ValueError,
-            "'bunny_COLOR' must be from 0 to 255, got",
-        ),
-        ({"faces": FACES[:1]}, ValueError, r"'bunny_FACE' must be for vertices of .*\[1, 4, 3\]"),
-        ({"faces": FACES * 1.0}, TypeError, "'bunny_FACE' must be integers, got float64"),
-        ({"faces": FACES + 3}, ValueError, "'bunny_FACE' must be from 0 to 4, got 3 to 7"),
-        ({"faces": FACES - 1}, ValueError, "'bunny_FACE' must be from 0 to 4, got -1 to 3"),
+        ({"colors": COLORS[:, :3]}, ValueError, "bunny_COLOR.*vertices of"),
+        ({"colors": COLORS[:1]}, ValueError, "bunny_COLOR.*vertices of"),
+        ({"colors": COLORS / 255}, TypeError, "bunny_COLOR.*integers"),
+        ({"faces": FACES[:1]}, ValueError, "bunny_FACE.*vertices of"),
+        ({"faces": FACES * 1.0}, TypeError, "bunny_FACE.*integers"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(writer, parts, error, message) -> None:
-    writer.mesh("bunny", VERTICES, 1, **parts)
     with pytest.raises(error, match=message):
+        writer.mesh("bunny", VERTICES, 1, **parts)
+    ((name, array),) = parts.items()
+    writer.mesh("bunny", VERTICES, 1, **{name: Late(array)})
+    with pytest.raises(error, match=message):
+        _ = writer.values
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"colors": COLORS.astype(np.int64) + 300}, "bunny_COLOR.*0 to 255"),
+        ({"faces": FACES + 3}, "bunny_FACE.*0 to 4, got 3 to 7"),
+        ({"faces": FACES - 1}, "bunny_FACE.*0 to 4, got -1 to 3"),
+    ],
+)
+def test_numbers_beyond_their_range_are_refused(writer, parts, message) -> None:
+    writer.mesh("bunny", VERTICES, 1, **parts)
+    with pytest.raises(ValueError, match=message):
         _ = writer.values
 
 
 @pytest.mark.parametrize("config", ["x", {"a": object()}, {1}])
 def test_what_is_no_config_is_refused_at_once(writer, config) -> None:
-    with pytest.raises(TypeError, match="config must be a dict of what JSON has, got"):
+    with pytest.raises(TypeError, match="config"):
         writer.mesh("bunny", VERTICES, 1, config=config)

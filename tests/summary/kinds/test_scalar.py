@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto import summary_pb2
 
 from runhooks.summary import Summary, scalar_value
+from tests.summary.conftest import Late
 
 
 def written(value: object) -> float:
@@ -57,19 +58,15 @@ def test_an_int_may_be_of_any_size() -> None:
 
 @pytest.mark.parametrize("value", [[], [1.0, 2.0], np.zeros((2, 3))])
 def test_any_other_size_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match=r"must be a single number, got an.*\n.*'loss'"):
-        written(value)
+    with pytest.raises(ValueError, match="'loss' must be a single number"):
+        scalar_value("loss", value)
+    with pytest.raises(ValueError, match="must be a single number(.|\n)*'loss'"):
+        written(Late(value))
 
 
-@pytest.mark.parametrize("value", [1j, {}])
-def test_what_is_no_real_number_is_refused(value: object) -> None:
-    with pytest.raises(TypeError, match=f"real number, got {type(value).__name__}.*\n.*'loss'"):
-        written(value)
-
-
-@pytest.mark.parametrize("value", ["1.5", None, b"1"])
-def test_what_is_no_number_is_refused_at_once(value: object) -> None:
-    with pytest.raises(TypeError, match=f"scalar 'loss' must be a number, got {value!r}"):
+@pytest.mark.parametrize("value", ["1.5", None, b"1", 1j, {}, {"a": 1}, np.array("x")])
+def test_what_is_not_a_number_is_refused_at_once(value: object) -> None:
+    with pytest.raises(TypeError, match="scalar 'loss' must"):
         scalar_value("loss", value)
 
 

@@ -15,8 +15,9 @@ from tensorboard.plugins.histogram import summary_v2 as tensorboard_histogram
 
 import runhooks as rh
 from runhooks import events, summary
-from runhooks.summary import MemoryWriter, Summary
+from runhooks.summary import MemoryWriter, Summary, histogram_value
 from runhooks.testing import FakeClock
+from tests.summary.conftest import Late
 
 START = summary.SessionLog(summary.SessionStatus.START)
 
@@ -116,7 +117,7 @@ def test_columns(writer):
 def test_columns_of_a_tag_that_is_no_scalar(writer):
     writer.scalar("loss", 1.0, 1)
     writer.text("note", "hello", 1)
-    with pytest.raises(KeyError, match=r"there is no scalar 'note', there are \['loss'\]"):
+    with pytest.raises(KeyError, match=r"'note'.*'loss'"):
         writer.columns("note")
 
 
@@ -148,7 +149,9 @@ def test_an_array_may_be_changed_at_once(writer):
     assert (first.value, second.value.sum) == (1.0, 3.0)
 
 
-@pytest.mark.parametrize("bad", [{}, np.zeros(2), 1j], ids=repr)
+@pytest.mark.parametrize(
+    "bad", [object(), Late(np.zeros(2)), Late(1j)], ids=["object", "array", "complex"]
+)
 def test_what_is_no_number_is_raised_and_the_others_are_kept(writer, bad):
     writer.scalar("before", 1.0, 1)
     writer.scalar("bad", bad, 2)
@@ -160,16 +163,16 @@ def test_what_is_no_number_is_raised_and_the_others_are_kept(writer, bad):
 
 
 def test_a_summary_that_cannot_be_read_is_raised_and_the_others_are_kept(writer):
-    writer.add_summary(b"\xff", 4)
+    writer.add_summary(Summary([histogram_value("weights", Late("text"))]), 4)
     writer.scalar("after", 2.0, 5)
-    with pytest.raises(ValueError, match=".") as failure:
+    with pytest.raises(TypeError, match="weights") as failure:
         writer.flush()
     assert any("a summary of step 4" in note for note in failure.value.__notes__)
     assert only(writer).tag == "after"
 
 
 def test_what_is_no_summary_is_refused_at_once(writer):
-    with pytest.raises(TypeError, match="summary must be a Summary, a message or bytes, got 3"):
+    with pytest.raises(TypeError, match="summary must be"):
         writer.add_summary(3, 1)
 
 
@@ -187,7 +190,7 @@ def test_a_closed_writer_refuses_until_it_is_reopened():
 
 
 def test_it_says_why_it_is_not_pickled(writer):
-    with pytest.raises(TypeError, match="another process has another memory: use a JsonLines"):
+    with pytest.raises(TypeError, match="JsonLinesWriter"):
         pickle.dumps(writer)
 
 

@@ -90,8 +90,8 @@ def test_what_cannot_be_written_with_is_refused():
         MultiWriter(["runs/a"])
     memory = MemoryWriter()
     for writers in (memory, "runs/a", None):
-        with pytest.raises(TypeError, match="writers must be a list of writers, got"):
+        with pytest.raises(TypeError, match="writers"):
             MultiWriter(writers)
     for writers in ([], [memory, memory]):
-        with pytest.raises(ValueError, match="writers must be one or more, each of them once"):
+        with pytest.raises(ValueError, match="writers"):
             MultiWriter(writers)

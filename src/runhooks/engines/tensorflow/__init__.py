@@ -1,6 +1,11 @@
 """The TensorFlow engine: a graph is a ``tf.Graph``, a raw session a ``tf.compat.v1.Session``.
 
-``graph`` says what session layers ask of a graph, ``session`` makes runs by cached callables,
-``launcher`` and ``session_manager`` create sessions, ``scaffolding`` says what a scaffold has by
-default. Only files here import TensorFlow.
+- ``engine``: TensorFlow's errors, log, memory and traces of runs.
+- ``graph``, ``evaluation_graph``: a ``tf.Graph`` as hooks and session layers see it.
+- ``opener``, ``scaffolding``, ``session_manager``: how its sessions are created and restored.
+- ``session``, ``adopted``, ``session_state``: its sessions, ours and those that TensorFlow made.
+- ``fetches``: a run as a cached callable; ``step_graph``: the global step, read in the run that
+  changes it; ``sources``: the datasets and queues that a run draws from.
+- ``event_files``: one event file for a directory, whoever writes there.
+- ``checkpoints``: the states of hooks, beside TensorFlow's own files.
 """

@@ -9,21 +9,21 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.client.session import SessionInterface
 
-from runhooks.engines.tensorflow.graph import graph_of
 from runhooks.engines.tensorflow.session_state import SessionState
+from runhooks.engines.tensorflow.step_graph import step_graph_of
 
 _ATTRIBUTE = "runhooks_session"
 
 
 class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
-    """A session of TensorFlow's interface around another one, which makes the runs.
+    """A session around another one of TensorFlow's, which makes the runs.
 
-    What it does not have itself is the other's.
+    Attributes that it lacks are looked up in the other.
     """
 
     def __init__(self, session: Any) -> None:
         self.adopted = session
-        SessionState.__init__(self, graph_of(session.graph))
+        SessionState.__init__(self, step_graph_of(session.graph))
         self.is_shared = True
 
     def __getattr__(self, name: str) -> Any:
@@ -35,6 +35,10 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
     def graph(self) -> Any:
         """The graph that it runs."""
         return self.adopted.graph
+
+    @property
+    def _sess(self) -> Any:
+        return self.adopted
 
     @property
     def sess_str(self) -> Any:
@@ -60,7 +64,7 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
 
 
 class ObservedSession(AdoptedSession):
-    """A session whose runs others make: its global step is read each time that it is asked for."""
+    """A session whose runs others make; its global step is read each time that it is needed."""
 
     def __init__(self, session: Any) -> None:
         AdoptedSession.__init__(self, session)
@@ -82,7 +86,7 @@ class ObservedSession(AdoptedSession):
 
 
 def observed(session: Any) -> ObservedSession:
-    """What hooks can ask of a session of TensorFlow's; always the same object."""
+    """Return a session of TensorFlow's as hooks see it; always the same object."""
     found = getattr(session, _ATTRIBUTE, None)
     if not isinstance(found, ObservedSession):
         found = ObservedSession(session)
@@ -92,5 +96,5 @@ def observed(session: Any) -> ObservedSession:
 
 
 def is_session(session: Any) -> bool:
-    """Whether ``session`` is one of TensorFlow's."""
+    """Return whether ``session`` is one of TensorFlow's."""
     return isinstance(getattr(session, "graph", None), tf.Graph)

@@ -1,38 +1,84 @@
-"""``TensorFlowEngine``: what TensorFlow's errors mean, and what its devices say."""
+"""``TensorFlow``: its errors, log, memory, messages and traces of runs."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.client import timeline
 from tensorflow.python.platform import tf_logging
 
-from runhooks.engines.tensorflow.nan_loss import NanLossDuringTrainingError
-from runhooks.engines.tensorflow.run_trace import RunTrace
+from runhooks import clock, errors
+from runhooks.engines.tensorflow.event_files import share_event_file
 from runhooks.errors import AbortedError, UnavailableError, register_end_of_input
-from runhooks.summary import SessionLog, Summary
+from runhooks.events import Event
+from runhooks.graph.framework import Framework
+from runhooks.summary import FileWriterCache, SessionLog, Summary
+
+v1 = tf.compat.v1
+
+_Theirs: Any = v1.train.NanLossDuringTrainingError
 
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError, AbortedError, UnavailableError)
 
 register_end_of_input(tf.errors.OutOfRangeError)
 
 
-class TensorFlowEngine:
-    """The part of an engine that is asked of a graph which TensorFlow itself computes."""
+class NanLossDuringTrainingError(errors.NanLossDuringTrainingError, _Theirs):  # type: ignore[misc]
+    """The error of runhooks and that of TensorFlow, so that programs catch either."""
+
+
+class RunTrace:
+    """Writes traces of runs to ``<folder>/timeline-<step>.json``, for Perfetto.
+
+    The record of each run goes into the event file of the folder, for TensorBoard's graph tab.
+
+    Args:
+        folder: Where to write.
+        show_dataflow: Whether to draw arrows from the producer of a tensor to its consumers.
+        show_memory: Whether to show the tensors that are alive.
+
+    Attributes:
+        options: The run options that a traced run needs.
+    """
+
+    def __init__(self, folder: Path, *, show_dataflow: bool, show_memory: bool) -> None:
+        self.options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+        self._folder = folder
+        self._show_dataflow = show_dataflow
+        self._show_memory = show_memory
+
+    def add(self, step: int, run_metadata: Any) -> Path:
+        """Write the trace of the run that led to ``step``; return its path."""
+        trace = timeline.Timeline(run_metadata.step_stats).generate_chrome_trace_format(
+            show_dataflow=self._show_dataflow, show_memory=self._show_memory
+        )
+        path = self._folder / f"timeline-{step}.json"
+        path.write_text(trace)
+        record = v1.summary.TaggedRunMetadata(
+            tag=f"step_{step}", run_metadata=run_metadata.SerializeToString()
+        )
+        writer = FileWriterCache.get(self._folder)
+        writer.add_event(Event(clock.wall(), tagged_run_metadata=record))
+        writer.flush()
+        return path
+
+
+class TensorFlow(Framework):
+    """TensorFlow as hooks and session layers see it; it computes its own graphs."""
 
     name = "tensorflow"
-    #: What its users have set the verbosity of: hooks log here.
+    title = "TensorFlow"
     log = tf_logging
-    #: What a NaN loss raises.
     nan_loss_error = NanLossDuringTrainingError
 
     def is_lost(self, error: BaseException) -> bool:
-        """Whether ``error`` means that the session is lost and may be replaced."""
         return isinstance(error, _LOST)
 
     def memory(self) -> dict[str, int]:
-        """As ``Engine.memory``: of the GPUs; the CPU's is not counted."""
+        # TensorFlow counts the memory of GPUs, and not that of the CPU.
         found: dict[str, int] = {}
         for device in tf.config.list_logical_devices("GPU"):
             name = device.name.removeprefix("/device:").lower()
@@ -41,18 +87,19 @@ class TensorFlowEngine:
         return found
 
     def trace_runs(self, folder: Path, *, show_dataflow: bool, show_memory: bool) -> RunTrace:
-        """What traces single runs, in place of a profiler that runs beside them."""
         return RunTrace(folder, show_dataflow=show_dataflow, show_memory=show_memory)
 
+    def share_event_file(self, writer: Any, directory: str | os.PathLike[str]) -> None:
+        share_event_file(writer, directory)
+
     def message(self, message: Any) -> Any:
-        """A ``Summary`` or ``SessionLog`` of runhooks as TensorFlow's; all else is as it is."""
         kind = _MESSAGES.get(type(message))
         return message if kind is None else kind.FromString(message.SerializeToString())
 
 
 _MESSAGES: dict[type, Any] = {
-    Summary: tf.compat.v1.Summary,
-    SessionLog: tf.compat.v1.SessionLog,
+    Summary: v1.Summary,
+    SessionLog: v1.SessionLog,
 }
 
-ENGINE = TensorFlowEngine()
+ENGINE = TensorFlow()

@@ -1,4 +1,4 @@
-"""``FetchPlan``: what a set of fetches and feeds means, found once for all runs that ask for it."""
+"""``FetchPlan``: a set of fetches and feeds, resolved once for all runs that ask for it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from runhooks.engines.tensorflow.graph import TensorFlowGraph
-from runhooks.engines.tensorflow.step_reads import UNCHANGED, StepChange
+from runhooks.engines.tensorflow.step_graph import UNCHANGED, StepChange, StepGraph
 
 Read = Callable[[Sequence[Any]], Any]
 
@@ -18,10 +17,14 @@ _HANDLES = ("GetSessionHandle", "GetSessionHandleV2")
 
 
 class DirectRun(NamedTuple):
-    """A run that needs nothing of what ``Session.run`` does: a callable can make it.
+    """A run that a callable can make, without ``Session.run``.
 
-    ``fetches`` and ``targets``: names of tensors and operations. ``feeds``: names of tensors, and
-    ``convert`` what makes an array of each value. ``read``: from the fetched values to the result.
+    Attributes:
+        fetches: Names of tensors.
+        targets: Names of operations.
+        feeds: Names of tensors.
+        convert: The key of each feed, and a function from its value to an array.
+        read: From the fetched values to the result.
     """
 
     fetches: list[str]
@@ -32,17 +35,19 @@ class DirectRun(NamedTuple):
 
 
 class FetchPlan(NamedTuple):
-    """``direct`` is None for what is left to ``Session.run``; ``step``: what it does to the step.
+    """How a run is made.
 
-    ``step`` None: nobody can tell.
+    Attributes:
+        direct: None for a run that is left to ``Session.run``.
+        step: What it does to the global step; None if that is not known.
     """
 
     direct: DirectRun | None
     step: StepChange | None
 
 
-def make_plan(graph: TensorFlowGraph, fetches: Any, feed_keys: Sequence[Any]) -> FetchPlan:
-    """Find what ``fetches`` mean; what they do not mean, ``Session.run`` is to say."""
+def make_plan(graph: StepGraph, fetches: Any, feed_keys: Sequence[Any]) -> FetchPlan:
+    """Resolve ``fetches``; what cannot be resolved is left to ``Session.run``, which says why."""
     try:
         step = graph.step_reads.change(_elements(graph, fetches))
     except (TypeError, ValueError, KeyError):
@@ -53,8 +58,8 @@ def make_plan(graph: TensorFlowGraph, fetches: Any, feed_keys: Sequence[Any]) ->
         return FetchPlan(None, step)
 
 
-def changes_step(graph: TensorFlowGraph, fetches: Any) -> bool:
-    """Whether a run of ``fetches`` may change the global step."""
+def changes_step(graph: StepGraph, fetches: Any) -> bool:
+    """Return whether a run of ``fetches`` may change the global step."""
     try:
         return graph.step_reads.change(_elements(graph, fetches)) is not UNCHANGED
     except (TypeError, ValueError, KeyError):
@@ -62,32 +67,32 @@ def changes_step(graph: TensorFlowGraph, fetches: Any) -> bool:
 
 
 class _NotDirectError(Exception):
-    """``Session.run`` does more here than to fetch tensors."""
+    """Only ``Session.run`` can make this run."""
 
 
-def _elements(graph: TensorFlowGraph, fetches: Any) -> list[Any]:
+def _elements(graph: StepGraph, fetches: Any) -> list[Any]:
     leaves = tf.nest.flatten(_plain(fetches), expand_composites=True)
     return [graph.as_graph_element(leaf) for leaf in leaves]
 
 
 def _plain(fetches: Any) -> Any:
-    # tf.nest sorts the keys of a dict, which may be anything here.
+    # tf.nest sorts the keys of a dict, which need not be comparable here.
     if isinstance(fetches, Mapping):
-        return [_plain(part) for part in fetches.values()]
+        return [_plain(item) for item in fetches.values()]
     if isinstance(fetches, list | tuple):
-        return [_plain(part) for part in fetches]
+        return [_plain(item) for item in fetches]
     return fetches
 
 
-def _direct(graph: TensorFlowGraph, fetches: Any, feed_keys: Sequence[Any]) -> DirectRun:
+def _direct(graph: StepGraph, fetches: Any, feed_keys: Sequence[Any]) -> DirectRun:
     feeds = [_fed(graph, key) for key in feed_keys]
     tensors: dict[str, int] = {}
     targets: dict[str, None] = {}
 
-    def read(part: Any) -> Read:
-        if isinstance(part, list | tuple | Mapping):
-            return _structure(part, [read(it) for it in _parts(part)])
-        element = graph.as_graph_element(part)
+    def read(fetch: Any) -> Read:
+        if isinstance(fetch, list | tuple | Mapping):
+            return _structure(fetch, [read(item) for item in _items(fetch)])
+        element = graph.as_graph_element(fetch)
         if not isinstance(element, tf.Tensor):
             targets[element.name] = None
             return lambda values: None
@@ -119,12 +124,12 @@ def _own(place: int) -> Read:
     return read
 
 
-def _parts(structure: Any) -> list[Any]:
+def _items(structure: Any) -> list[Any]:
     return list(structure.values() if isinstance(structure, Mapping) else structure)
 
 
-def _structure(part: Any, readers: list[Read]) -> Read:
-    kind = type(part)
+def _structure(fetches: Any, readers: list[Read]) -> Read:
+    kind = type(fetches)
     if issubclass(kind, list):
         return lambda values: [read(values) for read in readers]
     if kind is tuple:
@@ -132,12 +137,12 @@ def _structure(part: Any, readers: list[Read]) -> Read:
     if issubclass(kind, tuple):
         return lambda values: kind(*[read(values) for read in readers])
     if kind is dict or kind is OrderedDict:
-        keys = list(part)
+        keys = list(fetches)
         return lambda values: kind(zip(keys, [read(values) for read in readers], strict=True))
     raise _NotDirectError
 
 
-def _fed(graph: TensorFlowGraph, key: Any) -> str:
+def _fed(graph: StepGraph, key: Any) -> str:
     element = graph.as_graph_element(key)
     if not isinstance(element, tf.Tensor) or not graph.launched.is_feedable(element):
         raise _NotDirectError
@@ -146,7 +151,7 @@ def _fed(graph: TensorFlowGraph, key: Any) -> str:
     return str(element.name)
 
 
-def _converter(graph: TensorFlowGraph, name: str) -> Callable[[Any], Any]:
+def _converter(graph: StepGraph, name: str) -> Callable[[Any], Any]:
     """A function from the value that is fed to an array; raises as ``Session.run`` does."""
     tensor = graph.as_graph_element(name)
     dtype, shape = tensor.dtype.as_numpy_dtype, tensor.shape

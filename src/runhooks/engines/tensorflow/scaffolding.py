@@ -1,4 +1,4 @@
-"""What a scaffold of a TensorFlow graph has by default: TensorFlow's own operations and saver."""
+"""The defaults of a scaffold of a ``tf.Graph``: TensorFlow's own operations and saver."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import resources
 
-from runhooks.engines.tensorflow.graph import TensorFlowGraph
-from runhooks.engines.tensorflow.savers import check_saver
+from runhooks.engines.tensorflow.checkpoints import check_saver
+from runhooks.engines.tensorflow.step_graph import StepGraph
 
 v1 = tf.compat.v1
 
 
-def fill(scaffold: Any, graph: TensorFlowGraph) -> None:
-    """Give ``scaffold`` what it lacks, from the collections of ``graph`` or newly made."""
+def fill(scaffold: Any, graph: StepGraph) -> None:
+    """Fill in what ``scaffold`` lacks, from the collections of ``graph`` or newly made."""
     keys = v1.GraphKeys
     with graph.launched.as_default():
         for name, key, make in (
@@ -32,7 +32,7 @@ def fill(scaffold: Any, graph: TensorFlowGraph) -> None:
 
 
 def default_local_init_op() -> Any:
-    """Initialises local variables, tables and local resources."""
+    """Return an operation that initialises local variables, tables and local resources."""
     return tf.group(
         v1.local_variables_initializer(),
         v1.tables_initializer(),

@@ -1,4 +1,4 @@
-"""``TensorFlowSession``: a ``tf.compat.v1.Session`` whose runs are made by cached callables."""
+"""``Session``: a ``tf.compat.v1.Session`` whose runs are made by cached callables."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
 from runhooks.engines.tensorflow.fetches import DirectRun, FetchPlan, changes_step, make_plan
-from runhooks.engines.tensorflow.graph import graph_of
 from runhooks.engines.tensorflow.session_state import SessionState
-from runhooks.engines.tensorflow.step_reads import UNCHANGED
-from runhooks.graph.nest import Joint, structure_key
+from runhooks.engines.tensorflow.step_graph import UNCHANGED, step_graph_of
+from runhooks.graph.bounded_cache import BoundedCache
+from runhooks.graph.nest import FetchList, structure_key
 
 v1 = tf.compat.v1
 
@@ -25,19 +25,24 @@ _LEAVES = (tf.Tensor, tf.Operation)
 _Session: Any = v1.Session
 
 
-class TensorFlowSession(_Session, SessionState):  # type: ignore[misc]
+class Session(_Session, SessionState):  # type: ignore[misc]
     """A ``tf.compat.v1.Session`` that knows the global step without a run of its own.
 
-    What a set of fetches and feeds means is found once, and then run by a callable. A run that
-    changes the global step fetches, with what is asked, the value it has then; with a ``target``,
-    where other workers may increase it, every run does. The rest is TensorFlow's.
+    A set of fetches and feeds is resolved once, and then run by a callable. A run that changes the
+    global step also fetches its new value; with a ``target``, where other workers may increase it,
+    every run does. All else is TensorFlow's.
     """
 
     def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
         v1.Session.__init__(self, target, graph, config)
-        SessionState.__init__(self, graph_of(self.graph))
+        SessionState.__init__(self, step_graph_of(self.graph))
         self._has_servers = bool(target)
-        self._runs_by_key: dict[Any, Run] = {}
+        self._runs_by_key: dict[Any, Run] = BoundedCache()
+
+    @property
+    def _sess(self) -> Any:
+        # Programs follow `_sess` from a monitored session to one of a class named Session.
+        return self
 
     def begin(self) -> None:
         """Note that all variables have values now."""
@@ -51,12 +56,12 @@ class TensorFlowSession(_Session, SessionState):  # type: ignore[misc]
             structure = (
                 fetches
                 if isinstance(fetches, _LEAVES)
-                else (fetches.key if type(fetches) is Joint else structure_key(fetches))
+                else (fetches.key if type(fetches) is FetchList else structure_key(fetches))
             )
             key = (structure, *feed_dict) if feed_dict else structure
             try:
                 run = self._runs_by_key.get(key)
-            except TypeError:  # a variable, or something that is no part of a graph
+            except TypeError:  # a variable, or something that is not in a graph
                 return self.run_whole(fetches, feed_dict, options, run_metadata)
             if run is None:
                 plan = self._plan(key, fetches, feed_dict or {})
@@ -69,7 +74,7 @@ class TensorFlowSession(_Session, SessionState):  # type: ignore[misc]
         return self.run_whole(fetches, feed_dict, options, run_metadata)
 
     def make_callable(self, *args: Any, **kwargs: Any) -> Any:
-        """As in TensorFlow. What it makes is not looked at: the step may be another one after."""
+        """As in TensorFlow. A call that may change the global step makes it unknown."""
         made = v1.Session.make_callable(self, *args, **kwargs)
         if not changes_step(self.step_graph, args[0] if args else kwargs.get("fetches")):
             return made
@@ -138,7 +143,7 @@ class TensorFlowSession(_Session, SessionState):  # type: ignore[misc]
 
 
 def _picker(places: list[int]) -> Callable[[Any], Any] | None:
-    """A function that picks the values at ``places``, as a sequence; None if there are none."""
+    """Return a function that picks the values at ``places``; None if there are none."""
     if not places:
         return None
     if places == list(range(places[0], places[-1] + 1)):

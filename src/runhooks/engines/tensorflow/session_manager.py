@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from runhooks import clock
-from runhooks.engines.tensorflow.session import TensorFlowSession
+from runhooks.engines.tensorflow.checkpoints import respell_checkpoints
+from runhooks.engines.tensorflow.session import Session
 
 v1 = tf.compat.v1
 
@@ -22,12 +23,17 @@ _log = logging.getLogger("runhooks")
 class SessionManager:
     """As ``tf.compat.v1.train.SessionManager``.
 
-    ``ready_op`` and ``ready_for_local_init_op`` give what is still lacking, an empty array if
-    nothing is; ``local_init_op`` is run in every new session, fed ``local_init_feed_dict``.
-    ``graph``: the default graph if None. ``recovery_wait_secs``: seconds from one look at what
-    others have done to the next.
+    Args:
+        local_init_op: Run in every new session, fed ``local_init_feed_dict``.
+        ready_op: Gives the names of what is not initialised yet; empty if all is.
+        ready_for_local_init_op: The same, before ``local_init_op`` is run.
+        graph: None: the default graph.
+        recovery_wait_secs: Seconds between two checks of what other processes have done.
+        local_init_run_options: Run options for ``local_init_op``.
+        local_init_feed_dict: Feeds for ``local_init_op``.
 
-    Raises ValueError for a ``ready_for_local_init_op`` without ``local_init_op``.
+    Raises:
+        ValueError: For a ``ready_for_local_init_op`` without ``local_init_op``.
     """
 
     def __init__(
@@ -65,16 +71,32 @@ class SessionManager:
         config: Any = None,
         init_feed_dict: Mapping[Any, Any] | None = None,
         init_fn: Callable[[Any], Any] | None = None,
-    ) -> TensorFlowSession:
-        """A session that is restored from a checkpoint, or else initialised, and ready.
+    ) -> Session:
+        """Return a session that is restored from a checkpoint, or else initialised, and ready.
 
-        Raises RuntimeError if it is not ready then, or if there is nothing to initialise it with;
-        ValueError if both places of a checkpoint are given.
+        Raises:
+            RuntimeError: If it is not ready then, or nothing was given to initialise it with.
+            ValueError: If a checkpoint directory and a checkpoint are given.
         """
         restored, session = self._restored(
             *(master, saver, checkpoint_dir, checkpoint_filename_with_path),
             *(wait_for_checkpoint, max_wait_secs, config),
         )
+        try:
+            self._make_ready(session, restored, init_op, init_feed_dict, init_fn)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _make_ready(
+        self,
+        session: Session,
+        restored: bool,
+        init_op: Any,
+        init_feed_dict: Mapping[Any, Any] | None,
+        init_fn: Callable[[Any], Any] | None,
+    ) -> None:
         if not restored:
             if init_op is None and not init_fn and self._local_init_op is None:
                 raise RuntimeError(
@@ -85,7 +107,6 @@ class SessionManager:
             if init_fn:
                 init_fn(session)
         self._check_ready(session, init_op, init_fn)
-        return session
 
     def recover_session(
         self,
@@ -96,56 +117,58 @@ class SessionManager:
         wait_for_checkpoint: bool = False,
         max_wait_secs: float = 7200,
         config: Any = None,
-    ) -> tuple[TensorFlowSession, bool]:
-        """A session, and whether it was restored from a checkpoint and is ready.
+    ) -> tuple[Session, bool]:
+        """Return a session, and whether it was restored from a checkpoint and is ready.
 
-        Raises ValueError if both places of a checkpoint are given.
+        Raises:
+            ValueError: If a checkpoint directory and a checkpoint are given.
         """
         restored, session = self._restored(
             *(master, saver, checkpoint_dir, checkpoint_filename_with_path),
             *(wait_for_checkpoint, max_wait_secs, config),
         )
-        lacking = self._lacking_after_local_init(session)
-        if restored and lacking is None:
-            lacking = self._lacking(self._ready_op, session)
-        if restored and lacking is not None:
-            _log.info("restoring %s did not make the model ready: %s", session.checkpoint, lacking)
-        return session, restored and lacking is None
+        missing = self._missing_after_local_init(session)
+        if restored and missing is None:
+            missing = self._missing(self._ready_op, session)
+        if restored and missing is not None:
+            _log.info("restoring %s did not make the model ready: %s", session.checkpoint, missing)
+        return session, restored and missing is None
 
     def wait_for_session(
         self, master: str, config: Any = None, max_wait_secs: float | None = math.inf
-    ) -> TensorFlowSession:
-        """A session that others have initialised.
+    ) -> Session:
+        """Return a session that another process has initialised.
 
-        Raises ``tf.errors.DeadlineExceededError`` if none is ready after ``max_wait_secs`` seconds.
+        Raises:
+            tf.errors.DeadlineExceededError: If none is ready after ``max_wait_secs`` seconds.
         """
         limit = math.inf if max_wait_secs is None else max_wait_secs
         start = clock.monotonic()
         while True:
-            session, lacking = self.look_for_session(master, config)
+            session, missing = self.look_for_session(master, config)
             if session is not None:
                 return session
             if clock.monotonic() - start + self._wait_secs > limit:
-                too_late(f"Session was not ready after waiting {limit:g} secs: {lacking}")
-            _log.info("waiting for the model to be ready: %s", lacking)
+                too_late(f"Session was not ready after waiting {limit:g} secs: {missing}")
+            _log.info("waiting for the model to be ready: %s", missing)
             _pause(self._wait_secs)
 
     def look_for_session(
         self, master: str, config: Any = None
-    ) -> tuple[TensorFlowSession | None, str | None]:
-        """A session that others have initialised, or None and what is lacking yet."""
-        session = TensorFlowSession(master, self._graph, config)
+    ) -> tuple[Session | None, str | None]:
+        """Return a session that another process has initialised, or None and what is missing."""
+        session = Session(master, self._graph, config)
         try:
-            lacking = self._lacking_after_local_init(session)
-            if lacking is None:
-                lacking = self._lacking(self._ready_op, session)
-            if lacking is None:
+            missing = self._missing_after_local_init(session)
+            if missing is None:
+                missing = self._missing(self._ready_op, session)
+            if missing is None:
                 return session, None
         except BaseException:
             session.close()
             raise
         session.close()
-        return None, lacking
+        return None, missing
 
     def _restored(
         self,
@@ -156,21 +179,41 @@ class SessionManager:
         wait_for_checkpoint: bool,
         max_wait_secs: float,
         config: Any,
-    ) -> tuple[bool, TensorFlowSession]:
+    ) -> tuple[bool, Session]:
         if checkpoint_dir and path:
             raise ValueError(
                 "Can not provide both checkpoint_dir and checkpoint_filename_with_path, got "
                 f"{checkpoint_dir!r} and {path!r}"
             )
-        session = TensorFlowSession(master, self._graph, config)
+        session = Session(master, self._graph, config)
         if saver is None or not (checkpoint_dir or path):
             return False, session
+        try:
+            return self._restore_into(
+                session, saver, checkpoint_dir, path, wait_for_checkpoint, max_wait_secs
+            )
+        except BaseException:
+            session.close()
+            raise
+
+    def _restore_into(
+        self,
+        session: Session,
+        saver: Any,
+        checkpoint_dir: str | None,
+        path: str | None,
+        wait_for_checkpoint: bool,
+        max_wait_secs: float,
+    ) -> tuple[bool, Session]:
         if path:
             self._restore(session, saver, path)
             return True, session
         limit = max_wait_secs if wait_for_checkpoint else 0.0
         state = self._checkpoint_state(str(checkpoint_dir), limit)
-        return state is not None and self._restore_latest(session, saver, state), session
+        restored = state is not None and self._restore_latest(session, saver, state)
+        if restored:
+            respell_checkpoints(saver, str(checkpoint_dir).rstrip("/") or "/")
+        return restored, session
 
     def _checkpoint_state(self, checkpoint_dir: str, max_wait_secs: float) -> Any:
         start = clock.monotonic()
@@ -183,7 +226,7 @@ class SessionManager:
             _log.info("waiting for a checkpoint in %s", checkpoint_dir)
             _pause(self._wait_secs)
 
-    def _restore_latest(self, session: TensorFlowSession, saver: Any, state: Any) -> bool:
+    def _restore_latest(self, session: Session, saver: Any, state: Any) -> bool:
         """Restore the newest sound checkpoint; a damaged one is skipped with a warning."""
         paths = [state.model_checkpoint_path]
         paths += [p for p in reversed(state.all_model_checkpoint_paths) if p not in paths]
@@ -201,53 +244,52 @@ class SessionManager:
         assert damage is not None
         raise damage
 
-    def _restore(self, session: TensorFlowSession, saver: Any, path: str) -> None:
-        # These give a model that was loaded the values that it was loaded with: what was trained
-        # since comes after.
+    def _restore(self, session: Session, saver: Any, path: str) -> None:
+        # They reset a loaded model to the values it was loaded with: restore after them.
         initialisers = self._graph.get_collection("saved_model_initializers")
         if initialisers:
             session.run(initialisers)
         saver.restore(session, path)
-        session.take_states(str(path))
+        session.take_checkpoint(str(path))
 
-    def _check_ready(self, session: TensorFlowSession, init_op: Any, init_fn: Any) -> None:
+    def _check_ready(self, session: Session, init_op: Any, init_fn: Any) -> None:
         who = f"Init op: {getattr(init_op, 'name', init_op)}, init fn: {init_fn}"
-        lacking = self._lacking_after_local_init(session)
-        if lacking is not None:
+        missing = self._missing_after_local_init(session)
+        if missing is not None:
             raise RuntimeError(
-                f"Init operations did not make model ready for local_init.  {who}, error: {lacking}"
+                f"Init operations did not make model ready for local_init.  {who}, error: {missing}"
             )
-        lacking = self._lacking(self._ready_op, session)
-        if lacking is not None:
+        missing = self._missing(self._ready_op, session)
+        if missing is not None:
             raise RuntimeError(
                 f"Init operations did not make model ready.  {who}, local_init_op: "
-                f"{self._local_init_op}, error: {lacking}"
+                f"{self._local_init_op}, error: {missing}"
             )
 
-    def _lacking_after_local_init(self, session: TensorFlowSession) -> str | None:
+    def _missing_after_local_init(self, session: Session) -> str | None:
         if self._local_init_op is None:
             return None
-        lacking = self._lacking(self._ready_for_local_init_op, session)
-        if lacking is None:
+        missing = self._missing(self._ready_for_local_init_op, session)
+        if missing is None:
             session.run(
                 self._local_init_op,
                 feed_dict=self._local_init_feed_dict,
                 options=self._local_init_run_options,
             )
-        return lacking
+        return missing
 
-    def _lacking(self, op: Any, session: TensorFlowSession) -> str | None:
-        """What ``op`` says is not there yet; None if nothing."""
+    def _missing(self, op: Any, session: Session) -> str | None:
+        """Return what ``op`` reports as not initialised; None if nothing."""
         if op is None:
             return None
         try:
             answer = session.run(op)
         except tf.errors.FailedPreconditionError as error:
             # The rest of the text says where in the program the operation was made.
-            told = [line for line in str(error).splitlines() if "uninitialized" in line]
-            if not told:
+            lines = [line for line in str(error).splitlines() if "uninitialized" in line]
+            if not lines:
                 raise
-            return told[0].strip()
+            return lines[0].strip()
         if answer is None or np.asarray(answer).dtype == np.int32 or np.size(answer) == 0:
             return None
         names = [n.decode() if isinstance(n, bytes) else str(n) for n in np.ravel(answer)]

@@ -1,43 +1,41 @@
-"""``SessionState``: what session layers and hooks keep of a TensorFlow session beside its runs."""
+"""``SessionState``: the base of all sessions of a ``tf.Graph``; it knows the global step."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from runhooks.contract import RawSession
 from runhooks.engines.tensorflow import sources
+from runhooks.engines.tensorflow.checkpoints import (
+    check_saver,
+    load_states,
+    respell_checkpoints,
+    save_states,
+    sweep_states,
+)
+from runhooks.engines.tensorflow.engine import ENGINE
 from runhooks.engines.tensorflow.fetches import FetchPlan, make_plan
-from runhooks.engines.tensorflow.graph import TensorFlowGraph
-from runhooks.engines.tensorflow.hook_states import load_states, save_states, sweep_states
-from runhooks.engines.tensorflow.run_options import merged_options
-from runhooks.engines.tensorflow.savers import check_saver
-from runhooks.engines.tensorflow.step_reads import UNCHANGED, StepChange
+from runhooks.engines.tensorflow.step_graph import UNCHANGED, StepChange, StepGraph
+from runhooks.graph.framework import Framework
 
 v1 = tf.compat.v1
 
 
-class SessionState:
-    """A part of a session: the global step on the host, and what sessions of runhooks have besides.
+class SessionState(RawSession):
+    """A session of TensorFlow as hooks and session layers see it.
 
-    A class that has it defines ``run_plainly``.
+    A subclass defines ``run_plainly``.
     """
 
-    def __init__(self, graph: TensorFlowGraph) -> None:
+    has_framework_saver: ClassVar[bool] = True
+
+    def __init__(self, graph: StepGraph) -> None:
+        RawSession.__init__(self)
         self.step_graph = graph
-        self.engine = graph.engine
-        #: How many sessions of a monitored session were lost before this one.
-        self.recoveries = 0
-        #: Made when the monitored session is to stop.
-        self.stop_request: Any = None
-        #: How many runs have ended well.
-        self.runs = 0
-        #: The seconds that were not training; whoever spends some adds them.
-        self.time_apart = 0.0
-        #: The path of the checkpoint that was restored or saved last, or None.
-        self.checkpoint: str | None = None
         #: Whether it is closed or lost, so that nothing more can be read of it.
         self.is_over = False
         #: Whether others may change the variables, so that the step is fetched in every run. Not
@@ -45,8 +43,10 @@ class SessionState:
         self.is_shared = False
         self._step: int | None = None
         self._step_is_known = False
-        self._attached: dict[str, Any] = {}
-        self._loaded_states: dict[str, Any] = {}
+
+    @property
+    def engine(self) -> Framework:
+        return ENGINE
 
     @property
     def global_step(self) -> int | None:
@@ -75,18 +75,18 @@ class SessionState:
         self._step_is_known = True
 
     def forget_step(self) -> None:
-        """Note that a run has changed the global step, maybe, and did not tell to what."""
+        """Note that a run may have changed the global step, to a value that is not known."""
         self._step_is_known = False
 
     def note_error(self, error: BaseException, changes_step: bool) -> None:
-        """Note what a run has failed of; nobody is asked for the step of a lost session."""
+        """Note the error of a run; a lost session is not asked for its step."""
         if changes_step:
             self._step_is_known = False
         if self.engine.is_lost(error):
             self.is_over = True
 
     def steps_to_fetch(self, change: StepChange | None) -> list[Any]:
-        """What a run is to fetch besides, so that the global step is known after it."""
+        """Return what a run is to fetch as well, so that the global step is known after it."""
         if change is None or (change is not UNCHANGED and not change.is_known):
             return []
         if change.reads:
@@ -97,7 +97,7 @@ class SessionState:
     def run_plainly(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
-        """One run, with nothing around it."""
+        """Make one run, with nothing around it."""
         raise NotImplementedError
 
     def run_whole(
@@ -108,7 +108,7 @@ class SessionState:
         run_metadata: Any,
         plan: FetchPlan | None = None,
     ) -> Any:
-        """One run by ``run_plainly``, which takes all that ``Session.run`` takes."""
+        """Make one run by ``run_plainly``, which takes all that ``Session.run`` takes."""
         plan = plan or make_plan(self.step_graph, fetches, ())
         steps = self.steps_to_fetch(plan.step)
         changes = plan.step is not UNCHANGED
@@ -129,37 +129,30 @@ class SessionState:
         self.runs += 1
         return result
 
-    def sources_of(self, fetches: Any, fed: Iterable[Any] = ()) -> list[Any]:
-        """The iterators and queues that ``fetches`` draw from, if what is ``fed`` is fed."""
-        return sources.sources_of(self.step_graph, fetches, fed)
+    def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:
+        """Return the iterators and queues that ``fetches`` draw from."""
+        return sources.sources_of(self.step_graph, fetches, feed_keys)
 
-    def serves_both(self, source: Any) -> bool:
-        """Whether a training and its evaluation may draw from ``source``."""
+    def may_share(self, source: Any) -> bool:
         return not sources.is_one_dataset(source)
 
-    def rewind(self, *found: Any) -> None:
-        """Let sources, which ``sources_of`` has found, begin anew."""
-        sources.begin_anew(self, found)
+    def rewind(self, *fetches: Any) -> None:
+        """Restart inputs that ``inputs_of`` has found."""
+        sources.restart(self, fetches)
 
     def new_records(self) -> tuple[Any, Any]:
-        """Empty run options and run metadata."""
         return v1.RunOptions(), v1.RunMetadata()
 
-    def merge_options(self, given: Sequence[Any]) -> Any:
-        """The run options of the caller and of hooks as one."""
-        return merged_options(given)
+    def merge_options(self, given: Mapping[str, Any]) -> Any:
+        return merged_options(list(given.values()))
 
-    def save_with(
+    def save_checkpoint(
         self, saver: Any, save_path: str | os.PathLike[str], step: int, *, save_graph_def: bool
     ) -> str:
-        """Let ``saver`` save this session; the path of the checkpoint.
-
-        Raises TypeError for the saver of the other engines.
-        """
         check_saver(saver)
         path = os.fspath(save_path)
-        states = {name: dict(part.state_dict()) for name, part in self._attached.items()}
-        save_states(f"{path}-{step}", {k: state for k, state in states.items() if state}, step)
+        respell_checkpoints(saver, os.path.dirname(path))  # noqa: PTH120 - it may be a URL
+        save_states(f"{path}-{step}", self.attached_states(), step)
         if isinstance(saver, v1.train.Saver):
             saved = saver.save(self, path, global_step=step, write_meta_graph=save_graph_def)
         else:
@@ -168,36 +161,33 @@ class SessionState:
         self.checkpoint = str(saved)
         return self.checkpoint
 
-    def take_states(self, path: str) -> None:
-        """Take what hooks have kept with the checkpoint ``path``, which was restored, for them."""
+    def take_checkpoint(self, path: str) -> None:
+        """Take the states of hooks that were saved with the checkpoint ``path``, now restored."""
         self.checkpoint = path
-        self._loaded_states = load_states(path)
+        self.take_states(load_states(path))
 
     def write_graph(self, writer: Any, folder: str | os.PathLike[str] | None) -> None:
-        """Write the graph to an event file, and to ``graph.pbtxt`` in ``folder`` if given."""
+        """Write the graph to an event file, and to ``graph.pbtxt`` in ``folder``."""
         graph_def = self.step_graph.launched.as_graph_def(add_shapes=True)
         if folder is not None:
             tf.io.write_graph(graph_def, os.fspath(folder), "graph.pbtxt")
         writer.add_graph(graph_def=graph_def.SerializeToString())
 
-    def attach(self, name: str, part: Any) -> None:
-        """Save the state of ``part`` from now on, and give it the one that was restored, if any.
 
-        Raises ValueError if ``name`` is taken.
-        """
-        if name in self._attached:
-            raise ValueError(f"something is attached as {name!r} already: give it another name")
-        self._attached[name] = part
-        if name in self._loaded_states:
-            part.load_state_dict(self._loaded_states[name])
+def merged_options(given: Sequence[Any]) -> Any:
+    """Merge ``RunOptions``: the largest trace level, timeout and pool, and all debug watches.
 
-    def detach(self, name: str) -> None:
-        """Undo ``attach``."""
-        self._attached.pop(name, None)
-
-    def untaken(self) -> list[str]:
-        """Names of states that were restored and belong to nothing here, sorted."""
-        return sorted(self._loaded_states.keys() - self._attached.keys())
-
-    def wait(self) -> None:
-        """A run has ended when it returns."""
+    An option that one of them sets is set. None of ``given`` is changed.
+    """
+    merged = v1.RunOptions()
+    merged.CopyFrom(given[0])
+    for options in given[1:]:
+        merged.trace_level = max(merged.trace_level, options.trace_level)
+        merged.timeout_in_ms = max(merged.timeout_in_ms, options.timeout_in_ms)
+        merged.inter_op_thread_pool = max(merged.inter_op_thread_pool, options.inter_op_thread_pool)
+        merged.output_partition_graphs |= options.output_partition_graphs
+        merged.report_tensor_allocations_upon_oom |= options.report_tensor_allocations_upon_oom
+        debug, other = merged.debug_options, options.debug_options
+        debug.debug_tensor_watch_opts.extend(other.debug_tensor_watch_opts)
+        debug.reset_disk_byte_usage |= other.reset_disk_byte_usage
+    return merged

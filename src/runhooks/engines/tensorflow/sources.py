@@ -1,4 +1,4 @@
-"""What runs of a ``tf.Graph`` draw from: iterators of datasets, and queues."""
+"""The inputs of runs of a ``tf.Graph``: iterators of datasets, and queues."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _SOURCES = {
 
 
 def sources_of(graph: Any, fetches: Any, fed: Iterable[Any] = ()) -> list[Any]:
-    """The operations that ``fetches``, in any nesting, draw from, if what is ``fed`` is fed."""
+    """Return the inputs that ``fetches``, in any nesting, draw from when ``fed`` is fed."""
     cut = {tensor.name for tensor in _elements(graph, list(fed))}
     return [op for op in _needed(_elements(graph, fetches), cut) if _kind(op) in _SOURCES]
 
 
 def is_one_dataset(source: Any) -> bool:
-    """Whether ``source`` goes through one dataset, and nobody can switch it to another one."""
+    """Return whether ``source`` is bound to one dataset for good."""
     return _kind(source) in ("Iterator", "OneShotIterator") and len(_starts(source)) <= 1
 
 
-def begin_anew(session: Any, sources: Iterable[Any]) -> None:
-    """Let those of ``sources`` begin anew that have one way to, and no placeholder in it.
+def restart(session: Any, sources: Iterable[Any]) -> None:
+    """Restart those of ``sources`` that have one initializer without a placeholder.
 
-    To begin all others is left to the user.
+    The user restarts all others.
     """
     starts = [starts[0] for source in sources if len(starts := _starts(source)) == 1]
     needed = {start: {_kind(op) for op in _needed([start], set())} for start in starts}
@@ -41,7 +41,7 @@ def _starts(source: Any) -> list[Any]:
 
 
 def _needed(elements: Iterable[Any], cut: set[str]) -> Iterator[Any]:
-    """The operations that ``elements`` need, without what only tensors named in ``cut`` need."""
+    """Yield the operations that ``elements`` need, except through tensors named in ``cut``."""
     pending, seen = list(elements), set()
     while pending:
         element = pending.pop()
@@ -58,11 +58,11 @@ def _elements(graph: Any, fetches: Any) -> list[Any]:
     if isinstance(fetches, Mapping):
         fetches = list(fetches.values())
     if isinstance(fetches, list | tuple):
-        return [element for part in fetches for element in _elements(graph, part)]
-    parts = tf.nest.flatten(fetches, expand_composites=True)
+        return [element for item in fetches for element in _elements(graph, item)]
+    leaves = tf.nest.flatten(fetches, expand_composites=True)
     try:
-        return [graph.as_graph_element(part) for part in parts]
-    except (TypeError, ValueError, KeyError):  # the run is to say what is wrong with it
+        return [graph.as_graph_element(leaf) for leaf in leaves]
+    except (TypeError, ValueError, KeyError):  # the run will say what is wrong with it
         return []
 
 

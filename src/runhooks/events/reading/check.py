@@ -1,4 +1,4 @@
-"""``check``: whether event files are sound."""
+"""``check``: find what is wrong with event files."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events.reading.damage import Damage
 from runhooks.events.reading.find import find_runs
+from runhooks.events.reading.results import Damage
+from runhooks.events.reading.row_decoder import RowDecoders
 from runhooks.events.reading.run_contents import RunContents
-from runhooks.events.reading.tag_registry import Wanted
+from runhooks.events.reading.tag_registry import TagNumbers, Wanted
+from runhooks.events.writing.local_file import local_path
 
-_ENOUGH = 8  # steps, to know how far apart they usually are
-_FAR = 10  # times the usual
+_ENOUGH = 8  # strides, to know the usual one
+_FAR = 10  # times the usual stride
 
 
 class Fold(NamedTuple):
-    """A curve that goes back from ``step`` to ``next_step`` though no session was started there."""
+    """A curve that goes back from ``step`` to ``next_step`` without a restart of the session."""
 
     tag: str
     step: int
@@ -28,7 +30,7 @@ class Fold(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A curve without points between two steps more than ten times as far apart as usual."""
+    """A curve without points between two steps that are ten times farther apart than usual."""
 
     tag: str
     step: int
@@ -36,11 +38,19 @@ class Gap(NamedTuple):
 
 
 class FileReport(NamedTuple):
-    """What was found in one event file.
+    """The state of one event file.
 
-    ``size`` is in bytes. ``partial``: bytes of a last record that is cut off: it is still being
-    written, or was when its writer died. ``errors``: records whose checks hold, but that make no
-    sense.
+    Attributes:
+        run: The name of the run.
+        path: The file.
+        size: Its size in bytes.
+        records: Number of sound records.
+        partial: Bytes of a truncated last record, which is still being written, or was when its
+            writer died.
+        damages: Stretches of the file that cannot be read.
+        errors: Records whose CRCs are right but whose content is malformed.
+        folds: Curves that go back.
+        gaps: Curves with a gap.
     """
 
     run: str
@@ -55,22 +65,34 @@ class FileReport(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """Whether all can be read and no curve folds back; gaps and a partial end are allowed."""
+        """Whether everything can be read and no curve goes back; gaps and ``partial`` are fine."""
         return not (self.damages or self.errors or self.folds)
 
 
 def check(path: str | os.PathLike[str]) -> list[FileReport]:
-    """Verify every check of every record at ``path``, and that all values can be decoded.
+    """Verify every CRC of every record at ``path``, and decode all values.
 
-    ``path``: as for ``read``. Reports come in the order in which the files are read.
+    Args:
+        path: An event file, a run directory, or a directory above runs.
 
-    Raises FileNotFoundError if there is nothing at ``path``.
+    Returns:
+        A report for each file, in the order in which the files are read, and then one for each
+        directory that cannot be read.
+
+    Raises:
+        FileNotFoundError: If there is nothing at ``path``.
     """
     reports = []
-    for name, found in find_runs(Path(path)).items():
-        contents = RunContents(Wanted(None, None), strict=False, purge=True)
-        contents.update(found.files)
+    rows = RowDecoders(TagNumbers(Wanted(None, None)))
+    root = Path(local_path(path=path))
+    found_runs = find_runs(root)
+    for name, found in found_runs.runs.items():
+        contents = RunContents(rows, strict=False, purge=True, fold="keep")
+        contents.update(found.files, found.path.is_dir())
         reports += _reports(name, contents)
+    for damage in found_runs.unreadable:
+        name = damage.path.relative_to(root).as_posix()
+        reports.append(FileReport(name, damage.path, 0, 0, 0, [damage], [], [], []))
     return reports
 
 
@@ -90,25 +112,25 @@ def _reports(run: str, contents: RunContents) -> list[FileReport]:
         for file in contents.files
     ]
     for tag, steps in _curves(contents):
-        _look_at_curve(tag, steps, reports)
+        _add_folds_and_gaps(tag, steps, reports)
     return reports
 
 
 def _curves(contents: RunContents) -> Iterator[tuple[str, list[NDArray[np.int64]]]]:
-    """Yield each tag and the steps that each file has of it."""
+    """Yield each tag and its steps in each file."""
     for tag, tag_id in contents.scalar_tags().items():
-        yield tag, [columns.steps for columns in contents.scalars(tag_id)]
+        yield tag, [columns.steps for columns in contents.scalars_of_files(tag_id)]
     for (kind, tag), tag_id in contents.point_tags().items():
         yield (
             tag,
             [
                 np.array([point.step for point in points], np.int64)
-                for points in contents.points(kind, tag_id)
+                for points in contents.points_of_files(kind, tag_id)
             ],
         )
 
 
-def _look_at_curve(
+def _add_folds_and_gaps(
     tag: str, steps_of_files: list[NDArray[np.int64]], reports: list[FileReport]
 ) -> None:
     steps = np.concatenate(steps_of_files)
@@ -117,7 +139,7 @@ def _look_at_curve(
     for at in np.flatnonzero(back).tolist():
         report = reports[int(np.searchsorted(ends, at + 1, "right"))]
         report.folds.append(Fold(tag, int(steps[at]), int(steps[at + 1])))
-    strides = np.diff(steps.astype(np.float64))  # no int64 holds all of them
+    strides = np.diff(steps.astype(np.float64))  # differences of int64 may overflow
     forward = strides[strides > 0]
     if len(forward) >= _ENOUGH:
         for at in np.flatnonzero(strides > _FAR * np.median(forward)).tolist():

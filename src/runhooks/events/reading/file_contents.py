@@ -1,4 +1,4 @@
-"""``FileContents``: all that one event file holds, and what is added to it later."""
+"""``FileContents``: the contents of one event file, and of what is appended to it later."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runhooks.errors import DataLossError
-from runhooks.events.event import SessionStatus
-from runhooks.events.reading.damage import Damage
+from runhooks.events.format.event import SessionStatus
+from runhooks.events.format.record import FRAME_BYTES
 from runhooks.events.reading.event_decoder import Decoded, EventDecoder
-from runhooks.events.reading.points import Point
-from runhooks.events.reading.record_reader import Block, RecordReader
-from runhooks.events.reading.scalar_store import ScalarStore
+from runhooks.events.reading.record_reader import Block, RecordReader, open_regular
+from runhooks.events.reading.results import Damage, Point
+from runhooks.events.reading.row_decoder import RowDecoders
+from runhooks.events.reading.scalar_columns import ScalarStore
 from runhooks.events.reading.tag_registry import TagRegistry
 from runhooks.events.reading.values import decode_message
-from runhooks.events.record import FRAME_BYTES
 
 
 class StoredPoint(NamedTuple):
-    """A point that is no scalar: its value is at ``[begin:end]`` of the file.
+    """A point that is not a scalar: its value is at ``[begin:end]`` of the file.
 
-    ``segment``: after how many starts of a session it was written.
+    ``segment``: how many sessions started in the file before it was written.
     """
 
     segment: int
@@ -33,14 +33,21 @@ class StoredPoint(NamedTuple):
 
 
 class FileContents:
-    """What the event file ``path`` holds.
+    """The contents of the event file ``path``.
 
-    A session that starts opens a segment. ``starts``: the step at which each but the first segment
-    starts; ``segments``: the scalars of each. ``points``: the others, by kind and number of tag.
-    ``errors``: records whose checks hold, but which make no sense.
+    Each session that starts opens a segment.
+
+    Attributes:
+        path: The file.
+        records: The reader of its records.
+        starts: The step at which each segment but the first starts.
+        segments: The scalars of each segment.
+        points: The other points, by kind and number of the tag.
+        logs: The session logs.
+        errors: Records whose CRCs are right but whose content is malformed.
     """
 
-    def __init__(self, path: Path, registry: TagRegistry, strict: bool) -> None:
+    def __init__(self, path: Path, registry: TagRegistry, rows: RowDecoders, strict: bool) -> None:
         self.path = path
         self.records = RecordReader(path, strict)
         self.starts: list[int] = []
@@ -51,27 +58,38 @@ class FileContents:
         self._graph: tuple[int, int] | None = None
         self._registry = registry
         self._strict = strict
-        self._decoder = EventDecoder(registry)
+        self._decoder = EventDecoder(registry, rows)
 
-    def update(self) -> int:
-        """Read what is new; return how many points that was. Raises OSError, DataLossError."""
-        return sum(
-            self._take(block, self._decoder.decode(block)) for block in self.records.blocks()
-        )
+    def update(self, skip_unreadable: bool = False) -> int:
+        """Read new records and return the number of new points.
+
+        Raises DataLossError if strict; OSError, unless it is to be listed as a damage.
+        """
+        new = 0
+        try:
+            for block in self.records.blocks():
+                new += self._take(block, self._decoder.decode(block))
+        except OSError as error:
+            if not skip_unreadable:
+                raise
+            self.records.skip_rest(error)
+        return new
 
     def is_replaced(self) -> bool:
-        """Return whether the file is not the one that was read."""
+        """Return whether another file has taken the place of the one that was read."""
         return self.records.is_replaced()
 
     @property
     def graph(self) -> bytes | None:
-        """The last graph. Raises OSError if the file is gone, DataLossError if it is another."""
+        """The last graph. Raises OSError if the file is gone, DataLossError if it was replaced."""
         return self._read(*self._graph) if self._graph else None
 
     def value(self, point: StoredPoint, kind: str, tag: str) -> Any:
-        """Return what ``point``, of that kind and tag, decodes to.
+        """Return the value of ``point``, which is of this kind and tag.
 
-        Raises OSError if the file is gone; DataLossError if it is another or this makes no sense.
+        Raises:
+            OSError: If the file is gone.
+            DataLossError: If the file was replaced, or the value is malformed.
         """
         try:
             return self._decoded(point, kind, tag)
@@ -83,12 +101,12 @@ class FileContents:
             ) from error
 
     def undecodable(self) -> list[Damage]:
-        """Return which values that are no scalars make no sense. Raises OSError."""
+        """Return the values, scalars excepted, that are malformed. Raises OSError."""
         found = []
         for (kind, tag_id), points in self.points.items():
             for point in points:
                 try:
-                    self._decoded(point, kind, tag := self._registry.names[tag_id])
+                    self._decoded(point, kind, tag := self._registry.numbers.names[tag_id])
                 except ValueError as error:
                     length = point.end - point.begin
                     reason = f"a {kind} of tag {tag!r} that cannot be decoded: {error}"
@@ -115,9 +133,9 @@ class FileContents:
         records = [log.record for log in starts]
         for point in decoded.points:
             segment = first + bisect.bisect_left(records, point.record)
-            span = block.offset + point.begin, block.offset + point.end
+            place = block.offset + point.begin, block.offset + point.end
             self.points.setdefault((point.kind, point.tag_id), []).append(
-                StoredPoint(segment, point.step, point.wall_time, *span)
+                StoredPoint(segment, point.step, point.wall_time, *place)
             )
         self.logs += [Point(log.step, log.wall_time, log.log) for log in decoded.logs]
         if decoded.graph:
@@ -131,26 +149,26 @@ class FileContents:
             self.records.bad_payload(offset, size)
         elif self._strict:
             raise DataLossError(
-                f"{self.path} is damaged: the record at byte {offset} is no event ({reason})",
+                f"{self.path} is damaged: the record at byte {offset} is not an event ({reason})",
                 path=str(self.path),
             )
         else:
             self.errors.append(Damage(self.path, offset, size, reason))
 
     def _read(self, begin: int, end: int) -> bytes:
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             file.seek(begin)
             message = file.read(end - begin)
         if self.is_replaced():
             raise DataLossError(
-                f"{self.path} is another file than the one that was read: update() reads it",
+                f"{self.path} was replaced since it was read: call update() to read it",
                 path=str(self.path),
             )
         return message
 
 
 def limits(files: Sequence[FileContents]) -> list[list[int | None]]:
-    """Return, for each segment of each file, the step from which on later starts drop its points.
+    """Return, for each segment of each file, the first step that later sessions replaced.
 
     None: no session started later.
     """

@@ -1,9 +1,8 @@
 """Finding records: all headers of a block at once.
 
-A header is the length of the payload, uint64, and the masked CRC-32C of it. The upper four bytes
-of the length are zero for anything below 4 GiB, and its check holds by chance once in four billion
-times: so the headers of a block are found by comparing whole arrays, in whatever order lengths
-come.
+A header is the length of the payload, uint64, and the masked CRC-32C of the length. The upper four
+bytes of the length are zero for anything below 4 GiB, and a CRC is right by chance once in four
+billion times. So headers are found by comparing whole arrays, whatever the lengths.
 """
 
 from __future__ import annotations
@@ -11,30 +10,30 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events.crc import contributions, crc32c, masked
-from runhooks.events.record import FRAME_BYTES, HEADER_BYTES, payload_length
+from runhooks.events.format.crc import contributions, crc32c, masked
+from runhooks.events.format.record import FRAME_BYTES, HEADER_BYTES, payload_length
 
 _LENGTH_BYTES = 8
-_STRIDE = 1 << 18  # bytes looked at together: what is made of them stays in the cache
+_STRIDE = 1 << 18  # bytes searched together: the arrays stay in the cache
 _FEW = 32
-_SMALL = 512  # bytes of a record; larger ones are walked one by one
+_SMALL = 512  # bytes: larger records are walked one by one
 
 Found = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def find_headers(data: bytes | bytearray, begin: int, end: int) -> Found:
-    """Return where in ``data[begin:end]`` headers start, sorted, and their lengths: int64 ``[n]``.
+    """Return where headers start in ``data[begin:end]``, sorted, and their lengths: int64 ``[n]``.
 
-    Found are also those that stand inside a payload. Lengths of 4 GiB and more are not.
+    Headers inside a payload are found too; lengths of 4 GiB and more are not.
     """
     zero = _zeros(data, begin, end)
     return _checked(data, begin, np.flatnonzero(_fours(zero)))
 
 
 def walk(data: bytes | bytearray, size: int) -> Found:
-    """Return where the whole records of ``data[:size]`` start, the first at 0, and their lengths.
+    """Return where the complete records of ``data[:size]`` start, from 0 on, and their lengths.
 
-    They follow each other without a gap; the walk ends where no whole record begins.
+    There is no gap between them; the walk ends where no complete record begins.
     """
     pieces: list[Found] = []
     at = 0
@@ -46,7 +45,7 @@ def walk(data: bytes | bytearray, size: int) -> Found:
         if len(few[0]) < _FEW:
             break
         if at - begin <= _FEW * _SMALL:
-            while len((many := _walk_stride(data, at, size))[0]) > _FEW:
+            while at < size and len((many := _walk_stride(data, at, size))[0]) > _FEW:
                 at = _end(many, at)
                 pieces.append(many)
     starts, lengths = zip(*pieces, strict=True)
@@ -63,7 +62,7 @@ def _zeros(data: bytes | bytearray, begin: int, end: int) -> NDArray[np.bool_]:
 
 
 def _fours(zero: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return where the upper half of a length may be."""
+    """Return where four zeros begin, the upper half of a length perhaps."""
     twos = zero[:-1] & zero[1:]
     fours: NDArray[np.bool_] = twos[:-3] & twos[2:-1]
     return fours
@@ -106,7 +105,7 @@ def _walk_few(data: bytes | bytearray, at: int, size: int) -> Found:
 def _walk_stride(data: bytes | bytearray, at: int, size: int) -> Found:
     zero = _zeros(data, at, at + _STRIDE)
     likely = _fours(zero)
-    # The zeros of a length end where its check begins, but for the few whose check begins with a
+    # The zeros of a length end where its CRC begins, except for the few whose CRC begins with a
     # zero: of these we take the short ones, and leave the others to the walk one by one.
     likely[3:] &= ~zero[7:] | likely[:-3]
     starts, lengths = _checked(data, at, np.flatnonzero(likely))
@@ -116,7 +115,7 @@ def _walk_stride(data: bytes | bytearray, at: int, size: int) -> Found:
     chosen = []
     first = 0
     while first < len(starts) and starts[first] == at:
-        # Up to where the next header is not at the end of the record: it is inside its payload.
+        # Up to where the next header is not at the end of the record, but inside its payload.
         breaks = starts[first + 1 :] != ends[first:-1]
         last = first + int(breaks.argmax()) if breaks.any() else len(starts) - 1
         chosen.append(np.arange(first, last + 1))

@@ -1,19 +1,38 @@
-"""``LazyMapping``: sorted names, and values that are made when they are asked for."""
+"""``LazyMapping``: sorted names whose values are made when they are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from runhooks.events.reading.unknown_name import UnknownNameError
+from runhooks.near_names import suggestion
+
+_MANY = 10
+
+
+class UnknownNameError(KeyError):
+    """A KeyError that lists the known names; its text is made when it is asked for."""
+
+    def __init__(self, name: object, noun: str, known: tuple[str, ...]) -> None:
+        super().__init__(name, noun, known)
+
+    def __str__(self) -> str:
+        name, noun, known = self.args
+        if meant := suggestion(str(name), known):
+            return f"no {noun} {name!r}{meant}"
+        if not known:
+            return f"no {noun} {name!r}: there is none at all"
+        rest = f" and {len(known) - _MANY} more" if len(known) > _MANY else ""
+        return f"no {noun} {name!r} among {', '.join(map(repr, known[:_MANY]))}{rest}"
+
 
 _Value = TypeVar("_Value")
 
 
 class LazyMapping(Mapping[str, _Value]):
-    """Maps ``names``, sorted, to what ``make`` returns for them; each is made at most once.
+    """Maps ``names``, sorted, to what ``make`` returns for them, called at most once each.
 
-    ``noun``: what the names are of.
+    ``noun``: what the names denote, for errors.
     """
 
     def __init__(self, noun: str, names: Iterable[str], make: Callable[[str], _Value]) -> None:

@@ -1,7 +1,7 @@
-"""``parse_event``: where everything is in the payload of one record.
+"""``parse_event``: the places of all fields in the payload of one record.
 
 Field numbers are those of TensorFlow's ``event.proto``, ``summary.proto`` and ``tensor.proto``. Of
-fields that exclude each other the last counts, as Protocol Buffers says.
+fields that exclude each other the last counts, as in Protocol Buffers.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from runhooks.events.spans import (
+from runhooks.events.format.fields import (
     FIXED32,
     FIXED64,
     LENGTH_DELIMITED,
     VARINT,
-    Span,
+    LocatedField,
+    locate_fields,
     signed,
-    spans,
 )
 
 GRAPH_DEF, SUMMARY, SESSION_LOG = 4, 5, 7
@@ -32,79 +32,81 @@ _FLOAT = struct.Struct("<f")
 
 
 class ParsedValue(NamedTuple):
-    """One value of a summary: ``message[begin:end]``.
+    """One value of a summary, at ``message[begin:end]``, and its fields, None if absent.
 
-    ``tag``, ``metadata``, ``content``: where they are, or None; ``content.number`` is one of the
-    constants here.
+    ``content.number`` is one of the constants above.
     """
 
     begin: int
     end: int
-    tag: Span | None
-    metadata: Span | None
-    content: Span | None
+    tag: LocatedField | None
+    metadata: LocatedField | None
+    content: LocatedField | None
 
 
 class ParsedEvent(NamedTuple):
-    """One event. ``wall_time``, ``step``: where they are, or None.
+    """The fields of one event; ``wall_time`` and ``step`` are None if absent.
 
-    ``what``: the number of what it holds besides, ``contents`` where; ``values``: of its summary.
+    ``number``: the field that it holds besides, such as ``SUMMARY``; ``contents``: its places.
+    ``values``: the values of its summary.
     """
 
-    wall_time: Span | None
-    step: Span | None
-    what: int
-    contents: list[Span]
+    wall_time: LocatedField | None
+    step: LocatedField | None
+    number: int
+    contents: list[LocatedField]
     values: list[ParsedValue]
 
 
 def parse_event(message: bytes) -> ParsedEvent:
-    """Return where everything is in ``message``, an Event. Raises ValueError if it is none."""
+    """Return the fields of ``message``, an Event. Raises ValueError if it is malformed."""
     wall_time = step = None
-    what, contents = 0, list[Span]()
-    for span in spans(message, 0, len(message)):
-        if span.number == _WALL_TIME and span.wire_type == FIXED64:
-            wall_time = span
-        elif span.number == _STEP and span.wire_type == VARINT:
-            step = span
-        elif span.number in _ONE_OF_EVENT and span.wire_type == LENGTH_DELIMITED:
-            if span.number != what:
-                what, contents = span.number, []
-            contents.append(span)
+    number, contents = 0, list[LocatedField]()
+    for field in locate_fields(message, 0, len(message)):
+        if field.number == _WALL_TIME and field.wire_type == FIXED64:
+            wall_time = field
+        elif field.number == _STEP and field.wire_type == VARINT:
+            step = field
+        elif field.number in _ONE_OF_EVENT and field.wire_type == LENGTH_DELIMITED:
+            if field.number != number:
+                number, contents = field.number, []
+            contents.append(field)
     values = []
-    if what == SUMMARY:
-        values = [value for span in contents for value in parse_summary(message, *span[2:4])]
-    return ParsedEvent(wall_time, step, what, contents, values)
+    if number == SUMMARY:
+        values = [
+            value for field in contents for value in parse_summary(message, field.begin, field.end)
+        ]
+    return ParsedEvent(wall_time, step, number, contents, values)
 
 
 def parse_summary(message: bytes, begin: int, end: int) -> list[ParsedValue]:
     """Return the values of the Summary at ``message[begin:end]``. Raises ValueError."""
     return [
-        parse_value(message, span.begin, span.end)
-        for span in spans(message, begin, end)
-        if span.number == _VALUE and span.wire_type == LENGTH_DELIMITED
+        parse_value(message, field.begin, field.end)
+        for field in locate_fields(message, begin, end)
+        if field.number == _VALUE and field.wire_type == LENGTH_DELIMITED
     ]
 
 
 def parse_value(message: bytes, begin: int, end: int) -> ParsedValue:
-    """Return where all is in the value, of a Summary, at ``message[begin:end]``; or ValueError."""
+    """Return the fields of the value at ``message[begin:end]``. Raises ValueError."""
     tag = metadata = content = None
-    for span in spans(message, begin, end):
-        if span.number == SIMPLE_VALUE:
-            content = span if span.wire_type == FIXED32 else content
-        elif span.wire_type != LENGTH_DELIMITED:
+    for field in locate_fields(message, begin, end):
+        if field.number == SIMPLE_VALUE:
+            content = field if field.wire_type == FIXED32 else content
+        elif field.wire_type != LENGTH_DELIMITED:
             continue
-        elif span.number == _TAG:
-            tag = span
-        elif span.number == _METADATA:
-            metadata = span
-        elif span.number in _ONE_OF_VALUE:
-            content = span
+        elif field.number == _TAG:
+            tag = field
+        elif field.number == _METADATA:
+            metadata = field
+        elif field.number in _ONE_OF_VALUE:
+            content = field
     return ParsedValue(begin, end, tag, metadata, content)
 
 
 def wall_time_of(message: bytes, event: ParsedEvent) -> float:
-    """Return when ``event`` was, in seconds since the epoch."""
+    """Return the time of ``event``, in seconds since the epoch."""
     if event.wall_time is None:
         return 0.0
     seconds: float = _DOUBLE.unpack_from(message, event.wall_time.begin)[0]
@@ -116,14 +118,14 @@ def step_of(event: ParsedEvent) -> int:
     return signed(event.step.value) if event.step else 0
 
 
-def float_at(message: bytes, span: Span) -> float:
-    """Return the float at ``span``."""
-    value: float = _FLOAT.unpack_from(message, span.begin)[0]
+def float_at(message: bytes, field: LocatedField) -> float:
+    """Return the float at ``field``."""
+    value: float = _FLOAT.unpack_from(message, field.begin)[0]
     return value
 
 
-def text_at(message: bytes, span: Span | None) -> str:
-    """Return the string at ``span``; what is no UTF-8 in it is escaped."""
-    if span is None:
+def text_at(message: bytes, field: LocatedField | None) -> str:
+    """Return the string at ``field``, with bytes that are not UTF-8 escaped; "" if None."""
+    if field is None:
         return ""
-    return message[span.begin : span.end].decode(errors="backslashreplace")
+    return message[field.begin : field.end].decode(errors="backslashreplace")

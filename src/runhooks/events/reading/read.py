@@ -1,14 +1,18 @@
-"""``read``: event files to columns."""
+"""``read``: event files as columns; ``read_events``: event by event."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runhooks.errors import DataLossError
+from runhooks.events.format.event import Event
+from runhooks.events.format.record import read_records
+from runhooks.events.reading.run_contents import OnFold
 from runhooks.events.reading.runs import Runs
 from runhooks.events.reading.tag_registry import Wanted
+from runhooks.events.writing.local_file import local_path
 
 
 def read(
@@ -18,26 +22,57 @@ def read(
     kinds: str | Sequence[str] | None = None,
     strict: bool = False,
     purge: bool = True,
+    fold: OnFold = "keep",
 ) -> Runs:
-    """Return the runs at ``path``: an event file, a run directory, or a directory above runs.
+    """Return the runs in ``path``.
 
-    ``tags``: names, or patterns as of a shell (``loss*``); a tag in brackets, ``w[0]``, is found by
-    its name too. What matches none is not decoded; if nothing does, the runs have no tags.
-    ``kinds``: those of ``Run``, likewise. Every check of every record is verified: what fails is
-    skipped, up to the next record that is sound, and listed in ``damages``; if ``strict`` it
-    raises. ``purge``: where a session starts again at a step, what earlier ones wrote from that
-    step on is dropped, as TensorBoard does.
+    Every CRC of every record is verified. A damaged record is skipped, up to the next sound one,
+    and listed in ``damages``; so is a file that cannot be read.
 
-    Raises FileNotFoundError if there is nothing at ``path``; ValueError for an unknown kind;
-    DataLossError if ``path`` is a file in which there is no event, and, if ``strict``, at the first
-    damage.
+    Args:
+        path: An event file, a run directory, or a directory above runs.
+        tags: Names or shell patterns (``loss*``) of the tags to decode; None: all. A name with
+            brackets, such as ``w[0]``, also matches itself. Runs without a match have no tags.
+        kinds: The kinds to decode, of those at ``Run``; None: all.
+        strict: Whether to raise at the first damage instead of skipping it.
+        purge: Whether to drop, where a session restarted at a step, what earlier sessions wrote
+            from that step on.
+        fold: What to do where a tag goes back to an earlier step without a restart: ``"keep"`` all
+            points, or ``"drop"`` those that are followed by one of the same or an earlier step, as
+            TensorBoard does.
+
+    Raises:
+        FileNotFoundError: If there is nothing at ``path``.
+        ValueError: If a kind or ``fold`` is unknown, or ``path`` is a URL.
+        OSError: If ``path`` is a file that cannot be read, or one in it cannot and ``strict``.
+        DataLossError: If ``path`` is a file without a single event, or, if ``strict``, damaged.
     """
-    runs = Runs(Path(path), Wanted(tags, kinds), strict, purge)
+    runs = Runs(Path(local_path(path=path)), Wanted(tags, kinds), strict, purge, fold)
     skipped = sum(damage.skipped for damage in runs.damages)
     if runs.path.is_file() and 0 < runs.path.stat().st_size <= skipped:
         raise DataLossError(
-            f"{runs.path} must be an event file, but no event is in it: it is a file of another "
-            "kind, or all of it is damaged",
+            f"{runs.path} must be an event file, but contains no event: it is another kind of "
+            "file, or all of it is damaged",
             path=str(runs.path),
         )
     return runs
+
+
+def read_events(path: str | os.PathLike[str]) -> Iterator[Event]:
+    """Yield the events of the event file at ``path``, without a truncated last one.
+
+    Raises:
+        OSError: If it cannot be opened.
+        DataLossError: If it is damaged.
+    """
+    path = Path(path)
+    with path.open("rb") as file:
+        for index, payload in enumerate(read_records(file, str(path))):
+            try:
+                event = Event.FromString(payload)
+            except ValueError as error:
+                raise DataLossError(
+                    f"{path} is damaged: its record {index} is not an event ({error})",
+                    path=str(path),
+                ) from error
+            yield event

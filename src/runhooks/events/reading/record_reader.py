@@ -1,34 +1,39 @@
-"""``RecordReader``: the records of one file, block by block, past whatever is damaged."""
+"""``RecordReader``: the records of one file, block by block, without what is damaged."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
 import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
 
 from runhooks.errors import DataLossError
-from runhooks.events.crc import masked
-from runhooks.events.reading.damage import Damage
+from runhooks.events.format.crc import masked
+from runhooks.events.format.record import FRAME_BYTES, HEADER_BYTES, LIMIT_BYTES, payload_length
 from runhooks.events.reading.headers import Found, find_headers, walk
-from runhooks.events.reading.rows import SLACK
-from runhooks.events.record import FRAME_BYTES, HEADER_BYTES, payload_length
+from runhooks.events.reading.results import Damage
 
-BAD_PAYLOAD = "the payload of the record fails its check"
+BAD_PAYLOAD = "the payload of the record has a wrong CRC"
 
 _SMALLEST, _LARGEST = 1 << 16, 1 << 20  # bytes of a block
-_PIECE = 1 << 20  # bytes of a payload that are checked together
-_HEAD = 64  # bytes at the beginning by which a file is known again: its first wall time is in them
+_PIECE = 1 << 20  # bytes of a payload that are verified together
+_WORD = 8  # bytes
+_BINARY = getattr(os, "O_BINARY", 0)  # of Windows
+_HEAD = 64  # bytes at the beginning that identify a file: they include its first wall time
 
 
 class Block(NamedTuple):
-    """Some whole records: ``found`` in ``data``, which is at byte ``offset`` of the file.
+    """Some complete records: their starts and lengths, ``found`` in ``data``.
 
-    The payloads are not verified, but for the last one's. Of all others it is known that a record
-    follows, so that at least their lengths are right.
+    Only the last payload has been verified. All others are followed by a record, so at least their
+    lengths are right. ``offset``: the place of ``data`` in the file.
     """
 
     data: bytearray
@@ -37,15 +42,25 @@ class Block(NamedTuple):
 
     @property
     def last(self) -> int | None:
-        """Where in the file the last record begins; None if there is none."""
+        """The place in the file where the last record begins; None if there is none."""
         starts, _ = self.found
         return self.offset + int(starts[-1]) if len(starts) else None
 
     @property
     def end(self) -> int:
-        """Where in the file the last record ends."""
+        """The place in the file where the last record ends."""
         starts, lengths = self.found
         return self.offset + int(starts[-1] + lengths[-1]) + FRAME_BYTES
+
+    def rows(self, index: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
+        """Return the records ``index``, of ``length`` bytes of payload each, as rows of an array.
+
+        A row is a whole number of words of 8 bytes, so meaningless bytes may follow the record.
+        """
+        width = -(-(length + FRAME_BYTES) // _WORD) * _WORD
+        windows = np.ndarray((len(self.data) - width + 1,), f"V{width}", self.data, 0, (1,))
+        starts, _ = self.found
+        return windows[starts[index]].view(np.uint8).reshape(-1, width)
 
     def without_last(self) -> Block:
         """Return all but the last record."""
@@ -54,10 +69,14 @@ class Block(NamedTuple):
 
 
 class RecordReader:
-    """Reads the records of the file ``path``, and what is added to it later.
+    """Reads the records of the file ``path``, and those that are appended later.
 
-    ``offset``: where the next record is looked for. ``records``: how many sound ones were read.
-    ``damages``: what was skipped. ``partial``: bytes at the end that are the beginning of a record.
+    Attributes:
+        path: The file.
+        offset: The place of the next record.
+        size: The size of the file when it was last read.
+        records: Number of sound records that were read.
+        partial: Bytes of a truncated record at the end.
     """
 
     def __init__(self, path: Path, strict: bool = False) -> None:
@@ -70,31 +89,38 @@ class RecordReader:
         self._strict = strict
         self._passed: list[Damage] = []
         self._tail: Damage | None = None
+        self._unreadable: Damage | None = None
 
     @property
     def damages(self) -> list[Damage]:
-        """What was skipped, in the order of the file."""
-        return sorted(self._passed) + ([self._tail] if self._tail else [])
+        """The stretches that were skipped, in order."""
+        last = [damage for damage in (self._tail, self._unreadable) if damage]
+        return sorted(self._passed) + last
 
     def is_replaced(self) -> bool:
-        """Return whether another file is there now, or a shorter one, or none."""
-        # An inode tells less: file systems use it again, and some make it up at each look.
+        """Return whether there is another file now, or a shorter one, or none."""
+        # An inode tells less: file systems reuse it, and some make it up at each call.
         try:
-            with FileIO(self.path) as file:
+            with open_regular(self.path) as file:
                 shorter = os.fstat(file.fileno()).st_size < self.size
                 return shorter or file.read(len(self._head)) != self._head
         except FileNotFoundError:
             return True
+        except OSError:  # reading it says so
+            return False
 
     def blocks(self) -> Iterator[Block]:
-        """Yield what is new, up to the present end of the file.
+        """Yield the new records, up to the present end of the file.
 
-        Raises OSError if the file cannot be read; DataLossError at a damage if strict.
+        Raises:
+            OSError: If the file cannot be read.
+            DataLossError: If it is damaged and the reader is strict.
         """
-        with FileIO(self.path) as file:
+        self._unreadable = None
+        with open_regular(self.path) as file:
             size = os.fstat(file.fileno()).st_size
             if size <= self.size:
-                return  # nothing is new: what could not be read cannot be read now
+                return  # nothing is new
             self._tail, self.partial = None, 0
             reach = _SMALLEST
             while reach and self.offset < size:
@@ -113,8 +139,13 @@ class RecordReader:
                     reach = self._pass_bad_payload(file, block.end, size)
             self.size = size
 
+    def skip_rest(self, error: OSError) -> None:
+        """Note that the file cannot be read from the offset on, until it is tried again."""
+        reason = f"it cannot be read: {error.strerror or error}"
+        self._unreadable = Damage(self.path, self.offset, 0, reason)
+
     def bad_payload(self, offset: int, length: int) -> None:
-        """Note that a record of a block fails its check. Raises DataLossError if strict."""
+        """Note that a record of a block has a wrong CRC. Raises DataLossError if strict."""
         self.records -= 1
         self._pass(offset, length, BAD_PAYLOAD)
 
@@ -122,7 +153,7 @@ class RecordReader:
         self._passed.append(self._damage(offset, skipped, reason))
 
     def _load(self, file: FileIO, length: int) -> Block:
-        data = bytearray(length + SLACK)
+        data = bytearray(length + _WORD - 1)
         file.seek(self.offset)
         view, got = memoryview(data)[:length], 0
         while got < length and (count := file.readinto(view[got:])):
@@ -136,24 +167,26 @@ class RecordReader:
         return block
 
     def _pass_bad_payload(self, file: FileIO, end: int, size: int) -> int:
-        """Go on behind the record at the offset; return how many bytes to read next, 0 if none."""
+        """Move past the record at the offset; return how many bytes to read next, 0 at the end."""
         begin = self.offset
         if size - end < HEADER_BYTES:
-            # Not passed: what follows may say that its length is wrong.
+            # Not passed: what follows later may show that its length is wrong.
             self._tail = self._damage(begin, end - begin, BAD_PAYLOAD)
             self.partial = size - end
             return 0
         if payload_length(_read_at(file, end, HEADER_BYTES)) is None:
-            # Its length is wrong, or it was cut off and the next ones are inside of it.
+            # Its length is wrong, or it was truncated and the next records are inside it.
             return self._pass_to_next_sound(file, size, BAD_PAYLOAD)
         self.offset = end
         self._pass(begin, end - begin, BAD_PAYLOAD)
         return _SMALLEST
 
     def _pass_obstacle(self, file: FileIO, size: int, reach: int) -> int:
-        """Go on behind what is no record; return how many bytes to read next, 0 if none."""
+        """Move past what is not a record; return how many bytes to read next, 0 at the end."""
         rest = size - self.offset
         length = payload_length(_read_at(file, self.offset, HEADER_BYTES))
+        if length is not None and length >= LIMIT_BYTES:
+            return self._pass_to_next_sound(file, size, "the length of the record is impossible")
         if length is not None and reach < length + FRAME_BYTES <= rest:
             return length + FRAME_BYTES  # more than was read
         if length is not None or rest < HEADER_BYTES:
@@ -165,7 +198,7 @@ class RecordReader:
         begin = self.offset
         found = _next_sound(file, begin + 1, size)
         if found is None:
-            # Not passed: where it ends may turn out when the file has grown.
+            # Not passed: its end may become known when the file has grown.
             self._tail = self._damage(begin, size - begin, reason)
             return 0
         self.offset = found
@@ -180,8 +213,18 @@ class RecordReader:
         return Damage(self.path, offset, skipped, reason)
 
 
+def open_regular(path: Path) -> FileIO:
+    """Open the regular file ``path`` to be read. Raises OSError if it is anything else."""
+    # Without blocking: a FIFO would wait for somebody to write.
+    file = FileIO(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return file
+
+
 def _next_sound(file: FileIO, offset: int, size: int) -> int | None:
-    """Return where from ``offset`` on the first record is of which both checks hold."""
+    """Return the place of the first record from ``offset`` on with two right CRCs, or None."""
     reach = 1 << 12
     while offset < size:
         data = _read_at(file, offset, min(reach + HEADER_BYTES - 1, size - offset))

@@ -1,4 +1,4 @@
-"""``Run``: what the event files of one directory hold."""
+"""``Run``: the contents of the event files of one directory."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runhooks.errors import DataLossError
-from runhooks.events.reading.damage import Damage
 from runhooks.events.reading.export import Exported
 from runhooks.events.reading.find import FoundRun, find_files
-from runhooks.events.reading.hparams import parse_hparams
-from runhooks.events.reading.kinds import KINDS, SCALAR
 from runhooks.events.reading.lazy_mapping import LazyMapping
-from runhooks.events.reading.points import Point, Points
-from runhooks.events.reading.run_contents import RunContents, joined
-from runhooks.events.reading.scalars import Scalars
+from runhooks.events.reading.metadata import KINDS, SCALAR, parse_hparams
+from runhooks.events.reading.results import Damage, Point, Points, Scalars
+from runhooks.events.reading.run_contents import RunContents
 
 
 class Tag(NamedTuple):
-    """What is known of a tag. ``points``: how many it has. ``plugin``: who shows it."""
+    """A tag: its kind, its number of points, and its metadata; ``plugin`` displays it."""
 
     kind: str
     points: int
@@ -29,14 +26,21 @@ class Tag(NamedTuple):
 
 
 class Run(Exported):
-    """What the event files of one directory, or one event file, hold.
+    """The contents of the event files of one directory, or of one event file.
 
-    Kinds, and the type of a point's value: ``scalar`` (columns, float64), ``histogram``
-    (``Histogram``), ``image`` (tuple of ``Image``), ``audio`` (tuple of ``Audio``), ``text`` (str,
-    or an object array of them if it holds several), ``tensor`` (array), ``pr_curve`` (float array
-    ``[6, thresholds]``: true and false positives, true and false negatives, precision, recall),
-    ``mesh`` (array), ``custom_scalars`` (bytes of the layout), ``hparams`` (bytes of the plugin's
-    data).
+    The kinds, and the values of their points:
+
+    - ``scalar``: columns, float64
+    - ``histogram``: ``Histogram``
+    - ``image``: tuple of ``Image``
+    - ``audio``: tuple of ``Audio``
+    - ``text``: str, or an object array of several
+    - ``tensor``: array
+    - ``pr_curve``: float array ``[6, thresholds]``: true and false positives, true and false
+      negatives, precision, recall
+    - ``mesh``: array
+    - ``custom_scalars``: bytes of the layout
+    - ``hparams``: bytes of the plugin's data
     """
 
     def __init__(self, name: str, found: FoundRun, contents: RunContents) -> None:
@@ -50,7 +54,7 @@ class Run(Exported):
 
     @property
     def name(self) -> str:
-        """The path relative to what was read, as TensorBoard names runs; ``.`` for itself."""
+        """The path relative to what was read, as in TensorBoard; ``.`` if it is the same."""
         return self._name
 
     @property
@@ -65,7 +69,7 @@ class Run(Exported):
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """All tags, sorted. One that is of several kinds stands under the first of these."""
+        """All tags, sorted. A tag of several kinds has the first of them."""
         if self._tags is None:
             found = {tag: (SCALAR, len(self.scalars[tag].steps)) for tag in self.scalars}
             for kind, tag in self._point_tags:
@@ -77,27 +81,26 @@ class Run(Exported):
     def scalars(self) -> Mapping[str, Scalars]:
         """The scalar tags, sorted, and their columns."""
         if self._scalars is None:
-            # No mapping refers to the run: a run that is dropped is to free its memory at once.
+            # No mapping refers to the run, so that deleting a run frees its memory at once.
             contents = self._contents
             ids = contents.scalar_tags()
-            self._scalars = LazyMapping(
-                "scalar tag", ids, lambda tag: joined(contents.scalars(ids[tag]))
-            )
+            self._scalars = LazyMapping("scalar tag", ids, lambda tag: contents.scalars(ids[tag]))
         return self._scalars
 
     def points(self, kind: str) -> Mapping[str, Points]:
-        """Return the tags of ``kind``, which is not scalar, sorted, and their points.
+        """Return the tags of ``kind``, sorted, and their points.
 
-        Raises ValueError if there is no such kind.
+        Raises:
+            ValueError: If ``kind`` is unknown, or ``"scalar"``.
         """
         if kind not in KINDS or kind == SCALAR:
             others = ", ".join(other for other in KINDS if other != SCALAR)
-            raise ValueError(f"kind must be among {others}, got {kind!r}")
+            raise ValueError(f"kind must be one of {others}, got {kind!r}")
         if kind not in self._points:
             contents = self._contents
             ids = {tag: i for (other, tag), i in self._point_tags.items() if other == kind}
             self._points[kind] = LazyMapping(
-                f"{kind} tag", ids, lambda tag: contents.decoded(kind, ids[tag])
+                f"{kind} tag", ids, lambda tag: contents.points(kind, ids[tag])
             )
         return self._points[kind]
 
@@ -123,14 +126,16 @@ class Run(Exported):
 
     @property
     def tensors(self) -> Mapping[str, Points]:
-        """The points of kind tensor: those of no plugin that has a kind of its own."""
+        """The points of kind tensor, which belong to no known plugin."""
         return self.points("tensor")
 
     @property
     def hparams(self) -> dict[str, Any]:
-        """The hyperparameters: names and values (float, str or bool); empty if there are none.
+        """The hyper-parameters: names and values (float, str or bool).
 
-        Raises OSError if the file is gone; DataLossError if they make no sense.
+        Raises:
+            OSError: If the file is gone.
+            DataLossError: If they are malformed.
         """
         found: dict[str, Any] = {}
         for points in self.points("hparams").values():
@@ -139,48 +144,60 @@ class Run(Exported):
                     found |= parse_hparams(point.value)
                 except ValueError as error:
                     raise DataLossError(
-                        f"the hyperparameters in {self._path} cannot be decoded: {error}",
+                        f"the hyper-parameters in {self._path} cannot be decoded: {error}",
                         path=str(self._path),
                     ) from error
         return found
 
     @property
     def session_logs(self) -> list[Point]:
-        """What was noted on sessions; the value of each point is a ``SessionLog``."""
+        """The session logs; the value of each point is a ``SessionLog``."""
         return [log for file in self._contents.files for log in file.logs]
 
     @property
     def graph(self) -> bytes | None:
-        """The last graph written; None if there is none.
+        """The last graph that was written, the bytes of a GraphDef message, or None.
 
-        It is the bytes of TensorFlow's GraphDef message, for ``GraphDef.FromString``. Raises
-        OSError if the file is gone; DataLossError if another one is in its place.
+        Raises:
+            OSError: If the file is gone.
+            DataLossError: If the file was replaced.
         """
         graphs = (file.graph for file in reversed(self._contents.files))
         return next((graph for graph in graphs if graph is not None), None)
 
     @property
     def damages(self) -> list[Damage]:
-        """What could not be read: damaged, or no event."""
+        """The records that could not be read, damaged or malformed."""
         files = self._contents.files
         return [damage for file in files for damage in sorted(file.records.damages + file.errors)]
 
     def update(self) -> int:
-        """Read what was written since; return the number of new points.
+        """Read what was written since, and return the number of new points.
 
-        Only new bytes are read. A last record that is cut off waits for its rest. A file that was
-        replaced, or is shorter than it was, is read anew, and all of its points count as new; what
-        was in a file that is gone is dropped. Columns that were handed out before stay as they are.
+        Only new bytes are read. A truncated last record waits for its rest. A file that was
+        replaced, or is shorter than before, is read again, and all of its points count as new. The
+        contents of a file that is gone are dropped. Columns that were returned before stay as they
+        are. A file that cannot be read is listed in ``damages`` until it can.
 
-        Raises OSError if a file cannot be read; DataLossError in strict mode at a new damage.
+        Raises:
+            FileNotFoundError: If the directory is gone.
+            OSError: If a file cannot be read, in strict mode or if the run is a single file.
+            DataLossError: If there is a new damage, in strict mode.
         """
+        return self.update_files(find_files(self._path))
+
+    def update_files(self, files: list[Path]) -> int:
+        """Read what is new in ``files``, all there are of this run; see ``update``."""
         try:
-            return self._contents.update(find_files(self._path))
+            return self._contents.update(files, skip_unreadable=files != [self._path])
         finally:
             self._changed()
 
     def scalars_of_runs(self) -> Mapping[str, Mapping[str, Scalars]]:
         return {self._name: self.scalars}
+
+    def hparams_of_runs(self) -> Mapping[str, Mapping[str, Any]]:
+        return {self._name: self.hparams}
 
     def __repr__(self) -> str:
         return f"<Run {self._name!r} of {len(self._contents.files)} event files at {self._path}>"

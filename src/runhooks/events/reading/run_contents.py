@@ -1,106 +1,143 @@
-"""``RunContents``: the files of one run, put together, less what later sessions replaced."""
+"""``RunContents``: the files of one run together, without what later points replaced."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from runhooks.events.reading.file_contents import FileContents, StoredPoint, limits
-from runhooks.events.reading.points import Points
-from runhooks.events.reading.scalars import Scalars
-from runhooks.events.reading.tag_registry import TagRegistry, Wanted
+from runhooks.events.reading.results import Points, Scalars
+from runhooks.events.reading.row_decoder import RowDecoders
+from runhooks.events.reading.tag_registry import TagRegistry
+
+#: What becomes of the points of a tag that goes back to an earlier step without a restart of the
+#: session. ``"keep"``: all stay, in the order in which they were written. ``"drop"``: a point drops
+#: those before it whose step is the same or later, as in TensorBoard.
+OnFold: TypeAlias = Literal["keep", "drop"]
 
 
 class RunContents:
     """The contents of the event files of one run, in order.
 
-    ``purge``: whether what was written at or after the step at which a later session started is
-    left out.
+    Args:
+        rows: Those of all runs that are read together.
+        strict: Whether to raise at a damage.
+        purge: Whether to leave out points from the step on at which a later session started.
+        fold: Whether to leave out points that were written again.
+
+    Raises:
+        ValueError: If ``fold`` is unknown.
     """
 
-    def __init__(self, wanted: Wanted, strict: bool, purge: bool) -> None:
-        self.registry = TagRegistry(wanted)
+    def __init__(self, rows: RowDecoders, strict: bool, purge: bool, fold: OnFold) -> None:
+        if fold not in get_args(OnFold):
+            raise ValueError(f"fold must be one of {get_args(OnFold)}, got {fold!r}")
+        self.registry = TagRegistry(rows.numbers)
         self.files: list[FileContents] = []
+        self._limits: list[list[int | None]] = []
+        self._rows = rows
         self._strict = strict
         self._purge = purge
+        self._fold = fold
 
-    def update(self, paths: list[Path]) -> int:
-        """Read what is new in the files ``paths``, sorted; return how many points that was.
+    def update(self, paths: list[Path], skip_unreadable: bool = False) -> int:
+        """Read what is new in the files ``paths``, sorted; return the number of new points.
 
-        Other files are dropped. Raises OSError, DataLossError.
+        All other files are dropped. Raises DataLossError if strict; OSError, unless files that
+        cannot be read are to be skipped and listed as damages.
         """
         known = {file.path: file for file in self.files if not file.is_replaced()}
         self.files = [
-            known.get(path) or FileContents(path, self.registry, self._strict) for path in paths
+            known.get(path) or FileContents(path, self.registry, self._rows, self._strict)
+            for path in paths
         ]
-        return sum(file.update() for file in self.files)
+        try:
+            return sum(file.update(skip_unreadable and not self._strict) for file in self.files)
+        finally:
+            self._limits = (
+                limits(self.files)
+                if self._purge
+                else [[None] * len(file.segments) for file in self.files]
+            )
 
-    def scalars(self, tag_id: int) -> list[Scalars]:
-        """Return what each file has of the tag, in order; empty columns if it has nothing."""
+    def scalars(self, tag_id: int) -> Scalars:
+        """Return the scalars of the tag."""
+        scalars = joined(self.scalars_of_files(tag_id))
+        if self._fold == "keep":
+            return scalars
+        return _chosen(scalars, _not_replaced(scalars.steps))
+
+    def scalars_of_files(self, tag_id: int) -> list[Scalars]:
+        """Return the scalars of the tag in each file, in order, folds included."""
         found = []
-        for file, of_file in zip(self.files, self._limits(), strict=True):
+        for file, of_file in zip(self.files, self._limits, strict=True):
             pieces = [
-                _before(columns[tag_id], limit)
+                columns[tag_id] if limit is None else _before(columns[tag_id], limit)
                 for segment, limit in zip(file.segments, of_file, strict=True)
                 if tag_id in (columns := segment.columns())
             ]
             found.append(joined(pieces))
         return found
 
-    def points(self, kind: str, tag_id: int) -> list[list[StoredPoint]]:
-        """Return what each file has of the tag and that kind, in order."""
+    def points_of_files(self, kind: str, tag_id: int) -> list[list[StoredPoint]]:
+        """Return the points of this kind and tag in each file, in order, folds included."""
         return [
             [
                 point
                 for point in file.points.get((kind, tag_id), ())
                 if (limit := of_file[point.segment]) is None or point.step < limit
             ]
-            for file, of_file in zip(self.files, self._limits(), strict=True)
+            for file, of_file in zip(self.files, self._limits, strict=True)
         ]
 
-    def decoded(self, kind: str, tag_id: int) -> Points:
-        """Return the points of the tag and that kind, to be decoded when they are touched."""
-        tag = self.registry.names[tag_id]
-        all_of_them = [
+    def points(self, kind: str, tag_id: int) -> Points:
+        """Return the points of this kind and tag, which are decoded when they are used."""
+        tag = self._name(tag_id)
+        found = [
             (point, partial(file.value, point, kind, tag))
-            for file, points in zip(self.files, self.points(kind, tag_id), strict=True)
+            for file, points in zip(self.files, self.points_of_files(kind, tag_id), strict=True)
             for point in points
         ]
+        steps = np.array([point.step for point, _ in found], np.int64)
+        if self._fold == "drop":
+            keep = _not_replaced(steps)
+            found = [pair for pair, stays in zip(found, keep.tolist(), strict=True) if stays]
+            steps = steps[keep]
         return Points(
-            np.array([point.step for point, _ in all_of_them], np.int64),
-            np.array([point.wall_time for point, _ in all_of_them], np.float64),
-            lambda at: all_of_them[at][1](),
+            steps,
+            np.array([point.wall_time for point, _ in found], np.float64),
+            lambda at: found[at][1](),
         )
 
     def scalar_tags(self) -> dict[str, int]:
-        """Return the tags that have scalars, and their numbers."""
-        ids = {tag_id for file in self.files for s in file.segments for tag_id in s.columns()}
-        if self._any_limit():
-            ids = {tag_id for tag_id in ids if any(len(s.steps) for s in self.scalars(tag_id))}
-        return {self.registry.names[tag_id]: tag_id for tag_id in sorted(ids)}
+        """Return the tags with scalars, and their numbers."""
+        sure: set[int] = set()
+        unsure: set[int] = set()
+        for file, of_file in zip(self.files, self._limits, strict=True):
+            for segment, limit in zip(file.segments, of_file, strict=True):
+                (sure if limit is None else unsure).update(segment.columns())
+        sure.update(i for i in unsure - sure if len(joined(self.scalars_of_files(i)).steps))
+        return {self._name(tag_id): tag_id for tag_id in sorted(sure)}
 
     def point_tags(self) -> dict[tuple[str, str], int]:
-        """Return the kinds and tags that have other points, and the numbers of the tags."""
+        """Return the kinds and tags of other points, and the numbers of the tags."""
         keys = dict.fromkeys(key for file in self.files for key in file.points)
         return {
-            (kind, self.registry.names[tag_id]): tag_id
+            (kind, self._name(tag_id)): tag_id
             for kind, tag_id in keys
-            if any(self.points(kind, tag_id))
+            if any(self.points_of_files(kind, tag_id))
         }
 
-    def _limits(self) -> list[list[int | None]]:
-        if self._purge:
-            return limits(self.files)
-        return [[None] * len(file.segments) for file in self.files]
-
-    def _any_limit(self) -> bool:
-        return any(limit is not None for of_file in self._limits() for limit in of_file)
+    def _name(self, tag_id: int) -> str:
+        return self.registry.numbers.names[tag_id]
 
 
 def joined(pieces: list[Scalars]) -> Scalars:
-    """Return ``pieces`` one after the other; a single one that is not empty as it is."""
+    """Return ``pieces`` one after the other, without a copy if only one is not empty."""
     pieces = [piece for piece in pieces if len(piece.steps)]
     if len(pieces) == 1:
         return pieces[0]
@@ -110,10 +147,18 @@ def joined(pieces: list[Scalars]) -> Scalars:
     return Scalars(np.concatenate(steps), np.concatenate(values), np.concatenate(wall_times))
 
 
-def _before(scalars: Scalars, limit: int | None) -> Scalars:
-    if limit is None:
-        return scalars
-    keep = scalars.steps < limit
+def _before(scalars: Scalars, limit: int) -> Scalars:
+    return _chosen(scalars, scalars.steps < limit)
+
+
+def _chosen(scalars: Scalars, keep: NDArray[np.bool_]) -> Scalars:
     if keep.all():
         return scalars
     return Scalars(scalars.steps[keep], scalars.values[keep], scalars.wall_times[keep])
+
+
+def _not_replaced(steps: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which points have an earlier step than all points after them: bool ``[n]``."""
+    keep = np.ones(len(steps), np.bool_)
+    keep[:-1] = steps[:-1] < np.minimum.accumulate(steps[:0:-1])[::-1]
+    return keep

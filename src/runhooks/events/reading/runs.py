@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from runhooks.events.reading.damage import Damage
 from runhooks.events.reading.export import Exported
 from runhooks.events.reading.find import FoundRun, find_runs
+from runhooks.events.reading.lazy_mapping import UnknownNameError
+from runhooks.events.reading.results import Damage, Scalars
+from runhooks.events.reading.row_decoder import RowDecoders
 from runhooks.events.reading.run import Run
-from runhooks.events.reading.run_contents import RunContents
-from runhooks.events.reading.scalars import Scalars
-from runhooks.events.reading.tag_registry import Wanted
-from runhooks.events.reading.unknown_name import UnknownNameError
+from runhooks.events.reading.run_contents import OnFold, RunContents
+from runhooks.events.reading.tag_registry import TagNumbers, Wanted
 
 
 class Runs(Mapping[str, Run], Exported):
-    """Names of runs, sorted, and the runs; made by ``read``."""
+    """The runs that ``read`` found, by name, sorted."""
 
-    def __init__(self, path: Path, wanted: Wanted, strict: bool, purge: bool) -> None:
+    def __init__(self, path: Path, wanted: Wanted, strict: bool, purge: bool, fold: OnFold) -> None:
         self._path = path
-        self._wanted, self._strict, self._purge = wanted, strict, purge
+        rows = RowDecoders(TagNumbers(wanted))
+        self._contents = partial(RunContents, rows, strict, purge, fold)
+        self._contents()  # raises for a fold that there is not, though there may be no run
+        self._unreadable: list[Damage] = []
         self._runs: dict[str, Run] = {}
         self.update()
 
     @property
     def path(self) -> Path:
-        """What was read."""
+        """The path that was read."""
         return self._path
 
     @property
     def only(self) -> Run:
-        """The one run there is. Raises ValueError, naming the runs, if there is not exactly one."""
+        """The only run. Raises ValueError, naming the runs, if there is not exactly one."""
         if len(self._runs) != 1:
             names = ", ".join(map(repr, self._runs)) or "none"
             raise ValueError(f"{str(self._path)!r} must hold exactly one run, found {names}")
@@ -39,24 +44,33 @@ class Runs(Mapping[str, Run], Exported):
 
     @property
     def damages(self) -> list[Damage]:
-        """What could not be read, of all runs."""
-        return [damage for run in self._runs.values() for damage in run.damages]
+        """The records of all runs, and the directories, that could not be read."""
+        return [*self._unreadable, *(d for run in self._runs.values() for d in run.damages)]
 
     def update(self) -> int:
-        """Read what was written since, new runs and files too; return the number of new points.
+        """Read what was written since, new runs included, and return the number of new points.
 
-        Runs that are gone are dropped; what became of files that changed is said at ``Run.update``.
+        Runs that are gone are dropped. See ``Run.update`` for files that changed.
 
-        Raises OSError if a file cannot be read; DataLossError in strict mode at a new damage.
+        Raises:
+            FileNotFoundError: If the path is gone.
+            OSError: If a file cannot be read, in strict mode or if the path is a single file.
+            DataLossError: If there is a new damage, in strict mode.
         """
+        found_runs = find_runs(self._path)
+        self._unreadable = found_runs.unreadable
         self._runs = {
             name: self._runs[name] if name in self._runs else self._opened(name, found)
-            for name, found in find_runs(self._path).items()
+            for name, found in found_runs.runs.items()
         }
-        return sum(run.update() for run in self._runs.values())
+        found = found_runs.runs
+        return sum(run.update_files(found[name].files) for name, run in self._runs.items())
 
     def scalars_of_runs(self) -> Mapping[str, Mapping[str, Scalars]]:
         return {name: run.scalars for name, run in self._runs.items()}
+
+    def hparams_of_runs(self) -> Mapping[str, Mapping[str, Any]]:
+        return {name: run.hparams for name, run in self._runs.items()}
 
     def __getitem__(self, name: str) -> Run:
         if name not in self._runs:
@@ -76,4 +90,4 @@ class Runs(Mapping[str, Run], Exported):
         return f"<Runs at {self._path}: {', '.join(map(repr, self._runs)) or 'none'}>"
 
     def _opened(self, name: str, found: FoundRun) -> Run:
-        return Run(name, found, RunContents(self._wanted, self._strict, self._purge))
+        return Run(name, found, self._contents())

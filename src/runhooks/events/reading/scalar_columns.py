@@ -1,17 +1,21 @@
-"""``ScalarColumns``: the scalars of many records, back in the order of these."""
+"""``ScalarStore``: scalars in the order of the file, and as columns of each tag."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import itertools
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runhooks.events.reading.results import Scalars
 from runhooks.events.reading.scalar_reader import ScalarPiece
+
+_FEW = 64  # scalars: of so few no copy is made that frees the memory of the others
 
 
 class SingleScalar(NamedTuple):
-    """A scalar that was read alone."""
+    """A scalar of a record that was decoded alone."""
 
     record: int
     tag_id: int
@@ -23,9 +27,12 @@ class SingleScalar(NamedTuple):
 class ScalarColumns(NamedTuple):
     """Scalars in the order in which they were written.
 
-    ``ids``: int32 ``[n]``, the numbers of their tags. ``steps``: int64 ``[n]``. ``values``,
-    ``wall_times``: float64 ``[n]``. ``first``: int64 ``[records + 1]``, how many of the scalars
-    come before those of each record.
+    Attributes:
+        ids: The numbers of their tags, int32 ``[n]``.
+        steps: int64 ``[n]``.
+        values: float64 ``[n]``.
+        wall_times: Seconds since the epoch, float64 ``[n]``.
+        first: The index of the first scalar of each record, int64 ``[records + 1]``.
     """
 
     ids: NDArray[np.int32]
@@ -36,9 +43,9 @@ class ScalarColumns(NamedTuple):
 
 
 def in_order(records: int, pieces: list[ScalarPiece], singles: list[SingleScalar]) -> ScalarColumns:
-    """Return the scalars of as many ``records``, of which each is in one piece or among the others.
+    """Return all scalars of a block in the order of its ``records``, so many.
 
-    ``singles`` are in order.
+    A record is in one of ``pieces`` or in ``singles``, which are in order.
     """
     pieces = pieces + _as_pieces(singles)
     counts = np.zeros(records + 1, np.int64)
@@ -59,15 +66,17 @@ def in_order(records: int, pieces: list[ScalarPiece], singles: list[SingleScalar
 
 
 def _as_pieces(singles: list[SingleScalar]) -> list[ScalarPiece]:
-    """Return a piece for each number of scalars that a record has."""
+    """Return a piece for all records with the same number of scalars."""
     if not singles:
         return []
     columns = [np.array(column) for column in zip(*singles, strict=True)]
     record, tag_id, step, wall_time, value = columns
-    index, counts = np.unique(record, return_counts=True)
+    bounds = np.flatnonzero(np.concatenate(([True], record[1:] != record[:-1], [True])))
+    counts = np.diff(bounds)
+    of_record = np.repeat(counts, counts)
     pieces = []
-    for count in np.unique(counts).tolist():
-        chosen = np.isin(record, index[counts == count])
+    for count in sorted(set(counts.tolist())):
+        chosen = of_record == count
         pieces.append(
             ScalarPiece(
                 record[chosen][::count],
@@ -78,3 +87,59 @@ def _as_pieces(singles: list[SingleScalar]) -> list[ScalarPiece]:
             )
         )
     return pieces
+
+
+class ScalarStore:
+    """The scalars of all tags, collected block by block and merged when they are asked for."""
+
+    def __init__(self) -> None:
+        self._columns: dict[int, Scalars] = {}
+        self._where: list[dict[int, slice]] = []  # in each chunk, by the number of the tag
+        self._chunks: tuple[list[NDArray[Any]], ...] = ([], [], [])
+
+    def add(self, scalars: ScalarColumns, begin: int, end: int) -> None:
+        """Add ``scalars[begin:end]``."""
+        if begin == end:
+            return
+        ids = scalars.ids[begin:end]
+        # NumPy sorts 16 bits by radix.
+        order = np.argsort(ids.astype(np.uint16) if ids.max() < 1 << 16 else ids, kind="stable")
+        ids = ids[order]
+        bounds = np.flatnonzero(np.diff(ids, prepend=-1, append=-1)).tolist()
+        where = itertools.starmap(slice, itertools.pairwise(bounds))
+        self._where.append(dict(zip(ids[bounds[:-1]].tolist(), where, strict=True)))
+        columns = scalars.steps, scalars.values, scalars.wall_times
+        for chunks, column in zip(self._chunks, columns, strict=True):
+            chunks.append(column[begin:end][order])
+
+    def columns(self) -> dict[int, Scalars]:
+        """Return the columns of each tag, by the number of the tag."""
+        if self._where:
+            self._merge()
+        return self._columns
+
+    def _merge(self) -> None:
+        pieces: dict[int, list[tuple[int, slice]]] = {}
+        for chunk, tags in enumerate(self._where):
+            for tag, where in tags.items():
+                pieces.setdefault(tag, []).append((chunk, where))
+        merged = [self._merged(place, pieces) for place in range(len(self._chunks))]
+        self._where.clear()
+        self._columns |= zip(
+            pieces, itertools.starmap(Scalars, zip(*merged, strict=True)), strict=True
+        )
+
+    def _merged(self, place: int, pieces: dict[int, list[tuple[int, slice]]]) -> list[NDArray[Any]]:
+        """Return the column ``place`` of each tag of ``pieces``, and forget its chunks."""
+        chunks, merged = self._chunks[place], []
+        for tag, of_tag in pieces.items():
+            new = [chunks[chunk][where] for chunk, where in of_tag]
+            old = self._columns.get(tag)
+            if old is not None:
+                new.insert(0, old[place])
+            if len(new) == 1 and len(new[0]) < _FEW:
+                merged.append(new[0])
+            else:
+                merged.append(np.concatenate(new))
+        chunks.clear()  # before the next column, so that only one is in memory twice
+        return merged

@@ -9,21 +9,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runhooks.events.reading.event_decoder import Decoded, EventDecoder
+from runhooks.events.reading.event_decoder import Decoded, EventDecoder, Log, OtherPoint
 from runhooks.events.reading.find import find_runs
-from runhooks.events.reading.kinds import SCALAR, SESSION_LOG
-from runhooks.events.reading.one_by_one import Log, OtherPoint
+from runhooks.events.reading.metadata import SCALAR, SESSION_LOG
 from runhooks.events.reading.record_reader import Block, RecordReader
-from runhooks.events.reading.tag_registry import TagRegistry, Wanted
+from runhooks.events.reading.row_decoder import RowDecoders
+from runhooks.events.reading.tag_registry import TagNumbers, TagRegistry, Wanted
 from runhooks.events.reading.values import decode_message
+from runhooks.events.writing.local_file import local_path
 
 _POLL_SECS = 0.5
 
 
 class StreamPoint(NamedTuple):
-    """One point of a run. ``value``: a float if ``kind`` is scalar, else as said at ``Run``.
+    """One point of a run. ``value``: a float if ``kind`` is scalar, else see ``Run``.
 
-    Of kind ``session_log``: the tag is empty, and the value a ``SessionLog``.
+    If ``kind`` is ``session_log``, the tag is empty and the value a ``SessionLog``.
     """
 
     run: str
@@ -41,41 +42,52 @@ def stream(
     kinds: str | Sequence[str] | None = None,
     follow: bool = False,
 ) -> Iterator[StreamPoint]:
-    """Yield the points at ``path``, run by run, in the order of the files; none is kept.
+    """Yield the points in ``path``, run by run, in the order of the files, and keep none.
 
-    ``path``, ``tags``, ``kinds``: as for ``read``. Points of kind ``session_log`` come if ``kinds``
-    names it. Nothing is purged; damage, and values that make no sense, are skipped. ``follow``:
-    never end, but look twice a second for what was written since, new runs too; a file that was
-    replaced, or is shorter than it was, comes anew.
+    Damage, malformed values and files that cannot be read are skipped. Points that a later session
+    replaced are included.
 
-    Raises FileNotFoundError if there is nothing at ``path``; ValueError for an unknown kind.
+    Args:
+        path: An event file, a run directory, or a directory above runs.
+        tags: Names or shell patterns of tags, as for ``read``.
+        kinds: Kinds, as for ``read``. Session logs come only if ``"session_log"`` is among them.
+        follow: Whether to go on for ever, looking for new points and runs twice a second. A file
+            that was replaced, or is shorter than before, is read again.
+
+    Raises:
+        FileNotFoundError: If there is nothing at ``path``.
+        ValueError: If a kind is unknown, or ``path`` is a URL.
+        OSError: If ``path`` is a file that cannot be read.
     """
     wanted = Wanted(tags, kinds)
-    find_runs(Path(path))  # what is wrong with it is raised now, not at the first point
-    return _stream(Path(path), wanted, follow)
+    found = Path(local_path(path=path))
+    find_runs(found)  # raises now, not at the first point
+    return _stream(found, wanted, follow)
 
 
 def _stream(path: Path, wanted: Wanted, follow: bool) -> Iterator[StreamPoint]:
+    rows = RowDecoders(TagNumbers(wanted))
     registries: dict[str, TagRegistry] = {}
     files: dict[Path, _StreamedFile] = {}
     while True:
-        for run, found in find_runs(path).items():
-            registry = registries.setdefault(run, TagRegistry(wanted))
+        for run, found in find_runs(path).runs.items():
+            registry = registries.setdefault(run, TagRegistry(rows.numbers))
             for file in found.files:
                 if file not in files or files[file].is_replaced():
-                    files[file] = _StreamedFile(run, file, registry)
-                yield from files[file].points()
+                    files[file] = _StreamedFile(run, file, registry, rows)
+                with suppress(*([OSError] if found.path.is_dir() else [])):
+                    yield from files[file].points()
         if not follow:
             return
         time.sleep(_POLL_SECS)
 
 
 class _StreamedFile:
-    def __init__(self, run: str, path: Path, registry: TagRegistry) -> None:
+    def __init__(self, run: str, path: Path, registry: TagRegistry, rows: RowDecoders) -> None:
         self._run = run
         self._registry = registry
         self._records = RecordReader(path)
-        self._decoder = EventDecoder(registry)
+        self._decoder = EventDecoder(registry, rows)
 
     def is_replaced(self) -> bool:
         return self._records.is_replaced()
@@ -93,20 +105,20 @@ class _StreamedFile:
     def _scalars(self, decoded: Decoded, begin: int, end: int) -> Iterator[StreamPoint]:
         ids, steps, values, wall_times, _ = decoded.scalars
         columns = (column[begin:end].tolist() for column in (ids, steps, wall_times, values))
-        names = self._registry.names
+        names = self._registry.numbers.names
         for tag_id, step, wall_time, value in zip(*columns, strict=True):
             yield StreamPoint(self._run, names[tag_id], SCALAR, step, wall_time, value)
 
     def _others(self, block: Block, decoded: Decoded) -> list[tuple[int, StreamPoint]]:
-        """Return what is no scalar, and in which record it is, in order."""
+        """Return the other points, each with the record that it is in, in order."""
         found = []
         for point in decoded.points:
-            tag = self._registry.names[point.tag_id]
+            tag = self._registry.numbers.names[point.tag_id]
             message = bytes(memoryview(block.data)[point.begin : point.end])
             with suppress(ValueError):
                 value = decode_message(message, point.kind, self._registry.metadata(tag))
                 found.append((point.record, self._point(point, tag, point.kind, value)))
-        if self._registry.wanted.named_kind(SESSION_LOG):
+        if self._registry.numbers.wanted.named_kind(SESSION_LOG):
             for log in decoded.logs:
                 found.append((log.record, self._point(log, "", SESSION_LOG, log.log)))
             found.sort(key=lambda pair: pair[0])

@@ -1,19 +1,19 @@
-"""``TagRegistry``: the tags of a run, numbered, and which of them are wanted."""
+"""``TagNumbers``: the wanted tags of several runs; ``TagRegistry``: the metadata of one run."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from runhooks.events.reading.kinds import KINDS, SESSION_LOG, Metadata, parse_metadata
+from runhooks.events.reading.metadata import KINDS, SESSION_LOG, Metadata, parse_metadata
 from runhooks.events.reading.parsed_event import ParsedValue
 
 
 class Wanted:
-    """Which points are wanted: those of ``tags``, names or patterns of a shell, and of ``kinds``.
+    """The points to decode: those of ``tags``, names or shell patterns, and of ``kinds``.
 
-    None stands for all. Raises ValueError for a kind there is not.
+    None stands for all. Raises ValueError if a kind is unknown.
     """
 
     def __init__(self, tags: str | Sequence[str] | None, kinds: str | Sequence[str] | None) -> None:
@@ -24,7 +24,7 @@ class Wanted:
         unknown = (self._kinds or set()) - {*KINDS, SESSION_LOG}
         if unknown:
             raise ValueError(
-                f"kinds must be among {', '.join(KINDS)}, got {', '.join(sorted(unknown))}"
+                f"kinds must be some of {', '.join(KINDS)}, got {', '.join(sorted(unknown))}"
             )
 
     def tag(self, tag: str) -> bool:
@@ -43,18 +43,17 @@ class Wanted:
 
 
 def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
-    # Without patterns: what matches nothing.
+    # Without patterns: one that matches nothing.
     return re.compile("|".join(map(fnmatch.translate, patterns)) or r"(?!)")
 
 
-class TagRegistry:
-    """Numbers the wanted tags of a run, and keeps what their writers said of them."""
+class TagNumbers:
+    """Numbers the wanted tags of all runs that are read together; ``names`` has them in order."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         self.names: list[str] = []
         self._ids: dict[str, int] = {}
-        self._metadata: dict[str, Metadata] = {}
 
     def id(self, tag: str) -> int:
         """Return the number of ``tag``, from 0 on; -1 if it is not wanted."""
@@ -66,17 +65,30 @@ class TagRegistry:
                 self.names.append(tag)
         return found
 
+
+class TagRegistry:
+    """Keeps the metadata of the tags of one run."""
+
+    def __init__(self, numbers: TagNumbers) -> None:
+        self.numbers = numbers
+        self._metadata: dict[str, Metadata] = {}
+
     def metadata(self, tag: str) -> Metadata:
-        """Return what was said first of ``tag``."""
+        """Return the first metadata of ``tag``."""
         return self._metadata.get(tag, Metadata())
 
-    def metadata_of(self, message: bytes, value: ParsedValue, tag: str) -> Metadata:
-        """Return what ``value``, which is in ``message``, says of its tag, or what was said first.
+    def add_metadata(self, tags: Iterable[str], metadata: Metadata) -> None:
+        """Keep ``metadata`` for those of ``tags`` that have none."""
+        for tag in tags:
+            self._metadata.setdefault(tag, metadata)
 
-        Some writers say it only once. Raises ValueError if it makes no sense.
+    def metadata_of(self, message: bytes, value: ParsedValue, tag: str) -> Metadata:
+        """Return the metadata of ``value``, which is in ``message``, or else that of its tag.
+
+        Some writers send it only once for each tag. Raises ValueError if it is malformed.
         """
         if value.metadata is None:
             return self.metadata(tag)
-        said = parse_metadata(message, value.metadata.begin, value.metadata.end)
-        self._metadata.setdefault(tag, said)
-        return said
+        metadata = parse_metadata(message, value.metadata.begin, value.metadata.end)
+        self._metadata.setdefault(tag, metadata)
+        return metadata

@@ -1,4 +1,4 @@
-"""Tensors as event files hold them: all dtypes, as bytes or as numbers one by one.
+"""Tensors in event files, of all dtypes, stored as bytes or as numbers one by one.
 
 Format: TensorFlow's ``tensor.proto`` and ``types.proto``.
 """
@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events.spans import (
+from runhooks.events.format.fields import (
     LENGTH_DELIMITED,
     VARINT,
-    Span,
+    LocatedField,
+    locate_fields,
     signed,
-    spans,
     varint_at,
 )
 
 STRING = 7
 _BFLOAT16, _FLOAT8_E5M2, _FLOAT8_E4M3FN = 14, 24, 25
 
-#: Number of a type: what NumPy calls it.
+#: NumPy's names of the types, by number.
 _DTYPES = {
     1: "<f4",
     2: "<f8",
@@ -45,47 +45,47 @@ _DTYPES = {
     24: "u1",  # likewise
     25: "u1",
 }
-#: Number of a field of numbers: the format of one, or None for varints.
+#: The formats of the fields of numbers, None for varints.
 _FIELDS = {5: "<f", 6: "<d", 7: None, 9: "<f", 10: None, 11: None, 12: "<d", 13: None}
 _FIELDS |= {16: None, 17: None}
 _STRING_FIELD = 8
-_MOST_BYTES = 1 << 26  # of an array that is given by fewer numbers than it has
+_MOST_BYTES = 1 << 26  # of an array whose last number is repeated
 
 
 class ParsedTensor(NamedTuple):
-    """``dtype``: the number of the type. ``content``: where its bytes are, or None."""
+    """The fields of a tensor; ``dtype`` is the number of its type, ``content`` bytes or None."""
 
     dtype: int
     shape: tuple[int, ...]
-    content: Span | None
-    numbers: list[Span]
-    strings: list[Span]
+    content: LocatedField | None
+    numbers: list[LocatedField]
+    strings: list[LocatedField]
 
 
 def parse_tensor(message: bytes, begin: int, end: int) -> ParsedTensor:
-    """Return where all is in the TensorProto at ``message[begin:end]``. Raises ValueError."""
+    """Return the fields of the TensorProto at ``message[begin:end]``. Raises ValueError."""
     dtype, content = 0, None
     shape: tuple[int, ...] = ()
-    numbers, strings = list[Span](), list[Span]()
-    for span in spans(message, begin, end):
-        if span.number == 1 and span.wire_type == VARINT:
-            dtype = span.value
-        elif span.number == 2 and span.wire_type == LENGTH_DELIMITED:
-            shape = _shape(message, span)
-        elif span.number == 4 and span.wire_type == LENGTH_DELIMITED:
-            content = span
-        elif span.number == _STRING_FIELD and span.wire_type == LENGTH_DELIMITED:
-            strings.append(span)
-        elif span.number in _FIELDS:
-            numbers.append(span)
+    numbers, strings = list[LocatedField](), list[LocatedField]()
+    for field in locate_fields(message, begin, end):
+        if field.number == 1 and field.wire_type == VARINT:
+            dtype = field.value
+        elif field.number == 2 and field.wire_type == LENGTH_DELIMITED:
+            shape = _shape(message, field)
+        elif field.number == 4 and field.wire_type == LENGTH_DELIMITED:
+            content = field
+        elif field.number == _STRING_FIELD and field.wire_type == LENGTH_DELIMITED:
+            strings.append(field)
+        elif field.number in _FIELDS:
+            numbers.append(field)
     return ParsedTensor(dtype, shape, content, numbers, strings)
 
 
-def _shape(message: bytes, span: Span) -> tuple[int, ...]:
+def _shape(message: bytes, field: LocatedField) -> tuple[int, ...]:
     sizes = []
-    for dim in spans(message, span.begin, span.end):
+    for dim in locate_fields(message, field.begin, field.end):
         if dim.number == 2 and dim.wire_type == LENGTH_DELIMITED:
-            of_dim = spans(message, dim.begin, dim.end)
+            of_dim = locate_fields(message, dim.begin, dim.end)
             sizes.append(sum(signed(s.value) for s in of_dim if s.number == 1))
         if dim.number == 3 and dim.value:
             raise ValueError("a tensor in an event file must have a known shape")
@@ -95,14 +95,16 @@ def _shape(message: bytes, span: Span) -> tuple[int, ...]:
 
 
 def tensor_array(message: bytes, begin: int, end: int) -> NDArray[Any]:
-    """Return the tensor at ``message[begin:end]``: strings as an object array of bytes.
+    """Return the tensor at ``message[begin:end]``; strings as an object array of bytes.
 
-    bfloat16 and float8 come as float32. Raises ValueError if it is none, or of a type that has no
-    array.
+    bfloat16 and float8 are returned as float32.
+
+    Raises:
+        ValueError: If it is malformed, or of a type that NumPy does not have.
     """
     tensor = parse_tensor(message, begin, end)
     if tensor.dtype == STRING:
-        strings = [message[span.begin : span.end] for span in tensor.strings]
+        strings = [message[field.begin : field.end] for field in tensor.strings]
         array = np.empty(len(strings), object)
         array[:] = strings
         return _filled(array, tensor.shape)
@@ -119,7 +121,7 @@ def tensor_array(message: bytes, begin: int, end: int) -> NDArray[Any]:
 
 
 def _widened(dtype: int, flat: NDArray[Any]) -> NDArray[Any]:
-    """Return ``flat`` as float32 if it holds the bits of a type that NumPy has not."""
+    """Return ``flat`` as float32 if it holds the bits of a type that NumPy does not have."""
     if dtype == _BFLOAT16:
         return (flat.astype(np.uint32) << 16).view(np.float32)
     if dtype == _FLOAT8_E5M2:
@@ -142,35 +144,35 @@ def _float8_e4m3fn() -> NDArray[np.float32]:
 
 def _numbers(message: bytes, tensor: ParsedTensor, dtype: np.dtype[Any]) -> NDArray[Any]:
     numbers: list[Any] = []
-    for span in tensor.numbers:
-        numbers += _numbers_of(message, span)
+    for field in tensor.numbers:
+        numbers += _numbers_of(message, field)
     if dtype.kind == "c":
         pairs = np.array(numbers, np.float64)
         return pairs.view(np.complex128).astype(dtype)
-    if dtype.kind == "f" and dtype.itemsize == 2:  # sent as its bits
+    if dtype.kind == "f" and dtype.itemsize == 2:  # stored as its bits
         return (np.array(numbers, np.int64) & 0xFFFF).astype(np.uint16).view(dtype)
     return np.array(numbers, np.float64 if dtype.kind == "f" else np.int64).astype(dtype)
 
 
-def _numbers_of(message: bytes, span: Span) -> list[Any]:
-    number_format = _FIELDS[span.number]
-    if span.wire_type == VARINT:
-        return [signed(span.value)] if number_format is None else []
+def _numbers_of(message: bytes, field: LocatedField) -> list[Any]:
+    number_format = _FIELDS[field.number]
+    if field.wire_type == VARINT:
+        return [signed(field.value)] if number_format is None else []
     if number_format is not None:
         item = struct.Struct(number_format)
-        packed = message[span.begin : span.end]
+        packed = message[field.begin : field.end]
         if len(packed) % item.size:
             raise ValueError(f"a tensor has {len(packed)} bytes of numbers of {item.size} bytes")
         return [number for (number,) in item.iter_unpack(packed)]
-    at, found = span.begin, []
-    while at < span.end:
-        value, at = varint_at(message, at, span.end)
+    at, found = field.begin, []
+    while at < field.end:
+        value, at = varint_at(message, at, field.end)
         found.append(signed(value))
     return found
 
 
 def _filled(flat: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return ``flat`` in that shape: its last element stands for all that are missing."""
+    """Return ``flat`` in this shape; its last element is repeated for those that are missing."""
     size = math.prod(shape)
     if flat.size > size or (size and not flat.size and flat.dtype == object):
         raise ValueError(f"a tensor of shape {shape} has {flat.size} elements")

@@ -1,7 +1,7 @@
-"""What the values of a summary decode to, kind by kind.
+"""Decoding the values of a summary, kind by kind.
 
-Field numbers are those of TensorFlow's ``summary.proto`` and ``histogram.proto``; what a tensor
-holds is as TensorBoard's plugins lay down.
+Field numbers are those of TensorFlow's ``summary.proto`` and ``histogram.proto``; the layouts of
+tensors are those of TensorBoard's plugins.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events.reading.kinds import SCALAR, Metadata, kind_of, parse_metadata
+from runhooks.events.format.fields import (
+    LENGTH_DELIMITED,
+    VARINT,
+    LocatedField,
+    locate_fields,
+    signed,
+)
+from runhooks.events.reading.metadata import SCALAR, Metadata, kind_of, parse_metadata
 from runhooks.events.reading.parsed_event import (
     TENSOR,
     ParsedValue,
@@ -21,19 +28,24 @@ from runhooks.events.reading.parsed_event import (
     parse_value,
     text_at,
 )
-from runhooks.events.reading.tag_registry import TagRegistry, Wanted
+from runhooks.events.reading.tag_registry import TagNumbers, TagRegistry, Wanted
 from runhooks.events.reading.tensor import tensor_array
-from runhooks.events.spans import LENGTH_DELIMITED, VARINT, Span, signed, spans
 
 _CHUNK = struct.Struct("<4sI")  # of a WAV file: its name, and how many bytes follow
 _FORMAT = struct.Struct("<HHIIH")  # encoding, channels, frames and bytes a second, bytes a frame
 
 
 class Histogram(NamedTuple):
-    """A histogram: ``counts[i]`` numbers up to ``limits[i]``, and above the limit before it.
+    """A histogram: ``counts[i]`` of the numbers are in ``(limits[i - 1], limits[i]]``.
 
-    ``limits``, ``counts``: float64 ``[n]``. ``num`` is how many numbers there were. ``sum`` and
-    ``sum_squares`` are NaN if they were not written, as by TensorFlow 2.
+    Attributes:
+        min: The smallest number.
+        max: The largest number.
+        num: How many numbers there are.
+        sum: Their sum; NaN if it was not written, as by TensorFlow 2.
+        sum_squares: The sum of their squares; likewise.
+        limits: float64 ``[n]``.
+        counts: float64 ``[n]``.
     """
 
     min: float
@@ -46,7 +58,7 @@ class Histogram(NamedTuple):
 
 
 class Image(NamedTuple):
-    """An image: ``encoded`` is a whole file, mostly PNG. ``channels`` is 0 if it is not known."""
+    """An image: ``encoded`` is a whole file, mostly PNG; ``channels`` is 0 if unknown."""
 
     height: int
     width: int
@@ -57,7 +69,7 @@ class Image(NamedTuple):
 class Audio(NamedTuple):
     """A sound: ``encoded`` is a whole file of type ``content_type``, mostly ``audio/wav``.
 
-    ``sample_rate`` is in frames per second; it, ``channels`` and ``frames`` are 0 if not known.
+    ``sample_rate`` is in frames per second; it, ``channels`` and ``frames`` are 0 if unknown.
     """
 
     sample_rate: float
@@ -76,16 +88,16 @@ class TaggedValue(NamedTuple):
 
 
 class SummaryDecoder:
-    """Decodes summaries one after the other, of any writer.
+    """Decodes summaries of any writer one after the other.
 
-    It remembers of each tag what plugin it belongs to, which some writers say only once.
+    It remembers the metadata of each tag, which some writers send only once.
     """
 
     def __init__(self) -> None:
-        self._registry = TagRegistry(Wanted(None, None))
+        self._registry = TagRegistry(TagNumbers(Wanted(None, None)))
 
     def decode(self, summary: bytes) -> list[TaggedValue]:
-        """Return the values of ``summary``, a Summary message; ValueError if it is none."""
+        """Return the values of ``summary``, a Summary message. Raises ValueError if malformed."""
         found = []
         for value in parse_summary(summary, 0, len(summary)):
             tag = text_at(summary, value.tag)
@@ -97,9 +109,9 @@ class SummaryDecoder:
 
 
 def decode_message(message: bytes, kind: str, metadata: Metadata) -> Any:
-    """Return what ``message``, one value of a summary, decodes to. Raises ValueError.
+    """Return the decoded ``message``, one value of a summary. Raises ValueError.
 
-    ``metadata``: what was said of its tag before, unless it says so itself.
+    ``metadata``: that of its tag, unless it has its own.
     """
     value = parse_value(message, 0, len(message))
     if value.metadata:
@@ -108,7 +120,7 @@ def decode_message(message: bytes, kind: str, metadata: Metadata) -> Any:
 
 
 def decode_value(message: bytes, value: ParsedValue, kind: str, metadata: Metadata) -> Any:
-    """Return what ``value``, which is in ``message``, decodes to. Raises ValueError."""
+    """Return the decoded ``value``, which is in ``message``. Raises ValueError."""
     content = value.content
     if content is None or kind == "hparams":
         return metadata.content
@@ -120,10 +132,10 @@ def decode_value(message: bytes, value: ParsedValue, kind: str, metadata: Metada
     return _OF_MESSAGE[kind](message, content)
 
 
-def _numbers(message: bytes, span: Span) -> dict[int, Any]:
+def _numbers(message: bytes, parent: LocatedField) -> dict[int, Any]:
     """Return the single fields of a message: doubles, floats, integers and bytes."""
     found: dict[int, Any] = {}
-    for field in spans(message, span.begin, span.end):
+    for field in locate_fields(message, parent.begin, parent.end):
         content = message[field.begin : field.end]
         if field.wire_type == VARINT:
             found[field.number] = signed(field.value)
@@ -144,10 +156,10 @@ def _content(fields: dict[int, Any], number: int) -> bytes:
     return value if isinstance(value, bytes) else b""
 
 
-def _histogram(message: bytes, span: Span) -> Histogram:
-    fields = _numbers(message, span)
+def _histogram(message: bytes, parent: LocatedField) -> Histogram:
+    fields = _numbers(message, parent)
     doubles: dict[int, list[bytes]] = {6: [], 7: []}  # packed or one by one
-    for field in spans(message, span.begin, span.end):
+    for field in locate_fields(message, parent.begin, parent.end):
         if field.number in doubles and field.wire_type != VARINT:
             doubles[field.number].append(message[field.begin : field.end])
     limits, counts = (np.frombuffer(b"".join(parts), "<f8") for parts in doubles.values())
@@ -157,14 +169,14 @@ def _histogram(message: bytes, span: Span) -> Histogram:
     return Histogram(least, largest, num, total, squares, limits, counts)
 
 
-def _image(message: bytes, span: Span) -> tuple[Image, ...]:
-    fields = _numbers(message, span)
+def _image(message: bytes, parent: LocatedField) -> tuple[Image, ...]:
+    fields = _numbers(message, parent)
     height, width, channels = (int(_number(fields, number)) for number in (1, 2, 3))
     return (Image(height, width, channels, _content(fields, 4)),)
 
 
-def _audio(message: bytes, span: Span) -> tuple[Audio, ...]:
-    fields = _numbers(message, span)
+def _audio(message: bytes, parent: LocatedField) -> tuple[Audio, ...]:
+    fields = _numbers(message, parent)
     return (
         Audio(
             float(_number(fields, 1)),
@@ -208,14 +220,14 @@ def _audio_tensor(array: NDArray[Any]) -> tuple[Audio, ...]:
 
 
 def _wav(encoded: bytes) -> Audio:
-    """Return what the header of a WAV file says. Format: RFC 2361, appendix."""
+    """Return a WAV file with the data of its header. Format: RFC 2361, appendix."""
     chunks, at = {}, 12
     while encoded[:4] == b"RIFF" and at + 8 <= len(encoded):
         name, length = _CHUNK.unpack_from(encoded, at)
         chunks[name] = at + 8, length
         at += 8 + length + length % 2
     begin, length = chunks.get(b"fmt ", (0, 0))
-    if length < _FORMAT.size or begin + length > len(encoded):  # another format, or cut off
+    if length < _FORMAT.size or begin + length > len(encoded):  # another format, or truncated
         return Audio(0.0, 0, 0, encoded, "audio/wav")
     _, channels, sample_rate, _, frame_bytes = _FORMAT.unpack_from(encoded, begin)
     _, data_bytes = chunks.get(b"data", (0, 0))
@@ -236,9 +248,9 @@ def _layout_tensor(array: NDArray[Any]) -> bytes:
     return b"".join(array.flat)
 
 
-def _check_strings(array: NDArray[Any], ndim: int, what: str) -> None:
+def _check_strings(array: NDArray[Any], ndim: int, noun: str) -> None:
     if array.dtype != object or array.ndim != ndim:
-        raise ValueError(f"{what} must be strings, got {array.dtype} of shape {array.shape}")
+        raise ValueError(f"{noun} must be strings, got {array.dtype} of shape {array.shape}")
 
 
 def _same(array: NDArray[Any]) -> NDArray[Any]:

@@ -2,53 +2,67 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runhooks import arguments
-from runhooks.events import wire
-from runhooks.events.fields import int_field
-from runhooks.summary.kinds.non_finite import finite_in
-from runhooks.summary.kinds.real_array import as_float, as_now, read_real_array
+from runhooks.events.format import wire
+from runhooks.events.format.wire import int_field
+from runhooks.summary.kinds.real_numbers import as_float, finite_in, keep, read
 from runhooks.summary.kinds.tensor import encode_strings
-from runhooks.summary.kinds.wav import encode_wav
-from runhooks.summary.message import Value, entry
-from runhooks.summary.metadata import SummaryMetadata, tensor_entry
+from runhooks.summary.message import SummaryMetadata, Value, entry, tensor_entry
 
 _AUDIO = 6
-_WAV = 11
-_METADATA = SummaryMetadata("audio", int_field(2, _WAV))
+_METADATA = SummaryMetadata("audio", int_field(2, 11))  # of WAV
 _LARGEST = 32767.0
 _MOST_CHANNELS = 8
+_PCM = 1
+_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
 
 def audio_value(tag: str, samples: Any, sample_rate: float, max_outputs: int = 3) -> Value:
     """Return the first ``max_outputs`` clips of ``samples``, to be written as WAV files.
 
-    ``samples`` is ``[N, frames]`` or ``[N, frames, channels]``, otherwise as for ``clip_value``.
-    The tags are ``tag/audio``, or ``tag/audio/0`` and on if ``max_outputs`` is above 1. All this
-    is as in ``tf.compat.v1.summary.audio``.
+    All this is as in ``tf.compat.v1.summary.audio``.
 
-    Raises ValueError if ``max_outputs`` is below 1 or ``sample_rate`` is not above 0.
+    Args:
+        tag: The clips are tagged ``tag/audio/0`` and on; ``tag/audio`` if ``max_outputs`` is 1.
+        samples: ``[N, frames]`` or ``[N, frames, channels]``, otherwise as for ``clip_value``.
+        sample_rate: Frames a second.
+        max_outputs: How many clips to write at most.
+
+    Raises:
+        ValueError: ``samples`` has another shape, ``max_outputs`` is below 1, or ``sample_rate``
+            is not a finite number above 0.
+        TypeError: ``samples`` has another dtype.
     """
     arguments.whole(max_outputs=max_outputs)
-    return Value(tag, (as_now(samples), _rate(sample_rate), max_outputs), _encode_numbered)
+    kept = keep(_name(tag), samples, _check_batch)
+    return Value(tag, (kept, _rate(sample_rate), max_outputs), _encode_batch)
 
 
 def clip_value(tag: str, samples: Any, sample_rate: float) -> Value:
     """Return ``samples``, a clip or a batch of clips, to be written as WAV under one tag.
 
-    ``samples`` is ``[frames]``, ``[frames, channels]`` or ``[N, frames, channels]``: int16, or a
-    float type of the range -1.0 to 1.0. What is beyond is cut off, and what is NaN is silent; a
-    warning, once for each tag, says how many were not finite. ``sample_rate``: frames a second.
+    Args:
+        tag: The tag of all of them.
+        samples: ``[frames]``, ``[frames, channels]`` or ``[N, frames, channels]`` with at most 8
+            channels: int16, or a float type of the range -1.0 to 1.0. What is beyond is cut off,
+            and what is NaN is silent; a warning, once for each tag, says how many were not finite.
+        sample_rate: Frames a second.
 
-    They are read when the summary is written, which raises ValueError for another shape, or more
-    than 8 channels, and TypeError for another dtype. Raises TypeError or ValueError if
-    ``sample_rate`` is no finite number above 0.
+    Raises:
+        ValueError: ``samples`` has another shape, or ``sample_rate`` is not finite and above 0.
+        TypeError: ``samples`` has another dtype, or ``sample_rate`` is not a number.
     """
-    return Value(tag, (as_now(samples), _rate(sample_rate)), _encode_clips)
+    return Value(tag, (keep(_name(tag), samples, _check_clips), _rate(sample_rate)), _encode_clips)
+
+
+def _name(tag: str) -> str:
+    return f"audio summary {tag!r}"
 
 
 def _rate(sample_rate: float) -> float:
@@ -58,10 +72,39 @@ def _rate(sample_rate: float) -> float:
     return float(sample_rate)
 
 
-def _encode_numbered(tag: str, data: tuple[Any, float, int]) -> bytes:
+def _check_batch(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if len(shape) not in (2, 3):
+        raise ValueError(
+            f"{what} must have the shape [N, frames] or [N, frames, channels], got {list(shape)}"
+        )
+    _check_dtype(what, dtype)
+
+
+def _check_clips(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if len(shape) not in (1, 2, 3):
+        raise ValueError(
+            f"{what} must have the shape [frames], [frames, channels] or [N, frames, channels], "
+            f"got {list(shape)}"
+        )
+    if len(shape) > 1 and shape[-1] > _MOST_CHANNELS:
+        raise ValueError(
+            f"{what} must have at most {_MOST_CHANNELS} channels, its last axis, "
+            f"got {list(shape)}: transpose it if its channels come first"
+        )
+    _check_dtype(what, dtype)
+
+
+def _check_dtype(what: str, dtype: np.dtype[Any]) -> None:
+    if dtype.kind in "iub" and dtype != np.int16:
+        raise TypeError(
+            f"{what} must be a float type (-1.0 to 1.0) or int16, got {dtype}: "
+            "convert it with .astype('int16')"
+        )
+
+
+def _encode_batch(tag: str, data: tuple[Any, float, int]) -> bytes:
     samples, sample_rate, max_outputs = data
-    array = read_real_array(tag, samples)
-    _check_rank(tag, array, (2, 3), "[N, frames] or [N, frames, channels]")
+    array = read(_name(tag), samples, _check_batch)
     batch = array.reshape(*array.shape[:2], -1 if array.size else 1)[:max_outputs]
     tags = [f"{tag}/audio/{index}" for index in range(len(batch))]
     if max_outputs == 1:
@@ -74,36 +117,17 @@ def _encode_numbered(tag: str, data: tuple[Any, float, int]) -> bytes:
 
 def _encode_clips(tag: str, data: tuple[Any, float]) -> bytes:
     samples, sample_rate = data
-    array = read_real_array(tag, samples)
-    _check_rank(tag, array, (1, 2, 3), "[frames], [frames, channels] or [N, frames, channels]")
-    if array.ndim > 1 and array.shape[-1] > _MOST_CHANNELS:
-        raise ValueError(
-            f"audio summary {tag!r} must have at most {_MOST_CHANNELS} channels, its last axis, "
-            f"got {list(array.shape)}: transpose it if its channels come first"
-        )
-    pcm = _samples(tag, array)
+    pcm = _samples(tag, read(_name(tag), samples, _check_clips))
     if pcm.ndim < 3:
         return _entry(tag, pcm if pcm.ndim == 2 else pcm[:, None], sample_rate)
     # A WAV file and an empty label each, as tf.summary.audio has it.
-    parts = (part for clip in pcm for part in (encode_wav(clip, round(sample_rate)), b""))
-    return tensor_entry(tag, encode_strings((len(pcm), 2), parts), _METADATA)
-
-
-def _check_rank(tag: str, array: NDArray[Any], ranks: tuple[int, ...], shapes: str) -> None:
-    if array.ndim not in ranks:
-        raise ValueError(
-            f"audio summary {tag!r} must have the shape {shapes}, got {list(array.shape)}"
-        )
+    strings = (part for clip in pcm for part in (_encode_wav(clip, round(sample_rate)), b""))
+    return tensor_entry(tag, encode_strings((len(pcm), 2), strings), _METADATA)
 
 
 def _samples(tag: str, array: NDArray[Any]) -> NDArray[np.int16]:
     if array.dtype == np.int16:
         return array
-    if array.dtype.kind in "iub":
-        raise TypeError(
-            f"audio summary {tag!r} must be a float type (-1.0 to 1.0) or int16, "
-            f"got {array.dtype}: convert it with .astype('int16')"
-        )
     array = as_float(array)
     finite_in("audio", tag, array, "NaN silent, infinite ones cut off")
     scaled = np.nan_to_num(array, nan=0.0, posinf=1.0, neginf=-1.0) * np.float32(32768)
@@ -119,7 +143,35 @@ def _entry(tag: str, clip: NDArray[np.int16], sample_rate: float) -> bytes:
         wire.float_field(1, sample_rate),
         int_field(2, channels),
         int_field(3, frames),
-        wire.bytes_field(4, encode_wav(clip, round(sample_rate))),
+        wire.bytes_field(4, _encode_wav(clip, round(sample_rate))),
         wire.bytes_field(5, b"audio/wav"),
     )
     return entry(tag, wire.bytes_field(_AUDIO, b"".join(fields)))
+
+
+def _encode_wav(samples: NDArray[np.int16], sample_rate: int) -> bytes:
+    """Return ``samples``, int16 ``[frames, channels]``, as a WAV file.
+
+    Format: RFC 2361, and soundfile.sapp.org/doc/WaveFormat.
+    """
+    content = samples.astype("<i2", copy=False).tobytes()
+    channels = samples.shape[1]
+    frame_bytes = 2 * channels
+    return (
+        _HEADER.pack(
+            b"RIFF",
+            _HEADER.size - 8 + len(content),
+            b"WAVE",
+            b"fmt ",
+            16,
+            _PCM,
+            channels,
+            sample_rate,
+            sample_rate * frame_bytes,
+            frame_bytes,
+            16,
+            b"data",
+            len(content),
+        )
+        + content
+    )

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from runhooks.events import Message, wire
-from runhooks.events.fields import text_field
+from runhooks.events import Message
+from runhooks.events.format import wire
+from runhooks.events.format.wire import text_field
 from runhooks.summary.kinds.tensor import encode_strings
-from runhooks.summary.message import Value
-from runhooks.summary.metadata import SummaryMetadata, tensor_entry
+from runhooks.summary.message import SummaryMetadata, Value, tensor_entry
 
 _TAG = "custom_scalars__config__"
 _METADATA = SummaryMetadata("custom_scalars")
 
 
 class Margin(NamedTuple):
-    """A line in the middle of a band, each the tag of a scalar."""
+    """The tags of three scalars: a line, and the lower and upper edge of a band around it."""
 
     value: str
     lower: str
@@ -31,11 +31,14 @@ Chart: TypeAlias = Sequence[str] | Margin
 
 
 def custom_scalars_value(layout: Mapping[str, Mapping[str, Chart]] | Message) -> Value:
-    """Return ``layout``, charts by title by category, to be written for the custom scalars page.
+    """Return ``layout``, to be written for TensorBoard's page of custom scalars.
 
-    The tags of a chart are regular expressions. Or a ``layout_pb2.Layout`` of TensorBoard.
+    Args:
+        layout: Charts by title by category, the tags of a chart being regular expressions; or a
+            ``layout_pb2.Layout`` of TensorBoard.
 
-    Raises TypeError for any other, such as a chart that is a str, or has tags that are none.
+    Raises:
+        TypeError: ``layout`` is something else, or a chart is not made of tags.
     """
     if not isinstance(layout, Mapping) and not hasattr(layout, "SerializeToString"):
         raise TypeError(f"layout must be a dict of charts by title by category, got {layout!r}")

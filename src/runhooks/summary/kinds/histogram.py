@@ -1,29 +1,20 @@
-"""Histograms: how the numbers of an array are spread.
-
-A number is counted by the upper half of its float32 bits: its sign, its exponent and seven bits
-of its mantissa. So a bucket is the span from one bfloat16 number to the next away from zero, the
-edges are the same for all data, and no number is compared or sorted. Any array library can count
-so, on its device, and the counts come to the host in place of the array.
-"""
+"""Histograms: counts of numbers as TensorBoard shows them."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events import wire
-from runhooks.summary.kinds.non_finite import warn_of_non_finite
-from runhooks.summary.kinds.real_array import as_now, read_array, read_real_array
+from runhooks.arrays import to_numpy
+from runhooks.arrays.histogram import HistogramCounts, histogram_counts
+from runhooks.events.format import wire
+from runhooks.summary.kinds.real_numbers import keep, read, warn_of_non_finite
 from runhooks.summary.kinds.scalar import scalar_value
 from runhooks.summary.message import Summary, Value, entry
-
-#: How many buckets there are to count in: one for each upper half of a float32.
-BUCKETS = 1 << 16
 
 #: How many buckets are written at most: pairs of neighbours are put together until it holds. To
 #: hold for any data it must be at least 510, one for each sign and exponent.
@@ -32,121 +23,33 @@ WRITTEN_BUCKETS = 512
 _HISTO = 5
 _SIGN = 0x8000
 _INFINITY = 0x7F80  # upper half of +Inf; from there to the sign bit there is only NaN
-_BLOCK = 1 << 18
-_UPPER = 1 if sys.byteorder == "little" else 0
-_ADDED = 16
-_MULTIPLIED = 1 << 13
 _MANTISSA_BITS = 7  # in the upper half of a float32
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
-
-
-class HistogramCounts(NamedTuple):
-    """An array, counted.
-
-    ``counts``: integers, ``[BUCKETS]``, how many numbers have that upper half. The other fields
-    are numbers about the finite ones alone; ``min`` is +inf and ``max`` -inf if there are none.
-    """
-
-    counts: Any
-    min: Any
-    max: Any
-    sum: Any
-    sum_squares: Any
 
 
 def histogram_value(tag: str, values: Any) -> Value:
-    """Return ``values``, real numbers of any shape and dtype, to be written as a histogram.
+    """Return ``values``, to be written as a histogram.
 
-    They may have been counted already: ``HistogramCounts``. They are read when the summary is
-    written, which raises TypeError if they are no real numbers. NaN and infinities are left out;
-    if there are any, the scalars ``tag/nan_count`` and ``tag/inf_count`` say how many, and so does
-    a warning, once for each tag.
+    Args:
+        tag: Their tag. If there are NaN or infinities, which are left out, the scalars
+            ``tag/nan_count`` and ``tag/inf_count`` say how many, and so does a warning, once for
+            each tag.
+        values: Real numbers of any shape and dtype, or ``HistogramCounts``.
+
+    Raises:
+        TypeError: ``values`` are not real numbers.
     """
-    return Value(tag, as_now(values), _encode)
+    is_counted = isinstance(values, HistogramCounts)
+    return Value(tag, values if is_counted else keep(_name(tag), values), _encode)
 
 
-def _bincount(numbers: Any) -> Any:
-    return np.bincount(numbers, minlength=BUCKETS)
-
-
-def histogram_counts(
-    values: Any, xp: Any = np, bincount: Callable[[Any], Any] = _bincount
-) -> HistogramCounts:
-    """Count ``values``, real numbers of any shape and dtype, with the array library ``xp``.
-
-    ``xp`` is ``numpy``, or has functions of the same names that may be traced, as ``jax.numpy``
-    does. ``bincount`` counts unsigned integers: ``partial(jax.numpy.bincount, length=BUCKETS)``.
-    Counts are exact as far as the integers of ``xp`` go, sums as far as its default float.
-    """
-    values = xp.asarray(values).ravel()
-    if xp is not np:
-        return _counted(values, xp, bincount)
-    values = _countable(values)
-    # What NumPy makes of a block stays in the cache, and takes no fresh memory.
-    blocks = (values[at : at + _BLOCK] for at in range(0, max(values.size, 1), _BLOCK))
-    counts, least, largest, sums, sums_squares = zip(*map(_counted_here, blocks), strict=True)
-    return HistogramCounts(sum(counts), min(least), max(largest), sum(sums), sum(sums_squares))
-
-
-def _countable(values: NDArray[Any]) -> NDArray[Any]:
-    """Return ``values`` as they are if they have a dtype that is counted, else as float64 or 32."""
-    if values.dtype == np.longdouble:
-        with np.errstate(over="ignore"):
-            return values.astype(np.float64)
-    is_small_float = values.dtype.kind not in "biu" and values.dtype.itemsize < 4
-    return values.astype(np.float32) if is_small_float else values
-
-
-def _counted_here(block: NDArray[Any]) -> HistogramCounts:
-    """Count as ``_counted`` does with NumPy, several times faster where it can be."""
-    if block.dtype == np.float32 and block.size:
-        with np.errstate(invalid="ignore"):
-            least, largest = float(block.min()), float(block.max())
-        farthest = max(-least, largest)
-        # Beyond these, squares would leave the range of float32.
-        if farthest == 0 or 1e-10 < farthest < 1e15:
-            halves = block.view(np.uint16)[_UPPER::2]
-            return HistogramCounts(
-                _bincount(halves), least, largest, _sum(block), _sum_squares(block)
-            )
-    return _counted(block, np, _bincount)
-
-
-def _sum(block: NDArray[np.float32]) -> float:
-    # What rounding loses grows with how many are added up in single precision: a few at a time.
-    whole = block.size // _ADDED * _ADDED
-    partial = np.add.reduce(block[:whole].reshape(_ADDED, -1), axis=0)
-    return float(partial.sum(dtype=np.float64) + block[whole:].sum(dtype=np.float64))
-
-
-def _sum_squares(block: NDArray[np.float32]) -> float:
-    # So few at a time that no library would start threads for it.
-    parts = (block[at : at + _MULTIPLIED] for at in range(0, block.size, _MULTIPLIED))
-    return sum(float(np.dot(part, part)) for part in parts)
-
-
-def _counted(values: Any, xp: Any, bincount: Callable[[Any], Any]) -> HistogramCounts:
-    finite = xp.isfinite(values)
-    with np.errstate(over="ignore", invalid="ignore"):
-        narrow = values.astype(np.float32, copy=False)
-        if values.dtype == np.float64:
-            narrow = xp.where(finite, xp.clip(narrow, -_FLOAT32_MAX, _FLOAT32_MAX), narrow)
-        wide = values.astype(xp.asarray(0.0).dtype)
-        if xp is np and finite.all():
-            finite = True  # NumPy is several times slower with a mask
-        return HistogramCounts(
-            bincount(narrow.view(np.uint32) >> 16),
-            wide.min(where=finite, initial=np.inf),
-            wide.max(where=finite, initial=-np.inf),
-            wide.sum(where=finite),
-            (wide * wide).sum(where=finite),
-        )
+def _name(tag: str) -> str:
+    return f"histogram summary {tag!r}"
 
 
 def _encode(tag: str, values: Any) -> bytes:
     if not isinstance(values, HistogramCounts):
-        values = histogram_counts(read_real_array(tag, values))
-    bits = read_array(values.counts).astype(np.int64)
+        values = histogram_counts(read(_name(tag), values))
+    bits = to_numpy(values.counts).astype(np.int64)
     counts, limits = _written_buckets(bits)
     smallest, largest = (values.min, values.max) if counts.size else (0.0, 0.0)
     histogram = [

@@ -6,23 +6,21 @@ and of ``google/protobuf/struct.proto``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from runhooks import clock
-from runhooks.events import wire
-from runhooks.events.fields import int_field, text_field
-from runhooks.summary.kinds.real_array import read_array
+from runhooks.arrays.values import is_array, to_numpy
+from runhooks.events.format import wire
+from runhooks.events.format.wire import int_field, text_field
 from runhooks.summary.kinds.scalar import scalar_value
 from runhooks.summary.kinds.tensor import encode_tensor
-from runhooks.summary.message import Value
-from runhooks.summary.metadata import SummaryMetadata, tensor_entry
+from runhooks.summary.message import SummaryMetadata, Value, tensor_entry
 
-_EXPERIMENT, _START, _END = 2, 3, 4
+_START, _END = 3, 4
 _TAGS = {
-    _EXPERIMENT: "_hparams_/experiment",
     _START: "_hparams_/session_start_info",
     _END: "_hparams_/session_end_info",
 }
@@ -35,11 +33,17 @@ _Plain = bool | float | str
 def hparams_values(hparams: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[Value]:
     """Return the hyperparameters of a run, to be written.
 
-    ``hparams``: bools, numbers and strs by name; anything else becomes its ``str``. ``metrics``:
-    what the run has come to, numbers by tag; with them it counts as finished, and they are the
-    metrics of its experiment. They are read when the summary is written.
+    There is no record of the experiment among them: it would list the hyperparameters of all
+    runs, of which this run knows its own, and TensorBoard shows no others then. Without one,
+    TensorBoard finds them by itself.
 
-    Raises TypeError if either is no mapping with names that are str.
+    Args:
+        hparams: bools, numbers and strs by name; anything else becomes its ``str``.
+        metrics: How well the run did, numbers by tag; with them it counts as finished.
+
+    Raises:
+        TypeError: Either is not a mapping with names that are str, or a metric is not a number.
+        ValueError: A metric is not of size 1.
     """
     _check_names("hparams", hparams)
     _check_names("metrics", metrics)
@@ -49,7 +53,6 @@ def hparams_values(hparams: Mapping[str, Any], metrics: Mapping[str, Any]) -> li
     values = [_session(_START, b"".join(start))]
     if metrics:
         end = int_field(1, _SUCCESS) + wire.double_field(2, now)
-        values.insert(0, _session(_EXPERIMENT, _experiment(plain, metrics, now)))
         values += [scalar_value(tag, number) for tag, number in metrics.items()]
         values.append(_session(_END, end))
     return values
@@ -71,7 +74,7 @@ def _plain(value: Any) -> _Plain:
         return value
     if isinstance(value, int | float):
         return float(value)
-    array = read_array(value) if hasattr(value, "__array__") else np.asarray(None)
+    array = to_numpy(value) if is_array(value) else np.asarray(None)
     if array.ndim == 0 and array.dtype.kind in "biuf":
         return bool(array) if array.dtype.kind == "b" else float(array)
     return str(value)
@@ -85,16 +88,6 @@ def _hparam(name: str, value: _Plain) -> bytes:
     else:
         content = wire.bytes_field(3, value.encode())
     return wire.bytes_field(1, text_field(1, name) + wire.bytes_field(2, content))
-
-
-def _experiment(hparams: Mapping[str, _Plain], metrics: Iterable[str], now: float) -> bytes:
-    types = {str: 1, bool: 2, float: 3}
-    names = (
-        wire.bytes_field(4, text_field(1, name) + int_field(4, types[type(value)]))
-        for name, value in hparams.items()
-    )
-    tags = (wire.bytes_field(5, wire.bytes_field(1, text_field(2, tag))) for tag in metrics)
-    return b"".join((wire.double_field(3, now), *names, *tags))
 
 
 def _session(kind: int, content: bytes) -> Value:

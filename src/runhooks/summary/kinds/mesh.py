@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from runhooks import arguments
-from runhooks.events.fields import int_field, packed_ints_field, text_field
-from runhooks.summary.kinds.non_finite import finite_in
-from runhooks.summary.kinds.real_array import as_now, read_real_array
+from runhooks.arrays import host_form
+from runhooks.events.format.wire import int_field, packed_ints_field, text_field
+from runhooks.summary.kinds.real_numbers import finite_in, keep, read
 from runhooks.summary.kinds.tensor import encode_tensor
-from runhooks.summary.message import Value
-from runhooks.summary.metadata import SummaryMetadata, tensor_entry
+from runhooks.summary.message import SummaryMetadata, Value, tensor_entry
 
 _MOST_COLOR = 255
 
@@ -47,19 +46,36 @@ def mesh_values(
 ) -> list[Value]:
     """Return a mesh, or a batch of them, to be written: a value for each of its parts.
 
-    ``vertices``: float ``[N, vertices, 3]``, x, y and z; one that is not finite is put where the
-    first one of its mesh is that is, with a warning once for each tag. ``colors``: integers 0 to
-    255 ``[N, vertices, 3]``, RGB of each vertex. ``faces``: integers ``[N, faces, 3]``, which
-    vertices each triangle has. All may be given without their first axis. ``config``: classes of
-    three.js and their options, such as ``{"material": {"cls": "PointsMaterial", "size": 0.1}}``.
+    Args:
+        tag: The parts are tagged ``tag_VERTEX``, ``tag_COLOR`` and ``tag_FACE``.
+        vertices: float ``[N, vertices, 3]``, x, y and z. One that is not finite is put where the
+            first one of its mesh is that is, with a warning once for each tag.
+        colors: Integers 0 to 255 ``[N, vertices, 3]``, RGB of each vertex.
+        faces: Integers ``[N, faces, 3]``, which vertices each triangle has.
+        config: Classes of three.js and their options, such as
+            ``{"material": {"cls": "PointsMaterial", "size": 0.1}}``.
 
-    They are read when the summary is written, which raises ValueError for another shape, a color
-    beyond 255 or a face of a vertex that is not there, and TypeError for floats as either. Raises
-    TypeError if ``vertices`` is None or ``config`` is nothing for JSON.
+    All arrays may be given without their first axis.
+
+    Raises:
+        TypeError: ``vertices`` is None, ``colors`` or ``faces`` are not integers, or JSON cannot
+            hold ``config``.
+        ValueError: An array has another shape. When the summary is written, if a color is above
+            255 or a face has a vertex that does not exist.
     """
     arguments.given(vertices=vertices)
     given = {_Part.VERTEX: vertices, _Part.FACE: faces, _Part.COLOR: colors}
-    parts = {part: as_now(array) for part, array in given.items() if array is not None}
+    checks = {_Part.VERTEX: _check_shape, _Part.FACE: _check_integers, _Part.COLOR: _check_integers}
+    parts = {
+        part: keep(_name(tag, part), array, checks[part])
+        for part, array in given.items()
+        if array is not None
+    }
+    forms = {part: host_form(array) for part, array in parts.items()}
+    shapes = {part: form[0] for part, form in forms.items() if form is not None}
+    for part in (_Part.FACE, _Part.COLOR):
+        if part in shapes and _Part.VERTEX in shapes:
+            _check_fit(tag, part, shapes[part], shapes[_Part.VERTEX])
     components = sum(1 << part for part in parts)
     mesh = _Mesh(tag, components, _settings(config), parts[_Part.VERTEX])
     return [
@@ -69,7 +85,7 @@ def mesh_values(
 
 
 class _Mesh(NamedTuple):
-    """What its parts have in common."""
+    """The fields that its parts share."""
 
     tag: str
     components: int
@@ -84,10 +100,40 @@ def _settings(config: Any) -> str:
         raise TypeError(f"config must be a dict of what JSON has, got {config!r}") from None
 
 
+def _name(tag: str, part: _Part) -> str:
+    return f"mesh summary '{tag}_{part.name}'"
+
+
+def _check_shape(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if len(shape) not in (2, 3) or shape[-1] != 3:
+        raise ValueError(
+            f"{what} must have the shape [N, count, 3] or [count, 3], got {list(shape)}"
+        )
+
+
+def _check_integers(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    _check_shape(what, shape, dtype)
+    if dtype.kind not in "iu":
+        raise TypeError(f"{what} must be integers, got {dtype}")
+
+
+def _check_fit(tag: str, part: _Part, shape: tuple[int, ...], vertices: tuple[int, ...]) -> None:
+    """Raise unless colors, or faces, of ``shape`` can belong to vertices of that shape."""
+    batch, of = (1, *shape)[-3:], (1, *vertices)[-3:]
+    if batch != of if part is _Part.COLOR else batch[0] != of[0]:
+        raise ValueError(
+            f"{_name(tag, part)} must be for vertices of shape {list(vertices)}, "
+            f"got the shape {list(shape)}"
+        )
+
+
 def _encode(mesh: _Mesh, part: _Part, tag: str, data: Any) -> bytes:
-    array = _batch(tag, data)
+    check = _check_shape if part is _Part.VERTEX else _check_integers
+    array = _batch(read(_name(mesh.tag, part), data, check))
     if part is not _Part.VERTEX:
-        _check(tag, part, array, _batch(tag, mesh.vertices).shape)
+        vertices = _batch(read(_name(mesh.tag, _Part.VERTEX), mesh.vertices, _check_shape))
+        _check_fit(mesh.tag, part, array.shape, vertices.shape)
+        _check_range(mesh.tag, part, array, vertices.shape[1])
     array = array.astype(_DTYPES[part])
     if part is _Part.VERTEX:
         _put_back(mesh.tag, array)
@@ -102,31 +148,15 @@ def _encode(mesh: _Mesh, part: _Part, tag: str, data: Any) -> bytes:
     return tensor_entry(tag, encode_tensor(tag, array), metadata)
 
 
-def _batch(tag: str, data: Any) -> NDArray[Any]:
-    array = read_real_array(tag, data)
-    batch: NDArray[Any] = array[None] if array.ndim == 2 else array
-    if batch.ndim != 3 or batch.shape[2] != 3:
-        raise ValueError(
-            f"mesh summary {tag!r} must have the shape [N, count, 3] or [count, 3], "
-            f"got {list(array.shape)}"
-        )
-    return batch
+def _batch(array: NDArray[Any]) -> NDArray[Any]:
+    return array[None] if array.ndim == 2 else array
 
 
-def _check(tag: str, part: _Part, array: NDArray[Any], vertices: tuple[int, ...]) -> None:
-    """Raise unless the colors, or faces, in ``array`` are some of vertices of that shape."""
-    fits = array.shape == vertices if part is _Part.COLOR else len(array) == vertices[0]
-    if not fits:
-        raise ValueError(
-            f"mesh summary {tag!r} must be for vertices of shape {list(vertices)}, "
-            f"got the shape {list(array.shape)}"
-        )
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"mesh summary {tag!r} must be integers, got {array.dtype}")
-    most = _MOST_COLOR if part is _Part.COLOR else vertices[1] - 1
+def _check_range(tag: str, part: _Part, array: NDArray[Any], vertices: int) -> None:
+    most = _MOST_COLOR if part is _Part.COLOR else vertices - 1
     if array.size and (array.min() < 0 or array.max() > most):
         raise ValueError(
-            f"mesh summary {tag!r} must be from 0 to {most}, got {array.min()} to {array.max()}"
+            f"{_name(tag, part)} must be from 0 to {most}, got {array.min()} to {array.max()}"
         )
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runhooks import arguments
-from runhooks.events.fields import int_field
-from runhooks.summary.kinds.non_finite import finite_in
-from runhooks.summary.kinds.real_array import as_float, as_now, read_real_array
+from runhooks.arrays import host_form
+from runhooks.events.format.wire import int_field
+from runhooks.summary.kinds.real_numbers import as_float, finite_in, keep, read
 from runhooks.summary.kinds.tensor import encode_tensor
-from runhooks.summary.message import Value
-from runhooks.summary.metadata import SummaryMetadata, tensor_entry
+from runhooks.summary.message import SummaryMetadata, Value, tensor_entry
 
 _ROUNDING = 1e-3  # by which a probability may be beyond its range
 _LEAST_COUNT = 1e-7  # what is divided by is at least that, as in TensorBoard
@@ -24,31 +24,51 @@ def pr_curve_value(
 ) -> Value:
     """Return how well ``predictions`` tell ``labels``, to be written as a precision-recall curve.
 
-    ``labels``: bools, or 0 and 1. ``predictions``: how likely each is true, 0.0 to 1.0; those that
-    are not finite are left out, with a warning once for each tag. ``weights``: how much each
-    counts, not negative, 1 if None. All of one shape, any. A prediction counts
-    as positive at threshold i if it is at least ``i / (num_thresholds - 1)``.
+    A prediction counts as positive at threshold i if it is at least ``i / (num_thresholds - 1)``.
 
-    They are read when the summary is written, which raises ValueError if their shapes differ, or
-    one is beyond its range. Raises TypeError if ``labels`` or ``predictions`` is None, ValueError
-    if ``num_thresholds``, a whole number, is below 2.
+    Args:
+        tag: The tag of the curve.
+        labels: bools, or 0 and 1, of any shape.
+        predictions: How likely each label is true, 0.0 to 1.0, of the same shape. Those that are
+            not finite are left out, with a warning once for each tag.
+        num_thresholds: How many thresholds, evenly from 0 to 1.
+        weights: How much each counts, not negative, of the same shape; 1 if None.
+
+    Raises:
+        TypeError: ``labels`` or ``predictions`` is None, or one is not made of real numbers.
+        ValueError: The shapes differ, or ``num_thresholds``, a whole number, is below 2. When the
+            summary is written, if a number is out of its range.
     """
     arguments.given(labels=labels, predictions=predictions, num_thresholds=num_thresholds)
     arguments.whole(2, num_thresholds=num_thresholds)
-    arrays = as_now(labels), as_now(predictions), as_now(weights)
-    return Value(tag, (*arrays, num_thresholds), _encode)
+    given = {"labels": labels, "predictions": predictions, "weights": weights}
+    kept = [
+        keep(_name(name, tag), value) if value is not None else None
+        for name, value in given.items()
+    ]
+    forms = [host_form(value) for value in kept if value is not None]
+    _check_shapes(tag, [form[0] for form in forms if form is not None])
+    return Value(tag, (*kept, num_thresholds), _encode)
+
+
+def _name(argument: str, tag: str) -> str:
+    return f"{argument} of pr_curve summary {tag!r}"
+
+
+def _check_shapes(tag: str, shapes: Sequence[tuple[int, ...]]) -> None:
+    if len(set(shapes)) > 1:
+        raise ValueError(
+            f"labels, predictions and weights of pr_curve summary {tag!r} must have one shape, "
+            f"got {', '.join(str(list(shape)) for shape in shapes)}"
+        )
 
 
 def _encode(tag: str, data: tuple[Any, Any, Any, int]) -> bytes:
     labels, predictions, weights, num_thresholds = data
-    positive = read_real_array(tag, labels).astype(np.float64)
-    likely = as_float(read_real_array(tag, predictions))
-    counted = np.ones(likely.shape) if weights is None else read_real_array(tag, weights)
-    if not positive.shape == likely.shape == counted.shape:
-        raise ValueError(
-            f"labels, predictions and weights of pr_curve summary {tag!r} must have one shape, "
-            f"got {list(positive.shape)}, {list(likely.shape)} and {list(counted.shape)}"
-        )
+    positive = read(_name("labels", tag), labels).astype(np.float64)
+    likely = as_float(read(_name("predictions", tag), predictions))
+    counted = np.ones(likely.shape) if weights is None else read(_name("weights", tag), weights)
+    _check_shapes(tag, [positive.shape, likely.shape, counted.shape])
     finite = finite_in("pr_curve", tag, likely, "left out")
     shown = likely[finite]
     for name, right, rule, values in (
@@ -58,7 +78,7 @@ def _encode(tag: str, data: tuple[Any, Any, Any, int]) -> bytes:
     ):
         if not np.all(right):
             wrong = values[~right].flat[0]
-            raise ValueError(f"{name} of pr_curve summary {tag!r} must be {rule}, got {wrong}")
+            raise ValueError(f"{_name(name, tag)} must be {rule}, got {wrong}")
     curve = _curve(positive[finite], shown, counted[finite], num_thresholds)
     metadata = SummaryMetadata("pr_curves", int_field(2, num_thresholds))
     return tensor_entry(tag, encode_tensor(tag, curve), metadata)

@@ -1,4 +1,4 @@
-"""Tensors: an array as it is, as a ``TensorProto``.
+"""Tensors and texts: an array as it is, numbers or strings, as a ``TensorProto``.
 
 Field numbers and types are those of TensorFlow's ``tensor.proto`` and ``types.proto``.
 """
@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events import Message, wire
-from runhooks.summary.kinds.real_array import as_now, read_array
-from runhooks.summary.message import Value
-from runhooks.summary.metadata import tensor_entry
+from runhooks.arrays import to_numpy
+from runhooks.events import Message
+from runhooks.events.format import wire
+from runhooks.summary.kinds.real_numbers import kept_form
+from runhooks.summary.message import DataClass, SummaryMetadata, Value, tensor_entry
 
 _DTYPE, _SHAPE, _CONTENT, _STRINGS = 1, 2, 4, 8
 _STRING = 7
+_STRINGS_IN = "USTO"  # kinds of arrays
+_TEXT = SummaryMetadata("text", data_class=DataClass.DATA_CLASS_TENSOR)
 _TYPES = {
     "float32": 1,
     "float64": 2,
@@ -40,24 +43,46 @@ _TYPES = {
 
 
 def tensor_value(tag: str, value: Any, metadata: Message | bytes = b"") -> Value:
-    """Return ``value``, an array of any shape, to be written as it is.
+    """Return ``value``, to be written as it is.
 
-    Its elements are numbers, bfloat16 and complex ones too, or str or bytes. ``metadata``: a
-    ``SummaryMetadata``, or the bytes of one, that says which plugin of TensorBoard it is for. It
-    is read when the summary is written, which raises TypeError for another dtype.
+    Args:
+        tag: Its tag.
+        value: An array of any shape: numbers, bfloat16 and complex ones too, or str or bytes.
+        metadata: A ``SummaryMetadata``, or the bytes of one, that says which plugin of
+            TensorBoard the array is for.
+
+    Raises:
+        TypeError: ``value`` has another dtype.
     """
-    return Value(tag, (as_now(value), metadata), _encode)
+    now, form = kept_form(_name(tag), value)
+    if form is not None and form[1].kind in _STRINGS_IN:  # they are on the host
+        now = encode_tensor(tag, to_numpy(now))
+    elif form is not None:
+        _check(tag, form[1])
+    return Value(tag, (now, metadata), _encode)
+
+
+def text_value(tag: str, text: Any) -> Value:
+    """Return ``text``, to be written as text, which TensorBoard shows as Markdown.
+
+    Args:
+        tag: Its tag.
+        text: A str, or a list or array of them; one of one or two dimensions is shown as a table.
+
+    Raises:
+        TypeError: An element is not a str.
+    """
+    texts = encode_texts(np.asarray(text, object), f"text summary {tag!r} must be made of str")
+    return Value(tag, texts, _encode_text)
 
 
 def encode_tensor(tag: str, array: NDArray[Any]) -> bytes:
     """Return ``array`` as a ``TensorProto``. Raises TypeError, naming ``tag``, for its dtype."""
-    rule = f"tensor summary {tag!r} must hold numbers, str or bytes"
-    if array.dtype.kind in "USTO":
-        return encode_texts(array, rule)
+    if array.dtype.kind in _STRINGS_IN:
+        return encode_texts(array, f"{_name(tag)} must hold numbers, str or bytes")
+    _check(tag, array.dtype)
     if array.dtype == np.longdouble:
         array = array.astype(np.float64)
-    if array.dtype.name not in _TYPES:
-        raise TypeError(f"{rule}, got dtype {array.dtype}")
     content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
     return _tensor(_TYPES[array.dtype.name], array.shape, wire.bytes_field(_CONTENT, content))
 
@@ -83,7 +108,21 @@ def _tensor(dtype: int, shape: tuple[int, ...], content: bytes) -> bytes:
 
 def _encode(tag: str, data: tuple[Any, Message | bytes]) -> bytes:
     value, metadata = data
-    return tensor_entry(tag, encode_tensor(tag, read_array(value)), metadata)
+    tensor = value if isinstance(value, bytes) else encode_tensor(tag, to_numpy(value))
+    return tensor_entry(tag, tensor, metadata)
+
+
+def _encode_text(tag: str, texts: bytes) -> bytes:
+    return tensor_entry(tag, texts, _TEXT)
+
+
+def _name(tag: str) -> str:
+    return f"tensor summary {tag!r}"
+
+
+def _check(tag: str, dtype: np.dtype[Any]) -> None:
+    if dtype.name not in _TYPES and dtype != np.longdouble:
+        raise TypeError(f"{_name(tag)} must hold numbers, str or bytes, got dtype {dtype}")
 
 
 def _utf8(element: object, rule: str) -> bytes:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
-from runhooks.events.deleted import is_elsewhere, refuse_deleted
-from runhooks.events.local_path import local_path
-from runhooks.events.write_queue import WriteQueue
-from runhooks.summary.sinks.json_value import json_point
-from runhooks.summary.sinks.point import SummaryPoint
-from runhooks.summary.sinks.point_sink import PointSink
-from runhooks.summary.sinks.point_writer import PointWriter
+import numpy as np
+
+from runhooks.events import SessionLog, SessionStatus
+from runhooks.events.format.json_number import json_number
+from runhooks.events.writing.local_file import is_elsewhere, local_path, refuse_deleted
+from runhooks.events.writing.write_queue import WriteQueue
+from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint
 
 _BLOCK = 1 << 16
 _BEGIN = b'{"tag"'  # of each line
@@ -22,19 +24,24 @@ _BEGINS = {_BEGIN[:length] for length in range(len(_BEGIN) + 1)}
 
 
 class JsonLinesWriter(PointWriter):
-    """Appends a line for each value to the file ``path``, which it makes if it is missing.
+    """Appends a line to a file for each value.
 
-    A line is an object with ``tag``, ``kind``, ``step``, ``wall_time`` (seconds since the epoch)
-    and ``value``, as ``SummaryPoint`` says: images and sounds are objects whose ``encoded`` is a
-    file in base64. NaN and infinities are the strings ``"NaN"``, ``"Infinity"`` and
-    ``"-Infinity"``. A line of kind ``session_log`` and status ``START`` says that a session starts
-    at its step: what earlier lines say of that step and later ones does not count any more.
+    A line is an object with the fields of a ``SummaryPoint``: ``tag``, ``kind``, ``step``,
+    ``wall_time`` and ``value``. Images and sounds are objects whose ``encoded`` is a file in
+    base64. NaN and infinities are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``. A
+    line of kind ``session_log`` and status ``START`` says that a session starts at its step;
+    readers drop what earlier lines hold of that step and later ones.
 
-    There are only ever whole lines in the file: the rest of one that is cut off, which a writer
-    left that was killed, is removed. Several processes may write to one file on a local disk.
+    The file consists of whole lines: a line that a killed writer has left incomplete is removed.
+    Several processes may write to one file on a local disk.
 
-    Raises OSError if the file cannot be written, ValueError if it holds something else; a later
-    call raises FileNotFoundError if it was deleted since.
+    Args:
+        path: The file, which is made if it is missing.
+
+    Raises:
+        OSError: The file cannot be written.
+        ValueError: It holds something else.
+        FileNotFoundError: In a later call, if it was deleted since.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -67,13 +74,15 @@ class _JsonLines(PointSink):
         refuse_deleted(self._file, self._path)
         # In ASCII: to some readers, lines end at other characters too.
         lines = [json.dumps(json_point(point)) + "\n" for point in points]
-        rest = memoryview("".join(lines).encode())
+        rest = text = memoryview("".join(lines).encode())
         size = os.fstat(self._file.fileno()).st_size
         try:
             while rest:
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
-            self._file.truncate(size)
+            # The lines that fit stay; a part of one would spoil the next.
+            written = text[: len(text) - len(rest)].tobytes()
+            self._file.truncate(size + written.rfind(b"\n") + 1)
             error.filename = str(self._path)
             raise
 
@@ -92,9 +101,9 @@ class _JsonLines(PointSink):
 
 
 def _end_last_line(file: FileIO) -> None:
-    """Make ``file`` end with a whole line; one that is cut off, and no JSON, is removed.
+    """Make ``file`` end with a whole line, by removing the last one if it is not JSON.
 
-    Raises ValueError, naming the file, if it is none of JSON lines.
+    Raises ValueError if the file does not hold JSON lines.
     """
     file.seek(0)
     first, newline, _ = file.read(_BLOCK).partition(b"\n")
@@ -104,7 +113,7 @@ def _end_last_line(file: FileIO) -> None:
     torn = last and not _is_object(last)
     if (newline and not _is_object(first)) or (torn and last[: len(_BEGIN)] not in _BEGINS):
         raise ValueError(
-            f"path must be a file of JSON lines, got {str(file.name)!r}, which is none"
+            f"path must be a file of JSON lines, got {str(file.name)!r}, which holds something else"
         )
     if torn:
         file.truncate(end)
@@ -130,3 +139,45 @@ def _end_of_lines(file: FileIO) -> int:
             return begin + newline + 1
         end = begin
     return 0
+
+
+def json_point(point: SummaryPoint) -> dict[str, Any]:
+    """Return ``point`` as an object of JSON, under the names of its fields."""
+    return {**point._asdict(), "value": json_value(point.value)}
+
+
+def json_value(value: Any) -> Any:
+    """Return the value of a point as JSON has it.
+
+    Arrays become lists of lists, bytes base64, and floats what ``json_number`` returns.
+    """
+    if isinstance(value, float):
+        return json_number(value)
+    if isinstance(value, np.ndarray):
+        return _list(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, SessionLog):
+        return {**value._asdict(), "status": SessionStatus(value.status).name}
+    if hasattr(value, "_asdict"):
+        return {name: json_value(field) for name, field in value._asdict().items()}
+    if isinstance(value, list | tuple):
+        return [json_value(element) for element in value]
+    return value
+
+
+def _list(array: np.ndarray[Any, np.dtype[Any]]) -> Any:
+    if array.dtype.kind in "biu":
+        return array.tolist()
+    if array.dtype == object:
+        return _texts(array.tolist())
+    if array.dtype.kind == "c":
+        return _list(np.stack((array.real, array.imag), -1))
+    numbers = array.astype(np.float64, copy=False)  # bfloat16 among them
+    return numbers.tolist() if np.isfinite(numbers).all() else json_value(numbers.tolist())
+
+
+def _texts(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_texts(element) for element in value]
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value

@@ -8,18 +8,16 @@ from typing import NoReturn
 import numpy as np
 
 from runhooks.events import Scalars, SessionStatus
-from runhooks.events.reading.kinds import SESSION_LOG
-from runhooks.events.write_queue import WriteQueue
-from runhooks.summary.sinks.point import SummaryPoint
-from runhooks.summary.sinks.point_sink import PointSink
-from runhooks.summary.sinks.point_writer import PointWriter
+from runhooks.events.reading.metadata import SESSION_LOG
+from runhooks.events.writing.write_queue import WriteQueue
+from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint
 
 
 class MemoryWriter(PointWriter):
-    """Keeps all it is given, decoded, for tests and notebooks.
+    """Keeps everything in memory, decoded, for tests and notebooks.
 
-    Where a session starts again at a step, what earlier ones wrote from that step on is dropped,
-    as TensorBoard does. It is not pickled: another process would write to a memory of its own.
+    When a session starts again at a step, what earlier ones wrote from that step on is dropped, as
+    TensorBoard does it. It cannot be pickled: another process would write to its own memory.
     """
 
     def __init__(self) -> None:
@@ -28,20 +26,21 @@ class MemoryWriter(PointWriter):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a MemoryWriter cannot be pickled, as another process has another memory: use a "
+            "a MemoryWriter cannot be pickled, since another process has its own memory: use a "
             "JsonLinesWriter"
         )
 
     @property
     def points(self) -> list[SummaryPoint]:
-        """All points, in the order in which they were added. Raises what went wrong with one."""
+        """All points in the order they were added. Raises the error of one that failed."""
         self.flush()
         return list(self._memory.points)
 
     def columns(self, tag: str) -> Scalars:
         """Return the points of the scalar ``tag``, as ``events.read`` does.
 
-        Raises KeyError, naming those there are, if there is none.
+        Raises:
+            KeyError: There is no such scalar; the message lists those that exist.
         """
         scalars = [point for point in self.points if point.kind == "scalar"]
         points = [point for point in scalars if point.tag == tag]

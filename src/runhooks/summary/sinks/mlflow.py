@@ -9,29 +9,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runhooks.events.call_all import call_all
-from runhooks.events.reading.kinds import SESSION_LOG
-from runhooks.summary.sinks.json_value import json_point
-from runhooks.summary.sinks.optional import optional
-from runhooks.summary.sinks.point import SummaryPoint
-from runhooks.summary.sinks.point_sink import PointSink
-from runhooks.summary.sinks.point_writer import PointWriter
-from runhooks.summary.sinks.remote_queue import RemoteQueue
+from runhooks.events.reading.metadata import SESSION_LOG
+from runhooks.events.writing.failures import call_all
+from runhooks.summary.sinks.json_lines_writer import json_point
+from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint
+from runhooks.summary.sinks.remote import RemoteQueue, optional
 
 _PACKAGE = "mlflow"
 
 
 class MlflowWriter(PointWriter):
-    """Logs to ``run``, one that ``mlflow.start_run`` has made, or the id of one; its owner ends it.
+    """Logs to a run of MLflow, which its owner ends.
 
-    ``tracking_uri``: where the run is; that of ``mlflow.set_tracking_uri`` if None. Scalars become
-    metrics, hyperparameters parameters, images MLflow's images over steps. A sound, a text or
-    anything else becomes an artifact, ``<kind>/<tag>/<step>`` with ``.wav``, ``.md`` or ``.json``
-    after it; the last is as ``JsonLinesWriter`` says. A character that MLflow has not in its names
-    is replaced by ``_``. What is said of sessions has no place there.
+    Scalars become metrics, hyperparameters become parameters, and images MLflow's images over
+    steps. Sounds, texts and everything else become artifacts named ``<kind>/<tag>/<step>`` with
+    ``.wav``, ``.md`` or ``.json`` after it; the JSON is that of a ``JsonLinesWriter``. A character
+    that MLflow does not allow in names is replaced by ``_``. Session logs are dropped.
 
-    Raises TypeError for another ``run``; ImportError without the packages ``mlflow``, or
-    ``mlflow-skinny``, and ``pillow``.
+    Args:
+        run: What ``mlflow.start_run`` returned, or the id of a run.
+        tracking_uri: Where the run is. None: what ``mlflow.set_tracking_uri`` has set.
+
+    Raises:
+        TypeError: ``run`` is something else.
+        ImportError: ``mlflow`` (or ``mlflow-skinny``) or ``pillow`` is not installed.
     """
 
     def __init__(self, run: Any, tracking_uri: str | None = None) -> None:
@@ -39,7 +40,7 @@ class MlflowWriter(PointWriter):
             run if isinstance(run, str) else getattr(getattr(run, "info", None), "run_id", None)
         )
         if not run_id:
-            raise TypeError(f"run must be what mlflow.start_run has made, or its id, got {run!r}")
+            raise TypeError(f"run must be what mlflow.start_run returned, or its id, got {run!r}")
         super().__init__(RemoteQueue(_Run(run_id, tracking_uri)))
 
 
@@ -108,7 +109,7 @@ class _Run(PointSink):
 
 
 def _each(point: SummaryPoint) -> Iterator[tuple[str, Any]]:
-    """Yield what ``point``, a batch, consists of, each with a tag of its own."""
+    """Yield the elements of ``point``, a batch, each with its own tag."""
     if len(point.value) == 1:
         yield point.tag, point.value[0]
     else:
@@ -130,6 +131,6 @@ def _path(tag: str) -> str:
 
 
 def _plain(path: str) -> str:
-    """Return ``path`` without what would lead elsewhere."""
+    """Return ``path`` without empty parts and dots."""
     parts = (part for part in path.split("/") if part not in ("", ".", ".."))
     return "/".join(parts) or "_"

@@ -7,19 +7,24 @@ from functools import partial
 from typing import Any
 
 from runhooks.events import Message
-from runhooks.events.call_all import call_all
+from runhooks.events.writing.failures import call_all
 from runhooks.summary.graph_def import GraphLike
 from runhooks.summary.sinks.adapted import AnyWriter, adapted
 from runhooks.summary.summary_writer import SummaryWriter
 
 
 class MultiWriter(SummaryWriter):
-    """Writes all it is given with each of ``writers``: any that a hook takes.
+    """Writes everything with each of several writers.
 
-    All are called, flushed and closed even if one of them fails; what failed first is then raised,
-    with notes on the rest.
+    All are called, flushed and closed even if one of them fails; the first error is then raised,
+    with notes on the others.
 
-    Raises TypeError if one is no writer, ValueError if there is none or one comes twice.
+    Args:
+        writers: Writers of any kind that a hook takes.
+
+    Raises:
+        TypeError: One is not a writer.
+        ValueError: There is none, or one is given twice.
     """
 
     def __init__(self, writers: Iterable[AnyWriter]) -> None:

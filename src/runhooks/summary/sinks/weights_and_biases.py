@@ -3,43 +3,45 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import math
 import weakref
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from runhooks.events import Histogram
-from runhooks.events.write_queue import WriteQueue
-from runhooks.summary.sinks.json_value import json_value
-from runhooks.summary.sinks.media_file import MediaFiles
-from runhooks.summary.sinks.optional import optional
-from runhooks.summary.sinks.point import SummaryPoint
-from runhooks.summary.sinks.point_sink import PointSink
-from runhooks.summary.sinks.point_writer import PointWriter
-from runhooks.summary.sinks.remote_queue import RemoteQueue
+from runhooks.events.writing.write_queue import WriteQueue
+from runhooks.summary.sinks.json_lines_writer import json_value
+from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint
+from runhooks.summary.sinks.remote import RemoteQueue, optional
 
 _STEP = "global_step"
 _Row = dict[str, SummaryPoint]
 
 
 class WeightsAndBiasesWriter(PointWriter):
-    """Logs to ``run``, which ``wandb.init`` has made and its owner finishes, after the writer.
+    """Logs to a run of Weights & Biases, which its owner finishes after the writer.
 
     The values of a step are logged together, with ``global_step`` beside them, over which W&B then
-    draws them; so a step may come again, or come late, where W&B's own would drop it. Histograms,
+    draws them. So a step may come again or late, where W&B's own step would drop it. Histograms,
     images, sounds, texts, precision-recall curves and point clouds become W&B's; other arrays are
-    logged as they are; hyperparameters go to ``run.config``. A layout of custom scalars, a graph
-    and the faces of a mesh have no place there, nor what is said of sessions.
+    logged as they are; hyperparameters go to ``run.config``. Layouts of custom scalars, graphs,
+    the faces of meshes and session logs are dropped.
 
-    Raises TypeError for another ``run``; ImportError without the packages ``wandb`` and
-    ``pillow``.
+    Args:
+        run: What ``wandb.init`` returned.
+
+    Raises:
+        TypeError: ``run`` is something else.
+        ImportError: ``wandb`` or ``pillow`` is not installed.
     """
 
     def __init__(self, run: Any) -> None:
         super().__init__(RemoteQueue(_Run(run)))
-        # wandb.init has said that the run be finished as the process ends: this is done before.
+        # wandb.init has registered the end of the run at exit; what is registered later runs first.
         atexit.register(_flush, weakref.ref(self._queue))
 
 
@@ -47,7 +49,7 @@ class _Run(PointSink):
     def __init__(self, run: Any) -> None:
         super().__init__()
         if not hasattr(run, "define_metric"):
-            raise TypeError(f"run must be what wandb.init has made, got {run!r}")
+            raise TypeError(f"run must be what wandb.init returned, got {run!r}")
         self._wandb = optional("wandb", "wandb")
         optional("PIL", "pillow")  # for wandb.Image
         self._run = run
@@ -137,7 +139,7 @@ def _flush(queue: weakref.ref[WriteQueue]) -> None:
 
 
 def _rows(points: Sequence[SummaryPoint]) -> Iterator[_Row]:
-    """Yield the points that can be logged at once: of one step, and each tag once."""
+    """Yield the points that can be logged together: of one step, and each tag once."""
     row: _Row = {}
     for point in points:
         if row and (point.tag in row or point.step != next(iter(row.values())).step):
@@ -149,7 +151,7 @@ def _rows(points: Sequence[SummaryPoint]) -> Iterator[_Row]:
 
 
 def _bins(histogram: Histogram, most: int) -> tuple[list[float], list[float]]:
-    """Return counts, at most so many, and their edges, one more; neighbours are put together."""
+    """Return at most so many counts, neighbours added up, and their edges, one more."""
     if not histogram.num:
         return [0.0], [0.0, 0.0]
     group = math.ceil(len(histogram.counts) / most)
@@ -158,3 +160,26 @@ def _bins(histogram: Histogram, most: int) -> tuple[list[float], list[float]]:
     limits = np.clip(histogram.limits[group - 1 :: group], histogram.min, histogram.max)
     edges = [histogram.min, *limits.tolist()[: len(counts) - 1], histogram.max]
     return counts.tolist(), edges
+
+
+_SUFFIXES = {
+    b"\x89PNG": ".png",
+    b"GIF8": ".gif",
+    b"\xff\xd8\xff": ".jpg",
+    b"RIFF": ".wav",
+}
+
+
+class MediaFiles:
+    """Writes pictures and sounds into files of ``directory``, which its owner removes."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = Path(directory)
+        self._counter = itertools.count()
+
+    def write(self, encoded: bytes) -> str:
+        """Write ``encoded`` to a new file with the suffix of its format; return its path."""
+        suffixes = (s for magic, s in _SUFFIXES.items() if encoded.startswith(magic))
+        path = self._directory / f"{next(self._counter)}{next(suffixes, '')}"
+        path.write_bytes(encoded)
+        return str(path)

@@ -1,0 +1,182 @@
+"""``ArrayLibrary``: everything runhooks asks of a library of arrays."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from runhooks.arrays.dtypes import dtype_name, dtype_named
+from runhooks.arrays.histogram import histogram_counts
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Packed(NamedTuple):
+    """An array as bytes.
+
+    Attributes:
+        kind: The name of its library, and after a space anything that library adds.
+        dtype: The name of its dtype, as ``kind`` understands it.
+        shape: Its shape.
+        data: Its items in C order, a copy.
+    """
+
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+    def to_numpy(self) -> Array:
+        """Return the items as an array of NumPy."""
+        return np.ndarray(self.shape, dtype_named(self.dtype), self.data).copy()
+
+
+class ArrayLibrary(ABC):
+    """The adapter of one array library.
+
+    A subclass must say which types are arrays (``owns``). The other methods have defaults that
+    work for any array that NumPy can read through ``numpy()``, ``__array__`` or DLPack; override
+    those that the library does better.
+
+        class CupyArrays(ArrayLibrary):
+            name = "cupy"
+
+            def owns(self, kind):
+                return issubclass(kind, cupy.ndarray)
+
+            def to_numpy(self, array):
+                return cupy.asnumpy(array)
+
+            def from_numpy(self, array, like=None):
+                return cupy.asarray(array)
+
+            def snapshot(self, array):
+                return array.copy()
+
+        runhooks.arrays.register(CupyArrays())
+    """
+
+    #: Stands in checkpoints for the library; no space in it.
+    name: str
+
+    @abstractmethod
+    def owns(self, kind: type) -> bool:
+        """Whether ``kind`` is a type of the library's arrays. Asked once for each type."""
+
+    def to_numpy(self, array: Any) -> Array:
+        """Return ``array`` as an array of NumPy of the same dtype; waits for the device.
+
+        It may share the memory of ``array``. bfloat16 and float8 are dtypes of ml_dtypes.
+        """
+        if callable(getattr(array, "numpy", None)):
+            array = array.numpy()
+        elif hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
+            return np.from_dlpack(array)
+        return np.asarray(array)
+
+    def from_numpy(self, array: Array, like: Any = None) -> Any:
+        """Return a copy of ``array`` as an array of this library.
+
+        Args:
+            array: What to copy, of the shape and dtype that ``host_form`` gives ``like``.
+            like: An array of this library, whose dtype and device the copy gets. None: the dtype
+                of ``array`` and the default device.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no from_numpy")
+
+    def snapshot(self, array: Any) -> Any:
+        """Return an array that keeps the values ``array`` has now; does not wait for a device.
+
+        The default returns ``array``, which is right for arrays that nothing changes. Override it
+        with a copy if they can be written to, or their memory given to a later computation; an
+        array of NumPy will do where there is no device.
+        """
+        return array
+
+    def check_readable(self, array: Any) -> None:
+        """Raise TypeError if ``to_numpy`` has nothing to read in ``array``, now or later.
+
+        So it is for an array that is being traced, or spread over several processes.
+        """
+        return
+
+    def start_copy(self, array: Any) -> None:
+        """Start to copy ``array`` to the host, if the library can do that without waiting."""
+        return
+
+    def host_form(self, array: Any) -> tuple[tuple[int, ...], Any]:
+        """Return the shape and the dtype of ``to_numpy(array)``; does not wait for a device.
+
+        Override it if the library's dtypes are not those of NumPy.
+        """
+        return tuple(array.shape), np.dtype(array.dtype)
+
+    def to_host(
+        self, arrays: Sequence[Any], into: Sequence[Array | None] | None = None
+    ) -> list[Array]:
+        """Return ``arrays`` as ``to_numpy`` does, copied from the device in one batch.
+
+        Args:
+            arrays: Arrays of this library; anything else is read as NumPy reads it.
+            into: For each of them an array to copy into where it fits, or None. What is returned
+                is then never the memory of ``arrays``, which later steps may write to.
+        """
+        for array in arrays:
+            if self.owns(type(array)):
+                self.start_copy(array)
+        host = [self.to_numpy(it) if self.owns(type(it)) else np.asarray(it) for it in arrays]
+        return host if into is None else list(map(copied, host, into))
+
+    def index(self, array: Any) -> Any:
+        """Return ``array``, one integer, as something that ``operator.index`` takes.
+
+        An ``int``, or, if reading it now would wait for a device, an array to be read later.
+
+        Raises:
+            AttributeError, TypeError, ValueError, RuntimeError: It is not a single integer.
+        """
+        holder = array.numpy() if hasattr(array, "numpy") else array
+        return operator.index(holder.item())
+
+    def histogram(self, array: Any) -> Any:
+        """Return ``HistogramCounts`` of ``array``, counted where it lives; does not wait for it.
+
+        ``array`` itself will do where that is less to hand over.
+        """
+        return histogram_counts(self.to_numpy(array))
+
+    def has_nan(self, array: Any) -> bool:
+        """Whether an element of ``array`` is NaN; waits for the device."""
+        host = self.to_numpy(array)
+        return host.dtype.kind in "fcV" and bool(np.isnan(host).any())
+
+    def text(self, array: Any) -> str:
+        """Return the values of ``array`` as NumPy prints them; waits for the device."""
+        return str(self.to_numpy(array))
+
+    def nbytes(self, array: Any) -> int:
+        """Return about how many bytes ``array`` takes."""
+        nbytes = getattr(array, "nbytes", 0)
+        return int(nbytes() if callable(nbytes) else nbytes)
+
+    def pack(self, array: Any) -> Packed | None:
+        """Return ``array`` as bytes for a checkpoint; None if ``unpack`` could not restore it."""
+        host = self.to_numpy(array)
+        name = dtype_name(host.dtype)
+        return None if name is None else Packed(self.name, name, host.shape, host.tobytes())
+
+    def unpack(self, packed: Packed) -> Any:
+        """Return the array that ``pack`` was given, on the default device."""
+        return self.from_numpy(packed.to_numpy())
+
+
+def copied(array: Array, into: Array | None) -> Array:
+    """Return a copy of ``array``, in the memory of ``into`` if that has its shape and dtype."""
+    if into is None or (into.shape, into.dtype) != (array.shape, array.dtype):
+        return np.copy(array)
+    np.copyto(into, array)  # twice as fast: new memory has to be found, page by page
+    return into

@@ -1,0 +1,131 @@
+"""The adapter of JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from runhooks.arrays.array_library import Array, ArrayLibrary, Packed, copied
+from runhooks.arrays.histogram import BUCKETS, histogram_counts
+
+_KEY = "key"
+
+
+class JaxArrays(ArrayLibrary):
+    """Arrays of JAX, random keys among them, and objects that stand for one (``__jax_array__``).
+
+    An array does not change, but a later step may be given its buffer; so a snapshot is a copy.
+    """
+
+    name = "jax"
+
+    def owns(self, kind: type) -> bool:
+        is_array = issubclass(kind, jax.Array | jax.core.Tracer)
+        return is_array or hasattr(kind, "__jax_array__")
+
+    def to_numpy(self, array: Any) -> Array:
+        plain = _plain(array)
+        return np.asarray(jax.random.key_data(plain) if is_key(plain) else plain)
+
+    def from_numpy(self, array: Array, like: Any = None) -> Any:
+        if like is None:
+            return jnp.array(array)
+        if is_key(like):
+            return jax.random.wrap_key_data(jnp.array(array), impl=jax.random.key_impl(like))
+        # Put on a device by name, an array would no longer go where the others of a run are.
+        return jax.device_put(array.copy(), like.sharding) if like.committed else jnp.array(array)
+
+    def check_readable(self, array: Any) -> None:
+        array = _plain(array)
+        if isinstance(array, jax.core.Tracer):
+            raise TypeError(
+                f"{array} has no values while JAX traces it: return it from the function that is "
+                "compiled, and use it outside"
+            )
+        if not (array.is_fully_addressable or array.is_fully_replicated):
+            raise TypeError(
+                "an array of JAX is spread over several processes: give what "
+                "jax.experimental.multihost_utils.process_allgather(array) returns in all of them"
+            )
+
+    def snapshot(self, array: Any) -> Any:
+        array = _plain(array)
+        # Of a single number, its maximum: five times faster than to say copy.
+        return array.copy() if array.ndim or is_key(array) else array.max()
+
+    def start_copy(self, array: Any) -> None:
+        if isinstance(array, jax.Array):
+            array.copy_to_host_async()
+
+    def host_form(self, array: Any) -> tuple[tuple[int, ...], Any]:
+        plain = jax.eval_shape(jax.random.key_data, array) if is_key(array) else array
+        return plain.shape, plain.dtype
+
+    def to_host(
+        self, arrays: Sequence[Any], into: Sequence[Array | None] | None = None
+    ) -> list[Array]:
+        plain = [jax.random.key_data(array) if is_key(array) else array for array in arrays]
+        host = cast(list[Array], jax.device_get(plain))
+        if into is None:
+            return host
+        # On a CPU they are the very buffers. As long as they are held, a run to which they are
+        # donated copies them, far slower than they are copied here.
+        return [
+            copied(array, place) if _on_cpu(leaf) else array
+            for leaf, array, place in zip(plain, host, into, strict=True)
+        ]
+
+    def index(self, array: Any) -> Any:
+        self.check_readable(array)
+        array = _plain(array)
+        if array.size == 1 and jnp.issubdtype(array.dtype, jnp.integer):
+            return self.snapshot(array.reshape(()))
+        return super().index(array)
+
+    def histogram(self, array: Any) -> Any:
+        # An array with fewer numbers than there are counts is the smaller thing to hand over.
+        if np.size(array) <= BUCKETS:
+            return array
+        return histogram_counts(array, jnp, partial(jnp.bincount, length=BUCKETS))
+
+    def has_nan(self, array: Any) -> bool:
+        return not is_key(array) and super().has_nan(array)
+
+    def text(self, array: Any) -> str:
+        return str(array)
+
+    def pack(self, array: Any) -> Packed | None:
+        if not isinstance(array, jax.Array) or isinstance(array, jax.core.Tracer):
+            return None
+        if is_key(array):
+            data = np.asarray(jax.random.key_data(array))
+            impl = str(jax.random.key_impl(array))
+            return Packed(f"{self.name} {_KEY}", impl, data.shape, data.tobytes())
+        return super().pack(array)
+
+    def unpack(self, packed: Packed) -> Any:
+        if packed.kind == self.name:
+            return super().unpack(packed)
+        data = packed._replace(dtype="uint32").to_numpy()
+        return jax.random.wrap_key_data(jnp.array(data), impl=packed.dtype)
+
+
+def is_key(array: Any) -> bool:
+    """Whether ``array`` holds random keys."""
+    return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
+
+
+def _plain(array: Any) -> Any:
+    return array if isinstance(array, jax.Array) else jnp.asarray(array)
+
+
+def _on_cpu(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and any(it.platform == "cpu" for it in leaf.devices())
+
+
+ARRAYS = JaxArrays()

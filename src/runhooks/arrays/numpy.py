@@ -1,0 +1,56 @@
+"""The adapter of NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from runhooks.arrays.array_library import Array, ArrayLibrary, Packed, copied
+
+
+class NumpyArrays(ArrayLibrary):
+    """Arrays and scalars of NumPy, subclasses among them."""
+
+    name = "numpy"
+
+    def owns(self, kind: type) -> bool:
+        return issubclass(kind, np.ndarray | np.generic)
+
+    def to_numpy(self, array: Any) -> Array:
+        return np.asarray(array)
+
+    def from_numpy(self, array: Array, like: Any = None) -> Any:
+        return array.copy()
+
+    def check_readable(self, array: Any) -> None:
+        if isinstance(array, np.ma.MaskedArray):
+            raise TypeError(
+                "a masked array cannot be written: give array.compressed(), or array.filled(number)"
+            )
+
+    def snapshot(self, array: Any) -> Any:
+        return array.copy() if _may_change(array) else array
+
+    def to_host(
+        self, arrays: Sequence[Any], into: Sequence[Array | None] | None = None
+    ) -> list[Array]:
+        places = [None] * len(arrays) if into is None else into
+        return [
+            copied(array, place) if into is not None and _may_change(array) else np.asarray(array)
+            for array, place in zip(arrays, places, strict=True)
+        ]
+
+    def text(self, array: Any) -> str:
+        return str(array)
+
+    def pack(self, array: Any) -> Packed | None:
+        return super().pack(array) if type(array) is np.ndarray else None
+
+
+def _may_change(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.flags.writeable
+
+
+ARRAYS = NumpyArrays()

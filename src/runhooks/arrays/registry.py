@@ -1,0 +1,102 @@
+"""Which adapter an array belongs to.
+
+The adapter of a framework is imported when the framework is: without it there are no such arrays.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from runhooks.arrays.array_library import ArrayLibrary, Packed
+from runhooks.arrays.numpy import ARRAYS as NUMPY
+
+_FRAMEWORKS = ("torch", "jax", "tensorflow")
+
+
+class _NoLibrary(ArrayLibrary):
+    """Stands for the library of whatever no adapter owns: lists, and arrays of unknown libraries.
+
+    They are read as NumPy reads them, and nothing can be said of how they change.
+    """
+
+    name = ""
+
+    def owns(self, kind: type) -> bool:
+        return True
+
+    def text(self, array: Any) -> str:
+        return str(array.numpy() if callable(getattr(array, "numpy", None)) else array)
+
+    def pack(self, array: Any) -> Packed | None:
+        return None
+
+
+NO_LIBRARY = _NoLibrary()
+
+_registered: list[ArrayLibrary] = []
+_by_type: dict[type, ArrayLibrary] = {}
+
+
+def library_of(value: Any) -> ArrayLibrary:
+    """Return the adapter that owns ``value``; ``NO_LIBRARY`` if it is not a known array."""
+    library = _by_type.get(type(value))
+    return _found(type(value)) if library is None else library
+
+
+def unpack(packed: Packed) -> Any:
+    """Return the array that ``library_of(array).pack(array)`` made ``packed`` of.
+
+    Raises:
+        ImportError: Its library is not registered or not installed: the array may be sound.
+    """
+    name = packed.kind.partition(" ")[0]
+    for library in (*_registered, NUMPY):
+        if library.name == name:
+            return library.unpack(packed)
+    if name not in _FRAMEWORKS:
+        raise ImportError(
+            f"arrays of the library {name!r} cannot be restored: give its adapter to "
+            "runhooks.arrays.register first"
+        )
+    return _adapter(name).unpack(packed)
+
+
+def register(library: ArrayLibrary) -> None:
+    """Have summaries, hooks and checkpoints take the arrays of ``library``.
+
+    It is asked before those that runhooks ships.
+
+    Raises:
+        TypeError: It is not an ``ArrayLibrary``.
+        ValueError: Its name is taken, or is not one word.
+    """
+    if not isinstance(library, ArrayLibrary):
+        raise TypeError(f"library must be an ArrayLibrary, got {library!r}")
+    name = library.name
+    if name.split() != [name]:
+        raise ValueError(f"the name of an array library must be one word, got {name!r}")
+    if name in (NUMPY.name, *_FRAMEWORKS, *(known.name for known in _registered)):
+        raise ValueError(f"an array library named {name!r} is registered already")
+    _registered.append(library)
+    _by_type.clear()
+
+
+def _found(kind: type) -> ArrayLibrary:
+    library = next(library for library in _known() if library.owns(kind))
+    _by_type[kind] = library
+    return library
+
+
+def _known() -> Iterator[ArrayLibrary]:
+    yield from _registered
+    yield NUMPY
+    yield from (_adapter(name) for name in _FRAMEWORKS if sys.modules.get(name))
+    yield NO_LIBRARY
+
+
+def _adapter(name: str) -> ArrayLibrary:
+    library: ArrayLibrary = import_module(f"runhooks.arrays.{name}").ARRAYS
+    return library

@@ -1,0 +1,33 @@
+"""The adapter of TensorFlow's eager tensors and variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from runhooks.arrays.array_library import ArrayLibrary, Packed
+
+
+class TensorFlowArrays(ArrayLibrary):
+    """Tensors, which do not change, and variables, which do."""
+
+    name = "tensorflow"
+
+    def owns(self, kind: type) -> bool:
+        is_its_own = any(base.__module__.startswith("tensorflow") for base in kind.__mro__)
+        # Asked of no other: a program may have put something else in TensorFlow's place.
+        return is_its_own and issubclass(kind, tf.Tensor | tf.Variable)
+
+    def host_form(self, array: Any) -> tuple[tuple[int, ...], Any]:
+        return tuple(array.shape), np.dtype(array.dtype.as_numpy_dtype)
+
+    def snapshot(self, array: Any) -> Any:
+        return array.read_value() if isinstance(array, tf.Variable) else array
+
+    def pack(self, array: Any) -> Packed | None:
+        return None
+
+
+ARRAYS = TensorFlowArrays()

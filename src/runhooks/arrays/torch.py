@@ -1,0 +1,208 @@
+"""The adapter of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from runhooks.arrays.array_library import Array, ArrayLibrary, Packed, copied
+from runhooks.arrays.dtypes import dtype_named
+from runhooks.arrays.histogram import BUCKETS, HistogramCounts, histogram_counts
+
+#: By size in bytes: integers that carry the bits of a dtype which NumPy itself lacks.
+_BITS = {1: (torch.uint8, np.uint8), 2: (torch.int16, np.int16)}
+_FLOAT32_MAX = torch.finfo(torch.float32).max
+
+
+class TorchArrays(ArrayLibrary):
+    """Tensors on any device, sparse ones and subclasses among them."""
+
+    name = "torch"
+
+    def owns(self, kind: type) -> bool:
+        return issubclass(kind, torch.Tensor)
+
+    def to_numpy(self, array: Any) -> Array:
+        """Return ``array`` as an array of NumPy, dense if it is sparse.
+
+        It is float32 if neither NumPy nor ml_dtypes, which may be missing, has its dtype.
+        """
+        dense = array.detach() if array.layout == torch.strided else array.detach().to_dense()
+        host = dense.cpu()
+        try:
+            return _exact(host)
+        except (TypeError, ImportError):
+            return _exact(host.float())
+
+    def from_numpy(self, array: Array, like: Any = None) -> Any:
+        return from_numpy(array) if like is None else from_numpy(array, like.dtype).to(like.device)
+
+    def snapshot(self, array: Any) -> Any:
+        return array.detach().clone()
+
+    def host_form(self, array: Any) -> tuple[tuple[int, ...], Any]:
+        try:
+            return tuple(array.shape), numpy_dtype(array.dtype)
+        except (TypeError, ImportError):
+            return tuple(array.shape), np.dtype(np.float32)
+
+    def to_host(
+        self, arrays: Sequence[Any], into: Sequence[Array | None] | None = None
+    ) -> list[Array]:
+        host = [
+            array.detach().to("cpu", non_blocking=True) if isinstance(array, torch.Tensor) else None
+            for array in arrays
+        ]
+        synchronize(arrays)
+        places = [None] * len(arrays) if into is None else into
+        return [
+            np.asarray(array)
+            if copy is None
+            else copied(_exact(copy), place)
+            if into is not None and copy.device == array.device
+            else _exact(copy)
+            for array, copy, place in zip(arrays, host, places, strict=True)
+        ]
+
+    def check_readable(self, array: Any) -> None:
+        # Whoever reads it in one process alone waits for the others, for ever.
+        if type(array) is not torch.Tensor and hasattr(array, "full_tensor"):
+            raise TypeError(
+                f"a {type(array).__name__} is spread over several processes: give what its "
+                "full_tensor() returns, called in all of them, or to_local(), the part of this one"
+            )
+
+    def histogram(self, array: Any) -> Any:
+        self.check_readable(array)
+        return _count(array if isinstance(array, torch.Tensor) else torch.as_tensor(array))
+
+    def has_nan(self, array: Any) -> bool:
+        values = stored(array)
+        is_tiny = values.is_floating_point() and values.element_size() < 2  # float8 is not compared
+        values = values.float() if is_tiny else values
+        return bool((values != values).any())
+
+    def nbytes(self, array: Any) -> int:
+        try:
+            return super().nbytes(array)
+        except RuntimeError:  # of a sparse tensor
+            return 0
+
+    def pack(self, array: Any) -> Packed | None:
+        is_plain = type(array) is torch.Tensor and array.layout == torch.strided
+        if not is_plain or array.is_quantized or array.is_meta:
+            return None
+        plain = array.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        data = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+        return Packed(self.name, _name(array.dtype), tuple(array.shape), data)
+
+    def unpack(self, packed: Packed) -> Any:
+        dtype = _dtype_named(packed.dtype)
+        if not packed.data:
+            return torch.empty(packed.shape, dtype=dtype)
+        return torch.frombuffer(bytearray(packed.data), dtype=dtype).reshape(packed.shape)
+
+
+def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    """Return the dtype of the same name of NumPy or ml_dtypes.
+
+    Raises:
+        TypeError: There is none.
+        ImportError: It is one of ml_dtypes, which is not installed.
+    """
+    return dtype_named(_name(dtype))
+
+
+def form(tensor: torch.Tensor) -> str:
+    """Return the dtype and shape of ``tensor``, for messages: ``float32[2, 3]``."""
+    return f"{_name(tensor.dtype)}{list(tensor.shape)}"
+
+
+def from_numpy(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return a copy of ``array`` as a tensor on the CPU.
+
+    Args:
+        array: What to copy.
+        dtype: PyTorch's dtype of the same name, if the caller knows it.
+
+    Raises:
+        TypeError: PyTorch does not have the dtype.
+    """
+    dtype = _dtype_named(array.dtype.name) if dtype is None else dtype
+    native = np.array(array, array.dtype.newbyteorder("="), order="C")
+    if native.dtype.kind != "V" and native.dtype.isbuiltin == 1:
+        return torch.from_numpy(native)
+    _, bits = _BITS[native.itemsize]
+    return torch.from_numpy(native.reshape(-1).view(bits)).view(dtype).reshape(array.shape)
+
+
+def synchronize(tensors: Sequence[Any]) -> None:
+    """Wait for all devices that tensors among ``tensors`` are on."""
+    devices = {t.device for t in tensors if isinstance(t, torch.Tensor)}
+    for device in devices:
+        if device.type not in ("cpu", "meta"):
+            torch.get_device_module(device).synchronize(device)
+
+
+def stored(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the values of ``tensor``; of a sparse one those that it stores."""
+    return tensor.detach().coalesce().values() if tensor.is_sparse else tensor.detach()
+
+
+def cloned(leaf: Any) -> Any:
+    """Return a detached copy of ``leaf`` if it is a tensor, else ``leaf``."""
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _count(values: torch.Tensor) -> HistogramCounts:
+    """Count ``values``, of a sparse tensor those it stores, on their device; does not wait."""
+    flat = stored(values).reshape(-1)
+    if flat.dtype in (torch.bfloat16, torch.float16) or flat.element_size() < 2:
+        flat = flat.float()
+    if flat.device.type == "cpu":
+        return histogram_counts(flat.numpy())
+    wide = flat.float() if flat.device.type == "mps" else flat.double()
+    finite = wide.isfinite()
+    narrow = flat.float()
+    if flat.dtype == torch.float64:
+        narrow = torch.where(finite, narrow.clamp(-_FLOAT32_MAX, _FLOAT32_MAX), narrow)
+    buckets = (narrow.view(torch.int32) >> 16).long() & 0xFFFF
+    # Not bincount: it waits for the device, to know how long its result is.
+    counts = torch.zeros(BUCKETS, dtype=torch.int64, device=flat.device)
+    counts.index_add_(0, buckets, torch.ones_like(buckets))
+    infinity = torch.full((1,), torch.inf, dtype=wide.dtype, device=flat.device)
+    numbers = torch.where(finite, wide, 0)
+    return HistogramCounts(
+        counts,
+        torch.cat([torch.where(finite, wide, torch.inf), infinity]).min(),
+        torch.cat([torch.where(finite, wide, -torch.inf), -infinity]).max(),
+        numbers.sum(),
+        (numbers * numbers).sum(),
+    )
+
+
+def _exact(tensor: torch.Tensor) -> Array:
+    """Return ``tensor``, on the CPU, as an array of its dtype; shares its memory if it can."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    dtype = numpy_dtype(plain.dtype)
+    if dtype.kind != "V" and dtype.isbuiltin == 1:
+        return plain.numpy()
+    bits, _ = _BITS[plain.element_size()]
+    return plain.contiguous().view(bits).numpy().view(dtype)
+
+
+def _dtype_named(name: str) -> torch.dtype:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"torch has no tensors of dtype {name}")
+    return dtype
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+ARRAYS = TorchArrays()

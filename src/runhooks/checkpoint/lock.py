@@ -1,0 +1,138 @@
+"""``DirectoryLock``: one process at a time saves checkpoints in a directory."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_log = logging.getLogger("runhooks")
+
+_NAME = ".chief.lock"
+_MOST_OWNER_BYTES = 1024
+
+
+@dataclass
+class _LockedFile:
+    """A locked file of this process; ``descriptor`` is -1 once it is released."""
+
+    path: Path
+    descriptor: int
+    users: int = 0
+
+    def is_held(self) -> bool:
+        """Return whether the lock is held, and still on the file in the directory."""
+        return self.descriptor >= 0 and _is_at(self.path, self.descriptor)
+
+
+_guard = threading.Lock()
+_locked: dict[str, _LockedFile] = {}  # by the real path of the directory
+
+
+class DirectoryLock:
+    """A lock on a directory of checkpoints, shared by all users within this process.
+
+    The system releases it when the process ends, however it ends; a forked child does not hold it.
+    Where the system or the file system has no such locks, and on a URL, nothing is locked.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._is_url = "://" in os.fspath(directory)
+        self._directory = Path(directory)
+        self._file: _LockedFile | None = None
+
+    def __del__(self) -> None:
+        self.release()  # of a session that nobody closed
+
+    def acquire(self) -> None:
+        """Take the lock, creating the directory; do nothing if it is held here already.
+
+        Raises:
+            RuntimeError: If another process holds it, naming that process and its host.
+        """
+        if self._is_url or (self._file is not None and self._file.is_held()):
+            return
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            return
+        self._directory.mkdir(parents=True, exist_ok=True)
+        key = os.path.realpath(self._directory)
+        with _guard:
+            file = _locked.get(key)
+            if file is None or not file.is_held():
+                file = self._lock_file(fcntl)
+                if file is None:
+                    return
+                _locked[key] = file
+            file.users += 1
+        self._file = file
+
+    def release(self) -> None:
+        """Release the lock; do nothing if it is not held."""
+        file, self._file = self._file, None
+        if file is None or file.descriptor < 0:
+            return
+        with _guard:
+            file.users -= 1
+            if file.users:
+                return
+            with suppress(OSError):
+                if file.is_held():
+                    file.path.unlink()
+            os.close(file.descriptor)
+            file.descriptor = -1
+
+    def _lock_file(self, fcntl: Any) -> _LockedFile | None:
+        """Lock the file in the directory; return None where it cannot be locked."""
+        path = self._directory / _NAME
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            try:
+                # Not lockf: reading the file, as a copy of the directory does, would end its lock.
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                owner = os.pread(descriptor, _MOST_OWNER_BYTES, 0).decode("utf-8", "replace")
+                os.close(descriptor)
+                raise RuntimeError(
+                    f"another process saves checkpoints in {str(self._directory)!r}: "
+                    f"{owner.strip() or 'unknown'!r}. Stop it, give another directory, or pass "
+                    "is_chief=False in all processes of a training but one"
+                ) from None
+            except OSError as error:
+                os.close(descriptor)
+                _log.info("%s cannot be locked: %s", self._directory, error)
+                return None
+            if _is_at(path, descriptor):
+                break
+            os.close(descriptor)  # its owner has removed it meanwhile: this is a lock on nothing
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        return _LockedFile(path.absolute(), descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+def _forget_in_child() -> None:
+    """Let go of the locks of the parent, whose open files a forked child shares."""
+    global _guard
+    _guard = threading.Lock()  # another thread of the parent may hold it
+    for file in _locked.values():
+        if file.descriptor >= 0:
+            os.close(file.descriptor)
+            file.descriptor = -1
+    _locked.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,44 @@
+"""``Snapshot``: the state of a session at one moment, as a checkpoint holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+
+class Snapshot(NamedTuple):
+    """The state of a session at one moment.
+
+    Attributes:
+        arrays: By the name of the variable, then ``/`` and the path inside the variable's pytree,
+            such as ``"state/params/conv/kernel"``.
+        states: The states of hooks, inputs and other objects by name, as
+            ``SessionRunHook.state_dict`` returns them.
+    """
+
+    arrays: dict[str, NDArray[Any]]
+    states: dict[str, Any]
+
+    def only(self, variables: Collection[str]) -> Snapshot:
+        """Return the same with the arrays of the named variables alone.
+
+        Raises:
+            ValueError: For a variable that has no array here.
+        """
+        missing = [
+            name for name in variables if not any(_belongs(key, name) for key in self.arrays)
+        ]
+        if missing:
+            raise ValueError(f"no variable of the session is named {', '.join(map(repr, missing))}")
+        kept = {
+            key: array
+            for key, array in self.arrays.items()
+            if any(_belongs(key, name) for name in variables)
+        }
+        return self._replace(arrays=kept)
+
+
+def _belongs(key: str, variable: str) -> bool:
+    return key == variable or key.startswith(f"{variable}/")

@@ -1,0 +1,262 @@
+"""The jax engine: a run is one executable, to which the buffers of variables are donated.
+
+Fetched values stay on the device until somebody reads them, and survive later runs: whatever would
+share its buffer with a variable is copied inside the executable. Each combination of fetches, such
+as the hooks of a step ask for, is an executable of its own, compiled when it is first needed. Hooks
+with cadences that are multiples of each other make few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from runhooks.arrays.jax import ARRAYS, is_key
+from runhooks.engines.conform import (
+    Form,
+    as_numbers,
+    by_path,
+    check_leaf,
+    check_structure,
+    number_as,
+)
+from runhooks.errors import AbortedError, UnavailableError, add_note
+from runhooks.graph import nest
+from runhooks.graph.engine import Compiled, Engine
+from runhooks.graph.evaluate import evaluate
+from runhooks.graph.plan import Body
+from runhooks.graph.tensor import Operation, Tensor, Variable
+
+_MEMORY = {"allocated_bytes": "bytes_in_use", "peak_allocated_bytes": "peak_bytes_in_use"}
+
+_LOST = ("ABORTED", "UNAVAILABLE")
+
+
+class JaxEngine(Engine):
+    """Compiles a body with ``jax.jit``; pytrees are JAX's, registered classes included."""
+
+    name = "jax"
+    title = "JAX"
+    donates = True
+    arrays = ARRAYS
+
+    def compile(self, body: Body) -> Compiled:
+        reads = (*body.assigned, *body.kept)
+        reads_end, assigned_end = len(reads), len(body.assigned)
+        given_end = reads_end + len(body.given)
+        # Arrays among a call's arguments are arguments of the executable too. Inside it they would
+        # be constants: compiled with it, slowly, and no tracers to the function that takes them.
+        constants = {id(leaf): leaf for op in body.operations for leaf in _arrays(op.args)}
+
+        def step(*args: Any) -> list[Any]:
+            variables = dict(zip(reads, args[:reads_end], strict=True))
+            # A function may change the containers it is handed, which must not reach `variables`.
+            copies = [jax.tree.map(lambda leaf: leaf, value) for value in args[:reads_end]]
+            values: dict[Tensor, Any] = dict(zip(reads, copies, strict=True))
+            values.update(zip(body.given, args[reads_end:given_end], strict=True))
+            traced = dict(zip(constants, args[given_end:], strict=True))
+
+            def read_args(op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
+                args = [
+                    nest.map_leaves(lambda leaf: traced.get(id(leaf), leaf), arg)
+                    if _arrays(arg)
+                    else arg
+                    for arg in op.args
+                ]
+                return nest.args_reader(tuple(args))(values)
+
+            new = evaluate(body.operations, values, variables, self.conform, read_args)
+            return _with_own_buffers(
+                inputs=args,
+                old=args[:assigned_end],
+                new=[new[v] for v in body.assigned],
+                fetched=[values[t] for t in body.fetches],
+            )
+
+        jitted = jax.jit(step, donate_argnums=tuple(range(assigned_end)) if body.donate else ())
+
+        placed = list(constants.values())
+
+        def run(variables: Mapping[Variable, Any], given: Sequence[Any]) -> Any:
+            if placed:
+                given = [*given, *placed]
+            try:
+                return jitted(*[variables[v] for v in reads], *given)
+            except Exception as error:
+                if type(error).__name__ == "TraceContextError":  # of Flax
+                    add_note(
+                        error,
+                        "a function of the graph cannot change a module that it closes over: hold "
+                        "the state of graphdef, state = nnx.split(model) in a variable, take it as "
+                        "an argument, and return the new one",
+                    )
+                if _any_deleted(variables[v] for v in body.assigned):
+                    add_note(
+                        error,
+                        "the device failed after it had taken over the variables' buffers: "
+                        "their values are gone, restore them from a checkpoint",
+                    )
+                raise
+
+        return run
+
+    def is_lost(self, error: BaseException) -> bool:
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            return str(error).startswith(_LOST)
+        return isinstance(error, AbortedError | UnavailableError)
+
+    def constant(self, value: Any) -> Any:
+        is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biufcV"
+        return jnp.array(value) if is_array else value
+
+    def initial(self, name: str, value: Any) -> Any:
+        copies = [_initial_leaf(name, p, leaf) for p, leaf in self.leaves(value).items()]
+        return self.with_leaves(value, copies)
+
+    def check_initial_leaf(self, name: str, path: str, leaf: Any) -> None:
+        if not isinstance(leaf, jax.Array):
+            as_numbers(name, path, leaf)
+
+    def conform(self, name: str, old: Any, new: Any) -> Any:
+        structure, new_structure = _structure(old), _structure(new)
+        if structure != new_structure:
+            check_structure(name, self.leaves(old), self.leaves(new))
+            raise ValueError(
+                f"variable {name!r}: the new value has a different structure, {new_structure}, not "
+                f"{structure}"
+            )
+        return jax.tree_util.tree_map_with_path(
+            lambda path, before, after: _conform_leaf(name, _text(path), before, after), old, new
+        )
+
+    def add(self, name: str, old: Any, delta: Any) -> Any:
+        if _structure(old) == _structure(delta):
+            return jax.tree.map(jnp.add, old, delta)
+        return jax.tree.map(lambda leaf: leaf + delta, old)
+
+    def integer(self, value: int) -> Any:
+        return np.int64(value) if cast(Any, jax.config).jax_enable_x64 else np.int32(value)
+
+    def random_key(self, seed: int, stream: int, runs: Any) -> Any:
+        key = jax.random.fold_in(jax.random.key(np.uint32(seed)), np.uint32(stream))
+        return jax.random.fold_in(key, runs)
+
+    def wait(self, values: Sequence[Any]) -> None:
+        cast(Any, jax).block_until_ready(values)
+
+    def leaves(self, value: Any) -> dict[str, Any]:
+        with_paths = jax.tree_util.tree_leaves_with_path(value)
+        return by_path((_text(path), leaf) for path, leaf in with_paths)
+
+    def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
+        return jax.tree.unflatten(_structure(value), leaves)
+
+    def memory(self) -> dict[str, int]:
+        stats = {f"{it.platform}:{it.id}": it.memory_stats() or {} for it in jax.local_devices()}
+        return {
+            f"{device}/{name}": its_stats[key]
+            for device, its_stats in stats.items()
+            for name, key in _MEMORY.items()
+            if key in its_stats
+        }
+
+    def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
+        return start_jax_profile(folder, step)
+
+
+def start_jax_profile(folder: Path, step: int) -> Callable[[], Path]:
+    """Start a profile as ``Framework.start_profile``; folder: ``plugins/profile/step-<step>``."""
+    profiles = folder / "plugins" / "profile"
+    before = _names(profiles)
+    jax.profiler.start_trace(folder, create_perfetto_trace=True)
+
+    def stop() -> Path:
+        cast(Any, jax.profiler).stop_trace()
+        written = profiles / max(_names(profiles) - before)
+        # JAX names it for the second, and a second may see more than one.
+        named = profiles / f"step-{step}"
+        with suppress(OSError):  # it exists from before a recovery
+            written = written.rename(named)
+        return written
+
+    return stop
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+def _with_own_buffers(
+    *, inputs: Sequence[Any], old: Sequence[Any], new: list[Any], fetched: list[Any]
+) -> list[Any]:
+    """Return new and fetched values, each array in a buffer of its own.
+
+    The next run is donated the buffers of new values. So they may be shared neither with feeds or
+    fetched values, nor with other variables; only with the variable's own old value.
+    """
+    taken = {id(leaf) for leaf in jax.tree.leaves(inputs)}
+
+    def own(leaf: Any, before: Any = None) -> Any:
+        if leaf is not before and (id(leaf) in taken or not isinstance(leaf, jax.core.Tracer)):
+            leaf = jnp.copy(leaf)
+        taken.add(id(leaf))
+        return leaf
+
+    owned = [jax.tree.map(own, value, before) for value, before in zip(new, old, strict=True)]
+    copied = jax.tree.map(lambda leaf: jnp.copy(leaf) if id(leaf) in taken else leaf, fetched)
+    return [*owned, *copied]
+
+
+def _arrays(args: Any) -> list[jax.Array]:
+    return [leaf for leaf in nest.leaves(args) if isinstance(leaf, jax.Array)]
+
+
+def _any_deleted(values: Iterable[Any]) -> bool:
+    return any(leaf.is_deleted() for leaf in jax.tree.leaves(list(values)))
+
+
+def _initial_leaf(name: str, path: str, leaf: Any) -> jax.Array:
+    if isinstance(leaf, jax.Array):
+        copy = jnp.copy(leaf)
+        return copy if is_key(leaf) else jax.lax.convert_element_type(copy, leaf.dtype)
+    return jnp.array(as_numbers(name, path, leaf))
+
+
+def _conform_leaf(name: str, path: str, old: Any, new: Any) -> Any:
+    if is_key(old):
+        check_leaf(name, path, _form(old), _form(new))
+        return new
+    if isinstance(new, int | float):
+        new = number_as(name, path, new, old.dtype)
+    array = jnp.asarray(new)
+    if not (array.weak_type and array.shape == old.shape and _takes(old, array)):
+        check_leaf(name, path, _form(old), _form(array))
+    # A weak dtype would be another signature at the next run, and compile it a second time.
+    return jax.lax.convert_element_type(array, old.dtype) if array is not old else old
+
+
+def _form(array: Any) -> Form:
+    return array.shape, array.dtype
+
+
+def _takes(old: Any, number: Any) -> bool:
+    return bool(jnp.promote_types(old.dtype, number.dtype) == old.dtype) or bool(
+        jnp.issubdtype(number.dtype, jnp.integer)
+    )
+
+
+def _structure(value: Any) -> Any:
+    return jax.tree.structure(value)
+
+
+def _text(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+ENGINE = JaxEngine()

@@ -1,0 +1,73 @@
+"""The python engine: the user's functions are called one by one, over NumPy or anything else.
+
+The arrays of a variable are its own, and read-only: a change in place would break the promise that
+the variables of a run change all together or not at all. A function returns new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from runhooks.arrays import library_of
+from runhooks.arrays.numpy import ARRAYS
+from runhooks.engines.conform import as_numbers, is_inexact
+from runhooks.engines.eager import EagerEngine
+from runhooks.engines.numpy.profile import start_python_profile
+from runhooks.graph.tensor import Tensor
+
+
+class PythonEngine(EagerEngine):
+    """Evaluates a graph operation by operation; pytrees are lists, tuples and dicts."""
+
+    name = "python"
+    title = "Python"
+    arrays = ARRAYS
+
+    def own(self, value: Any) -> Any:
+        # Arrays are read-only; the containers are not.
+        return self.map_leaves(lambda leaf: leaf, value)
+
+    def fetched(self, tensor: Tensor, value: Any) -> Any:
+        return value
+
+    def constant(self, value: Any) -> Any:
+        return value
+
+    def array(self, value: Any) -> Any:
+        return np.asarray(value)
+
+    def cast(self, new: Any, old: Any) -> Any:
+        return _frozen(np.array(new, old.dtype))
+
+    def initial_leaf(self, name: str, path: str, leaf: Any) -> Any:
+        array = as_numbers(name, path, leaf)
+        return _frozen(np.array(array, array.dtype.newbyteorder("=")))
+
+    def sum(self, leaf: Any, delta: Any) -> Any:
+        # NumPy would make float32 of a half and a Python number.
+        half = leaf.dtype.itemsize <= 2 and is_inexact(leaf.dtype)
+        return leaf + (leaf.dtype.type(delta) if half and isinstance(delta, int | float) else delta)
+
+    def integer(self, value: int) -> Any:
+        return np.int64(value)
+
+    def from_host(self, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
+        return _frozen(array.copy())
+
+    def histogram(self, values: Any) -> Any:
+        return library_of(values).histogram(values)
+
+    def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
+        return start_python_profile(folder, step)
+
+
+def _frozen(array: np.ndarray[Any, Any]) -> Any:
+    array.flags.writeable = False
+    return array[()] if array.ndim == 0 else array
+
+
+ENGINE = PythonEngine()

@@ -1,0 +1,81 @@
+"""Beside TensorFlow's own checkpoint files: the states of hooks, in ``<path>.hooks``.
+
+TensorFlow's saver saves variables alone, and deletes its files without telling anybody.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from runhooks.checkpoint import Saver, Snapshot, read_checkpoint, write_checkpoint
+from runhooks.checkpoint.staging import discard
+from runhooks.errors import DataLossError, NotFoundError
+
+_log = logging.getLogger("runhooks")
+
+_SUFFIX = ".hooks"
+
+# What follows the path of a checkpoint in the name of one of its files; of format V1, nothing if
+# it has but one file.
+_PART = re.compile(r"(\.index|-\d{5}-of-\d{5})$")
+
+
+def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
+    """Write ``states`` for the checkpoint ``path``, before it: so no checkpoint lacks them.
+
+    Raises as ``write_checkpoint`` does.
+    """
+    if states:
+        write_checkpoint(Path(path + _SUFFIX), Snapshot({}, dict(states)), global_step=step)
+
+
+def load_states(path: str) -> dict[str, Any]:
+    """Return the states saved with the checkpoint ``path``; empty if there are none, or damaged."""
+    try:
+        return read_checkpoint(Path(path + _SUFFIX)).states
+    except NotFoundError:
+        return {}
+    except DataLossError as error:
+        _log.warning("hooks start over: their saved states are damaged: %s", error)
+        return {}
+
+
+def sweep_states(path: str) -> None:
+    """Remove the states of checkpoints beside ``path`` that no longer exist."""
+    parent = Path(path).parent
+    names = [file.name for file in parent.iterdir()]
+    checkpoints = {_PART.sub("", name) for name in names}
+    for name in names:
+        if name.endswith(_SUFFIX) and name.removesuffix(_SUFFIX) not in checkpoints:
+            discard(parent / name)
+
+
+def respell_checkpoints(saver: Any, folder: str) -> None:
+    """Let ``saver`` know its checkpoints in ``folder`` by the name that it is about to use.
+
+    Where a directory is spelled in two ways, as ``ck`` and ``./ck``, TensorFlow's saver takes one
+    checkpoint for two, and deletes a good one too early.
+    """
+    known = list(getattr(saver, "last_checkpoints", ()))
+    here = os.path.realpath(folder)
+    spelled = [
+        os.path.join(folder, name) if os.path.realpath(parent) == here else path  # noqa: PTH118
+        for path in known
+        for parent, name in [os.path.split(path)]
+    ]
+    if spelled != known:
+        saver.recover_last_checkpoints(list(dict.fromkeys(spelled)))
+
+
+def check_saver(saver: Any) -> None:
+    """Raise TypeError for a ``runhooks.Saver``, which saves graphs of the other engines."""
+    if isinstance(saver, Saver):
+        raise TypeError(
+            "the saver must be a tf.compat.v1.train.Saver, or in a Scaffold a tf.train.Checkpoint, "
+            f"where the graph is TensorFlow's, got {saver!r}: rh.Saver is for the other engines"
+        )

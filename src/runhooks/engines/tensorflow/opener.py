@@ -1,0 +1,125 @@
+"""``TensorFlowOpener``: how the sessions of a ``tf.Graph`` are created."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute.distribute_coordinator_context import get_current_worker_context
+
+from runhooks.engines.tensorflow import scaffolding
+from runhooks.engines.tensorflow.adopted import AdoptedSession
+from runhooks.engines.tensorflow.session import Session
+from runhooks.engines.tensorflow.session_manager import SessionManager
+from runhooks.engines.tensorflow.step_graph import StepGraph
+from runhooks.errors import FailedPreconditionError
+from runhooks.graph.opener import Place, Role, SessionOpener, role_alone
+
+v1 = tf.compat.v1
+
+
+class TensorFlowOpener(SessionOpener):
+    """Creates the sessions of one graph with ``SessionManager``."""
+
+    scaffolds = (v1.train.Scaffold,)
+
+    def __init__(self, graph: StepGraph) -> None:
+        self._graph = graph
+
+    def role(self, master: str, is_chief: bool, config: Any) -> Role:
+        return current_role(master, is_chief, config)
+
+    def fill_scaffold(self, scaffold: Any) -> None:
+        scaffolding.fill(scaffold, self._graph)
+
+    def default_local_init_op(self) -> Any:
+        return scaffolding.default_local_init_op()
+
+    def open_chief(
+        self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place, path: Place
+    ) -> Any:
+        return self._manager(scaffold).prepare_session(
+            master,
+            saver=scaffold.saver,
+            checkpoint_dir=_text(checkpoint_dir),
+            checkpoint_filename_with_path=_text(path),
+            config=config,
+            init_op=scaffold.init_op,
+            init_feed_dict=scaffold.init_feed_dict,
+            init_fn=scaffold.init_fn,
+        )
+
+    def try_worker(
+        self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place
+    ) -> tuple[Any, Exception | None]:
+        session, missing = self._manager(scaffold).look_for_session(master, config)
+        return session, None if missing is None else FailedPreconditionError(missing)
+
+    def deadline_error(self, message: str, checkpoint_dir: Place) -> Exception:
+        error: Exception = tf.errors.DeadlineExceededError(None, None, message)
+        return error
+
+    def prepare_graph(self) -> None:
+        # A creator of the user's own may never ask to fill a scaffold.
+        self._graph.step_reads.prepare()
+
+    def as_raw_session(self, session: Any) -> Any:
+        if isinstance(session, Session):
+            session.begin()
+            return session
+        return AdoptedSession(session)
+
+    def start_threads(self, session: Any, coord: Any) -> None:
+        for runner in self._graph.launched.get_collection(v1.GraphKeys.QUEUE_RUNNERS):
+            runner.create_threads(session, coord=coord, daemon=True, start=True)
+
+    def _manager(self, scaffold: Any) -> SessionManager:
+        return SessionManager(
+            local_init_op=scaffold.local_init_op,
+            local_init_feed_dict=scaffold.local_init_feed_dict,
+            ready_op=scaffold.ready_op,
+            ready_for_local_init_op=scaffold.ready_for_local_init_op,
+            graph=self._graph.launched,
+        )
+
+
+def _text(place: Place) -> str | None:
+    return None if place is None else os.fspath(place)
+
+
+#: Strategies that save with operations in which every worker takes part.
+_COLLECTIVE = {
+    *("CollectiveAllReduceStrategy", "CollectiveAllReduceStrategyV1"),
+    "MultiWorkerMirroredStrategy",
+}
+
+
+def current_role(master: str, is_chief: bool, config: Any) -> Role:
+    """Return the role in the worker context of this thread; without one, what the program says."""
+    context = get_current_worker_context()
+    if not context:
+        return role_alone(master, is_chief, config)
+    strategy = getattr(context, "_strategy", None)
+    # Collective operations need every process, so one that need not write writes to a spare folder.
+    spare = None
+    if in_step := type(strategy).__name__ in _COLLECTIVE:
+        spare = f"tmp_{context.task_type}_{context.task_id}" if context.task_type else "tmp"
+    return Role(
+        master=context.master_target,
+        config=_merged(config, context.session_config),
+        is_chief=not strategy or context.experimental_should_init,
+        has_chief_hooks=context.is_chief,
+        summaries="" if context.should_save_summary else spare,
+        checkpoints="" if context.should_checkpoint else spare,
+        in_step=in_step,
+    )
+
+
+def _merged(config: Any, of_context: Any) -> Any:
+    if config is None or of_context is None:
+        return of_context if config is None else config
+    merged = copy.deepcopy(config)
+    merged.MergeFrom(of_context)
+    return merged

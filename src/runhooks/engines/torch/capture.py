@@ -1,0 +1,207 @@
+"""``Capture``: gradients and activations of one run, taken by hooks that leave with it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+
+from runhooks.arrays.torch import cloned, stored
+from runhooks.contexts import contextmanager
+from runhooks.engines.torch.objects import TorchObjects
+from runhooks.graph import nest
+from runhooks.graph.tensor import CAPTURES, Effect, Operation, Tensor
+
+_log = logging.getLogger("runhooks")
+
+#: The key of what a run has captured, among the values of the run.
+CAPTURED = cast(Tensor, "captured")
+
+GRADIENTS, ACTIVATIONS, GLOBAL_NORM = "gradients", "activations", "global_gradient_norm"
+
+_NEEDS_STEP = 'fetch it together with a step, such as "train_op"'
+
+
+class Capture:
+    """What the ``operations`` of a run ask to be captured, by kind and name."""
+
+    def __init__(self, objects: TorchObjects, operations: Sequence[Operation]) -> None:
+        self._objects = objects
+        self._steps = [objects.steps[op.name] for op in operations if op.effect is Effect.STEP]
+        asked = [op.args for op in operations if op.effect in CAPTURES]
+        self._names = {
+            kind: [name for its_kind, name in asked if its_kind == kind]
+            for kind in (GRADIENTS, ACTIVATIONS, GLOBAL_NORM)
+        }
+
+    def check_without_step(self) -> None:
+        """Raise ValueError if what is asked for exists only when a step is made."""
+        names = [f"{GRADIENTS}/{name}" for name in self._names[GRADIENTS]]
+        names += [GLOBAL_NORM] * bool(self._names[GLOBAL_NORM])
+        if names:
+            raise ValueError(f"{names[0]!r} exists only in a run that makes a step: {_NEEDS_STEP}")
+
+    @contextmanager
+    def install(self) -> Iterator[Captured]:
+        """Capture inside the ``with`` block.
+
+        Raises:
+            ValueError: For the gradient of a frozen parameter.
+        """
+        targets = {name: self._parameters(name) for name in self._names[GRADIENTS]}
+        captured = Captured(self._objects, targets, norm=bool(self._names[GLOBAL_NORM]))
+        with ExitStack() as installed:
+            if "torch._dynamo" in sys.modules:
+                installed.enter_context(torch.compiler.set_stance(self._stance()))
+            if targets or self._names[GLOBAL_NORM]:
+                handle = register_optimizer_step_pre_hook(captured.take_gradients)
+                installed.callback(handle.remove)
+            for name in self._names[ACTIVATIONS]:
+                module = self._objects.find(name)
+                handle = module.register_forward_hook(captured.taker_of_activation(name))
+                installed.callback(handle.remove)
+            yield captured
+
+    def _stance(self) -> str:
+        """Return how compiled code is to run, so that hooks are called and nothing is recompiled.
+
+        An optimizer's hook does not affect a compiled module, which then runs as in other runs.
+        """
+        if self._names[ACTIVATIONS] or any(_is_compiled(step) for step in self._steps):
+            self._log_eager()
+            return "force_eager"
+        # Whatever would be recompiled contains the optimizer, except in the very first step.
+        return "eager_on_recompile" if self._objects.begun else "default"
+
+    def _log_eager(self) -> None:
+        utils = sys.modules.get("torch._dynamo.utils")
+        if self._objects.has_logged_eager or utils is None or not utils.counters.get("stats"):
+            return
+        self._objects.has_logged_eager = True
+        _log.info(
+            "in runs that ask for activations, or for gradients of a compiled step, what "
+            "torch.compile has compiled runs eagerly: numbers may differ by rounding, and dropout "
+            "may draw others"
+        )
+
+    def _parameters(self, name: str) -> dict[str, nn.Parameter]:
+        found = self._objects.find(name)
+        if not isinstance(found, nn.Module):
+            if not found.requires_grad:
+                raise ValueError(
+                    f"{GRADIENTS + '/' + name!r}: {name!r} is frozen (requires_grad is False), "
+                    "and gets no gradient"
+                )
+            return {"": found}
+        return dict(found.named_parameters(remove_duplicate=False))
+
+
+class Captured:
+    """The values that a run captures.
+
+    Args:
+        objects: The objects of the graph.
+        targets: The parameters whose gradients are asked for, by name and path.
+        norm: Whether the norm of all gradients is asked for.
+    """
+
+    def __init__(
+        self, objects: TorchObjects, targets: dict[str, dict[str, nn.Parameter]], *, norm: bool
+    ) -> None:
+        self._objects = objects
+        self._targets = targets
+        self._norm = norm
+        self._gradients: dict[int, torch.Tensor] = {}
+        self._norms: dict[int, torch.Tensor] = {}
+        self._activations: dict[str, Any] = {}
+
+    def take_gradients(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Copy what ``optimizer`` is about to apply."""
+        own = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        # Optimizers that unscale the gradients of a GradScaler themselves are given the scale.
+        scale = getattr(optimizer, "grad_scale", None)
+        for parameters in self._targets.values():
+            for p in parameters.values():
+                if id(p) in own and p.grad is not None:
+                    self._gradients[id(p)] = cloned(p.grad) if scale is None else p.grad / scale
+        if self._norm:
+            norm = _norm([p.grad for p in own.values() if p.grad is not None])
+            self._norms[id(optimizer)] = norm if scale is None else norm / scale
+
+    def taker_of_activation(self, name: str) -> Any:
+        """Return a forward hook that copies what the module returns."""
+
+        def take(module: nn.Module, args: Any, output: Any) -> None:
+            self._activations[name] = nest.map_leaves(cloned, output)
+
+        return take
+
+    def read(self, kind: str, name: str) -> Any:
+        """Return what was captured; of a module, a dict by name.
+
+        Raises:
+            ValueError: If nothing was.
+        """
+        if kind == GLOBAL_NORM:
+            return self._global_norm()
+        if kind == GRADIENTS:
+            return self._gradients_of(name)
+        if name not in self._activations:
+            raise ValueError(
+                f"{f'{kind}/{name}'!r}: the module was not called in this run: {_NEEDS_STEP}, or "
+                "with what calls it"
+            )
+        return self._activations[name]
+
+    def _gradients_of(self, name: str) -> Any:
+        parameters = self._targets[name]
+        found = {path: self._gradient(p) for path, p in parameters.items()}
+        found = {path: it for path, it in found.items() if it is not None}
+        if "" not in parameters:
+            return found
+        if not found:
+            raise ValueError(
+                f"{f'{GRADIENTS}/{name}'!r}: the parameter has no gradient after this run: the "
+                "loss did not depend on it, or the step has set its gradient to None"
+            )
+        return found[""]
+
+    def _gradient(self, parameter: nn.Parameter) -> torch.Tensor | None:
+        taken = self._gradients.get(id(parameter))
+        if taken is None and parameter.grad is not None:
+            taken = self._gradients[id(parameter)] = cloned(parameter.grad)
+        return taken
+
+    def _global_norm(self) -> Any:
+        if self._norms:
+            return _norm(list(self._norms.values()))
+        modules = self._objects.modules().values()
+        parameters = {id(p): p for module in modules for p in module.parameters()}
+        return _norm([p.grad for p in parameters.values() if p.grad is not None])
+
+
+def _is_compiled(step: Any) -> bool:
+    while hasattr(step, "func"):  # functools.partial
+        step = step.func
+    marks = ("_torchdynamo_orig_callable", "_orig_mod", "_compiled_call_impl")
+    return any(getattr(step, mark, None) is not None for mark in marks)
+
+
+def _norm(tensors: list[torch.Tensor]) -> Any:
+    """Return the norm of all of them as one vector, on the device of the first."""
+    if not tensors:
+        return torch.zeros(())
+    norms = [_norm_of(tensor).to(tensors[0].device, non_blocking=True) for tensor in tensors]
+    return torch.linalg.vector_norm(torch.stack(norms))
+
+
+def _norm_of(tensor: torch.Tensor) -> Any:
+    dense = stored(tensor)
+    wide = torch.float64 if dense.dtype == torch.float64 else torch.float32
+    return torch.linalg.vector_norm(dense.to(wide))

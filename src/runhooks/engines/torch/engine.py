@@ -1,0 +1,120 @@
+"""The torch engine: the user's functions are called one by one, over tensors of PyTorch.
+
+Variables are values, as on every engine: a function gets a copy, with which it may do what it
+likes, and what it returns becomes the variable's new value when the run has succeeded. For modules
+that a training step changes in place, see ``runhooks.torch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from runhooks.arrays.torch import ARRAYS, cloned, from_numpy, numpy_dtype, synchronize
+from runhooks.engines.conform import describe
+from runhooks.engines.eager import EagerEngine
+
+#: The names of torch's memory statistics, by ours.
+_MEMORY = {
+    "allocated_bytes": "allocated_bytes.all.current",
+    "peak_allocated_bytes": "allocated_bytes.all.peak",
+    "reserved_bytes": "reserved_bytes.all.current",
+    "allocation_retries": "num_alloc_retries",
+}
+
+
+class TorchEngine(EagerEngine):
+    """Evaluates a graph operation by operation; pytrees are lists, tuples and dicts.
+
+    New tensors are made on torch's default device. What is fetched is detached.
+    """
+
+    name = "torch"
+    title = "PyTorch"
+    arrays = ARRAYS
+
+    def own(self, value: Any) -> Any:
+        return cloned(value) if isinstance(value, torch.Tensor) else self.map_leaves(cloned, value)
+
+    def own_key(self, key: Any) -> Any:
+        copy = torch.Generator(key.device)
+        copy.set_state(key.get_state())
+        return copy
+
+    def leaves(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, torch.nn.Module):
+            raise TypeError(
+                f"a variable cannot hold a {type(value).__name__}, which is changed in place: give "
+                "it to rh.torch.graph(...) by name, or take dict(module.named_parameters())"
+            )
+        return super().leaves(value)
+
+    def array(self, value: Any) -> torch.Tensor:
+        if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
+            return torch.tensor(value)
+        return from_numpy(np.asarray(value)).to(torch.get_default_device())
+
+    def cast(self, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+        cast: torch.Tensor = new.detach().to(old.device, old.dtype)
+        return cast
+
+    def initial_leaf(self, name: str, path: str, leaf: Any) -> torch.Tensor:
+        if not isinstance(leaf, torch.Tensor):
+            return super().initial_leaf(name, path, leaf)  # type: ignore[no-any-return]
+        if leaf.layout != torch.strided or leaf.is_meta:
+            raise TypeError(
+                f"variable {describe(name, path)} must hold dense tensors with data, got one of "
+                f"{leaf.layout} on {leaf.device}"
+            )
+        return leaf.detach().clone()
+
+    def random_key(self, seed: int, stream: int, runs: Any) -> torch.Generator:
+        (number,) = np.random.SeedSequence([seed, stream, int(runs)]).generate_state(1, np.uint64)
+        return torch.Generator(torch.get_default_device()).manual_seed(int(number >> 1))
+
+    def wait(self, values: Sequence[Any]) -> None:
+        synchronize([leaf for value in values for leaf in self.leaves(value).values()])
+
+    def host_form(self, leaf: Any) -> tuple[tuple[int, ...], Any]:
+        return tuple(leaf.shape), numpy_dtype(leaf.dtype)
+
+    def memory(self) -> dict[str, int]:
+        if not torch.cuda.is_available():
+            return {}
+        stats = {f"cuda:{i}": torch.cuda.memory_stats(i) for i in range(torch.cuda.device_count())}
+        return {
+            f"{device}/{name}": its_stats[key]
+            for device, its_stats in stats.items()
+            for name, key in _MEMORY.items()
+            if its_stats.get("reserved_bytes.all.peak")  # in use by this process
+        }
+
+    def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
+        return start_torch_profile(folder, step)
+
+
+def start_torch_profile(folder: Path, step: int) -> Callable[[], Path]:
+    """Start a profile as ``Framework.start_profile``; file: ``timeline-<step>.pt.trace.json``."""
+    # Stopping a second one would end the process.
+    if getattr(torch.autograd, "_profiler_enabled", lambda: False)():
+        raise RuntimeError("another profiler of torch is running")
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+    profile = torch.profiler.profile(activities=kinds, record_shapes=True, with_stack=True)
+    profile.start()
+
+    def stop() -> Path:
+        profile.stop()
+        path = folder / f"timeline-{step}.pt.trace.json"
+        profile.export_chrome_trace(str(path))
+        return path
+
+    return stop
+
+
+ENGINE = TorchEngine()

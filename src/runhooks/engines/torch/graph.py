@@ -1,0 +1,238 @@
+"""``rh.torch.Graph``: a graph around modules and optimizers that its steps change in place."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from runhooks.engines.torch.object_tensors import ObjectTensors
+from runhooks.engines.torch.objects import TorchObjects
+from runhooks.engines.torch.step import StepEngine, output_of, step_function
+from runhooks.graph import names
+from runhooks.graph.build import placeholder
+from runhooks.graph.default_graph import get_default_graph
+from runhooks.graph.global_step import get_or_create_global_step
+from runhooks.graph.graph import Graph as OwnGraph
+from runhooks.graph.tensor import Effect, Operation, Tensor
+
+#: Types of operations whose name means their value, where others mean the operation.
+_FETCHED_AS_VALUES = ("StepOutput", "Placeholder")
+
+
+class Graph(OwnGraph):
+    """A graph whose steps, added with ``step``, are your own functions and change ``objects``.
+
+    Checkpoints hold the states of the objects, those of the random generators of torch (CPU and
+    CUDA), NumPy and Python, and the gradients that steps which do not count have accumulated.
+
+    Whatever has a name can be fetched by it in any run, by any hook, and ``graph[name]`` is its
+    tensor:
+
+    - ``"loss"``: an output of a step;
+    - ``"model/conv1.weight"``: a parameter or a buffer as it was when the run began, and
+      ``"optimizer/learning_rate"``, or ``"learning_rate"`` if there is one optimizer: a number; a
+      list of one for each group where these differ; ``"optimizer/learning_rate/1"``: of one group;
+      ``"scaler/scale"`` of a ``GradScaler``, which waits for its device;
+    - ``"gradients/model/conv1.weight"``: a gradient as the optimizer was about to apply it, after
+      clipping, or as the step has left it if it called no optimizer; ``"global_gradient_norm"``;
+    - ``"activations/model/conv1"``: what a submodule returned in its last call.
+
+    ``"model"`` and ``"model/conv1"`` are all parameters and buffers of a module in a dict by name,
+    ``"gradients/model"`` likewise. What is fetched is detached, a copy of its own, and on its
+    device. Nothing is captured in runs that do not ask for it. Those that ask for activations, or
+    for gradients where the step itself is compiled, run what ``torch.compile`` compiled eagerly;
+    nothing is compiled for them.
+
+    A run makes the steps that its fetches need. A hook never triggers one: its request waits for
+    the next run that makes it. An ``EvaluationHook`` leaves random generators, and modules in train
+    or eval mode, as they were.
+
+    Args:
+        **objects: What the steps change, by names of letters, digits and ``_``: modules,
+            optimizers, schedulers, gradient scalers, loaders; anything with ``state_dict`` and
+            ``load_state_dict``, or ``get_state`` and ``set_state``, as a ``torch.Generator``.
+
+    Raises:
+        TypeError: For an object without these methods.
+        ValueError: For a name that is not allowed.
+    """
+
+    def __init__(self, **objects: Any) -> None:
+        self._objects = TorchObjects(objects)
+        super().__init__(StepEngine(self._objects))
+        self._values = ObjectTensors(self, self._objects)
+
+    @property
+    def objects(self) -> TorchObjects:
+        """The objects that its steps change, by name."""
+        return self._objects
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return the tensor called ``name``; raise ValueError if there is none."""
+        element = self.as_graph_element(name)
+        if isinstance(element, Tensor):
+            return element
+        if not element.outputs:
+            raise ValueError(f"the operation {name!r} has no value: fetch it to have it done")
+        return element.outputs[0]
+
+    def as_graph_element(self, element: Any) -> Tensor | Operation:
+        if not isinstance(element, str):
+            return super().as_graph_element(element)
+        operation, _, index = element.rpartition(":")
+        if not self.has_operation(operation if index.isdecimal() else element):
+            return self._values.find(element)
+        found = super().as_graph_element(element)
+        if isinstance(found, Operation) and found.type in _FETCHED_AS_VALUES:
+            return found.outputs[0]
+        return found
+
+    def get_tensor_by_name(self, name: str) -> Tensor:
+        try:
+            return super().get_tensor_by_name(name)
+        except KeyError:
+            if not name.endswith(":0"):
+                raise
+        try:
+            return self._values.find(name)
+        except ValueError as error:
+            raise KeyError(error.args[0]) from None
+
+    def check_new(self, argument: str, name: str) -> None:
+        """Raise ValueError if ``name``, under the scope, is the name of a value of an object."""
+        if self._values.has(self.scope + name):
+            raise ValueError(
+                f"{argument} must not be a name that fetches a value of an object, got {name!r}"
+            )
+
+    def note_defaulted(self, parameter: str) -> None:
+        """Note a parameter of a step that is not a placeholder because it has a default."""
+        self._values.defaulted.add(self.scope + parameter)
+
+    def get_operations(self) -> list[Operation]:
+        return [*self._values.operations, *super().get_operations()]
+
+
+def graph(
+    fn: Callable[..., Any],
+    outputs: Iterable[str] = (),
+    name: str = "train_op",
+    *,
+    nvtx: bool = False,
+    **objects: Any,
+) -> Graph:
+    """Return a ``Graph(**objects)`` with one step, ``step(fn, outputs, name, nvtx=nvtx)``."""
+    made = Graph(**objects)
+    with made.as_default():
+        step(fn, outputs, name, nvtx=nvtx)
+    return made
+
+
+def step(
+    fn: Callable[..., Any],
+    outputs: Iterable[str] = (),
+    name: str = "train_op",
+    *,
+    args: Iterable[Any] | None = None,
+    counts: bool = True,
+    nvtx: bool = False,
+) -> Operation:
+    """Add a step to the default graph, a ``Graph`` of ``rh.torch``; return its operation.
+
+    A run that raises cannot be undone: the objects stay as they are then, until a checkpoint is
+    restored.
+
+    Args:
+        fn: Your own function, which changes the objects in place and returns a dict of values by
+            name, or None.
+        outputs: Names of values in that dict. Each becomes a tensor of that name, or of
+            ``"<name>/<output>"`` where an earlier step has one of that name.
+        name: The name of the operation.
+        args: What ``fn`` is called with, as for ``rh.call``. None: each parameter without a default
+            is a placeholder of that name, which steps share.
+        counts: Whether a run of it is a global step. False for micro-steps whose gradients
+            accumulate: the global step then counts updates, and checkpoints hold the gradients.
+        nvtx: Whether to mark each run as an NVTX range, for Nsight.
+
+    Raises:
+        TypeError: Outside a ``Graph`` of ``rh.torch``, or if a parameter of ``fn`` cannot be a
+            placeholder.
+        ValueError: For a name that is not allowed, taken, or the name of an object; in the first
+            run, if ``fn`` does not return all ``outputs``.
+        RuntimeError: If the graph is finalized, or for ``nvtx`` without CUDA.
+    """
+    within = get_default_graph()
+    if not isinstance(within, Graph):
+        raise TypeError(
+            f"step needs a graph of rh.torch.Graph(model=model, ...) as the default graph, "
+            f"got {within!r}"
+        )
+    wanted = _checked_names(within, name, outputs)
+    given = _placeholders(within, fn, name) if args is None else tuple(args)
+    controls = (
+        [get_or_create_global_step().assign_add(1, name=f"{name}/count").op] if counts else []
+    )
+    op = within.add(
+        "Step",
+        step_function(fn, within.objects, within.scope + name, wanted, counts=counts, nvtx=nvtx),
+        given,
+        name=name,
+        control_inputs=controls,
+        effect=Effect.STEP,
+    )
+    within.objects.steps[op.name] = fn
+    if not counts:
+        within.objects.keep_pending_gradients()
+    for output in wanted:
+        _add_output(within, op, name, output)
+    return op
+
+
+def _add_output(within: Graph, op: Operation, step_name: str, output: str) -> None:
+    taken = within.has_operation(within.scope + output)
+    within.add(
+        "StepOutput",
+        output_of(op.name, output),
+        (op.outputs[0],),
+        name=f"{step_name}/{output}" if taken else output,
+        effect=Effect.STEP_OUTPUT,
+    )
+
+
+def _checked_names(within: Graph, name: str, outputs: Iterable[str]) -> list[str]:
+    """Return ``outputs``, checked like ``name`` against what the graph has."""
+    if isinstance(outputs, str):
+        raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
+    outputs = [names.check(output) for output in outputs]
+    if within.has_operation(within.scope + names.check(name)):
+        raise ValueError(f"name must be new, got {name!r}: the graph has one of that name")
+    if len(set(outputs)) < len(outputs):
+        raise ValueError(f"outputs must be different names, got {outputs}")
+    within.check_new("name", name)
+    for output in outputs:
+        within.check_new("outputs", output)
+    return outputs
+
+
+def _placeholders(within: Graph, fn: Callable[..., Any], step_name: str) -> tuple[Tensor, ...]:
+    if not callable(fn):
+        raise TypeError(f"fn must be a callable, got {fn!r}")
+    found = []
+    for name, parameter in inspect.signature(fn).parameters.items():
+        if parameter.default is not parameter.empty:
+            within.note_defaulted(name)
+            continue
+        if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            raise TypeError(
+                f"fn must take its inputs as plain parameters, got {parameter} in {fn!r}: "
+                "give args, the tensors to call it with"
+            )
+        within.check_new("a parameter of fn", name)
+        if not within.has_operation(within.scope + name):
+            found.append(placeholder(name))
+        elif within.get_operation_by_name(within.scope + name).type == "Placeholder":
+            found.append(within[within.scope + name])
+        else:
+            found.append(placeholder(f"{step_name}/{name}"))
+    return tuple(found)

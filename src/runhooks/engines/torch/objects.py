@@ -1,0 +1,218 @@
+"""``TorchObjects``: modules, optimizers and other objects that the steps of a graph change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from runhooks import arguments
+from runhooks.arrays.torch import ARRAYS, form, from_numpy
+from runhooks.contexts import contextmanager
+from runhooks.engines.torch.implicit_state import PendingGradients, RandomStates, StateAsDict
+from runhooks.engines.torch.state_dicts import PENDING, RANDOM, join, names_in, split
+from runhooks.errors import add_note
+from runhooks.graph.objects import OBJECT_STATES, Arrays
+
+#: Names that mean something else where values are fetched or saved by name.
+_RESERVED = {"activations", "global_gradient_norm", "global_step", "gradients", "learning_rate"}
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+class TorchObjects:
+    """Objects by name, and the states of random generators as the object ``"random"``.
+
+    Raises:
+        TypeError: For an object without ``state_dict`` and ``load_state_dict``, or ``get_state``
+            and ``set_state``.
+        ValueError: For a name that is not allowed.
+    """
+
+    def __init__(self, objects: Mapping[str, Any]) -> None:
+        for name in objects:
+            if not _NAME.fullmatch(name) or name in _RESERVED or name == RANDOM:
+                raise ValueError(
+                    f"an object must be named with letters, digits and '_', and not "
+                    f"{', '.join(sorted({*_RESERVED, RANDOM}))}, got {name!r}"
+                )
+        # What torch.compile makes of a module has another name for each of its parameters.
+        self._objects = {name: getattr(it, "_orig_mod", it) for name, it in objects.items()}
+        given = {name: _stateful(name, it) for name, it in self._objects.items()}
+        self._random = RandomStates()
+        self._saved = {**given, RANDOM: self._random}
+        self._pending = PendingGradients(self.modules())
+        #: The steps, by name, as they were given.
+        self.steps: dict[str, Callable[..., Any]] = {}
+        #: How many steps were begun.
+        self.begun = 0
+        self._settled = 0
+        #: Whether it was logged in this session that compiled code runs eagerly in some runs.
+        self.has_logged_eager = False
+
+    def __repr__(self) -> str:
+        return ", ".join(self._objects) or "no objects"
+
+    @property
+    def changed(self) -> bool:
+        """As ``StatefulObjects.changed``."""
+        return self.begun != self._settled
+
+    def settle(self) -> None:
+        """As ``StatefulObjects.settle``."""
+        self._settled = self.begun
+        self.has_logged_eager = False
+
+    def begin(self, *, counts: bool) -> None:
+        """Note that a step begins; ``counts``: one that is a global step."""
+        self.begun += 1
+        self._pending.pending = not counts
+
+    def keep_pending_gradients(self) -> None:
+        """From now on save the gradients that steps which do not count have left."""
+        self._saved[PENDING] = self._pending
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
+        """As ``StatefulObjects.preserved``."""
+        modes = [(it, it.training) for module in self.modules().values() for it in module.modules()]
+        states = self._random.state_dict()
+        try:
+            yield
+        finally:
+            self._random.load_state_dict(states)
+            for module, training in modes:
+                module.training = training
+
+    def find(self, name: str) -> Any:
+        """Return the module, parameter or buffer ``"<object>/<path>"``, or the object, or None."""
+        owner, slash, path = name.partition("/")
+        found = self._objects.get(owner)
+        if not slash:
+            return found
+        if isinstance(found, nn.Module) and path:
+            for get in (found.get_submodule, found.get_parameter, found.get_buffer):
+                with suppress(AttributeError):
+                    return get(path)
+        return None
+
+    def modules(self) -> dict[str, nn.Module]:
+        """Return those that are modules, by name."""
+        return {name: it for name, it in self._objects.items() if isinstance(it, nn.Module)}
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return those that are optimizers, by name."""
+        kind = torch.optim.Optimizer
+        return {name: it for name, it in self._objects.items() if isinstance(it, kind)}
+
+    @property
+    def names(self) -> list[str]:
+        """As ``StatefulObjects.names``."""
+        return list(self._saved)
+
+    def save(self, into: Arrays | None = None) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """As ``StatefulObjects.save``."""
+        tensors: dict[str, torch.Tensor] = {}
+        states: dict[str, Any] = {}
+        for name, saved in self._saved.items():
+            found, states[OBJECT_STATES + name] = split(name, saved.state_dict())
+            tensors.update(found)
+        places = None if into is None else [into.get(name) for name in tensors]
+        return dict(
+            zip(tensors, ARRAYS.to_host(list(tensors.values()), places), strict=True)
+        ), states
+
+    def owns(self, name: str) -> bool:
+        """As ``StatefulObjects.owns``."""
+        return name.partition("/")[0] in (*self._saved, PENDING)
+
+    def loader(
+        self, arrays: Arrays, states: Mapping[str, Any], only: Collection[str] | None
+    ) -> Callable[[], None]:
+        """As ``StatefulObjects.loader``."""
+        known = [key.removeprefix(OBJECT_STATES) for key in states if key.startswith(OBJECT_STATES)]
+        known = [name for name in known if name != PENDING]
+        problems = [f"no object for {k!r}" for k in known if only is None and k not in self._saved]
+        new: dict[str, Any] = {}
+        for name in self._in_order_of_loading():
+            if only is not None and name not in only:
+                continue
+            saved = states.get(OBJECT_STATES + name, {"state": {}} if name == PENDING else None)
+            if saved is None:
+                problems.append(f"missing the object {name!r}")
+                continue
+            names = list(names_in(saved))
+            if missing := [it for it in names if it not in arrays]:
+                problems.append(f"missing {missing[:5]}")
+                continue
+            new[name] = join(saved, {it: from_numpy(arrays[it]) for it in names})
+            problems += _misfits(name, self._saved[name], new[name])
+        if problems:
+            more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
+            raise ValueError(
+                "the checkpoint does not fit the objects of the graph: "
+                f"{'; '.join(problems[:5])}{more}"
+            )
+        return lambda: self._load(new)
+
+    def _load(self, new: Mapping[str, Any]) -> None:
+        loaded: list[str] = []
+        for name, state in new.items():
+            try:
+                self._saved[name].load_state_dict(state)
+            except Exception as error:
+                add_note(error, f"while loading the object {name!r}; loaded before: {loaded}")
+                raise
+            loaded.append(name)
+        self.settle()
+
+    def _in_order_of_loading(self) -> list[str]:
+        # First the objects that cannot be checked beforehand: if one refuses its state, modules and
+        # optimizers are still as they were. Random states last: loading may draw.
+        def rank(name: str) -> int:
+            checked = isinstance(self._saved[name], nn.Module | torch.optim.Optimizer)
+            return 2 if name == RANDOM else 1 if checked else 0
+
+        return sorted(self._saved, key=rank)
+
+
+def _stateful(name: str, it: Any) -> Any:
+    if _has(it, "get_state", "set_state") and not _has(it, "state_dict", "load_state_dict"):
+        return StateAsDict(it)
+    arguments.stateful(**{name: it})
+    return it
+
+
+def _has(it: Any, *methods: str) -> bool:
+    return all(callable(getattr(it, method, None)) for method in methods)
+
+
+def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(target, nn.Module):
+        own = target.state_dict()
+        if missing := [f"{name}/{key}" for key in own if key not in state]:
+            yield f"missing {missing[:5]}"
+        if unknown := [f"{name}/{key}" for key in state if key not in own]:
+            yield f"no parameter or buffer for {unknown[:5]}"
+        for key, mine in own.items():
+            saved = state.get(key)
+            if isinstance(mine, torch.Tensor) and isinstance(saved, torch.Tensor):
+                is_lazy = torch.nn.parameter.is_lazy(mine)
+                if not is_lazy and (mine.shape, mine.dtype) != (saved.shape, saved.dtype):
+                    yield f"{f'{name}/{key}'!r} must be {form(mine)}, got {form(saved)}"
+    elif isinstance(target, torch.optim.Optimizer):
+        mine, saved = set(target.param_groups[0]), set(state["param_groups"][0])
+        # Another version of torch may have one more option; another kind has others.
+        if mine - saved and saved - mine:
+            yield (
+                f"{name!r} is another kind of optimizer: its groups have {sorted(mine - saved)}, "
+                f"those that were saved {sorted(saved - mine)}"
+            )
+        own_sizes = [len(group["params"]) for group in target.param_groups]
+        sizes = [len(group["params"]) for group in state["param_groups"]]
+        if own_sizes != sizes:
+            yield f"{name!r} must have groups of {own_sizes} parameters, got {sizes}"

@@ -1,0 +1,173 @@
+"""State dicts of torch in checkpoints: tensors by name, and the rest for JSON; ``export``."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from runhooks.arrays.torch import from_numpy
+from runhooks.checkpoint import latest_checkpoint, read_checkpoint
+from runhooks.graph.objects import OBJECT_STATES, Arrays
+
+#: The names of the states of random generators, and of gradients that are not applied yet.
+RANDOM, PENDING = "random", "gradients"
+
+#: In the rest, ``(TENSOR, name)`` stands in the place of the tensor of that name.
+TENSOR = "runhooks.tensor"
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def split(name: str, state: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], Any]:
+    """Return the tensors of a state by name, and the rest with ``(TENSOR, name)`` in their places.
+
+    Args:
+        name: The name of the object; its tensors are named ``"<name>/<path>"``.
+        state: Its state dict. A tensor that occurs twice, as a shared parameter does, comes once.
+
+    Raises:
+        TypeError, ValueError: For what cannot be saved; the error names it.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    names: dict[Any, str] = {}
+
+    def rest(value: Any, name: str) -> Any:
+        if isinstance(value, torch.Tensor):
+            check(name, value)
+            seen = names.setdefault(_memory(value, name), name)
+            if seen == name and name in tensors:
+                raise ValueError(f"two tensors of one state have the path {name!r}: rename a key")
+            tensors[seen] = value
+            return TENSOR, seen
+        if type(value) in (dict, OrderedDict, Counter):
+            return type(value)({key: rest(it, f"{name}/{key}") for key, it in value.items()})
+        if type(value) in (list, tuple):
+            return type(value)(rest(it, f"{name}/{index}") for index, it in enumerate(value))
+        return value
+
+    whole = rest(dict(state), name)
+    # It says which version of a module's class a state is of.
+    metadata = getattr(state, "_metadata", None)
+    if metadata is None:
+        return tensors, {"state": whole}
+    return tensors, {"state": whole, "metadata": {key: dict(it) for key, it in metadata.items()}}
+
+
+def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Return the state dict that ``split`` has split; KeyError if ``tensors`` lacks one."""
+
+    def whole(value: Any) -> Any:
+        if type(value) is tuple and value[:1] == (TENSOR,):
+            return tensors[value[1]]
+        if type(value) in (dict, OrderedDict, Counter):
+            return type(value)({key: whole(it) for key, it in value.items()})
+        if type(value) in (list, tuple):
+            return type(value)(whole(it) for it in value)
+        return value
+
+    state = whole(saved["state"])
+    if "metadata" not in saved:
+        return state  # type: ignore[no-any-return]
+    ordered = OrderedDict(state)
+    metadata = OrderedDict((key, dict(it)) for key, it in saved["metadata"].items())
+    setattr(ordered, "_metadata", metadata)  # noqa: B010 - what torch itself does
+    return ordered
+
+
+def names_in(saved: Any) -> Iterator[str]:
+    """Yield the names of the tensors in the rest of a state, as often as they occur."""
+    if type(saved) is tuple and saved[:1] == (TENSOR,):
+        yield saved[1]
+        return
+    inner = saved.values() if isinstance(saved, dict) else saved
+    if isinstance(saved, dict | list | tuple):
+        for item in inner:
+            yield from names_in(item)
+
+
+def check(name: str, tensor: torch.Tensor) -> None:
+    """Raise TypeError for a tensor whose values are not all in this process."""
+    kind = None
+    if torch.nn.parameter.is_lazy(tensor):
+        kind = "is not initialised: run the module once before"
+    elif type(tensor) not in _PLAIN:
+        kind = f"is a {type(tensor).__name__}, of which this process may hold a part only"
+    elif tensor.is_meta:
+        kind = "is on the meta device and has no values: make some with module.to_empty(device=...)"
+    elif tensor.layout != torch.strided or tensor.is_quantized:
+        kind = f"is of {tensor.layout}, and not a plain dense tensor"
+    if kind is not None:
+        raise TypeError(f"{name!r} cannot be saved in a checkpoint: it {kind}")
+
+
+def _memory(tensor: torch.Tensor, name: str) -> Any:
+    if tensor.numel() == 0:
+        return name
+    place = tensor.data_ptr(), tensor.device, tensor.dtype
+    return *place, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg()
+
+
+def state_dicts(arrays: Arrays, states: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the state dicts of the user's objects in a checkpoint, by name."""
+    named = {
+        k.removeprefix(OBJECT_STATES): v for k, v in states.items() if k.startswith(OBJECT_STATES)
+    }
+    return {
+        name: join(saved, {it: from_numpy(arrays[it]) for it in names_in(saved)})
+        for name, saved in named.items()
+        if name not in (RANDOM, PENDING)
+    }
+
+
+def export(checkpoint: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Write the state dicts of the objects in a checkpoint to a file that ``torch.load`` reads.
+
+    ``torch.load(path, weights_only=True)["model"]`` is what ``model.load_state_dict`` takes. Arrays
+    and numbers of NumPy become tensors and plain numbers. The random states are left out.
+
+    Args:
+        checkpoint: The path of one checkpoint.
+        path: The file to write.
+
+    Raises:
+        NotFoundError: If the checkpoint does not exist.
+        DataLossError: If it is damaged.
+        ValueError: If it was not saved from a graph of ``rh.torch``, or is a directory of
+            checkpoints.
+        TypeError: If it is not a path.
+    """
+    if not isinstance(checkpoint, str | os.PathLike):
+        raise TypeError(
+            f"checkpoint must be the path of a checkpoint, got {checkpoint!r}: "
+            "rh.latest_checkpoint(directory) gives None where there is none"
+        )
+    if (latest := latest_checkpoint(checkpoint)) is not None:
+        raise ValueError(
+            f"checkpoint must be one checkpoint, got the directory {str(checkpoint)!r}: "
+            f"the latest in it is {latest!r}"
+        )
+    snapshot = read_checkpoint(Path(checkpoint))
+    objects = {name: _plain(state) for name, state in state_dicts(*snapshot).items()}
+    if not objects:
+        raise ValueError(
+            f"checkpoint must be of a graph of rh.torch, got {str(checkpoint)!r} without objects"
+        )
+    torch.save(objects, path)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return from_numpy(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) in (list, tuple):
+        return type(value)(_plain(item) for item in value)
+    if type(value) is dict:
+        return {key: _plain(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,194 @@
+"""``StepEngine``: runs steps that change modules in place, and captures values inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from runhooks.arrays.torch import synchronize
+from runhooks.contexts import hiding_errors
+from runhooks.engines.eager import Evaluate
+from runhooks.engines.torch.capture import CAPTURED, Capture
+from runhooks.engines.torch.engine import TorchEngine
+from runhooks.engines.torch.objects import TorchObjects
+from runhooks.errors import add_note
+from runhooks.graph.engine import Compiled
+from runhooks.graph.plan import Body
+from runhooks.graph.tensor import (
+    CAPTURES,
+    READS_OBJECTS,
+    Effect,
+    Operation,
+    Tensor,
+    Variable,
+)
+
+_STEP_OR_CAPTURE = CAPTURES | {Effect.STEP}
+
+_NOTE = (
+    "a step had begun: what it changed in place ({objects}) before this error stays changed; "
+    "restore a checkpoint to undo it"
+)
+
+
+class StepEngine(TorchEngine):
+    """The torch engine for a graph whose steps change ``objects``.
+
+    Operations that do not depend on a step are computed first, so that they find the objects as
+    they were when the run began; then the steps; then what depends on them. A step is called with
+    the fed values as they are.
+    """
+
+    def __init__(self, objects: TorchObjects) -> None:
+        self._objects = objects
+
+    def compile(self, body: Body) -> Compiled:
+        if (alone := self._step_alone(body)) is not None:
+            return alone
+        run = super().compile(body)
+        if not any(op.effect is Effect.STEP for op in body.operations):
+            return run
+        objects = self._objects
+
+        def noting(variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
+            begun = objects.begun
+            try:
+                return run(variables, given)
+            except BaseException as error:
+                if objects.begun != begun:
+                    add_note(error, _NOTE.format(objects=objects))
+                raise
+
+        return noting
+
+    def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
+        ordered = _in_order(operations)
+        evaluate = super().evaluator(ordered)
+        if not any(op.effect in CAPTURES for op in ordered):
+            return evaluate
+        capture = Capture(self._objects, ordered)
+        if not any(op.effect is Effect.STEP for op in ordered):
+            capture.check_without_step()
+
+        def capturing(
+            values: dict[Tensor, Any], variables: Mapping[Variable, Any]
+        ) -> dict[Variable, Any]:
+            with capture.install() as captured:
+                values[CAPTURED] = captured
+                return evaluate(values, variables)
+
+        return capturing
+
+    def read_args(self, op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
+        if op.effect in _STEP_OR_CAPTURE:
+            return op.read_args(values)
+        return super().read_args(op, values)
+
+    def fetched(self, tensor: Tensor, value: Any) -> Any:
+        # What was read or captured is a copy already.
+        is_copy = tensor.op.effect in READS_OBJECTS
+        return value if is_copy else super().fetched(tensor, value)
+
+    def wait(self, values: Sequence[Any]) -> None:
+        super().wait(values)
+        for module in self._objects.modules().values():
+            synchronize([*module.parameters(), *module.buffers()])
+
+    def _step_alone(self, body: Body) -> Compiled | None:
+        """Return the shortest way to run one step from which nothing is fetched; else None."""
+        if len(body.operations) != 1 or body.fetches or body.assigned or body.kept:
+            return None
+        (op,) = body.operations
+        if op.effect is not Effect.STEP or op.fn is None:
+            return None
+        if not all(isinstance(arg, Tensor) and arg in body.given for arg in op.args):
+            return None
+        fn, name, objects = op.fn, op.name, self._objects
+        in_order = op.args == body.given
+        places = [body.given.index(tensor) for tensor in op.args]
+
+        def run(variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
+            try:
+                fn(*(given if in_order else [given[i] for i in places]))
+            except BaseException as error:
+                add_note(error, f"in the operation {name!r} of the graph")
+                add_note(error, _NOTE.format(objects=objects))
+                raise
+            return ()
+
+        return run
+
+
+def step_function(
+    fn: Callable[..., Any],
+    objects: TorchObjects,
+    name: str,
+    outputs: Sequence[str],
+    *,
+    counts: bool,
+    nvtx: bool,
+) -> Callable[..., Any]:
+    """Return what a step calls: ``fn``, counted by ``objects``, its ``outputs`` checked at first.
+
+    Raises:
+        TypeError: If ``fn`` cannot be called.
+        RuntimeError: For ``nvtx`` without CUDA.
+    """
+    if not callable(fn):
+        raise TypeError(f"fn must be a callable, got {fn!r}")
+    if nvtx and not torch.cuda.is_available():
+        raise RuntimeError("nvtx=True needs CUDA, which is not available here: leave it out")
+
+    unseen = [output_of(name, output) for output in outputs]
+
+    def begun(*args: Any) -> Any:
+        objects.begin(counts=counts)
+        returned = fn(*args)
+        # In the first run, and not when a hook asks for one hours later.
+        while unseen:
+            unseen[-1](returned)
+            unseen.pop()
+        return returned
+
+    def marked(*args: Any) -> Any:
+        with hiding_errors(torch.cuda.nvtx.range(name)):
+            return begun(*args)
+
+    return marked if nvtx else begun
+
+
+def output_of(step: str, output: str) -> Callable[[Any], Any]:
+    """Return a function that finds ``output`` in what the step returned, or raises ValueError."""
+
+    def read(returned: Any) -> Any:
+        if isinstance(returned, Mapping) and output in returned:
+            return returned[output]
+        if isinstance(returned, Mapping):
+            got = f"a dict with {', '.join(map(repr, returned)) or 'nothing'} in it"
+        else:
+            got = "None" if returned is None else f"a {type(returned).__name__}"
+        raise ValueError(
+            f"the step {step!r} must return a dict with {output!r}, which is one of its outputs: "
+            f"it returned {got}"
+        )
+
+    return read
+
+
+def _in_order(operations: Sequence[Operation]) -> list[Operation]:
+    """Order operations: those without a step, then the steps and what they need, then the rest."""
+    late: set[Operation] = set()
+    late_variables: set[Variable] = set()
+    for op in operations:
+        after = any(tensor.op in late for tensor in op.inputs) or op.assigns in late_variables
+        if op.effect in _STEP_OR_CAPTURE or after:
+            late.add(op)
+            if op.assigns is not None:  # assignments to one variable keep their order
+                late_variables.add(op.assigns)
+    for_steps: set[Operation] = set()
+    for op in reversed(operations):
+        if op in late and (op.effect is Effect.STEP or op in for_steps):
+            for_steps.update([op, *(tensor.op for tensor in op.inputs if tensor.op in late)])
+    return sorted(operations, key=lambda op: (op in late) + (op in late and op not in for_steps))

@@ -1,0 +1,124 @@
+"""``Event``: one record of an event file, and ``SessionLog``, an entry on a session.
+
+Field numbers are those of TensorFlow's ``event.proto``.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from runhooks.events.format import wire
+from runhooks.events.format.fields import as_bytes, as_float, as_int, fields
+from runhooks.events.format.wire import int_field, text_field
+
+#: The format, which the first event of a file names.
+FILE_VERSION = "brain.Event:2"
+
+_VALUE, _TAG, _SIMPLE_VALUE = 1, 1, 2  # of summary.proto
+
+
+class Message(Protocol):
+    """Anything that serializes itself: our messages, and those of Protocol Buffers."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
+        """Return the message in the wire format."""
+        ...
+
+
+class SessionStatus(IntEnum):
+    """An event in the life of a session."""
+
+    STATUS_UNSPECIFIED = 0
+    START = 1
+    STOP = 2
+    CHECKPOINT = 3
+
+
+class SessionLog(NamedTuple):
+    """An entry on the life of a session.
+
+    ``START`` at step n makes readers drop the points that earlier sessions wrote from step n on.
+    """
+
+    status: int = SessionStatus.STATUS_UNSPECIFIED
+    checkpoint_path: str = ""
+    msg: str = ""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
+        """Return the message in the wire format."""
+        about = text_field(2, self.checkpoint_path) + text_field(3, self.msg)
+        return int_field(1, self.status) + about
+
+    @classmethod
+    def FromString(cls, message: bytes) -> SessionLog:  # noqa: N802 (Protocol Buffers\' name)
+        """Return the session log in ``message``. Raises ValueError if it is malformed."""
+        values = dict(fields(message))
+        return cls(
+            SessionStatus(as_int(values.get(1, 0))),
+            as_bytes(values.get(2, b"")).decode(),
+            as_bytes(values.get(3, b"")).decode(),
+        )
+
+
+class Event(NamedTuple):
+    """One record of an event file: a time, a step, and one of the other fields.
+
+    ``wall_time`` is in seconds since the epoch. A message is given as bytes in the wire format, or
+    as an object that is serialized when the event is written. An event that was read holds bytes.
+    """
+
+    wall_time: float
+    step: int = 0
+    summary: bytes | Message | None = None
+    session_log: bytes | Message | None = None
+    graph_def: bytes | Message | None = None
+    tagged_run_metadata: bytes | Message | None = None
+    file_version: str | None = None
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
+        """Return the event in the wire format. Raises what a message in it does."""
+        parts = [wire.double_field(1, self.wall_time), int_field(2, self.step)]
+        if self.file_version is not None:
+            parts.append(wire.bytes_field(3, self.file_version.encode()))
+        for number, message in (
+            (4, self.graph_def),
+            (5, self.summary),
+            (7, self.session_log),
+            (8, self.tagged_run_metadata),
+        ):
+            if message is not None:
+                parts.append(wire.bytes_field(number, _serialized(message)))
+        return b"".join(parts)
+
+    @classmethod
+    def FromString(cls, message: bytes) -> Event:  # noqa: N802 (Protocol Buffers\' name)
+        """Return the event in ``message``. Raises ValueError if it is malformed."""
+        values = dict(fields(message))
+
+        def content(number: int) -> bytes | None:
+            return as_bytes(values[number]) if number in values else None
+
+        version = content(3)
+        return cls(
+            wall_time=as_float(values[1]) if 1 in values else 0.0,
+            step=as_int(values.get(2, 0)),
+            summary=content(5),
+            session_log=content(7),
+            graph_def=content(4),
+            tagged_run_metadata=content(8),
+            file_version=None if version is None else version.decode(),
+        )
+
+
+def _serialized(message: bytes | Message) -> bytes:
+    return message if isinstance(message, bytes) else message.SerializeToString()
+
+
+def scalar_entry(tag: str, number: float) -> bytes:
+    """Return the value of a Summary message with this ``tag`` and ``number``, as float32.
+
+    Its last 4 bytes are the number. Raises UnicodeEncodeError if ``tag`` has lone surrogates.
+    """
+    content = wire.bytes_field(_TAG, tag.encode()) + wire.float_field(_SIMPLE_VALUE, number)
+    return wire.bytes_field(_VALUE, content)

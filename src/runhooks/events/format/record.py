@@ -1,0 +1,98 @@
+"""Records: the framing of payloads in event files and all other TFRecord files.
+
+    length of payload   uint64, little-endian
+    CRC of the length   uint32, masked CRC-32C
+    payload
+    CRC of the payload  uint32, masked CRC-32C
+
+Format: tensorflow.org/tutorials/load_data/tfrecord.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from runhooks.errors import DataLossError
+from runhooks.events.format.crc import crc32c, masked
+
+HEADER_BYTES = 12
+#: Bytes of a record besides its payload: the header, and the CRC of the payload.
+FRAME_BYTES = HEADER_BYTES + 4
+
+#: Payloads are smaller: Protocol Buffers allows no message of 2 GiB.
+LIMIT_BYTES = 1 << 31
+
+_HEADER = struct.Struct("<QI")
+_LENGTH = struct.Struct("<Q")
+
+
+def check_of(content: bytes) -> bytes:
+    """Return the masked CRC of ``content``, 4 bytes."""
+    return masked(crc32c(content)).to_bytes(4, "little")
+
+
+def frame(payload: bytes) -> bytes:
+    """Return ``payload`` as one record. Raises ValueError if it has 2 GiB or more."""
+    if len(payload) >= LIMIT_BYTES:
+        raise ValueError(f"an event must be smaller than 2 GiB, got {len(payload)} bytes")
+    length = _LENGTH.pack(len(payload))
+    return b"".join((length, check_of(length), payload, check_of(payload)))
+
+
+def payload_length(data: bytes | bytearray | memoryview, at: int = 0) -> int | None:
+    """Return the length of the payload whose header is at byte ``at``; None if none is there."""
+    if at + HEADER_BYTES > len(data):
+        return None
+    length, check = _HEADER.unpack_from(data, at)
+    return length if masked(crc32c(_LENGTH.pack(length))) == check else None
+
+
+def complete_records(data: bytes | bytearray | memoryview) -> tuple[int, int]:
+    """Return how many complete records ``data`` begins with, and their bytes."""
+    count = end = 0
+    while (length := payload_length(data, end)) is not None:
+        if end + length + FRAME_BYTES > len(data):
+            break
+        count, end = count + 1, end + length + FRAME_BYTES
+    return count, end
+
+
+def read_records(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """Yield the payloads of ``file`` from its position on, without a truncated last record.
+
+    A truncated record is still being written, or was when its writer died. After each payload the
+    file is positioned at the end of its record, so reading can continue there later.
+
+    Args:
+        file: An open file, binary.
+        path: Its path, for errors.
+
+    Raises:
+        DataLossError: If a CRC or a length is wrong; it names ``path`` and the offset.
+    """
+    size = os.fstat(file.fileno()).st_size
+    offset = file.tell()
+    while True:
+        header = file.read(HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
+            return
+        length = payload_length(header)
+        if length is None or length >= LIMIT_BYTES:
+            raise _damaged(path, offset, "length")
+        end = offset + length + FRAME_BYTES
+        if end > size:
+            return
+        payload = file.read(length)
+        if check_of(payload) != file.read(4):
+            raise _damaged(path, offset, "payload")
+        yield payload
+        offset = end
+
+
+def _damaged(path: str, offset: int, part: str) -> DataLossError:
+    return DataLossError(
+        f"{path} is damaged: the {part} of the record at byte {offset} is wrong", path=path
+    )

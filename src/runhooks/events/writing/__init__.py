@@ -1,0 +1,1 @@
+"""Writing event files in the background."""

@@ -1,0 +1,151 @@
+"""``EventFile``: one new event file, which only ever contains whole records."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import platform
+import re
+import threading
+import weakref
+from io import FileIO
+from pathlib import Path
+
+from runhooks import clock
+from runhooks.errors import add_note
+from runhooks.events.format.event import FILE_VERSION, Event
+from runhooks.events.format.record import complete_records, frame
+from runhooks.events.writing.local_file import deleted, is_other, refuse_deleted
+
+_STAMPED = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
+
+_counter = itertools.count()
+_openings = itertools.count()
+
+# A process may run hundreds of trainings, each in a directory of its own.
+_MOST_OPEN = 16
+
+
+class EventFile:
+    """A new event file in ``logdir``, which is created if it is missing.
+
+    A file is never reused. Readers take the files of a directory in the order of their names, so
+    the new name sorts after those that are there, even if these were made in the same second or by
+    a clock that was ahead.
+
+    Args:
+        logdir: The directory.
+        suffix: The end of the name.
+
+    Raises:
+        OSError: If the file cannot be created; it names the directory.
+    """
+
+    def __init__(self, logdir: str, suffix: str = "") -> None:
+        now = clock.wall()
+        try:
+            directory = Path(logdir).absolute()
+            directory.mkdir(parents=True, exist_ok=True)
+            stamp = max(int(now), _newest_stamp(directory) + 1)
+            name = f"events.out.tfevents.{stamp:010d}.{platform.node()}.{os.getpid()}"
+            self.path = directory / f"{name}.{next(_counter)}{suffix}"
+            self._file = self.path.open("xb", buffering=0)
+        except OSError as error:
+            add_note(error, f"logdir must be a writable directory, got {logdir!r}")
+            raise
+        self.size = 0  # bytes of complete records
+        self._closed = False
+        self._identity = os.fstat(self._file.fileno())
+        self._using = threading.RLock()
+        self._in_use = False
+        _opened(self)
+        try:
+            self.write(frame(Event(now, file_version=FILE_VERSION).SerializeToString()))
+        except OSError:
+            self.close()
+            self.path.unlink(missing_ok=True)
+            raise
+
+    def write(self, records: bytes | memoryview) -> None:
+        """Hand ``records``, whole ones, to the operating system.
+
+        Raises:
+            OSError: If the file was deleted or cannot be written; it names the file. If the disk is
+                full, the records that fit are in the file and counted in ``size``.
+        """
+        with self._using:
+            before, self._in_use = self._in_use, True
+            try:
+                self._write(records)
+            finally:
+                self._in_use = before
+
+    def _write(self, records: bytes | memoryview) -> None:
+        if self._file.closed and not self._closed:
+            self._file = self._open_again()
+            _opened(self)
+        refuse_deleted(self._file, self.path)
+        rest = memoryview(records)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            # A truncated record would hide everything that is written after it.
+            written = memoryview(records)[: len(records) - len(rest)]
+            self.size += complete_records(written)[1]
+            self._file.truncate(self.size)
+            self._file.seek(self.size)
+            error.filename = str(self.path)
+            raise
+        self.size += len(records)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the file was deleted or moved."""
+        return self._closed or is_other(self._identity, self.path)
+
+    def close(self) -> None:
+        """Close the file; closing it twice is fine."""
+        self._closed = True
+        self._file.close()
+
+    def rest(self) -> bool:
+        """Give the descriptor back until the next write; return whether it was free to."""
+        if not self._using.acquire(blocking=False):
+            return False
+        try:
+            if not self._in_use:  # by a write that a signal handler of this thread interrupts
+                self._file.close()
+            return not self._in_use
+        finally:
+            self._using.release()
+
+    @property
+    def has_descriptor(self) -> bool:
+        """Whether it takes one of the process's descriptors."""
+        return not self._file.closed
+
+    def _open_again(self) -> FileIO:
+        if is_other(self._identity, self.path):
+            raise deleted(self.path)
+        file = self.path.open("r+b", buffering=0)
+        file.seek(self.size)
+        return file
+
+
+# The open files, and when each was opened last.
+_open_files: weakref.WeakKeyDictionary[EventFile, int] = weakref.WeakKeyDictionary()
+
+
+def _opened(opened: EventFile) -> None:
+    """Let those rest that were opened longest ago, if there are too many."""
+    _open_files[opened] = next(_openings)
+    held = [file for file in list(_open_files) if file.has_descriptor and file is not opened]
+    held.sort(key=lambda file: _open_files[file])
+    for file in held[: max(0, len(held) + 1 - _MOST_OPEN)]:
+        file.rest()
+
+
+def _newest_stamp(directory: Path) -> int:
+    stamps = (_STAMPED.match(path.name) for path in directory.iterdir())
+    return max((int(stamp[1]) for stamp in stamps if stamp), default=0)

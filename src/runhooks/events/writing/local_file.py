@@ -1,0 +1,59 @@
+"""Files on a disk of this machine: their paths, and whether somebody has deleted them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from runhooks import arguments
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+def local_path(**named: Any) -> str:
+    """Return the path that is the one argument, with a leading ``~`` expanded.
+
+    Raises:
+        TypeError: If it is not a path; the message names the argument.
+        ValueError: If it is empty or a URL.
+    """
+    ((name, path),) = named.items()
+    arguments.given(**named)
+    arguments.directory(**named)
+    text = os.fsdecode(path)
+    if _SCHEME.match(text):
+        raise ValueError(
+            f"{name} must be a path on this machine, got {text!r}: mount it, or copy files there"
+        )
+    return str(Path(text).expanduser()) if text.startswith("~") else text
+
+
+def is_elsewhere(file: FileIO, path: Path) -> bool:
+    """Return whether ``file``, opened at ``path``, was deleted or moved."""
+    return is_other(os.fstat(file.fileno()), path)
+
+
+def is_other(status: os.stat_result, path: Path) -> bool:
+    """Return whether the file at ``path`` is not, or no longer, the one with this ``status``."""
+    try:
+        return not os.path.samestat(status, path.stat())
+    except OSError:
+        return True
+
+
+def refuse_deleted(file: FileIO, path: Path) -> None:
+    """Raise FileNotFoundError if ``file``, opened at ``path``, was deleted."""
+    # The first look is cheap, but some file systems count no links at all.
+    status = os.fstat(file.fileno())
+    if not status.st_nlink and is_other(status, path):
+        raise deleted(path)
+
+
+def deleted(path: Path) -> FileNotFoundError:
+    """Return the error of writing to a file that was deleted."""
+    reason = "deleted while it was written: reopen() continues in a new file"
+    return FileNotFoundError(errno.ENOENT, reason, str(path))

@@ -1,0 +1,321 @@
+"""``WriteQueue``: items waiting for the background thread, and the errors of writing them.
+
+All items lie flat in one list, four slots an item. So adding one allocates no object that the
+garbage collector has to visit, and the thread that writes gets columns by slicing. Extending the
+list and cutting off its beginning are atomic, so there is no lock, and a signal handler may
+interrupt any line.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple, Protocol
+
+from runhooks import arguments
+from runhooks.errors import DeadlineExceededError, add_note, described
+from runhooks.events.writing import background, termination
+from runhooks.events.writing.queue_policy import OnFull, queue_policy
+
+#: The default limit of waiting items. A loop that only adds scalars fills it in more than 0.1
+#: seconds, and then waits until they are encoded. So many scalars take 56 MB.
+MAX_QUEUE = 500_000
+
+#: Bytes of arrays that may wait in a queue, which is then full.
+MAX_WAITING_BYTES = 256 << 20
+
+#: In the place of a tag: the value is a message, such as an event or a line.
+MESSAGE: Final = object()
+
+_WIDTH = len(("tag", "value", "step", "wall_time"))
+_BATCH = 1 << 15  # items: few enough that no call holds the interpreter for a millisecond
+_LARGE = 1 << 14  # bytes: the sizes of larger messages are added up
+_REST_SECS = 5.0  # for the rest of the queue, before an error is raised
+_LOOK_SECS = 1.0  # between checks, while waiting, that the background thread is alive
+
+
+class Batch(NamedTuple):
+    """Some items of a queue, in the order in which they were added, by column.
+
+    A scalar has a tag, a value, a step and a time. A message has ``MESSAGE`` as its tag, and its
+    step and time have no meaning.
+    """
+
+    tags: list[Any]
+    values: list[Any]
+    steps: list[Any]
+    wall_times: list[Any]
+
+
+class Sink(Protocol):
+    """The destination of a queue. One thread at a time calls it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the destination in errors."""
+        ...
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether somebody has deleted the destination."""
+        ...
+
+    @property
+    def lost(self) -> int:
+        """Number of items that have been lost through errors."""
+        ...
+
+    def open(self) -> None:
+        """Continue in a new place. Raises OSError if it cannot be written."""
+        ...
+
+    def write(self, batch: Batch) -> list[BaseException]:
+        """Write ``batch`` in order and return the errors. The items at fault are lost."""
+        ...
+
+    def close(self) -> None:
+        """Stop writing; closing it twice is fine."""
+        ...
+
+    def forked(self) -> None:
+        """Leave the place to the parent process; use a new one for the next items."""
+        ...
+
+
+class WriteQueue:
+    """Items to be written to ``sink`` in the background.
+
+    An error in the background is raised, once, by the next call that adds, flushes or closes. Any
+    thread or signal handler may call any method.
+
+    Args:
+        sink: The destination.
+        max_queue: Number of scalars and messages that may wait.
+        flush_secs: Items are written 0.2 seconds after they are added, or at once if this is less.
+        on_full: What happens to items beyond ``max_queue``.
+
+    Raises:
+        ValueError: If ``max_queue`` or ``flush_secs`` is not above zero.
+        TypeError: If ``max_queue`` is not a whole number.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        max_queue: int = MAX_QUEUE,
+        flush_secs: float = 120,
+        on_full: OnFull = "wait",
+    ) -> None:
+        arguments.given(max_queue=max_queue, flush_secs=flush_secs)
+        arguments.whole(max_queue=max_queue)
+        arguments.positive(flush_secs=flush_secs)
+        self._sink = sink
+        self._limit = max_queue * _WIDTH
+        self._on_full = on_full
+        self._hurry = flush_secs < background.LINGER_SECS
+        self._closed = False
+        self._start_afresh()
+        background.register(self)
+        termination.guard(self)
+
+    def _start_afresh(self) -> None:
+        self._items: list[Any] = []
+        self._sizes: list[int] = []  # of the large messages among them
+        self._policy = queue_policy(self._on_full, self._sink.name)
+        self._idle = True  # no write is scheduled
+        #: A waiter gets something when all items added before are written. (A threading.Event
+        #: would not do: a signal handler may interrupt a thread in its wait() and wait as well.)
+        self._waiters: deque[SimpleQueue[None]] = deque()
+        self._errors: deque[BaseException] = deque()
+        self._lost = 0  # items in batches that the sink raised an error for
+        self._reported = 0  # lost items that an error has reported
+        self._writing = threading.RLock()
+        self._writer: int | None = None  # the thread that is writing
+        self._set_mark()
+
+    def _set_mark(self) -> None:
+        # The length from which on `put` calls `_admits`: 0 if there is an error to raise.
+        self._mark = 0 if self._closed or self._errors else self._limit
+
+    @property
+    def closed(self) -> bool:
+        """Whether the queue is closed."""
+        return self._closed
+
+    @property
+    def dropped(self) -> int:
+        """Number of items that were dropped because the queue was full."""
+        return self._policy.dropped
+
+    def put(self, tag: Any, value: Any, step: Any, wall_time: float) -> None:
+        """Add one item of a ``Batch``.
+
+        If this raises, the item is not written. An item that another thread adds while the queue
+        is being closed may be lost; the next call then raises.
+
+        Raises:
+            RuntimeError: If the queue is closed.
+            queue.Full: If it is full and the policy is to raise.
+            Exception: If writing earlier items failed in the background.
+        """
+        items = self._items
+        if len(items) >= self._mark and not self._admits():
+            return
+        items.extend((tag, value, step, wall_time))
+        if self._idle:
+            self._wake()
+
+    def put_message(self, message: Any, nbytes: int = 0) -> None:
+        """Add ``message``, with ``nbytes`` bytes of arrays in it. Raises what ``put`` does."""
+        if nbytes >= _LARGE:
+            if not self._admits(nbytes):
+                return
+            self._sizes.append(nbytes)
+            self._items.extend((MESSAGE, message, True, 0.0))
+            if self._idle:
+                self._wake()
+        else:
+            self.put(MESSAGE, message, False, 0.0)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when all items added before are handed to the operating system.
+
+        Does nothing if the queue is closed.
+
+        Raises:
+            DeadlineExceededError: If it takes longer than ``timeout`` seconds.
+            Exception: If writing failed in the background.
+        """
+        if not self._closed:
+            self._wait_for_all(timeout)
+            self._raise_error()
+
+    def close(self) -> None:
+        """Flush, and close the sink; closing it twice is fine.
+
+        Raises the error of the background, if any; the sink is closed all the same.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._set_mark()
+        self._wait_for_all()
+        with self._writing:
+            self._sink.close()
+        termination.release(self)
+        self._raise_error()
+
+    def reopen(self) -> bool:
+        """Continue in a new place if it is closed or the place is gone; return whether it was.
+
+        Raises:
+            OSError: If the new place cannot be written.
+        """
+        if not self._closed and not self._sink.is_gone:
+            return False
+        with self._writing:
+            self._sink.open()
+        self._closed = False
+        self._set_mark()
+        termination.guard(self)
+        return True
+
+    def work(self) -> None:
+        """Write all items (the background thread calls this)."""
+        if self._writer == threading.get_ident():
+            return  # called by a signal handler that interrupted the lines below
+        with self._writing:
+            self._writer = threading.get_ident()
+            try:
+                self._write_all()
+            finally:
+                self._writer = None
+
+    def forked(self) -> None:
+        """Leave the sink and all waiting items to the parent process."""
+        self._sink.forked()
+        self._start_afresh()
+
+    def _write_all(self) -> None:
+        # Before looking: an item that is added after the last look then schedules a write again.
+        self._idle = True
+        while self._items or self._waiters:
+            waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]
+            end = len(self._items)  # the waiters wait for the items before it
+            while end > 0:
+                end -= self._write_batch(min(end, _BATCH * _WIDTH))
+            for waiter in waiters:
+                waiter.put(None)
+
+    def _write_batch(self, end: int) -> int:
+        batch = Batch(*(self._items[slot:end:_WIDTH] for slot in range(_WIDTH)))
+        try:
+            errors = self._sink.write(batch)
+        except BaseException as error:  # noqa: BLE001 (raised by the next call; no waiter may hang)
+            errors = [error]
+            self._lost += len(batch.tags)
+        # Only now: items that are being written count as waiting.
+        del self._items[:end]
+        if self._sizes:
+            large = sum(s for tag, s in zip(batch.tags, batch.steps, strict=True) if tag is MESSAGE)
+            del self._sizes[:large]
+        self._errors.extend(errors)
+        self._set_mark()
+        return end
+
+    def _wake(self) -> None:
+        self._idle = False
+        background.schedule(self, self._hurry)
+
+    def _admits(self, nbytes: int = 0) -> bool:
+        if self._errors:  # so that one error reports everything that was added before
+            with suppress(DeadlineExceededError):
+                self._wait_for_all(_REST_SECS)
+        self._refuse()
+        self._set_mark()
+        waiting = sum(self._sizes)
+        has_bytes = not waiting or waiting + nbytes <= MAX_WAITING_BYTES
+        if len(self._items) < self._limit and has_bytes:
+            return True
+        admits = self._policy.admits(self._wait_for_all)
+        self._refuse()  # it may have been closed, or have failed, while this waited
+        return admits
+
+    def _refuse(self) -> None:
+        self._raise_error()
+        if self._closed:
+            raise RuntimeError(f"{self._sink.name} is closed: reopen() it before adding")
+
+    def _raise_error(self) -> None:
+        if self._errors:
+            first, *rest = (self._errors.popleft() for _ in range(len(self._errors)))
+            self._set_mark()
+            lost = self._lost + self._sink.lost
+            if lost > self._reported:
+                new = lost - self._reported
+                add_note(first, f"{self._sink.name} lost {new} item{'s' if new > 1 else ''}")
+            self._reported = lost
+            rest = [error for error in rest if described(error) != described(first)]
+            if rest:
+                add_note(
+                    first, f"{len(rest)} more errors followed; the last is {described(rest[-1])}"
+                )
+            raise first
+
+    def _wait_for_all(self, timeout: float | None = None) -> None:
+        if self._writer == threading.get_ident():
+            return  # a signal handler cannot wait for the very write that it interrupts
+        waiter: SimpleQueue[None] = SimpleQueue()
+        left = math.inf if timeout is None else timeout
+        while left > 0:
+            # Each time: a thread that was killed has taken its waiters along.
+            self._waiters.append(waiter)
+            background.schedule(self, hurry=True)
+            with suppress(Empty):
+                waiter.get(timeout=min(left, _LOOK_SECS))
+                return
+            left -= _LOOK_SECS
+        raise DeadlineExceededError(f"{self._sink.name} was not written within {timeout} seconds")

@@ -1,0 +1,151 @@
+"""``Engine``: a framework that computes graphs of runhooks, and how one is found by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from runhooks.arrays import ArrayLibrary
+from runhooks.graph.framework import Framework
+from runhooks.graph.plan import Body
+from runhooks.graph.tensor import Variable
+
+#: From the session's variables and the values of ``body.given`` to the new values of
+#: ``body.assigned``, followed by the values of ``body.fetches``, in one flat sequence.
+Compiled = Callable[[Mapping[Variable, Any], Sequence[Any]], Sequence[Any]]
+
+
+class Engine(Framework):
+    """A framework that computes the graphs of runhooks: extend it to bring another.
+
+    ``runhooks.engines.EagerEngine`` is a base for those that call the user's functions one by one.
+    A *value* is what a variable holds: a pytree of arrays. ``name`` arguments are for messages.
+    """
+
+    #: The adapter of the library whose arrays variables hold.
+    arrays: ClassVar[ArrayLibrary]
+
+    #: Whether what ``compile`` returns really gives up old values where ``body.donate`` allows it.
+    donates: ClassVar[bool] = False
+
+    def compile(self, body: Body) -> Compiled:
+        """Return a function that computes ``body``.
+
+        The function leaves the variables alone when it raises. If a device fails in the middle, so
+        that buffers it has taken over are gone, the error carries a note that says so.
+        """
+        raise NotImplementedError
+
+    def constant(self, value: Any) -> Any:
+        """Return an array among the arguments of a call, put where the engine computes."""
+        return value
+
+    def check_initial(self, name: str, value: Any) -> None:
+        """Raise TypeError if a variable cannot begin with ``value``; a function is not called."""
+        leaves = self.leaves(value)
+        if not callable(value) or list(leaves) != [""]:
+            for path, leaf in leaves.items():
+                self.check_initial_leaf(name, path, leaf)
+
+    def check_initial_leaf(self, name: str, path: str, leaf: Any) -> None:
+        """Raise TypeError if ``leaf`` is neither an array nor a number."""
+
+    def initial(self, name: str, value: Any) -> Any:
+        """Return a copy of ``value`` as a variable holds it.
+
+        Raises:
+            TypeError: If it holds something other than arrays and numbers.
+        """
+        raise NotImplementedError
+
+    def conform(self, name: str, old: Any, new: Any) -> Any:
+        """Return ``new`` as a variable holds it.
+
+        Raises:
+            ValueError: If its structure, shapes or dtypes differ from those of ``old``.
+        """
+        raise NotImplementedError
+
+    def add(self, name: str, old: Any, delta: Any) -> Any:
+        """Return ``old + delta``, leaf by leaf if ``delta`` is a pytree too."""
+        raise NotImplementedError
+
+    def integer(self, value: int) -> Any:
+        """Return an integer kept on the host, such as the global step, as the engine takes it.
+
+        Raises:
+            OverflowError: If it is too large for that.
+        """
+        return value
+
+    def random_key(self, seed: int, stream: int, runs: Any) -> Any:
+        """Return the random key of a run.
+
+        Args:
+            seed: An unsigned integer of 32 bits.
+            stream: Another, which tells the keys of a graph apart.
+            runs: How many runs have drawn a key before, as ``integer`` gives it.
+        """
+        raise NotImplementedError
+
+    def wait(self, values: Sequence[Any]) -> None:
+        """Return when the device has computed these values; raise the error it failed with."""
+
+    def leaves(self, value: Any) -> dict[str, Any]:
+        """Return the leaves by path, such as ``"layers/0/kernel"``; ``""`` for a bare array."""
+        raise NotImplementedError
+
+    def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
+        """Return ``value`` with its leaves, in the order of ``leaves()``, replaced."""
+        raise NotImplementedError
+
+    def to_host(
+        self, leaves: Sequence[Any], into: Sequence[np.ndarray[Any, Any] | None] | None = None
+    ) -> list[np.ndarray[Any, Any]]:
+        """Return the leaves as NumPy arrays of their dtypes, in one batch; wait for the device.
+
+        Args:
+            leaves: Leaves of variables.
+            into: One array or None for each leaf. Later runs then neither change the arrays that
+                are returned nor are slowed down because they are held: those that must be copied
+                for that are copied into these, where they fit.
+        """
+        return self.arrays.to_host(leaves, into)
+
+    def host_form(self, leaf: Any) -> tuple[tuple[int, ...], Any]:
+        """Return the shape and dtype that ``to_host`` gives ``leaf``, without waiting for it."""
+        return self.arrays.host_form(leaf)
+
+    def from_host(self, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
+        """Return ``array``, of the host form of ``leaf``, as a leaf in its place."""
+        return self.arrays.from_numpy(array, leaf)
+
+    def histogram(self, values: Any) -> Any:
+        """Return what ``histogram_value`` takes of ``values``, computed where they are."""
+        return self.arrays.histogram(values)
+
+
+_LOADERS: dict[str, Callable[[], Engine]] = {}
+
+
+def register_engine(name: str, load: Callable[[], Engine]) -> None:
+    """Let ``Graph(engine=name)`` use the engine that ``load`` returns.
+
+    ``load`` is called when the first graph of that engine is made, so that no framework is
+    imported before. Raises ValueError if the name is taken.
+    """
+    if name in _LOADERS:
+        raise ValueError(f"an engine named {name!r} is registered already")
+    _LOADERS[name] = load
+
+
+def load_engine(name: str) -> Engine:
+    """Return the engine registered as ``name``.
+
+    Raises ValueError if there is none, ImportError if its framework is not installed.
+    """
+    if name not in _LOADERS:
+        raise ValueError(f"engine must be one of {sorted(_LOADERS)}, got {name!r}")
+    return _LOADERS[name]()

@@ -1,0 +1,65 @@
+"""``StatefulObjects``: the user's modules, optimizers and the like, which steps change in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+#: The prefix of the names of their states in a snapshot.
+OBJECT_STATES = "objects/"
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class StatefulObjects(Protocol):
+    """Objects that the steps of a graph change in place, beside the variables of a session.
+
+    No session holds them: all sessions of a graph change the same ones, and only a snapshot brings
+    back an earlier state.
+    """
+
+    @property
+    def names(self) -> list[str]:
+        """The names of those that checkpoints hold."""
+        ...
+
+    @property
+    def changed(self) -> bool:
+        """Whether a step was begun since they were last loaded or ``settle`` was called."""
+        ...
+
+    def settle(self) -> None:
+        """Take their present state as the one that a session begins with."""
+        ...
+
+    def save(self, into: Arrays | None = None) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return their arrays, named ``"<object>/<path>"``, and the rest of their states by object.
+
+        Args:
+            into: As for ``Engine.to_host``, by name.
+
+        Raises:
+            TypeError: If a state holds a value that cannot be saved.
+        """
+        ...
+
+    def owns(self, name: str) -> bool:
+        """Return whether an array of that name would be one of theirs."""
+        ...
+
+    def preserved(self) -> AbstractContextManager[None]:
+        """Put random generators and training modes back at the end of the ``with`` block."""
+        ...
+
+    def loader(
+        self, arrays: Arrays, states: Mapping[str, Any], only: Collection[str] | None
+    ) -> Callable[[], None]:
+        """Return a function that loads what ``save`` returned; of ``only`` these objects, if given.
+
+        Raises:
+            ValueError: If the states do not fit the objects. Nothing is changed then.
+        """
+        ...

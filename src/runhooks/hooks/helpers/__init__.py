@@ -1,0 +1,1 @@
+"""The parts that hooks share; there are no hooks in this folder."""

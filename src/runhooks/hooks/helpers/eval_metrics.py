@@ -1,0 +1,60 @@
+"""``EvalMetrics``: reads the scalars of evaluations while they are being written."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from runhooks.errors import DataLossError
+from runhooks.events import Event, SessionLog, SessionStatus, read_records
+from runhooks.summary import Summary
+
+_log = logging.getLogger("runhooks")
+
+
+class EvalMetrics:
+    """The scalars of all event files in ``eval_dir``, which need not exist yet."""
+
+    def __init__(self, eval_dir: str | os.PathLike[str]) -> None:
+        self._dir = Path(eval_dir)
+        self._read_to: dict[Path, int | None] = {}  # None: damaged from there on
+        self._by_step: dict[int, dict[str, float]] = {}
+
+    def read(self) -> dict[int, dict[str, float]]:
+        """Return the scalars by tag, by step, in the order of steps; reads only what is new.
+
+        The last value counts where a tag was written several times at a step. Values of steps that
+        a later session made again do not count. A damaged file is read up to the damage, with a
+        warning.
+        """
+        for path in sorted(self._dir.glob("*.tfevents.*")):
+            for event in self._new_events(path):
+                self._take(event)
+        return dict(sorted(self._by_step.items()))
+
+    def _new_events(self, path: Path) -> Iterator[Event]:
+        start = self._read_to.get(path, 0)
+        if start is None:
+            return
+        with path.open("rb") as file:
+            file.seek(start)
+            try:
+                for record in read_records(file, str(path)):
+                    yield Event.FromString(record)
+                    self._read_to[path] = file.tell()
+            except (DataLossError, ValueError) as error:
+                self._read_to[path] = None
+                _log.warning("the rest of %s is not read: %s", path, error)
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event.session_log, bytes):
+            if SessionLog.FromString(event.session_log).status == SessionStatus.START:
+                for step in [step for step in self._by_step if step >= event.step]:
+                    del self._by_step[step]
+        elif isinstance(event.summary, bytes):
+            values = {value.tag: value.data for value in Summary.FromString(event.summary)}
+            scalars = {tag: data for tag, data in values.items() if isinstance(data, float)}
+            if scalars:
+                self._by_step.setdefault(event.step, {}).update(scalars)

@@ -1,0 +1,241 @@
+"""``HookList``: the hooks of a loop, from ``begin`` to ``end``."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from runhooks.contract import RawSession, SessionRunHook
+from runhooks.errors import add_note, described
+from runhooks.events import flush_all
+from runhooks.events.writing.failures import error_text
+from runhooks.session.hook_names import HookNames, in_order
+from runhooks.session.live_session import LiveSession
+from runhooks.session.scheduled_hook import hook_note, noting_hook
+
+_FLUSH_SECS = 5.0  # that a failing session waits for event files
+
+_log = logging.getLogger("runhooks")
+
+
+class HookList:
+    """Makes the calls to hooks outside of runs, in their order, and names each hook in its errors.
+
+    Hooks that are given here take part in every run; one that joins later, with ``join``, takes
+    part only in the runs that name it. ``saves_states``: whether checkpoints keep their states.
+    """
+
+    def __init__(
+        self, hooks: Iterable[SessionRunHook] | None, *, saves_states: bool = True
+    ) -> None:
+        self._names = HookNames()
+        self._hooks = {self._names.name(hook): hook for hook in in_order(hooks)}
+        self._begun_ids: set[int] = set()  # the identities of those that have begun
+        self._saves_states = saves_states
+        self._begun: dict[str, SessionRunHook] = {}
+        self._saved: dict[str, dict[str, _SavedObject]] = {}  # by hook, by name in checkpoints
+        self._compared = False
+
+    @property
+    def hooks(self) -> tuple[SessionRunHook, ...]:
+        """The hooks that take part in every run, in the order of their calls."""
+        return tuple(self._hooks.values())
+
+    def begin(self) -> None:
+        """Call ``begin`` of the hooks; the default graph is the one they may add to."""
+        for name, hook in self._hooks.items():
+            self._begin(name, hook)
+
+    def start(self, session: LiveSession) -> None:
+        """Add all hooks to a new session, those that joined an earlier one too."""
+        was_asked = session.coord.should_stop()
+        for name, hook in self._in_order():
+            self._start(name, hook, session, always=name in self._hooks)
+            if not was_asked and session.stopped_by is None and session.coord.should_stop():
+                session.stopped_by = name
+        session.hooked.schedule()
+
+    def join(
+        self, hooks: Iterable[SessionRunHook], session: LiveSession | None
+    ) -> list[SessionRunHook]:
+        """Begin those of ``hooks`` that are new here, and add them to ``session``; return all."""
+        given = in_order(hooks)
+        for hook in given:
+            if id(hook) not in self._begun_ids:
+                self._join(hook, session)
+        return given
+
+    def end(self, raw: RawSession) -> list[BaseException]:
+        """Call ``end`` of every hook, even if one raises, and return the errors."""
+        return [
+            error
+            for name, hook in self._in_order()
+            for error in caught(partial(_end, name, hook, raw))
+        ]
+
+    def on_exception(self, raw: RawSession | None, error: BaseException) -> None:
+        """Call ``on_exception`` of every hook that has it, and flush all event files.
+
+        Errors of that are noted on ``error``.
+        """
+        for name, hook in self._in_order():
+            on_exception = getattr(hook, "on_exception", None)  # a foreign hook may lack it
+            for failure in caught(partial(on_exception, raw, error)) if on_exception else ():
+                add_note(error, f"on_exception of the hook {name} then raised {described(failure)}")
+        # Now, or events that are lost would raise an error in the next session of the process.
+        for failure in caught(partial(flush_all, timeout=_FLUSH_SECS)):
+            add_note(error, f"writing events then failed: {error_text(failure)}")
+
+    def compare_states(self, raw: RawSession) -> None:
+        """Warn, once, if the restored states and those that hooks keep differ in their names."""
+        saved = {name: it for by_name in self._saved.values() for name, it in by_name.items()}
+        unclaimed = raw.unclaimed_states()
+        new = [name for name, it in saved.items() if it.lacks_state]
+        was_given = any(it.was_given for it in saved.values())
+        if not self._compared and (unclaimed or new) and was_given:
+            self._compared = True
+            findings = []
+            if unclaimed:
+                findings.append(f"states that belong to nothing here ({', '.join(unclaimed)})")
+            if new:
+                findings.append(f"no states for {', '.join(new)}, which start over")
+            _log.warning(
+                "the checkpoint has %s. States are found by name: to keep one, give the hook "
+                "(hook_name) or the input (name) the name that it had",
+                " and ".join(findings),
+            )
+
+    def _begin(self, name: str, hook: SessionRunHook) -> None:
+        with noting_hook(name, "begin"):
+            hook.begin()
+        self._begun[name] = hook
+        self._begun_ids.add(id(hook))
+        if not self._saves_states:
+            return
+        objects = getattr(hook, "saved_objects", None)  # a foreign hook may lack it
+        if objects is not None:
+            self._saved[name] = {
+                key: _SavedObject(f"{key} of {name}", it) for key, it in objects.items()
+            }
+        elif _has_state(hook):
+            self._saved[name] = {name: _SavedObject(name, hook)}
+
+    def _in_order(self) -> list[tuple[str, SessionRunHook]]:
+        """Return the hooks that have begun, those whose ``last`` is true after all that joined."""
+        return sorted(self._begun.items(), key=lambda it: bool(getattr(it[1], "last", False)))
+
+    def _start(
+        self, name: str, hook: SessionRunHook, session: LiveSession, *, always: bool
+    ) -> None:
+        """Restore a hook's state, hand it the session, and add it to the runs."""
+        saved, phase = self._saved.get(name, {}), "load_state_dict"
+        try:
+            for key, it in saved.items():
+                it.attach_to(session.raw, key)
+            phase = "after_create_session"
+            hook.after_create_session(session.raw, session.coord)
+        except BaseException as error:
+            if isinstance(error, Exception):
+                add_note(error, hook_note(name, phase))
+            for key in saved:
+                session.raw.detach(key)
+            raise
+        session.hooked.add(name, hook, always=always)
+
+    def _join(self, hook: SessionRunHook, session: LiveSession | None) -> None:
+        name = self._names.name(hook)
+        try:
+            self._begin(name, hook)
+            if session is not None:
+                self._start(name, hook, session, always=False)
+        except BaseException:
+            self._names.release(name)
+            self._begun.pop(name, None)
+            self._begun_ids.discard(id(hook))
+            self._saved.pop(name, None)
+            raise
+
+
+class _SavedObject:
+    """A hook, or another object that a hook keeps in checkpoints, as sessions save it.
+
+    After a recovery from a checkpoint without its state, it gets the state that it had after
+    ``begin``. States are copied in both directions, since the object may go on to change them.
+    """
+
+    def __init__(self, description: str, saved: Any) -> None:
+        self._description = description
+        self._saved = saved
+        self._had_no_session = True
+        self.was_given = True
+        try:
+            self._after_begin = copy.deepcopy(dict(saved.state_dict()))
+        except Exception:  # noqa: BLE001 - it may need a session to have a state
+            self._after_begin = {}
+
+    @property
+    def lacks_state(self) -> bool:
+        """Whether it has had a state from the beginning, and the session had none for it."""
+        return bool(self._after_begin) and not self.was_given
+
+    def attach_to(self, raw: RawSession, name: str) -> None:
+        """Be saved with ``raw``, and take the restored state or the one after ``begin``."""
+        self.was_given = False
+        raw.attach(name, self)
+        if self._after_begin and not (self.was_given or self._had_no_session):
+            self._saved.load_state_dict(copy.deepcopy(self._after_begin))
+        self._had_no_session = False
+
+    def state_dict(self) -> Mapping[str, Any]:
+        with noting_hook(self._description, "state_dict"):
+            state = self._saved.state_dict()
+            if not isinstance(state, Mapping):
+                raise TypeError(f"state_dict must return a dict, empty for nothing, got {state!r}")
+            return copy.deepcopy(dict(state))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._saved.load_state_dict(copy.deepcopy(state))
+        self.was_given = True
+
+
+def caught(act: Callable[[], Any]) -> list[BaseException]:
+    """Call ``act`` and return the error it raises, in a list; an empty list if it raises none.
+
+    Even KeyboardInterrupt and SystemExit are returned: whoever ends a session ends all of it, and
+    raises them then.
+    """
+    try:
+        act()
+    except BaseException as error:  # noqa: BLE001
+        return [error]
+    return []
+
+
+def raise_first(errors: Sequence[BaseException], already: BaseException | None = None) -> None:
+    """Raise the first of ``errors``, with notes on the others; nothing if it is ``already`` raised.
+
+    One that is not an Exception comes first: ``except ValueError`` must not swallow a Ctrl-C.
+    """
+    if not errors:
+        return
+    first = next((it for it in errors if not isinstance(it, Exception)), errors[0])
+    for other in errors:
+        if other is not first:
+            add_note(first, f"closing the session also raised {described(other)}")
+    if first is not already:
+        raise first
+
+
+def _has_state(hook: SessionRunHook) -> bool:
+    methods = ("state_dict", "load_state_dict")  # a foreign hook may lack them
+    if not all(callable(getattr(hook, method, None)) for method in methods):
+        return False
+    return getattr(hook.state_dict, "__func__", None) is not SessionRunHook.state_dict
+
+
+def _end(name: str, hook: SessionRunHook, raw: RawSession) -> None:
+    with noting_hook(name, "end"):
+        hook.end(raw)

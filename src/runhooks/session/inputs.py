@@ -1,0 +1,125 @@
+"""``SessionInputs``: the inputs of one session, and how far each has come."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from runhooks.graph.graph import Graph
+from runhooks.graph.source import OpenInput, Source
+from runhooks.graph.tensor import Operation
+
+_log = logging.getLogger("runhooks")
+
+#: The prefix of the names of their positions among the states in a snapshot.
+INPUT_STATES = "inputs/"
+
+
+class SessionInputs:
+    """Opens the inputs of ``graph`` when a run first needs them, where a checkpoint left them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        #: The inputs that are open, by their operation.
+        self.opened: dict[Operation, OpenInput] = {}
+        # Where inputs that are still to be opened were left, by the name of their operation.
+        self._positions: dict[str, Any] = {}
+        # Inputs that the loaded snapshot has no position of, until they are opened.
+        self._unplaced: set[Operation] = set()
+        # Whether the runs that draw from an input make a step, as the first such run did.
+        self._drawn_by_steps: dict[Operation, bool] = {}
+        self._warned_of_draws = False
+        self._timed = False
+        #: The seconds that inputs took to give their elements, from ``time()`` on.
+        self.secs = 0.0
+
+    def open(self, operations: Iterable[Operation], step: int) -> None:
+        """Open those of ``operations`` that are not open yet, at the global step ``step``."""
+        for op in operations:
+            if op not in self.opened:
+                self._open(op, step)
+
+    def open_at_known_positions(self, step: int) -> None:
+        """Open the inputs whose position is known.
+
+        A loader may draw from a global random generator when it is opened: this comes before the
+        generator's own state is loaded.
+        """
+        self.open((op for op in self._operations() if op.name in self._positions), step)
+
+    def check_draws(self, operations: Iterable[Operation], *, makes_step: bool) -> None:
+        """Warn, once, of an input that goes by the global step in runs that make no step."""
+        for op in operations:
+            by_steps = self._drawn_by_steps.setdefault(op, makes_step)
+            if by_steps != makes_step and self.opened[op].by_step and not self._warned_of_draws:
+                self._warned_of_draws = True
+                _log.warning(
+                    "the input %r goes by the global step, and runs that make no step draw from "
+                    "it too: a resumed run would get other elements. Feed these runs, or give them "
+                    "an input of their own, as an EvaluationHook has",
+                    op.name,
+                )
+
+    def time(self) -> None:
+        """Add the seconds that inputs take to ``secs`` from now on."""
+        if not self._timed:
+            self._timed = True
+            for opened in self.opened.values():
+                opened.timed(self._add_secs)
+
+    def rewind(self, operations: Iterable[Operation]) -> None:
+        """Let these inputs begin anew."""
+        for op in operations:
+            self.opened.pop(op, None)
+            self._positions.pop(op.name, None)
+            self._unplaced.discard(op)
+
+    def positions(self) -> dict[str, Any]:
+        """Return how far the inputs have come, by the name of the state in a snapshot."""
+        now = {op.name: opened.position() for op, opened in self.opened.items()}
+        positions = {**self._positions, **now}
+        return {INPUT_STATES + name: it for name, it in positions.items() if it is not None}
+
+    def load(self, states: Mapping[str, Any] | None) -> None:
+        """Let all inputs begin anew, at their positions in ``states`` if these are given."""
+        self.opened.clear()
+        self._positions, self._unplaced = {}, set()
+        if states is None:
+            return
+        self._positions = {
+            name.removeprefix(INPUT_STATES): state
+            for name, state in states.items()
+            if name.startswith(INPUT_STATES)
+        }
+        self._unplaced = {op for op in self._operations() if op.name not in self._positions}
+
+    def state_names(self) -> set[str]:
+        """Return the names that the positions of all inputs have in a snapshot."""
+        return {INPUT_STATES + op.name for op in self._operations()}
+
+    def close(self) -> None:
+        """Let go of all that are open."""
+        self.opened.clear()
+
+    def _operations(self) -> list[Operation]:
+        return [op for op in self._graph.get_operations() if op.type == "Inputs"]
+
+    def _open(self, op: Operation, step: int) -> None:
+        source: Source = op.args[0]
+        opened = source.open(op.name, step, self._positions.get(op.name))
+        self._positions.pop(op.name, None)
+        if self._timed:
+            opened.timed(self._add_secs)
+        self.opened[op] = opened
+        if op in self._unplaced and step and not opened.by_step:
+            _log.info(
+                "the input %r starts over: the checkpoint of step %d has no position for it; see "
+                "rh.inputs for sources that keep theirs",
+                op.name,
+                step,
+            )
+        self._unplaced.discard(op)
+
+    def _add_secs(self, secs: float) -> None:
+        self.secs += secs

@@ -1,0 +1,202 @@
+"""``ScheduledHook``: one hook in one session, and when it is next due."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from runhooks import clock
+from runhooks.contract import (
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
+from runhooks.errors import add_note
+from runhooks.graph.bounded_cache import BoundedCache
+from runhooks.trigger import Due
+
+
+class noting_hook:  # noqa: N801 - used like a function
+    """Note on any error out of the ``with`` block which hook it came from, and in which phase."""
+
+    __slots__ = ("_hook", "_phase")
+
+    def __init__(self, hook: str, phase: str) -> None:
+        self._hook = hook
+        self._phase = phase
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+    ) -> None:
+        if isinstance(error, Exception):
+            add_note(error, hook_note(self._hook, self._phase))
+
+
+def hook_note(hook: str, phase: str) -> str:
+    """Return the note on an error that came out of a hook."""
+    return f"in {phase} of the hook {hook}"
+
+
+class ScheduledHook:
+    """A hook as a session calls it.
+
+    Attributes:
+        hook: The hook itself.
+        name: What it is called in messages and checkpoints.
+        sleeps: Whether it says when it is next due; if not, it is called in every run.
+        watched: The tensor it watches in runs in which no other hook is due, or None.
+        step: The global step at which it is next due.
+        time: The time, by the monotonic clock, at which it is next due.
+        run: The number of the run in which it is next due.
+    """
+
+    __slots__ = ("_after", "_before", "hook", "name", "run", "sleeps", "step", "time", "watched")
+
+    def __init__(self, hook: SessionRunHook, name: str) -> None:
+        self.hook = hook
+        self.name = name
+        methods = _methods_of(hook)
+        self._before = hook.before_run if methods.before else None
+        self._after = hook.after_run if methods.after else None
+        self.sleeps = methods.next_due
+        self.watched = None
+        if methods.watched:
+            with noting_hook(name, "watched"):
+                self.watched = hook.watched()
+                if self.watched is not None and self._before is None:
+                    raise TypeError("before_run must ask for the tensor that watched() returns")
+        self.step = self.time = self.run = -math.inf
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether the hook does anything in a run."""
+        return self._before is not None or self._after is not None
+
+    def measure(self, secs: dict[str, float]) -> None:
+        """Add the time that its calls take to ``secs``, under the hook's name, from now on."""
+        self._before = _timed(self._before, secs, self.name)
+        self._after = _timed(self._after, secs, self.name)
+        self.watched = None
+
+    def ask_next_due(self, runs: int) -> None:
+        """Ask the hook when it is next due, ``runs`` runs having been made."""
+        try:
+            due = self.hook.next_due()
+            if due is not None and not isinstance(due, Due):
+                raise TypeError(f"next_due must return a Due or None, got {due!r}")
+        except Exception as error:
+            add_note(error, hook_note(self.name, "next_due"))
+            raise
+        if due is None:
+            self.step = self.time = self.run = -math.inf
+        else:
+            self.step, self.time, self.run = due.step, due.time, runs + due.runs
+
+    def before(self, context: SessionRunContext) -> SessionRunArgs | None:
+        """Return what the hook asks of this run."""
+        if self._before is None:
+            return None
+        try:
+            request = self._before(context)
+            if request is not None:
+                _check(request)
+        except Exception as error:
+            add_note(error, hook_note(self.name, "before_run"))
+            raise
+        return request
+
+    def after(self, context: SessionRunContext, values: SessionRunValues) -> None:
+        """Hand the hook the results of this run."""
+        if self._after is None:
+            return
+        try:
+            self._after(context, values)
+        except Exception as error:
+            add_note(error, hook_note(self.name, "after_run"))
+            raise
+
+
+def _check(request: Any) -> None:
+    if not hasattr(request, "fetches"):  # TensorFlow's class has the same fields
+        raise TypeError(f"before_run must return SessionRunArgs or None, got {request!r}")
+    fed = request.feed_dict
+    if fed is not None and not isinstance(fed, Mapping):
+        raise TypeError(f"feed_dict must map tensors to values, got {fed!r}")
+
+
+def _timed(
+    call: Callable[..., Any] | None, secs: dict[str, float], name: str
+) -> Callable[..., Any] | None:
+    if call is None:
+        return None
+
+    def timed(*args: Any) -> Any:
+        start = clock.monotonic()
+        try:
+            return call(*args)
+        finally:
+            secs[name] = secs.get(name, 0.0) + clock.monotonic() - start
+
+    return timed
+
+
+class _Overridden(NamedTuple):
+    """The methods of a hook that a session calls in runs."""
+
+    before: bool
+    after: bool
+    next_due: bool
+    watched: bool
+
+
+_RUN_METHODS = ("before_run", "after_run", "next_due", "watched")
+_methods_by_class: BoundedCache[type, _Overridden] = BoundedCache()
+
+
+def _methods_of(hook: SessionRunHook) -> _Overridden:
+    if not isinstance(hook, SessionRunHook) or not vars(hook).keys().isdisjoint(_RUN_METHODS):
+        return _find_methods(hook)  # a class of others, or an object with methods of its own
+    found = _methods_by_class.get(type(hook))
+    if found is None:
+        found = _methods_by_class[type(hook)] = _find_methods(hook)
+    return found
+
+
+def _find_methods(hook: SessionRunHook) -> _Overridden:
+    return _Overridden(
+        before=_overrides(hook, "before_run"),
+        after=_overrides(hook, "after_run"),
+        next_due=_is_as_specific_as_run_methods(hook, "next_due"),
+        watched=_is_as_specific_as_run_methods(hook, "watched"),
+    )
+
+
+def _overrides(hook: SessionRunHook, method: str) -> bool:
+    function = getattr(getattr(hook, method), "__func__", None)
+    if function is getattr(SessionRunHook, method):
+        return False
+    # The base class of TensorFlow's own hooks does nothing either.
+    module: str = getattr(function, "__module__", None) or ""
+    name: str = getattr(function, "__qualname__", "")
+    return not (module.endswith("training.session_run_hook") and name == f"SessionRunHook.{method}")
+
+
+def _is_as_specific_as_run_methods(hook: SessionRunHook, method: str) -> bool:
+    """Return whether ``method`` was written by whoever wrote before_run and after_run, or later.
+
+    A subclass that adds to before_run or after_run wants every run, whatever its base class says.
+    """
+    if not callable(getattr(hook, method, None)):
+        return False
+
+    def depth(method: str) -> int:
+        if method in getattr(hook, "__dict__", ()):
+            return -1
+        return next((i for i, c in enumerate(type(hook).__mro__) if method in vars(c)), -1)
+
+    return depth(method) <= min(depth("before_run"), depth("after_run"))

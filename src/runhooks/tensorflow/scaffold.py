@@ -1,0 +1,48 @@
+"""``Scaffold`` with the private names of TensorFlow's that programs use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from runhooks import session
+from runhooks.engines.tensorflow import scaffolding
+
+
+def _alias(name: str) -> property:
+    def get(self: Any) -> Any:
+        return getattr(self, name)
+
+    def put(self: Any, value: Any) -> None:
+        setattr(self, name, value)
+
+    return property(get, put, doc=f"As ``{name}``.")
+
+
+class Scaffold(session.Scaffold):
+    """As ``runhooks.Scaffold``, for programs written against ``tf.compat.v1.train.Scaffold``."""
+
+    _init_op = _alias("init_op")
+    _init_feed_dict = _alias("init_feed_dict")
+    _ready_op = _alias("ready_op")
+    _ready_for_local_init_op = _alias("ready_for_local_init_op")
+    _local_init_op = _alias("local_init_op")
+    _local_init_feed_dict = _alias("local_init_feed_dict")
+    _summary_op = _alias("summary_op")
+    _saver = _alias("saver")
+
+    @property
+    def _init_fn(self) -> Callable[[Any], Any] | None:
+        return self.init_fn
+
+    @_init_fn.setter
+    def _init_fn(self, init_fn: Callable[[Any], Any] | None) -> None:
+        self.init_fn = init_fn
+
+    @staticmethod
+    def default_local_init_op() -> Any:
+        """Return an operation that initialises local variables, tables and local resources.
+
+        It belongs to TensorFlow's default graph, that of a function too; None outside any graph.
+        """
+        return scaffolding.default_local_init_op()

@@ -1,0 +1,177 @@
+"""``MonitoredTrainingSession``: a monitored session with the hooks that training usually has."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+from runhooks import arguments
+from runhooks.checkpoint import DirectoryLock
+from runhooks.contract import RawSession, SessionRunHook
+from runhooks.graph import get_default_graph
+from runhooks.graph.opener import Role
+from runhooks.hooks import (
+    CheckpointSaverHook,
+    RecoveryCounterHook,
+    StepCounterHook,
+    SummarySaverHook,
+)
+from runhooks.session.creators import creator_for
+from runhooks.session.hook_names import in_order
+from runhooks.session.monitored import MonitoredSession
+from runhooks.session.opening import opener_of
+from runhooks.session.recoverable import RecoveryPolicy
+from runhooks.session.scaffold import Scaffold
+
+_log = logging.getLogger("runhooks")
+
+#: Steps from one checkpoint to the next where all workers have to save in the same steps.
+_STEPS_TOGETHER = 1000
+
+#: Steps or seconds from one time to the next; None and None: never.
+Cadence = tuple[int | None, float | None]
+
+#: Stands for the default of an argument for which None means "not at all".
+USE_DEFAULT: Any = object()
+
+
+def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and arguments
+    master: str = "",
+    is_chief: bool = True,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    scaffold: Scaffold | None = None,
+    hooks: Iterable[SessionRunHook] | None = None,
+    chief_only_hooks: Iterable[SessionRunHook] | None = None,
+    save_checkpoint_secs: float | None = USE_DEFAULT,
+    save_summaries_steps: int | None = USE_DEFAULT,
+    save_summaries_secs: float | None = USE_DEFAULT,
+    config: Any = None,
+    stop_grace_period_secs: float = 120,
+    log_step_count_steps: int | None = 100,
+    max_wait_secs: float | None = 7200,
+    save_checkpoint_steps: int | None = USE_DEFAULT,
+    summary_dir: str | os.PathLike[str] | None = None,
+    save_graph_def: bool = True,
+    *,
+    recovery: RecoveryPolicy | None = None,
+) -> MonitoredSession:
+    """Return a ``MonitoredSession`` that saves checkpoints and summaries, and resumes.
+
+    As ``tf.compat.v1.train.MonitoredTrainingSession``; None or 0 for a cadence means never. Hooks
+    are called in this order: ``chief_only_hooks``, those made here, ``hooks``, the checkpoint hook.
+
+    Args:
+        master: As ``config``, for sessions of TensorFlow only. TensorFlow's distribute coordinator
+            overrides ``master`` and ``is_chief``.
+        is_chief: Whether to save. A worker waits ``max_wait_secs`` for the chief's checkpoint.
+        checkpoint_dir: Where to resume from, and to save every ``save_checkpoint_secs`` seconds or
+            ``save_checkpoint_steps`` steps (default: 600 seconds), at the start and at the end.
+        summary_dir: Where to write summaries every ``save_summaries_steps`` steps or
+            ``save_summaries_secs`` seconds (default: 100 steps), steps per second every
+            ``log_step_count_steps`` steps, and recoveries; None: ``checkpoint_dir``.
+        save_graph_def: Whether to write the graph.
+        recovery: As for ``MonitoredSession``.
+
+    Raises:
+        ValueError: For a wrong ``master`` or ``config``, a negative cadence, one in steps and in
+            seconds, and a directory "".
+    """
+    opener = opener_of(get_default_graph())
+    opener.check_target(master, config)
+    arguments.directory(checkpoint_dir=checkpoint_dir, summary_dir=summary_dir)
+    role = opener.role(master, is_chief, config)
+    scaffold = scaffold or Scaffold()
+    creator = creator_for(role, scaffold, checkpoint_dir, max_wait_secs)
+    all_hooks = in_order(chief_only_hooks) if role.has_chief_hooks else []
+    if folder := _inside(checkpoint_dir, role.checkpoints):
+        all_hooks.insert(0, _OnlyChief(opener.resolve(folder)))  # before a file is written
+    if folder := _inside(summary_dir or checkpoint_dir, role.summaries):
+        cadence = _cadence("save_summaries", save_summaries_steps, save_summaries_secs, (100, None))
+        all_hooks += _summary_hooks(folder, scaffold, log_step_count_steps, cadence)
+    if folder := _inside(checkpoint_dir, role.checkpoints):
+        given = (save_checkpoint_steps, save_checkpoint_secs)
+        cadence = _in_step(role, _cadence("save_checkpoint", *given, (None, 600)))
+        all_hooks += _checkpoint_hooks(folder, scaffold, cadence, save_graph_def)
+    all_hooks += in_order(hooks)
+    return MonitoredSession(creator, all_hooks, stop_grace_period_secs, recovery=recovery)
+
+
+class _OnlyChief(SessionRunHook):
+    """Refuses a second process that would save in the same directory."""
+
+    first: ClassVar[bool] = True
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._lock = DirectoryLock(directory)
+
+    def begin(self) -> None:
+        self._lock.acquire()
+
+    def end(self, session: RawSession) -> None:
+        self._lock.release()
+
+    def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
+        self._lock.release()
+
+
+def _inside(
+    directory: str | os.PathLike[str] | None, folder: str | None
+) -> str | os.PathLike[str] | None:
+    if directory is None or folder is None:
+        return None
+    # Not a Path, which would turn gs:// into gs:/.
+    return f"{directory}/{folder}" if folder else directory
+
+
+def _in_step(role: Role, cadence: Cadence) -> Cadence:
+    if not role.in_step or cadence[1] is None:
+        return cadence
+    _log.warning(
+        "checkpoints are saved every %d steps, not every %g seconds: all workers take part in "
+        "saving, and must do so in the same steps; give save_checkpoint_steps",
+        *(_STEPS_TOGETHER, cadence[1]),
+    )
+    return _STEPS_TOGETHER, None
+
+
+def _summary_hooks(
+    summary_dir: str | os.PathLike[str],
+    scaffold: Scaffold,
+    count_steps: int | None,
+    cadence: Cadence,
+) -> Iterator[SessionRunHook]:
+    arguments.not_negative(log_step_count_steps=count_steps)
+    if count_steps:
+        yield StepCounterHook(count_steps, output_dir=summary_dir)
+    if cadence != (None, None):
+        yield SummarySaverHook(*cadence, output_dir=summary_dir, scaffold=scaffold)
+    if count_steps or cadence != (None, None):
+        yield RecoveryCounterHook(output_dir=summary_dir)
+
+
+def _checkpoint_hooks(
+    checkpoint_dir: str | os.PathLike[str],
+    scaffold: Scaffold,
+    cadence: Cadence,
+    save_graph_def: bool,
+) -> Iterator[SessionRunHook]:
+    steps, secs = cadence
+    if cadence != (None, None):
+        yield CheckpointSaverHook(
+            checkpoint_dir, secs, steps, scaffold=scaffold, save_graph_def=save_graph_def
+        )
+
+
+def _cadence(what: str, steps: Any, secs: Any, default: Cadence) -> Cadence:
+    if steps is USE_DEFAULT and secs is USE_DEFAULT:
+        return default
+    steps, secs = (None if it is USE_DEFAULT else it for it in (steps, secs))
+    arguments.not_negative(**{f"{what}_steps": steps, f"{what}_secs": secs})
+    steps, secs = steps or None, secs or None  # as in TensorFlow, 0 is as good as None
+    if steps is not None and secs is not None:
+        raise ValueError(
+            f"{what}_steps and {what}_secs cannot both be given, got {steps!r} and {secs!r}"
+        )
+    return steps, secs

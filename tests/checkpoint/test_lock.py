@@ -1,0 +1,188 @@
+"""One process at a time saves checkpoints in a directory."""
+
+import gc
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import runhooks as rh
+
+PROGRAM = """
+import sys, time
+import runhooks as rh
+
+with rh.Graph().as_default():
+    op = rh.train.get_or_create_global_step().assign_add(1)
+    with rh.MonitoredTrainingSession(checkpoint_dir=sys.argv[1]) as session:
+        session.run(op)
+        print("open", flush=True)
+        time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def other(tmp_path):
+    """Another process that trains in ``tmp_path``."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "open\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def train(directory, **arguments):
+    with rh.Graph().as_default():
+        op = rh.train.get_or_create_global_step().assign_add(1)
+        with rh.MonitoredTrainingSession(checkpoint_dir=directory, **arguments) as session:
+            session.run(op)
+            return session.global_step
+
+
+def files(directory: Path):
+    return {path.name: path.stat().st_mtime_ns for path in directory.rglob("*")}
+
+
+def test_a_second_chief_is_refused_before_it_writes_and_told_of_the_first(other, tmp_path):
+    before = files(tmp_path)
+    with pytest.raises(RuntimeError, match="is_chief") as caught:
+        train(tmp_path)
+    assert str(other.pid) in str(caught.value)
+    assert socket.gethostname() in str(caught.value)
+    assert files(tmp_path) == before
+
+
+def test_any_spelling_of_the_directory_is_the_same(other, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path.parent)
+    link = tmp_path.parent / "link"
+    link.symlink_to(tmp_path)
+    for spelling in (f"./{tmp_path.name}/", link, tmp_path / ".." / tmp_path.name):
+        with pytest.raises(RuntimeError, match="another process"):
+            train(spelling)
+
+
+def test_a_worker_is_not_a_chief(other, tmp_path):
+    assert train(tmp_path, is_chief=False) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_has_ended_leaves_no_lock(other, tmp_path, number):
+    other.send_signal(number)
+    if number == signal.SIGTERM:
+        other.send_signal(signal.SIGKILL)  # it sleeps in its step
+    other.wait()
+    assert train(tmp_path) == 1
+
+
+def test_a_session_that_has_ended_leaves_no_file(tmp_path):
+    train(tmp_path)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_sessions_of_one_process_share_the_directory(tmp_path):
+    assert train(tmp_path) == 1
+    with rh.Graph().as_default():
+        rh.train.get_or_create_global_step()
+        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path):
+            assert train(tmp_path) == 2
+    assert train(tmp_path) == 3
+
+
+def test_the_lock_is_released_with_the_session(tmp_path):
+    def fail(session):
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        with rh.Graph().as_default():
+            rh.train.get_or_create_global_step()
+            with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as session:
+                fail(session)
+    train(tmp_path)
+    code = PROGRAM.replace("time.sleep(1000)", "")
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True)
+
+
+FORKS = """
+import os, subprocess, sys
+import runhooks as rh
+
+with rh.Graph().as_default():
+    rh.train.get_or_create_global_step()
+    with rh.MonitoredTrainingSession(checkpoint_dir=sys.argv[1]):
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.close(write)
+            os.read(read, 1)  # until its parent ends
+            os._exit(0)
+subprocess.run([sys.executable, "-c", sys.argv[2], sys.argv[1]], check=True)
+"""
+
+
+def test_a_forked_child_does_not_hold_the_lock(tmp_path):
+    code = PROGRAM.replace("time.sleep(1000)", "")
+    subprocess.run(
+        [sys.executable, "-c", FORKS, str(tmp_path), code], check=True, capture_output=True
+    )
+
+
+def train_elsewhere(directory):
+    code = PROGRAM.replace("time.sleep(1000)", "")
+    return subprocess.run(
+        [sys.executable, "-c", code, str(directory)], capture_output=True, text=True, check=False
+    )
+
+
+def test_a_copy_of_the_directory_does_not_end_the_lock(tmp_path):
+    run = tmp_path / "run"
+    with rh.Graph().as_default():
+        op = rh.train.get_or_create_global_step().assign_add(1)
+        with rh.MonitoredTrainingSession(checkpoint_dir=run) as session:
+            session.run(op)
+            shutil.copytree(run, tmp_path / "backup")
+            assert "another process" in train_elsewhere(run).stderr
+
+
+CHILD_TRAINS = """
+import os, sys
+import runhooks as rh
+
+with rh.Graph().as_default():
+    op = rh.train.get_or_create_global_step().assign_add(1)
+    session = rh.MonitoredTrainingSession(checkpoint_dir=sys.argv[1], save_checkpoint_steps=2)
+    session.run(op)
+    if os.fork() == 0:
+        try:
+            for _ in range(5):
+                session.run(op)
+        except RuntimeError as error:
+            os._exit(7 if "another process" in str(error) else 1)
+        os._exit(0)
+    print(os.WEXITSTATUS(os.wait()[1]), rh.latest_checkpoint(sys.argv[1])[-1])
+    session.close()
+"""
+
+
+def test_a_forked_child_does_not_save_in_the_directory_of_its_parent(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD_TRAINS, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["7", "0"]
+
+
+def test_a_session_that_is_dropped_holds_no_lock(tmp_path):
+    with rh.Graph().as_default():
+        rh.train.get_or_create_global_step()
+        session = rh.MonitoredTrainingSession(checkpoint_dir=tmp_path)
+        del session
+        gc.collect()
+    assert train_elsewhere(tmp_path).returncode == 0

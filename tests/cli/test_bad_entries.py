@@ -1,0 +1,73 @@
+"""One bad entry in a tree of runs is named; the rest is read."""
+
+import json
+import os
+
+import pytest
+
+COMMANDS = [["show"], ["plot"], ["compare"], ["export", "--csv"]]
+
+
+def dangling(path) -> None:
+    path.symlink_to("/nowhere/at/all")
+
+
+def folder(path) -> None:
+    path.mkdir()
+
+
+def fifo(path) -> None:
+    os.mkfifo(path)
+
+
+def device(path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def loop(path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.fixture(params=[dangling, fifo, device, loop], ids=lambda it: it.__name__)
+def bad(request, run_file, tmp_path):
+    """A bad entry in a run between sound ones."""
+    for name in ("a", "b", "c"):
+        run_file(name).add(1, loss=1.0)
+    path = tmp_path / "b" / "events.out.tfevents.1.bad"
+    request.param(path)
+    return path
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_rest_is_read(run, bad, tmp_path, command) -> None:
+    ended = run(*command, tmp_path)
+    assert ended.status == 0
+    assert f"skipped {bad}" in ended.errors
+    assert len(ended.errors.splitlines()) == 1
+
+
+def test_it_is_listed_among_the_damages(run, bad, tmp_path) -> None:
+    runs = json.loads(run("show", tmp_path, "--json").out)["runs"]
+    assert [len(it["damages"]) for it in runs] == [0, 1, 0]
+    checked = run("check", tmp_path)
+    assert checked.status == 1
+    assert "cannot be read" in checked.out
+    assert "1 not sound" in checked.out
+    reports = json.loads(run("check", tmp_path, "--json").out)
+    assert [it["path"] for it in reports if not it["sound"]] == [str(bad)]
+
+
+def test_it_is_followed(terminal, run_file, bad, tmp_path) -> None:
+    followed = terminal("tail", tmp_path, columns=200)
+    followed.wait_for("skipped")
+    run_file("c").add(2, loss=5.0)
+    followed.wait_for("loss 5")
+    assert sum("skipped" in line for line in followed.lines) == 1
+
+
+def test_a_folder_with_the_name_of_a_file_is_a_run(run_file, run, tmp_path) -> None:
+    run_file("a").add(1, loss=1.0)
+    run_file("a/tfevents").add(1, loss=2.0)
+    shown = run("compare", tmp_path)
+    assert (shown.status, shown.errors) == (0, "")
+    assert len(shown.out.splitlines()) == 3

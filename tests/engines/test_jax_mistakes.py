@@ -1,0 +1,100 @@
+"""Mistakes of users of JAX: one sentence at the line where they are made, with the cure."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+
+@pytest.fixture
+def engine():
+    return "jax"
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        jnp.sum,
+        jnp.sin,
+        jnp.asarray,
+        jax.jit(lambda x: x),
+        lambda tensor: jnp.ones(2) + tensor,
+        lambda tensor: jnp.dot(jnp.ones(2), tensor),
+        lambda tensor: jnp.stack([tensor, tensor]),
+    ],
+)
+def test_function_of_jax_called_with_a_tensor_names_the_cure(fn, graph):
+    state = rh.Variable(jnp.ones(2), name="state")
+    with pytest.raises((TypeError, ValueError), match=r"'state:0' is not an array.*rh\.call"):
+        fn(state)
+
+
+@jax.tree_util.register_pytree_node_class
+class Model:
+    """As a module of Equinox: a pytree that can be called, with a function among its leaves."""
+
+    def __init__(self, weight, activation):
+        self.weight, self.activation = weight, activation
+
+    def __call__(self, x):
+        return self.activation(x @ self.weight)
+
+    def tree_flatten(self):
+        return (self.weight, self.activation), None
+
+    @classmethod
+    def tree_unflatten(cls, _, leaves):
+        return cls(*leaves)
+
+
+@pytest.mark.parametrize("activation", [jax.nn.relu, np.tanh, len])
+def test_function_in_a_model_is_refused_where_the_variable_is_made(activation, graph):
+    operations = graph.get_operations()
+    with pytest.raises(TypeError, match=r"'model' at .*partition"):
+        rh.Variable(Model(jnp.ones((2, 2)), activation), name="model")
+    assert graph.get_operations() == operations
+
+
+def test_model_that_can_be_called_and_holds_arrays_alone_is_a_value(graph):
+    model = rh.Variable(Model(jnp.ones((2, 2)), None), name="model")
+    with rh.Session(graph) as session:
+        assert session.run(model).weight.shape == (2, 2)
+
+
+def test_module_that_is_closed_over_and_changed_is_explained(graph):
+    class TraceContextError(Exception):
+        """As Flax's, which refuses a change at another level of tracing."""
+
+    def step(x):
+        raise TraceContextError("Cannot mutate 'Param' from different trace level")
+
+    out = rh.call(step, jnp.ones(2))
+    with rh.Session(graph) as session, pytest.raises(TraceContextError) as caught:
+        session.run(out)
+    assert any("nnx.split" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int2", "float8_e4m3fn", "bfloat16"])
+def test_small_dtypes_are_saved_or_refused_when_made(dtype, graph, tmp_path):
+    v = rh.Variable(jnp.array([1, 0, 1]).astype(dtype), name="v")
+    rh.train.create_global_step()
+    with rh.Session(graph) as session, rh.Session(graph) as fresh:
+        session.run(v.assign(rh.call(lambda v: v[::-1] * 0, v)))
+        path = rh.Saver().save(session, tmp_path / "model.ckpt")
+        rh.Saver().restore(fresh, path)
+        assert fresh.run(v).dtype == v.initial_value.dtype
+        assert not np.asarray(fresh.run(v)).astype(np.float32).any()
+
+
+def test_complex128_is_saved(graph, tmp_path):
+    with jax.enable_x64(True):
+        v = rh.Variable(np.array([1 + 2j, 3]), name="v")
+        rh.train.create_global_step()
+        with rh.Session(graph) as session, rh.Session(graph) as fresh:
+            session.run(v.assign(v * 2))
+            path = rh.Saver().save(session, tmp_path / "model.ckpt")
+            rh.Saver().restore(fresh, path)
+            assert fresh.run(v).dtype == np.complex128
+            assert fresh.run(v).tolist() == [2 + 4j, 6]

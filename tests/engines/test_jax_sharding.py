@@ -1,0 +1,65 @@
+"""Values that are spread over several devices, or stand on each of them, are read like others."""
+
+import os
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import runhooks as rh
+from runhooks import events
+
+mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("a", "b"))
+zero = jax.device_put(jnp.float32(0), NamedSharding(mesh, P()))
+
+
+def train(sharding, late, folder, last_step):
+    ones = jax.device_put(jnp.ones((8, 4)), sharding)
+    with rh.Graph("jax").as_default():
+        w, count = rh.Variable(ones, name="w"), rh.Variable(zero, name="count")
+        loss = rh.call(lambda w, count: jnp.where(count > 3.5, jnp.nan, w.sum()), w, count)
+        step = rh.train.create_global_step().assign_add(1)
+        op = rh.group(w.assign(w + 1), count.assign_add(1.0), step)
+        rh.summary.scalar("loss", loss)
+        rh.summary.histogram("w", w)
+        hooks = [
+            rh.NanTensorHook(loss, late=late),
+            rh.LoggingTensorHook({"loss": loss, "w": w}, every_n_iter=1),
+            rh.StopAtStepHook(last_step=last_step),
+        ]
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=folder, hooks=hooks, save_checkpoint_steps=2, save_summaries_steps=1
+        ) as session:
+            while not session.should_stop():
+                session.run(op)
+                fetched = session.run(w, hooks=False)
+                assert fetched.sharding == sharding
+                assert (np.asarray(fetched) == 1 + session.global_step).all()
+
+
+for number, spec in enumerate([P(), P("a"), P(None, "b"), P("a", "b")]):
+    for late in (False, True):
+        case = NamedSharding(mesh, spec), late, f"{sys.argv[1]}/{number}-{late}"
+        train(*case, 2)
+        train(*case, 4)
+        scalars = events.read(case[2])["."].scalars["loss"]
+        assert scalars.values.tolist() == [32, 64, 96, 128], (case, scalars)
+        try:
+            train(*case, 6)
+        except rh.train.NanLossDuringTrainingError as error:
+            print("NaN in step", error.step)
+"""
+
+
+def test_training_over_eight_devices(tmp_path):
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, tmp_path],
+        env=os.environ | flags,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert ended.stdout.count("NaN in step") == 8

@@ -1,0 +1,456 @@
+"""What goes wrong around a session: directories that vanish, forks, signals, errors of hooks."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+
+@pytest.fixture
+def train_op(graph):
+    return rh.train.get_or_create_global_step().assign_add(1, name="train_op")
+
+
+class Loses(rh.SessionRunHook):
+    """Loses the session in the run after ``step``, having called ``before``."""
+
+    def __init__(self, step, before):
+        self.step, self.before = step, before
+
+    def after_run(self, run_context, run_values):
+        if run_context.session.global_step == self.step and self.before is not None:
+            before, self.before = self.before, None
+            before()
+            raise rh.errors.AbortedError("lost")
+
+
+def policy(failures=3):
+    return rh.RecoveryPolicy(failures=failures, first_wait_secs=0)
+
+
+def test_a_relative_directory_survives_chdir(train_op, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with rh.MonitoredTrainingSession(
+        checkpoint_dir="run",
+        save_checkpoint_steps=1,
+        hooks=[Loses(3, lambda: os.chdir("elsewhere"))],
+        recovery=policy(),
+    ) as session:
+        for _ in range(4):
+            session.run(train_op)
+        assert session.recoveries == 1
+        assert session.global_step == 4
+    assert rh.latest_checkpoint(tmp_path / "run") == str(tmp_path / "run" / "model.ckpt-4")
+    assert not list((tmp_path / "elsewhere").rglob("model.ckpt*"))
+
+
+def test_recovery_does_not_start_over_when_the_directory_is_gone(train_op, tmp_path):
+    run, away = tmp_path / "run", tmp_path / "away"
+    with pytest.raises(rh.errors.UnavailableError, match="start over") as caught:
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=run,
+            save_checkpoint_steps=1,
+            hooks=[Loses(3, lambda: run.rename(away))],
+            recovery=policy(failures=2),
+        ) as session:
+            for _ in range(4):
+                session.run(train_op)
+    assert str(run) in str(caught.value)
+    assert rh.latest_checkpoint(away) == str(away / "model.ckpt-2")
+
+
+def test_recovery_waits_for_a_directory_that_comes_back(train_op, tmp_path):
+    run, away = tmp_path / "run", tmp_path / "away"
+
+    class Returns(rh.RecoveryPolicy):
+        def wait_secs(self, failure):
+            if away.exists():
+                away.rename(run)
+            return 0.0
+
+    with rh.MonitoredTrainingSession(
+        checkpoint_dir=run,
+        save_checkpoint_steps=1,
+        hooks=[Loses(3, lambda: run.rename(away))],
+        recovery=Returns(failures=5, first_wait_secs=0),
+    ) as session:
+        for _ in range(4):
+            session.run(train_op)
+        assert session.global_step == 4
+
+
+FORKS = """
+import contextlib, os, signal, sys, time
+import runhooks as rh
+
+number = int(sys.argv[1])
+with rh.Graph().as_default():
+    op = rh.train.get_or_create_global_step().assign_add(1)
+    with rh.MonitoredSession() as session:
+        session.run(op)
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(KeyboardInterrupt):
+                os.write(write, b".")
+                time.sleep(60)
+                os._exit(1)
+            os._exit(77)
+        os.read(read, 1)
+        os.kill(child, number)
+        print(os.waitpid(child, 0)[1])
+        assert session.stop_reason is None
+        session.run(op)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_forked_child_ends_on_a_signal(number):
+    # In a process of its own: JAX, which other tests have imported, minds a fork.
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS, str(int(number))], capture_output=True, text=True, check=True
+    )
+    status = int(done.stdout)
+    if number == signal.SIGTERM:
+        assert os.WTERMSIG(status) == number
+    else:
+        assert os.WEXITSTATUS(status) == 77  # KeyboardInterrupt, as without a session
+
+
+@pytest.mark.parametrize("hooks", [False, []])
+def test_a_loop_without_hooks_hears_a_signal(train_op, hooks):
+    with rh.MonitoredSession() as session:
+        for step in range(100):
+            if step == 3:
+                signal.raise_signal(signal.SIGTERM)
+            session.run(train_op, hooks=hooks)
+    assert session.global_step == 4
+
+
+@pytest.mark.parametrize("name", ["inputs/data", "objects/model"])
+def test_a_hook_cannot_take_the_name_of_an_input_in_checkpoints(graph, name):
+    class Hook(rh.SessionRunHook):
+        hook_name = name
+
+    with pytest.raises(ValueError, match="hook_name"):
+        rh.MonitoredSession(hooks=[Hook()])
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (np.uint64(2**64 - 1), np.int64),
+        (np.int64(300), np.int8),
+        (np.int32(-1), np.uint8),
+        (np.array(300), np.int8),
+        (300, np.int8),
+    ],
+)
+def test_numbers_that_do_not_fit_a_placeholder_are_refused(graph, value, dtype):
+    x = rh.placeholder("x", dtype)
+    with rh.Session() as session:
+        with pytest.raises(ValueError, match="x:0"):
+            session.run(x, {x: value})
+        assert session.run(x, {x: dtype(7)}) == 7
+
+
+def test_a_loop_that_changes_variables_and_no_step_is_warned_of(graph, caplog):
+    rh.train.get_or_create_global_step()
+    weights = rh.Variable(np.float32(0), name="weights")
+    train_op = weights.assign_add(np.float32(1))
+    with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=5)]) as session:
+        for _ in range(3):
+            session.run(weights)
+        assert caplog.messages == []
+        for _ in range(3):
+            session.run(train_op)
+    (warning,) = caplog.messages
+    assert "global_step" in warning
+
+
+def test_a_loop_that_counts_is_not_warned_of(train_op, caplog):
+    weights = rh.Variable(np.float32(0), name="weights")
+    step = rh.group(weights.assign_add(np.float32(1)), train_op)
+    with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=5)]) as session:
+        session.run(step)
+        session.run(weights.assign_add(np.float32(1)) if False else weights)
+        while not session.should_stop():
+            session.run(step)
+    assert caplog.messages == []
+
+
+class Begins(rh.SessionRunHook):
+    def __init__(self):
+        self.ended = 0
+
+    def after_run(self, run_context, run_values):
+        pass
+
+    def end(self, session):
+        self.ended += 1
+
+
+def test_a_new_hook_in_each_run_is_ended_once(train_op):
+    hooks = [Begins() for _ in range(300)]
+    with rh.MonitoredSession() as session:
+        for hook in hooks:
+            session.run(train_op, hooks=[hook])
+    assert [hook.ended for hook in hooks] == [1] * 300
+
+
+def test_what_is_compiled_for_ever_new_fetches_does_not_pile_up(graph):
+    weights = rh.Variable(np.float32(1), name="weights")
+    with rh.MonitoredSession() as session:
+        for i in range(1500):
+            assert session.run({f"w/{i}": weights}) == {f"w/{i}": 1}
+    assert len(graph.executables) <= 1000
+
+
+@pytest.mark.parametrize("depth", [60, 250])
+def test_deeply_nested_fetches(graph, depth):
+    weights = rh.Variable(np.float32(1), name="weights")
+    fetches, expected = weights, np.float32(1)
+    for _ in range(depth):
+        fetches, expected = [fetches], [expected]
+    with rh.Session() as session:
+        assert session.run(fetches) == expected
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), ValueError("end")]
+)
+def test_whatever_leaves_one_end_the_others_are_called(train_op, tmp_path, error):
+    class Fails(rh.SessionRunHook):
+        def end(self, session):
+            raise error
+
+    other = Begins()
+    with pytest.raises(type(error)):
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=tmp_path, save_checkpoint_secs=600, hooks=[Fails(), other]
+        ) as session:
+            session.run(train_op)
+    assert other.ended == 1
+    assert rh.latest_checkpoint(tmp_path) == str(tmp_path / "model.ckpt-1")
+
+
+class SessionRunHook(rh.SessionRunHook):
+    """Of the same name as its base class."""
+
+    calls = 0
+
+    def before_run(self, run_context):
+        SessionRunHook.calls += 1
+
+
+def test_a_subclass_of_the_same_name_is_called(train_op):
+    SessionRunHook.calls = 0
+    with rh.MonitoredSession(hooks=[SessionRunHook()]) as session:
+        session.run(train_op)
+    assert SessionRunHook.calls == 1
+
+
+DISTRIBUTED = """
+import logging, os, sys
+logging.basicConfig(level="WARNING")
+import torch.distributed as dist
+import runhooks as rh
+
+store = dist.TCPStore("127.0.0.1", int(sys.argv[2]), 2, sys.argv[1] == "0")
+dist.init_process_group("gloo", store=store, rank=int(sys.argv[1]), world_size=2)
+with rh.Graph().as_default():
+    op = rh.train.get_or_create_global_step().assign_add(1)
+    with rh.MonitoredSession() as session:
+        session.run(op)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_several_processes_of_a_distributed_runtime_are_warned_of():
+    pytest.importorskip("torch")
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", DISTRIBUTED, str(rank), str(port)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    for process in ranks:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+        assert errors.count("is_chief=False") == 1
+        assert "2 in torch.distributed" in errors
+
+
+def test_a_run_whose_host_part_fails_leaves_the_variables_as_they_were(graph):
+    weights = rh.Variable(np.zeros(2, np.float32), name="weights")
+    step = rh.train.get_or_create_global_step()
+    train_op = rh.group(weights.assign_add(np.ones(2, np.float32)), step.assign_add(1))
+    picture = rh.summary.image("picture", weights)
+    with rh.Session() as session:
+        with pytest.raises((ValueError, TypeError)):
+            session.run([train_op, picture])
+        assert session.global_step == 0
+        assert session.run(weights).tolist() == [0, 0]
+
+
+def test_on_jax_what_was_given_up_lands_whole_and_the_error_says_so():
+    pytest.importorskip("jax")
+    with rh.Graph("jax").as_default():
+        weights = rh.Variable(np.zeros(2, np.float32), name="weights")
+        step = rh.train.get_or_create_global_step()
+        train_op = rh.group(weights.assign_add(np.ones(2, np.float32)), step.assign_add(1))
+        picture = rh.summary.image("picture", weights)
+        with rh.Session() as session:
+            with pytest.raises((ValueError, TypeError)) as caught:
+                session.run([train_op, picture])
+            assert session.run(weights).tolist() == [session.global_step] * 2
+            if session.global_step:
+                assert any("new values" in note for note in caught.value.__notes__)
+
+
+def test_tensors_of_torch_are_fed_to_placeholders_with_a_dtype():
+    torch = pytest.importorskip("torch")
+    with rh.Graph("torch").as_default():
+        x = rh.placeholder("x", np.float32, [None])
+        n = rh.placeholder("n", np.int64)
+        with rh.Session() as session:
+            assert session.run(x, {x: torch.ones(3)}).dtype == torch.float32
+            assert session.run(x, {x: torch.ones(3, dtype=torch.float64)}).dtype == torch.float32
+            assert session.run(n, {n: torch.tensor(3)}) == 3
+            with pytest.raises(ValueError, match="shape"):
+                session.run(x, {x: torch.ones(3, 1)})
+            with pytest.raises(TypeError, match="n:0"):
+                session.run(n, {n: torch.ones(3)})
+
+
+def test_a_global_step_beyond_64_bits_is_refused(graph):
+    step = rh.train.get_or_create_global_step()
+    huge = step.assign(rh.call(lambda: np.uint64(2**63)))
+    with rh.Session() as session:
+        with pytest.raises(ValueError, match="global_step"):
+            session.run(huge)
+        assert session.global_step == 0
+
+
+def test_a_ctrl_c_in_one_end_is_not_hidden_by_the_error_of_another(train_op):
+    class Raises(rh.SessionRunHook):
+        def __init__(self, error):
+            self.error = error
+
+        def end(self, session):
+            raise self.error
+
+    hooks = [Raises(ValueError("first")), Raises(KeyboardInterrupt())]
+    with pytest.raises(KeyboardInterrupt) as caught:
+        with rh.MonitoredSession(hooks=hooks) as session:
+            session.run(train_op)
+    assert any("first" in note for note in caught.value.__notes__)
+
+
+def test_end_sees_the_step_of_the_session(train_op):
+    seen = []
+
+    class Looks(rh.SessionRunHook):
+        def end(self, raw):
+            seen.append(session.global_step)
+
+    with rh.MonitoredSession(hooks=[Looks()]) as session:
+        session.run(train_op)
+    assert seen == [1]
+
+
+def test_a_hook_that_could_not_join_keeps_its_name(train_op):
+    class Hook(rh.SessionRunHook):
+        fails = True
+
+        def after_create_session(self, session, coord):
+            if Hook.fails:
+                Hook.fails = False
+                raise KeyError("once")
+
+        def before_run(self, run_context):
+            raise ValueError("named")
+
+    hook = Hook()
+    with rh.MonitoredSession() as session:
+        with pytest.raises(KeyError):
+            session.run(train_op, hooks=[hook])
+        with pytest.raises(ValueError, match="named") as caught:
+            session.run(train_op, hooks=[hook])
+    assert any(note.endswith("the hook Hook") for note in caught.value.__notes__)
+
+
+def test_a_session_lost_while_a_hook_joins_is_recovered(train_op):
+    class Hook(rh.SessionRunHook):
+        lost = False
+
+        def after_create_session(self, session, coord):
+            if not Hook.lost:
+                Hook.lost = True
+                raise rh.errors.AbortedError("lost")
+
+        def after_run(self, run_context, run_values):
+            pass
+
+    with rh.MonitoredSession(recovery=policy()) as session:
+        session.run(train_op, hooks=[Hook()])
+        assert session.recoveries == 1
+        assert session.global_step == 1
+
+
+def test_a_watching_hook_beside_one_that_measures(graph):
+    loss = rh.call(lambda: np.float32(1), name="loss")
+    step = rh.train.get_or_create_global_step().assign_add(1)
+    hooks = [rh.NanTensorHook(loss, late=True), rh.HookTimesHook(every_n_steps=2)]
+    with rh.MonitoredSession(hooks=hooks) as session:
+        for _ in range(5):
+            session.run(step)
+    assert session.global_step == 5
+
+
+def test_a_rewind_beside_runs_of_another_thread(graph):
+    import threading
+
+    data = rh.inputs(lambda step: iter(range(10**9)), name="data")
+    errors = []
+    with rh.Session() as session:
+
+        def run():
+            try:
+                for _ in range(2000):
+                    session.run(data)
+            except Exception as error:  # noqa: BLE001
+                errors.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        while thread.is_alive():
+            session.rewind(data)
+        thread.join()
+    assert errors == []
+
+
+@pytest.mark.parametrize("name", ["int4", "uint4"])
+def test_narrow_integers_take_no_number_that_they_cannot_hold(graph, name):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    v = rh.Variable(np.array(1, getattr(ml_dtypes, name)), name="v")
+    changes = {number: v.assign(rh.call(lambda number=number: number)) for number in (0.5, 100, 3)}
+    with rh.Session() as session:
+        for number in (0.5, 100):
+            with pytest.raises(ValueError, match="'v'"):
+                session.run(changes[number])
+        assert int(session.run(changes[3])) == 3

@@ -1,0 +1,284 @@
+"""An error keeps its class wherever it arises: neither a note nor a ``with`` block replaces it."""
+
+from dataclasses import dataclass
+
+import pytest
+
+import runhooks as rh
+
+
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    code: int
+
+
+class SlottedError(Exception):
+    __slots__ = ()
+
+    def __setattr__(self, name, value):
+        raise AttributeError(name)
+
+
+class MuteError(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+class AloofError(Exception):
+    """Neither hashed nor compared, as a dataclass with arrays in it."""
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        raise RuntimeError("not to be compared")
+
+
+class FailingHook(rh.SessionRunHook):
+    def __init__(self, error, phase):
+        self.error, self.phase = error, phase
+
+    def fail(self, phase):
+        if phase == self.phase:
+            raise self.error
+
+    def begin(self):
+        self.fail("begin")
+
+    def after_create_session(self, session, coord):
+        self.fail("after_create_session")
+
+    def before_run(self, run_context):
+        self.fail("before_run")
+
+    def after_run(self, run_context, run_values):
+        self.fail("after_run")
+
+    def next_due(self):
+        self.fail("next_due")
+        return rh.Due(runs=1)
+
+    def end(self, session):
+        self.fail("end")
+
+
+class FailingListener(rh.CheckpointSaverListener):
+    def __init__(self, error, phase):
+        for name in ("begin", "before_save", "after_save", "end"):
+            setattr(self, name, self.fail if name == phase else lambda *args: None)
+        self.error = error
+
+    def fail(self, *args):
+        raise self.error
+
+
+class FailingWriter:
+    def __init__(self, error):
+        self.error = error
+
+    def add_summary(self, summary, step):
+        raise self.error
+
+    def flush(self):
+        pass
+
+
+class FailingArray:
+    def __init__(self, error):
+        self.error = error
+
+    def __array__(self, dtype=None, copy=None):
+        raise self.error
+
+
+def in_a_hook(phase):
+    def run(error, model, folder):
+        with rh.MonitoredSession(hooks=[FailingHook(error, phase)]) as session:
+            session.run(model.train_op)
+
+    return run
+
+
+def in_a_listener(phase):
+    def run(error, model, folder):
+        listeners = [FailingListener(error, phase)]
+        hook = rh.CheckpointSaverHook(folder, save_steps=1, listeners=listeners)
+        with rh.MonitoredSession(hooks=[hook]) as session:
+            session.run(model.train_op)
+
+    return run
+
+
+def in_an_input(error, model, folder):
+    model.faults.fail(error)
+    with rh.MonitoredSession() as session:
+        session.run(model.train_op)
+
+
+def in_an_operation(error, model, folder):
+    def fail(weights):
+        raise error
+
+    failing = rh.call(fail, model.weights)
+    with rh.MonitoredSession() as session:
+        session.run(failing)
+
+
+def in_the_block(error, model, folder):
+    with rh.name_scope("scope"), rh.MonitoredSession() as session:
+        session.run(model.train_op)
+        raise error
+
+
+def in_an_evaluation(error, model, folder):
+    def feeds():
+        yield {}
+        raise error
+
+    hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=1, feeds=feeds)
+    with rh.MonitoredSession(hooks=[hook]) as session:
+        session.run(model.train_op)
+
+
+def in_metrics_of_a_checkpoint(error, model, folder):
+    def fail(step):
+        raise error
+
+    hook = rh.CheckpointSaverHook(folder, save_steps=1, saver=rh.Saver(metrics=fail))
+    with rh.MonitoredSession(hooks=[hook]) as session:
+        session.run(model.train_op)
+
+
+def in_a_thread(error, model, folder):
+    with rh.MonitoredSession(hooks=[ThreadHook(error)]) as session:
+        while not session.should_stop():
+            session.run(model.train_op)
+
+
+class ThreadHook(rh.SessionRunHook):
+    def __init__(self, error):
+        self.error = error
+
+    def after_create_session(self, session, coord):
+        rh.LooperThread(coord, None, target=self.fail).start()
+
+    def fail(self):
+        raise self.error
+
+
+def in_init_fn(error, model, folder):
+    def fail(scaffold, session):
+        raise error
+
+    with rh.MonitoredSession(rh.ChiefSessionCreator(rh.Scaffold(init_fn=fail))):
+        pass
+
+
+def in_feed_fn(error, model, folder):
+    def fail():
+        raise error
+
+    with rh.MonitoredSession(hooks=[rh.FeedFnHook(fail)]) as session:
+        session.run(model.train_op)
+
+
+def in_a_writer(error, model, folder):
+    hook = rh.StepCounterHook(every_n_steps=1, summary_writer=FailingWriter(error))
+    with rh.MonitoredSession(hooks=[hook]) as session:
+        for _ in range(3):
+            session.run(model.train_op)
+
+
+def in_a_formatter(error, model, folder):
+    def fail(values):
+        raise error
+
+    hook = rh.LoggingTensorHook([model.loss], every_n_iter=1, formatter=fail)
+    with rh.MonitoredSession(hooks=[hook]) as session:
+        session.run(model.train_op)
+
+
+def in_early_stopping(error, model, folder):
+    def fail():
+        raise error
+
+    hook = rh.make_early_stopping_hook(None, fail, run_every_secs=None, run_every_steps=1)
+    with rh.MonitoredSession(hooks=[hook]) as session:
+        session.run(model.train_op)
+
+
+def in_a_session_creator(error, model, folder):
+    class Creator(rh.SessionCreator):
+        def create_session(self):
+            raise error
+
+    with rh.MonitoredSession(Creator()):
+        pass
+
+
+def in_an_event_file(error, model, folder):
+    with rh.summary.FileWriter(folder) as writer:
+        writer.scalar("loss", FailingArray(error), 1)
+
+
+def in_the_block_of_a_writer(error, model, folder):
+    with rh.summary.FileWriter(folder):
+        raise error
+
+
+PLACES = {
+    **{
+        f"{phase} of a hook": in_a_hook(phase)
+        for phase in (
+            *("begin", "after_create_session", "next_due"),
+            *("before_run", "after_run", "end"),
+        )
+    },
+    **{
+        f"{phase} of a listener": in_a_listener(phase)
+        for phase in ("begin", "before_save", "after_save", "end")
+    },
+    **{
+        name.replace("_", " "): place
+        for name, place in list(globals().items())
+        if name.startswith("in_") and name not in ("in_a_hook", "in_a_listener")
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "error", [FrozenError(5), SlottedError(), MuteError(), AloofError()], ids=type
+)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.every_engine
+def test_an_error_keeps_its_class(model, tmp_path, engine, place, error):
+    if (engine, place) == ("jax", "in an operation") and isinstance(
+        error, FrozenError | SlottedError
+    ):
+        pytest.skip("jax.jit itself replaces it while it traces")
+    with pytest.raises(type(error)) as caught:
+        PLACES[place](error, model, tmp_path)
+    assert caught.value is error
+
+
+def test_what_on_exception_raises_is_noted_on_it(model):
+    class Worse(rh.SessionRunHook):
+        def on_exception(self, session, exception):
+            raise MuteError
+
+    error = FrozenError(5)
+    with pytest.raises(FrozenError), rh.MonitoredSession(hooks=[Worse()]):
+        raise error
+    assert "Worse" in error.__notes__[0]
+    assert "MuteError" in error.__notes__[0]
+
+
+def test_an_error_that_means_a_lost_session_may_be_mute(model):
+    class MuteAbort(rh.errors.AbortedError):
+        __repr__ = __str__ = MuteError.__str__
+
+    with rh.MonitoredSession(recovery=rh.RecoveryPolicy(failures=1, first_wait_secs=0)) as session:
+        model.faults.fail(MuteAbort("lost"))
+        session.run(model.train_op)
+        assert session.recoveries == 1

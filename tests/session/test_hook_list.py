@@ -1,0 +1,258 @@
+"""What hooks keep in checkpoints, matched by name, and errors that name the hook they are of."""
+
+import logging
+
+import pytest
+
+import runhooks as rh
+
+
+class Counter(rh.SessionRunHook):
+    """Counts runs."""
+
+    def __init__(self, name=None):
+        self.hook_name = name
+        self.count = 0
+
+    def after_run(self, run_context, run_values):
+        self.count += 1
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+class Loader:
+    """An input that knows where it is."""
+
+    def __init__(self):
+        self.index = 0
+
+    def __iter__(self):
+        while True:
+            self.index += 1
+            yield self.index
+
+    def state_dict(self):
+        return {"index": self.index}
+
+    def load_state_dict(self, state):
+        self.index = state["index"]
+
+
+@pytest.fixture
+def resume(tmp_path, caplog):
+    """Runs 3 steps of a program in one directory; returns the warnings of that."""
+
+    def resume(*hooks, input_name="train", **kwargs):
+        caplog.clear()
+        with rh.Graph().as_default():
+            step = rh.train.get_or_create_global_step()
+            train_op = rh.group(rh.inputs(Loader(), name=input_name), step.assign_add(1))
+            with (
+                caplog.at_level(logging.WARNING, "runhooks"),
+                rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=hooks, **kwargs) as sess,
+            ):
+                for _ in range(3):
+                    sess.run(train_op)
+        return caplog.messages
+
+    return resume
+
+
+def test_same_names_are_no_matter_for_a_warning(resume):
+    assert resume(Counter()) == []
+    assert resume(Counter()) == []
+
+
+def test_new_name_of_a_hook_is_told_with_the_remedy(resume):
+    resume(Counter("one"), Counter("two"))
+    (warning,) = resume(Counter("one"), Counter("three"))
+    assert "(two)" in warning
+    assert "for three" in warning
+    assert "hook_name" in warning
+
+
+def test_new_name_of_an_input_and_a_hook_that_is_gone_are_told_in_one_warning(resume):
+    resume(Counter())
+    (warning,) = resume(input_name="training")
+    assert "Counter, inputs/train" in warning
+
+
+def test_hook_without_a_state_may_come_and_go(resume):
+    resume(rh.StopAtStepHook(last_step=3))
+    assert resume(rh.LoggingTensorHook(["global_step:0"], every_n_iter=1)) == []
+
+
+def test_worker_and_a_program_that_only_looks_are_not_warned(resume, tmp_path, caplog):
+    resume(Counter())
+    assert resume(is_chief=False) == []
+    with rh.Graph().as_default(), caplog.at_level(logging.WARNING, "runhooks"):
+        rh.train.get_or_create_global_step()
+        with rh.SingularMonitoredSession(checkpoint_dir=tmp_path):
+            assert caplog.messages == []
+
+
+@pytest.mark.parametrize("state", [None, ["a"], 5])
+def test_state_that_is_no_dict_is_told_of_the_hook(state, model, tmp_path):
+    class Wrong(Counter):
+        def state_dict(self):
+            return state
+
+    with pytest.raises(TypeError, match="state_dict") as caught:
+        rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=[Wrong()])
+    assert "in state_dict of the hook Wrong" in caught.value.__notes__
+
+
+def test_part_without_a_good_state_is_named(model, tmp_path):
+    loader = Loader()
+    loader.state_dict = lambda: 5
+    with pytest.raises(TypeError, match="got 5") as caught:
+        rh.MonitoredTrainingSession(
+            checkpoint_dir=tmp_path, hooks=[rh.SavedStateHook(loader=loader)]
+        )
+    assert "in state_dict of the hook loader of SavedStateHook" in caught.value.__notes__
+
+
+def test_watched_and_next_due_name_their_hook(model):
+    class Watching(rh.SessionRunHook):
+        def before_run(self, run_context):
+            return None
+
+        def watched(self):
+            raise ValueError("no such loss")
+
+    class Due5(rh.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            pass
+
+        def next_due(self):
+            return 5
+
+    with pytest.raises(ValueError, match="no such loss") as caught:
+        rh.MonitoredSession(hooks=[Watching()])
+    assert "in watched of the hook Watching" in caught.value.__notes__
+    with pytest.raises(TypeError, match="Due.*5") as caught:
+        rh.MonitoredSession(hooks=[Due5()])
+    assert "in next_due of the hook Due5" in caught.value.__notes__
+
+
+def test_hook_that_watches_needs_a_before_run(model):
+    class Watching(rh.SessionRunHook):
+        def watched(self):
+            return model.loss
+
+        def watch(self, step, value):
+            pass
+
+    with pytest.raises(TypeError, match="before_run") as caught:
+        rh.MonitoredSession(hooks=[Watching()])
+    assert "in watched of the hook Watching" in caught.value.__notes__
+
+
+# what a hook asks of a run
+
+
+def run_with(hook, model, feed_dict=None):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        with rh.MonitoredSession(hooks=[hook]) as sess:
+            sess.run(model.train_op, feed_dict)
+    return caught.value, getattr(caught.value, "__notes__", [])
+
+
+@pytest.mark.parametrize(
+    ("feeds", "name"), [(3, "got 3"), ({"nosuch:0": 3}, "nosuch")], ids=["number", "unknown"]
+)
+def test_bad_feeds_of_a_hook_name_it(model, feeds, name):
+    error, notes = run_with(rh.FeedFnHook(lambda: feeds), model)
+    assert name in str(error)
+    assert any("FeedFnHook" in note for note in notes)
+
+
+def test_hook_that_needs_a_feed_is_named(model):
+    x = rh.placeholder("x")
+    error, notes = run_with(rh.LoggingTensorHook([x], every_n_iter=1), model)
+    assert "'x:0'" in str(error)
+    assert any("LoggingTensorHook" in note for note in notes)
+
+
+def test_mistake_of_the_caller_is_not_put_on_a_hook(model):
+    x = rh.placeholder("x")
+    hook = rh.LoggingTensorHook([x], every_n_iter=1)
+    with pytest.raises(ValueError, match="'x:0'") as caught:
+        with rh.MonitoredSession(hooks=[hook]) as sess:
+            sess.run([model.train_op, x])
+    assert getattr(caught.value, "__notes__", []) == []
+
+
+# why it stops
+
+
+def test_hook_that_stops_before_the_first_run_is_the_reason(model):
+    with rh.MonitoredSession(hooks=[rh.StopAtStepHook(num_steps=0)]) as sess:
+        assert sess.should_stop()
+        assert sess.stop_reason == "StopAtStepHook"
+
+
+def test_thread_that_failed_is_the_reason_and_is_noted(model, caplog):
+    class Beside(rh.SessionRunHook):
+        def after_create_session(self, session, coord):
+            def fail():
+                raise ValueError("no more room")
+
+            thread = rh.LooperThread(coord, None, fail)
+            thread.name = "feeder"
+            thread.start()
+            thread.join()
+
+    caplog.set_level(logging.INFO, "runhooks")
+    with pytest.raises(ValueError, match="no more room") as caught:
+        with rh.MonitoredSession(hooks=[Beside()]) as sess:
+            sess.run(model.train_op)
+    assert "in the thread 'feeder'" in caught.value.__notes__
+    assert "the thread 'feeder' failed: ValueError('no more room')" in caplog.text
+
+
+def test_thread_at_the_end_of_its_input_has_not_failed(caplog):
+    coord = rh.train.Coordinator(clean_stop_exception_types=())
+    caplog.set_level(logging.INFO, "runhooks")
+
+    def end():
+        raise rh.errors.OutOfRangeError("no more lines")
+
+    rh.LooperThread.loop(coord, None, end).join()
+    assert "end of its input: no more lines" in coord.stop_reason
+    assert "failed" not in caplog.text
+    coord.clear_stop()
+    assert coord.stop_reason is None
+
+
+def test_the_end_is_logged_with_its_reason(model, caplog):
+    caplog.set_level(logging.INFO, "runhooks")
+    with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=2)]) as sess:
+        while not sess.should_stop():
+            sess.run(model.train_op)
+    assert caplog.messages[-1] == "the session has ended at step 2: StopAtStepHook"
+
+
+def test_a_hook_that_joins_later_ends_before_those_that_come_last(model, tmp_path):
+    order = []
+
+    class Ends(rh.SessionRunHook):
+        def __init__(self, name):
+            self.name = name
+
+        def after_run(self, run_context, run_values):
+            pass
+
+        def end(self, session):
+            order.append(self.name)
+
+    class EndsLast(Ends):
+        last = True
+
+    with rh.MonitoredSession(hooks=[EndsLast("last"), Ends("first")]) as sess:
+        sess.run(model.train_op, hooks=[Ends("joined")])
+    assert order == ["first", "joined", "last"]

@@ -1,0 +1,179 @@
+"""Writers of one directory share its file, so that no ``START`` hides what another has written."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import runhooks as rh
+from runhooks import events
+from runhooks.summary import FileWriter, FileWriterCache, SessionLog, SessionStatus
+
+START = SessionLog(SessionStatus.START)
+LAST_STEP = 12
+FAILS_AT = 7
+
+
+@pytest.fixture(autouse=True)
+def cleared() -> Iterator[None]:
+    yield
+    FileWriterCache.clear()
+
+
+def curve(folder: Path, tag: str) -> list[int]:
+    """The steps of ``tag`` as TensorBoard shows them; ``events.read`` has to agree."""
+    accumulator = EventAccumulator(str(folder), {"scalars": 0})
+    accumulator.Reload()
+    steps = [point.step for point in accumulator.Scalars(tag)]
+    assert events.read(folder).only.scalars[tag].steps.tolist() == steps
+    return steps
+
+
+class OwnCurve(rh.SessionRunHook):
+    """A loop that writes a curve of its own to the directory of the run."""
+
+    def __init__(self, writer: Callable[[], FileWriter]) -> None:
+        self._writer = writer
+
+    def after_run(self, run_context: rh.SessionRunContext, run_values: rh.SessionRunValues) -> None:
+        step = run_context.session.global_step
+        self._writer().scalar("own", step, step)
+
+
+def train(folder: Path, writer: Callable[[], FileWriter], *, fails: bool = True) -> None:
+    """Train with summaries in every step, and lose the session once."""
+    graph = rh.Graph()
+    with graph.as_default():
+        step = rh.train.get_or_create_global_step()
+        failures = [FAILS_AT] if fails else []
+
+        def fail(at: int) -> None:
+            if failures and at == failures[0]:
+                failures.pop()
+                raise rh.errors.AbortedError("the session is lost")
+
+        train_op = rh.group(rh.call(fail, step).op, step.assign_add(1))
+        rh.summary.scalar("hook", step)
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=folder,
+            hooks=[rh.StopAtStepHook(last_step=LAST_STEP), OwnCurve(writer)],
+            save_checkpoint_steps=5,
+            save_summaries_steps=1,
+            log_step_count_steps=None,
+        ) as session:
+            while not session.should_stop():
+                session.run(train_op)
+
+
+@pytest.mark.parametrize("when", ["before", "in the loop", "of the cache", "other options"])
+def test_a_start_hides_nothing_of_the_programs_own_writer(tmp_path: Path, when: str) -> None:
+    make = {
+        "of the cache": lambda: FileWriterCache.get(tmp_path),
+        "other options": lambda: FileWriter(tmp_path, max_queue=100, filename_suffix=".own"),
+    }.get(when, lambda: FileWriter(tmp_path))
+    opened: list[FileWriter] = []
+
+    def writer() -> FileWriter:
+        if not opened:
+            opened.append(make())
+        return opened[0]
+
+    if when != "in the loop":
+        writer().text("config", "rate: 0.1", 0)
+    train(tmp_path, writer)
+    opened[0].close()
+    FileWriterCache.clear()
+    assert curve(tmp_path, "own") == list(range(1, LAST_STEP + 1))
+    assert curve(tmp_path, "hook") == list(range(1, LAST_STEP + 1))
+    assert len(list(tmp_path.glob("*tfevents*"))) == 1
+    if when != "in the loop":
+        assert list(events.read(tmp_path).only.texts) == ["config"]
+
+
+def test_a_writer_for_each_step_loses_nothing(tmp_path: Path) -> None:
+    opened: list[FileWriter] = []
+
+    def writer() -> FileWriter:
+        for one in opened:
+            one.close()
+        opened[:] = [FileWriter(tmp_path)]
+        return opened[0]
+
+    train(tmp_path, writer)
+    opened[0].close()
+    assert curve(tmp_path, "own") == list(range(1, LAST_STEP + 1))
+
+
+def test_a_resumed_program_hides_what_it_writes_again_alone(tmp_path: Path) -> None:
+    for _ in range(2):
+        shutil.rmtree(tmp_path / f"model.ckpt-{LAST_STEP}", ignore_errors=True)
+        with FileWriter(tmp_path) as own:
+            train(tmp_path, lambda own=own: own, fails=False)  # type: ignore[misc]
+        FileWriterCache.clear()
+    assert len(list(tmp_path.glob("*tfevents*"))) == 2
+    assert curve(tmp_path, "own") == list(range(1, LAST_STEP + 1))
+
+
+def test_each_closes_for_itself(tmp_path: Path) -> None:
+    one, two = FileWriter(tmp_path), FileWriter(tmp_path / "." / "")
+    one.scalar("loss", 1.0, 1)
+    one.close()
+    one.close()
+    assert (one.closed, two.closed) == (True, False)
+    assert curve(tmp_path, "loss") == [1]
+    for add in (one.scalar, one.histogram):
+        with pytest.raises(RuntimeError, match="closed"):
+            add("loss", 2.0, 2)
+    with pytest.raises(RuntimeError, match="closed"):
+        one.scalars(2, {"loss": 2.0})
+    one.flush()
+    two.scalar("loss", 2.0, 2)
+    one.reopen()
+    one.scalar("loss", 3.0, 3)
+    two.close()
+    one.scalar("loss", 4.0, 4)
+    one.close()
+    assert curve(tmp_path, "loss") == [1, 2, 3, 4]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_start_is_repeated_if_another_has_written_since(tmp_path: Path) -> None:
+    with FileWriter(tmp_path) as one, FileWriter(tmp_path) as two:
+        for _ in range(2):
+            one.add_session_log(START, 5)
+            two.add_session_log(START, 5)
+            two.scalar("loss", 1.0, 5)
+            two.scalar("loss", 1.0, 6)
+    assert curve(tmp_path, "loss") == [5, 6]
+
+
+def test_other_options_after_the_first_make_another_file(tmp_path: Path) -> None:
+    with FileWriter(tmp_path) as first, FileWriter(tmp_path, on_full="drop") as second:
+        second.scalar("loss", 1.0, 3)
+        first.add_session_log(START, 1)
+        with FileWriter(tmp_path, flush_secs=30) as third:
+            third.scalar("rate", 1.0, 3)
+    assert curve(tmp_path, "loss") == [3]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_threads_share_it(tmp_path: Path) -> None:
+    def work(number: int) -> None:
+        for step in range(20):
+            with FileWriter(tmp_path) as writer:
+                writer.scalar(f"loss/{number}", float(step), step)
+
+    with FileWriter(tmp_path):
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for number in range(8):
+        assert curve(tmp_path, f"loss/{number}") == list(range(20))
+    assert len(list(tmp_path.iterdir())) == 1

@@ -1,0 +1,107 @@
+"""Private names of TensorFlow's sessions and scaffolds work, or say what to do instead."""
+
+import pytest
+import tensorflow
+from tensorflow.python.training import monitored_session
+
+from runhooks.tensorflow import train
+
+tf = tensorflow.compat.v1
+
+SESSIONS = {
+    "monitored": lambda **kw: train.MonitoredSession(train.ChiefSessionCreator(), **kw),
+    "singular": train.SingularMonitoredSession,
+    "training": train.MonitoredTrainingSession,
+}
+
+
+class OwnCreator(train.SessionCreator):
+    def create_session(self):
+        session = tf.Session()
+        session.run(tf.global_variables_initializer())
+        return session
+
+
+def found_by_name(session):
+    """As programs look for the session that a saver takes."""
+    for _ in range(10):
+        if type(session).__name__ == "Session":
+            return session
+        session = session._sess
+    raise AssertionError("there is no session of that name")
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_raw_session_is_found_in_every_way(kind, model, tmp_path):
+    saver = tf.train.Saver()
+    with SESSIONS[kind]() as session:
+        raw = session._tf_sess()
+        assert isinstance(raw, tf.Session)
+        assert session._coordinated_creator.tf_sess is raw
+        assert session._sess._sess._sess._sess is raw
+        assert found_by_name(session) is raw
+        session.run(model.train_op)
+        saver.save(found_by_name(session), str(tmp_path / "model.ckpt"))
+        assert not session._coordinated_creator.coord.should_stop()
+        assert not session._is_closed()
+    assert session._is_closed()
+    assert session._coordinated_creator.tf_sess is None
+
+
+def test_session_of_a_creator_of_the_program_is_found(model):
+    with train.MonitoredSession(OwnCreator()) as session:
+        assert type(found_by_name(session)) is tf.Session
+        assert found_by_name(session).run(model.loss) == 0
+
+
+def test_hooks_are_found_and_cannot_be_added_to_silently(model):
+    hook = train.StopAtStepHook(last_step=3)
+    with train.MonitoredTrainingSession(hooks=[hook]) as session:
+        assert hook in session._hooks
+        with pytest.raises(AttributeError):
+            session._hooks.append(train.SessionRunHook())
+        with pytest.raises(AttributeError):
+            session._hooks = []
+
+
+@pytest.mark.parametrize("name", ["_close_internal", "_graph_was_finalized", "_coord"])
+def test_any_other_private_name_says_what_to_do(name, model):
+    with train.MonitoredSession() as session:
+        assert not hasattr(session, name)
+        with pytest.raises(AttributeError, match=f"{name}.*run_step_fn"):
+            getattr(session, name)
+
+
+def test_scaffold_is_read_and_written_by_private_names(model):
+    init_op, calls = tf.global_variables_initializer(), []
+    scaffold = train.Scaffold(init_op=init_op)
+    assert scaffold._init_op is init_op
+    assert (scaffold._saver, scaffold._init_fn) == (None, None)
+    scaffold._saver = saver = tf.train.Saver()
+    scaffold._init_fn = calls.append
+    scaffold._local_init_feed_dict = {model.fault: 0.0}
+    with train.SingularMonitoredSession(scaffold=scaffold) as session:
+        assert calls == [session.raw_session()]
+    assert scaffold.saver is scaffold._saver is saver
+    names = {name for name in vars(tf.train.Scaffold()) if name.startswith("_")}
+    assert {name for name in names if not hasattr(scaffold, name)} <= {"_user_init_fn"}
+
+
+def test_default_local_init_op_is_made_in_a_function_too():
+    ops = []
+
+    def init():
+        ops.append(train.Scaffold.default_local_init_op())
+
+    tf.wrap_function(init, [])
+    assert isinstance(ops[0], tensorflow.Operation)
+
+
+def test_saved_model_of_version_1_loads_with_this_scaffold(monkeypatch, tmp_path):
+    with tensorflow.Graph().as_default(), tf.Session() as session:
+        x, w = tf.placeholder(tf.float32, []), tf.get_variable("w", initializer=1.0)
+        session.run(tf.global_variables_initializer())
+        tf.saved_model.simple_save(session, str(tmp_path / "model"), {"x": x}, {"y": w + x})
+    monkeypatch.setattr(monitored_session, "Scaffold", train.Scaffold)
+    loaded = tensorflow.saved_model.load(str(tmp_path / "model"))
+    assert float(loaded.signatures["serving_default"](tensorflow.constant(2.0))["y"]) == 3

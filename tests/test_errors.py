@@ -1,0 +1,109 @@
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import runhooks as rh
+from runhooks.errors import NanLossDuringTrainingError, OpError, add_note, cause, described
+
+SOURCE = Path(rh.__file__).parent
+
+
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    code: int
+
+
+class SlottedError(Exception):
+    __slots__ = ("code",)
+
+
+class SealedError(Exception):
+    def __setattr__(self, name, value):
+        raise AttributeError(f"{name} is sealed")
+
+
+class DeafError(Exception):
+    def add_note(self, note):
+        raise RuntimeError("no notes")
+
+
+class MuteError(Exception):
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+    __str__ = __repr__
+
+
+class HiddenError(Exception):
+    def __getattribute__(self, name):
+        raise RuntimeError(f"no {name}")
+
+
+@pytest.mark.parametrize(
+    "error", [FrozenError(1), SlottedError("x"), SealedError("x"), DeafError("x"), MuteError("x")]
+)
+def test_a_note_is_kept_whatever_the_class_does_about_it(error):
+    add_note(error, "first")
+    add_note(error, "second")
+    assert error.__notes__ == ["first", "second"]
+
+
+def test_a_note_that_cannot_be_kept_is_dropped():
+    error = HiddenError("x")
+    add_note(error, "first")
+    strange = ValueError("x")
+    strange.__notes__ = "not a list"
+    add_note(strange, "first")
+    assert strange.__notes__ == "not a list"
+
+
+def test_an_error_is_described_by_its_repr_or_its_type():
+    assert described(ValueError("x")) == "ValueError('x')"
+    assert described(FrozenError(1)) == "FrozenError(code=1)"
+    assert described(MuteError("x")) == "MuteError"
+    assert described(HiddenError("x")) == "HiddenError"
+
+
+def test_a_cause_is_the_message_or_the_type():
+    assert cause(ValueError(" x ")) == "x"
+    assert cause(ValueError()) == "ValueError"
+    assert cause(MuteError("x")) == "MuteError"
+    assert cause(HiddenError("x")) == "HiddenError"
+
+
+class TensorFlowsError(Exception):
+    """Without ``args``, as those of TensorFlow."""
+
+    def __init__(self, message):
+        self._message = message
+        super().__init__()
+
+    def __str__(self):
+        return self._message
+
+
+def test_a_cause_of_tensorflows_is_one_line_without_places():
+    error = TensorFlowsError("is lost\n\t [[node x]]\nOriginal stack trace: ...")
+    assert cause(error) == "is lost"
+    assert described(error) == "TensorFlowsError('is lost')"
+    assert cause(TensorFlowsError("at 'x'\nNode: 'x'\nis lost\n\t [[x]]")) == "is lost"
+
+
+def test_an_op_error_is_made_as_ours_or_as_tensorflows():
+    ours, theirs = OpError("lost", path="a"), OpError(None, "op", "lost")
+    assert (ours.message, ours.op, ours.path) == ("lost", None, "a")
+    assert (theirs.message, theirs.op, theirs.path) == ("lost", "op", None)
+    with pytest.raises(TypeError, match="2 arguments"):
+        OpError(None, "lost")
+
+
+def test_a_nan_loss_has_fields():
+    error = NanLossDuringTrainingError("loss:0", 7, 1.0, "nan")
+    assert (error.tensor, error.step, error.value) == ("loss:0", 7, 1.0)
+    assert str(error) == NanLossDuringTrainingError("loss:0", 7, 2.0, "nan").args[0]
+
+
+def test_notes_are_added_by_no_other_function():
+    users = [path for path in SOURCE.rglob("*.py") if ".add_note(" in path.read_text()]
+    assert [path.name for path in users] == ["errors.py"]
