@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NoReturn
 
-from runhooks.errors import add_note
 from runhooks.graph import names
 from runhooks.graph.base import BaseGraph
 from runhooks.graph.collections import GraphKeys
 from runhooks.graph.default_graph import get_default_graph
-from runhooks.near_names import suggestion
+from runhooks.graph.part import Item, no_item
 
 
 class Tensor:
@@ -91,7 +90,7 @@ class Tensor:
         return op.outputs[0]
 
     def __getitem__(self, key: Any) -> Tensor:
-        fn = _Item(self.name, _line_of_caller())
+        fn = Item(self.name, _line_of_caller())
         op: Operation = self.graph.add(
             "GetItem", fn, (self, key), name=self._item_name(key), placement=Placement.EITHER
         )
@@ -192,38 +191,12 @@ class Tensor:
         return self._apply("GreaterEqual", operator.ge, self, other)
 
 
-class _Item:
-    """Takes an item of a value; its errors say what the value has, and where it was asked for."""
-
-    __slots__ = ("_place", "_tensor")
-
-    def __init__(self, tensor: str, place: str) -> None:
-        self._tensor = tensor
-        self._place = place
-
-    def __call__(self, value: Any, key: Any) -> Any:
-        try:
-            return value[key]
-        except Exception as error:
-            if isinstance(error, KeyError) and isinstance(value, Mapping):
-                error = _no_item(self._tensor, value, key)
-            add_note(error, f"the item is asked for at {self._place}")
-            raise error from None
-
-
 def _line_of_caller() -> str:
     """Return the place in the program that has called the function that calls this one."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def _no_item(tensor: str, value: Mapping[Any, Any], key: Any) -> KeyError:
-    known = list(map(str, value))
-    return KeyError(
-        f"the value of {tensor!r} has no item {key!r}: it has {known}{suggestion(str(key), known)}"
-    )
 
 
 class Placement(Enum):
@@ -370,7 +343,7 @@ class Variable(Tensor):
     def __getitem__(self, key: Any) -> Tensor:
         initial = self.initial_value
         if isinstance(initial, Mapping) and key not in initial:
-            raise _no_item(self.name, initial, key)
+            raise no_item(self.name, initial, key)
         return super().__getitem__(key)
 
     def assign(self, value: Any, name: str | None = None) -> Tensor:
