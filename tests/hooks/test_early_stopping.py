@@ -10,7 +10,8 @@ from runhooks.trigger import Trigger
 @pytest.fixture
 def messages(caplog):
     caplog.set_level("INFO", "runhooks")
-    return lambda: [line for line in caplog.messages if "metric" in line]
+    asks = "asks to stop at step 1: "
+    return lambda: [line.partition(asks)[2] for line in caplog.messages if asks in line]
 
 
 @pytest.fixture
@@ -140,8 +141,9 @@ def test_the_stop_has_a_name(model, write, eval_dir, caplog):
     with rh.MonitoredSession(hooks=[hook]) as sess:
         sess.run(model.train_op)
         assert sess.should_stop()
-        assert sess.stop_reason == "stop_if_higher_hook(score)"
-    assert "stop_if_higher_hook(score) asks to stop at step 1" in caplog.messages
+        why = "the metric 'score' is 1 at step 10, higher than the threshold 0.5"
+        assert sess.stop_reason == f"stop_if_higher_hook(score) ({why})"
+    assert f"stop_if_higher_hook(score) asks to stop at step 1: {why}" in caplog.messages
 
 
 def test_evaluations_before_min_steps_do_not_count(stops, write):
@@ -309,6 +311,13 @@ def test_a_resumed_run_looks_at_the_same_steps(model, tmp_path):
     assert looked == [3, 6, 9]
 
 
+def test_a_function_that_says_why(model):
+    hook = rh.make_early_stopping_hook(None, lambda: "enough", run_every_steps=1)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+        assert sess.stop_reason == "EarlyStoppingHook (enough)"
+
+
 def test_a_function_of_the_users(model):
     answers = iter([False, True])
     hook = rh.make_early_stopping_hook(None, lambda: next(answers), None, 1)
@@ -330,6 +339,10 @@ def test_arguments():
         rh.stop_if_no_increase_hook(None, "score", 0, "eval")
     with pytest.raises(ValueError, match="eval_dir"):
         rh.stop_if_lower_hook(None, "score", 0)
+    with pytest.raises(TypeError, match="metric_name must be given"):
+        rh.stop_if_lower_hook(None, threshold=0.5, eval_dir="eval")
+    with pytest.raises(TypeError, match="max_steps_without_increase must be given"):
+        rh.stop_if_no_increase_hook(None, "score", eval_dir="eval")
 
 
 def test_the_directory_of_an_estimator(model, write, eval_dir):
@@ -372,3 +385,66 @@ def test_each_looks_for_itself_where_sessions_share_nothing(model, is_chief):
 def test_a_graph_without_global_step_is_refused(without_global_step):
     with pytest.raises(RuntimeError, match="EarlyStoppingHook"):
         rh.make_early_stopping_hook(None, bool).begin()
+
+
+# --- A metric of the loop itself
+
+
+def until_no_increase(build_model, checkpoint_dir, *, most=9, **cadence):
+    """Train with an evaluation every two steps, whose metric no longer increases from step 4 on."""
+    with rh.Graph().as_default():
+        model = build_model()
+        score = rh.call(lambda w: min(w.sum(), 8.0), model.weights, name="score")
+        evaluation = rh.EvaluationHook({"score": score}, every_n_steps=2)
+        metric = evaluation.metric("score")
+        early = rh.stop_if_no_increase_hook(metric, max_steps_without_increase=2, **cadence)
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=checkpoint_dir, hooks=[early, evaluation]
+        ) as sess:
+            while not sess.should_stop() and sess.global_step < most:
+                sess.run(model.train_op)
+        return sess, metric
+
+
+def test_a_metric_stops_the_loop_at_the_step_that_evaluates_it(build_model, caplog):
+    caplog.set_level("INFO", "runhooks")
+    sess, metric = until_no_increase(build_model, None)
+    assert sess.global_step == 6
+    assert metric.by_step() == {2: 4.0, 4: 8.0, 6: 8.0}
+    why = "the metric 'score' has had no increase for 2 steps, and 2 are allowed: it is 8 at step 6"
+    assert sess.stop_reason.startswith(f"stop_if_no_increase_hook(score) ({why}")
+    assert any(line.startswith("the session has ended at step 6") for line in caplog.messages)
+
+
+def test_a_cadence_of_its_own_counts(build_model):
+    sess, _ = until_no_increase(build_model, None, run_every_secs=None, run_every_steps=7)
+    assert sess.global_step == 7
+
+
+@pytest.mark.parametrize("most", [3, 4, 5])
+def test_a_resumed_run_stops_where_an_undisturbed_one_does(build_model, tmp_path, most):
+    until_no_increase(build_model, tmp_path, most=most)
+    sess, _ = until_no_increase(build_model, tmp_path)
+    assert sess.global_step == 6
+    sess, _ = until_no_increase(build_model, tmp_path)
+    assert sess.global_step == 6  # it has nothing left to do
+    assert sess.stop_reason == "stop_if_no_increase_hook(score)"
+
+
+def test_an_unknown_metric_of_the_loop_is_an_error(model):
+    evaluation = rh.EvaluationHook({"accuracy": model.loss}, every_n_steps=1, hook_name="test")
+    with pytest.raises(ValueError, match=r"no metric 'acuracy' in test.*did you mean 'accuracy'"):
+        evaluation.metric("acuracy")
+
+
+def test_a_metric_says_its_name_and_place(model):
+    metric = rh.EvaluationHook({"score": model.loss}, every_n_steps=1).metric("score")
+    assert repr(metric) == "<EvaluationMetric 'score' of EvaluationHook>"
+    with pytest.raises(ValueError, match="metric_name and eval_dir must be left out, got 'score'"):
+        rh.stop_if_higher_hook(metric, "score", 1.0)
+
+
+def test_the_metric_of_a_hook_that_no_session_has(model):
+    metric = rh.EvaluationHook({"score": model.loss}, every_n_steps=1).metric("score")
+    with pytest.raises(RuntimeError, match="add it to the hooks of the session"):
+        rh.MonitoredSession(hooks=[rh.stop_if_higher_hook(metric, threshold=1.0)])

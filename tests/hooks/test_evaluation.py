@@ -237,7 +237,7 @@ def test_early_stopping_by_its_metrics(model, x, tmp_path):
         while not sess.should_stop():
             sess.run(model.train_op)
         assert sess.global_step == 40
-        assert sess.stop_reason == "stop_if_no_increase_hook(accuracy)"
+        assert sess.stop_reason.startswith("stop_if_no_increase_hook(accuracy) (the metric ")
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))

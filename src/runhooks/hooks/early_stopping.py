@@ -1,8 +1,8 @@
 """Early stopping: hooks that stop the loop because of the results of evaluations.
 
-Names and arguments are those of the former ``tf.estimator.experimental``. The metrics are those of
-an ``EvaluationHook`` of the same loop, which is then the ``estimator``, or are read from the event
-files that another process writes.
+The metrics are those of an ``EvaluationHook`` of the same loop, ``evaluation.metric("accuracy")``,
+or are read from the event files that another process writes: names and arguments are then those of
+the former ``tf.estimator.experimental``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from runhooks.graph import Tensor, get_default_graph
 from runhooks.hooks.helpers.estimator import configured, eval_dir_of
 from runhooks.hooks.helpers.eval_metrics import EvalMetrics
 from runhooks.hooks.helpers.evaluating_hook import EvaluatingHook
-from runhooks.hooks.helpers.session import required_global_step, step_of
+from runhooks.hooks.helpers.evaluation_metric import EvaluationMetric, EvaluationTimer
+from runhooks.hooks.helpers.session import ask_to_stop, required_global_step, step_of
 from runhooks.hooks.helpers.stop_rules import Improvement, Metric, Threshold
 from runhooks.hooks.helpers.timed_hook import TimedHook
 from runhooks.trigger import DefaultSecs, Due, FirstStepTimer, Timer, Trigger, trigger_of
@@ -44,9 +45,11 @@ class EarlyStoppingHook(TimedHook):
 
     Args:
         name: The name of the hook.
-        should_stop: Called when the hook is due.
+        should_stop: Called when the hook is due; returns whether to stop, or a str that says why.
         estimator: An object whose ``config.is_chief`` says whether this process is the chief of a
-            cluster. Without that, or if it is None, each process decides for itself.
+            cluster. Without that, or if it is None, each process decides for itself. Of an
+            ``EvaluationMetric`` the hook is due whenever that is evaluated, unless another cadence
+            is given, and when a session opens.
         run_every_secs: Call it at the first step, and then once in that many seconds.
         run_every_steps: Call it at the multiples of this number.
         trigger: Says when to call it.
@@ -59,16 +62,18 @@ class EarlyStoppingHook(TimedHook):
     def __init__(
         self,
         name: str,
-        should_stop: Callable[[], bool],
+        should_stop: Callable[[], bool | str],
         estimator: Any,
         run_every_secs: float | None,
         run_every_steps: int | None,
         trigger: Trigger | None,
     ) -> None:
         chosen = trigger_of(trigger, run_every_secs=run_every_secs, run_every_steps=run_every_steps)
-        # By steps it acts where evaluations do; by seconds at the first step too, as in TensorFlow.
-        by_steps = trigger is not None or chosen.every_secs is None
-        super().__init__(Timer(chosen) if by_steps else FirstStepTimer(chosen))
+        is_default = trigger is None and chosen.every_secs is _RUN_EVERY_SECS
+        self._follows = isinstance(estimator, EvaluationMetric) and is_default
+        super().__init__(
+            EvaluationTimer(estimator.evaluation) if self._follows else _timer(trigger, chosen)
+        )
         self._should_stop = should_stop
         self._is_chief = configured(estimator, "is_chief")
         self.hook_name = name
@@ -85,9 +90,12 @@ class EarlyStoppingHook(TimedHook):
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         if self._chiefs_flag is not None:
             return
-        self._timer.start(step_of(session))
+        step = step_of(session)
+        self._timer.start(step)
         if self._flag is not None:
             self._flag.clear(session)
+        if self._follows and coord is not None and self._asks_to_stop(step):
+            coord.request_stop()  # a run that it has ended makes no further step when it is resumed
 
     def next_due(self) -> Due | None:
         return None if self._chiefs_flag is not None else self._timer.due()
@@ -111,16 +119,28 @@ class EarlyStoppingHook(TimedHook):
         step = step_of(run_context.session)
         if self._timer.should_trigger_for_step(step):
             self._timer.update_last_triggered_step(step)
-            if self._should_stop():
-                _log.info("%s asks to stop at step %d", self.hook_name, step)
+            if why := self._asks_to_stop(step):
                 if self._flag is not None:
                     self._flag.set(run_context.session)
-                run_context.request_stop()
+                ask_to_stop(run_context, why if isinstance(why, str) else None)
+
+    def _asks_to_stop(self, step: int) -> bool | str:
+        why = self._should_stop()
+        if why:
+            because = f": {why}" if isinstance(why, str) else ""
+            _log.info("%s asks to stop at step %d%s", self.hook_name, step, because)
+        return why
+
+
+def _timer(trigger: Trigger | None, chosen: Trigger) -> Timer:
+    # By steps it acts where evaluations do; by seconds at the first step too, as in TensorFlow.
+    by_steps = trigger is not None or chosen.every_secs is None
+    return Timer(chosen) if by_steps else FirstStepTimer(chosen)
 
 
 def make_early_stopping_hook(
     estimator: Any,
-    should_stop_fn: Callable[[], bool],
+    should_stop_fn: Callable[[], bool | str],
     run_every_secs: float | None = _RUN_EVERY_SECS,
     run_every_steps: int | None = None,
     *,
@@ -132,7 +152,7 @@ def make_early_stopping_hook(
         estimator: None, or an object whose ``config.is_chief`` says whether this is the chief of a
             cluster of TensorFlow. Only the chief calls the function; the other workers, which need
             the hook too, stop when it does. Without that each calls it for itself.
-        should_stop_fn: Returns whether to stop.
+        should_stop_fn: Returns whether to stop; a str says why.
         run_every_secs: Call it at the first step, and then once in that many seconds.
         run_every_steps: Call it at the multiples of this number.
         trigger: Says when to call it.
@@ -150,8 +170,8 @@ def make_early_stopping_hook(
 
 def stop_if_higher_hook(
     estimator: Any,
-    metric_name: str,
-    threshold: float,
+    metric_name: str | None = None,
+    threshold: float | None = None,
     eval_dir: str | os.PathLike[str] | None = None,
     min_steps: int = 0,
     run_every_secs: float | None = _RUN_EVERY_SECS,
@@ -163,12 +183,15 @@ def stop_if_higher_hook(
 
     A NaN is neither above nor below anything; it is logged once, as a warning.
 
+        hook = rh.stop_if_higher_hook(evaluation.metric("accuracy"), threshold=0.99)
+
     Args:
-        estimator: The ``EvaluationHook`` or ``InMemoryEvaluatorHook`` of the loop; or any object
-            with an ``eval_dir()`` that returns where evaluations write, or with a ``model_dir``
-            where they write to ``eval``; or None. Its ``config.is_chief`` counts as for
-            ``make_early_stopping_hook``.
-        metric_name: The tag that evaluations write the metric under.
+        estimator: A metric of an ``EvaluationHook`` or ``InMemoryEvaluatorHook`` of the loop. It is
+            then looked at whenever it is evaluated, and when a session opens; arguments that say
+            otherwise count. As in TensorFlow also any object with an ``eval_dir()`` that returns
+            where evaluations write, or with a ``model_dir`` where they write to ``eval``; or None.
+            Its ``config.is_chief`` counts as for ``make_early_stopping_hook``.
+        metric_name: The tag that evaluations write the metric under, if ``estimator`` does not say.
         threshold: The value to compare with.
         eval_dir: The directory that evaluations write to; None: that of ``estimator``.
         min_steps: Evaluations before this global step do not count.
@@ -183,14 +206,14 @@ def stop_if_higher_hook(
     """
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Threshold(metric, threshold, operator.gt, "higher")
-    name = f"stop_if_higher_hook({metric_name})"
+    name = f"stop_if_higher_hook({metric.name})"
     return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
 
 
 def stop_if_lower_hook(
     estimator: Any,
-    metric_name: str,
-    threshold: float,
+    metric_name: str | None = None,
+    threshold: float | None = None,
     eval_dir: str | os.PathLike[str] | None = None,
     min_steps: int = 0,
     run_every_secs: float | None = _RUN_EVERY_SECS,
@@ -201,14 +224,14 @@ def stop_if_lower_hook(
     """As ``stop_if_higher_hook``, for a metric below ``threshold``."""
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Threshold(metric, threshold, operator.lt, "lower")
-    name = f"stop_if_lower_hook({metric_name})"
+    name = f"stop_if_lower_hook({metric.name})"
     return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
 
 
 def stop_if_no_increase_hook(
     estimator: Any,
-    metric_name: str,
-    max_steps_without_increase: int,
+    metric_name: str | None = None,
+    max_steps_without_increase: int | None = None,
     eval_dir: str | os.PathLike[str] | None = None,
     min_steps: int = 0,
     run_every_secs: float | None = _RUN_EVERY_SECS,
@@ -225,14 +248,14 @@ def stop_if_no_increase_hook(
     """
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Improvement(metric, max_steps_without_increase, operator.gt, "increase")
-    name = f"stop_if_no_increase_hook({metric_name})"
+    name = f"stop_if_no_increase_hook({metric.name})"
     return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
 
 
 def stop_if_no_decrease_hook(
     estimator: Any,
-    metric_name: str,
-    max_steps_without_decrease: int,
+    metric_name: str | None = None,
+    max_steps_without_decrease: int | None = None,
     eval_dir: str | os.PathLike[str] | None = None,
     min_steps: int = 0,
     run_every_secs: float | None = _RUN_EVERY_SECS,
@@ -243,7 +266,7 @@ def stop_if_no_decrease_hook(
     """As ``stop_if_no_increase_hook``, for a new lowest value."""
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Improvement(metric, max_steps_without_decrease, operator.lt, "decrease")
-    name = f"stop_if_no_decrease_hook({metric_name})"
+    name = f"stop_if_no_decrease_hook({metric.name})"
     return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
 
 
@@ -257,8 +280,17 @@ def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, f
 
 
 def _metric(
-    name: str, estimator: Any, eval_dir: str | os.PathLike[str] | None, min_steps: int
+    name: str | None, estimator: Any, eval_dir: str | os.PathLike[str] | None, min_steps: int
 ) -> Metric:
+    if isinstance(estimator, EvaluationMetric):
+        if name is not None or eval_dir is not None:
+            raise ValueError(
+                f"metric_name and eval_dir must be left out, got {name!r} and {eval_dir!r}: "
+                f"{estimator!r} says both"
+            )
+        return Metric(
+            estimator.name, estimator.evaluation.metrics_by_step, estimator.place, min_steps
+        )
     if eval_dir is None and isinstance(estimator, EvaluatingHook):
         place = estimator.hook_name or type(estimator).__name__
         return Metric(name, estimator.metrics_by_step, place, min_steps)

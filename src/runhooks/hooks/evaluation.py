@@ -12,10 +12,12 @@ from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
 from runhooks.engines.foreign import graph_of
 from runhooks.graph import Tensor, get_default_graph
 from runhooks.hooks.helpers.evaluating_hook import EvaluatingHook, Evaluation
+from runhooks.hooks.helpers.evaluation_metric import EvaluationMetric
 from runhooks.hooks.helpers.evaluation_results import EvaluationResults, Means
 from runhooks.hooks.helpers.fetch_checks import check_no_step, evaluation_inputs
 from runhooks.hooks.helpers.named_tensors import NamedTensors
 from runhooks.hooks.helpers.summary_output import SummaryWriter
+from runhooks.near_names import suggestion
 from runhooks.session.nested import NestedLoop, until_stop
 from runhooks.trigger import Trigger, timer_of
 
@@ -34,8 +36,8 @@ class EvaluationHook(EvaluatingHook):
     The hooks of the training are not called in an evaluation, and its time does not count in steps
     per second. The metrics are logged, and written under their tags.
 
-    ``Saver(metrics=hook.metrics_at)`` keeps them in checkpoints. As the ``estimator`` of
-    ``stop_if_no_decrease_hook`` and its like the hook ends the training.
+    ``Saver(metrics=hook.metrics_at)`` keeps them in checkpoints. ``hook.metric("accuracy")`` is
+    what ``stop_if_no_increase_hook`` and ``ReduceOnPlateauHook`` take to act on one of them.
 
     Args:
         metrics: Tensors, or their names, by the tag to write them under. Each is a single number
@@ -102,6 +104,17 @@ class EvaluationHook(EvaluatingHook):
         self._loop = NestedLoop(hooks)
         self._output_dir = output_dir
         self.hook_name = hook_name
+
+    def metric(self, name: str) -> EvaluationMetric:
+        """As ``EvaluatingHook.metric``; raise ValueError if it has no metric of that name."""
+        found = super().metric(name)
+        if name not in self._metrics.by_key:
+            known = list(self._metrics.by_key)
+            raise ValueError(
+                f"there is no metric {name!r} in {found.place}{suggestion(name, known)}: there are "
+                f"{known}"
+            )
+        return found
 
     def eval_dir(self) -> str:
         """Return the directory it writes to.

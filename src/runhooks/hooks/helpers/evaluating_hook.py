@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from runhooks import clock
+from runhooks import arguments, clock
 from runhooks.contract import (
     RawSession,
     SessionRunArgs,
@@ -17,13 +17,14 @@ from runhooks.contract import (
 )
 from runhooks.engines.foreign import graph_of, session_of
 from runhooks.errors import add_note
+from runhooks.hooks.helpers.evaluation_metric import EvaluationMetric
 from runhooks.hooks.helpers.evaluation_results import EvaluationResults
 from runhooks.hooks.helpers.session import required_global_step, step_of
 from runhooks.hooks.helpers.timed_hook import TimedHook
 from runhooks.hooks.helpers.training_time import not_training
 from runhooks.session.nested import LoopStoppedError
 from runhooks.summary import Value
-from runhooks.trigger import Due, Timer
+from runhooks.trigger import Due, Timer, Trigger
 
 _log = logging.getLogger("runhooks")
 
@@ -59,6 +60,28 @@ class EvaluatingHook(TimedHook):
         self._results = results
         self._at_start = at_start
         self._dropped_at: int | None = None  # the step of an evaluation that a stop has ended
+
+    @property
+    def trigger(self) -> Trigger:
+        """When it evaluates."""
+        return self._timer.trigger
+
+    @property
+    def evaluated_step(self) -> int | None:
+        """The global step of the last evaluation in this session; None if there was none."""
+        return self._results.step
+
+    def metric(self, name: str) -> EvaluationMetric:
+        """Return one metric of it, for hooks that act on its values.
+
+        ``stop_if_no_increase_hook`` and its like, and ``ReduceOnPlateauHook``, take it.
+
+        Args:
+            name: The tag of the metric.
+        """
+        arguments.given(name=name)
+        arguments.instance(str, name=name)
+        return EvaluationMetric(self, self.hook_name or type(self).__name__, name)
 
     def metrics_at(self, step: int | None) -> dict[str, float]:
         """Return the metrics of the evaluation at exactly that global step.

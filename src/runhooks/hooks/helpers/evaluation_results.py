@@ -98,7 +98,8 @@ class EvaluationResults:
         self._output = SummaryOutput(output_dir, summary_writer)
         written = summary_writer is None and output_dir is not None
         self._files = EvalMetrics(output_dir) if written and output_dir else None
-        self._step: int | None = None
+        #: The global step of the last evaluation since the session started; None: there was none.
+        self.step: int | None = None
         self._metrics: dict[str, float] = {}
         #: The metrics by tag, by step, unless they are in files.
         self.history: dict[int, dict[str, float]] = {}
@@ -120,7 +121,7 @@ class EvaluationResults:
 
     def start(self, session: RawSession) -> None:
         """Mark where a session starts; for a hook's ``after_create_session``."""
-        self._step, self._metrics, last = None, {}, step_of(session)
+        self.step, self._metrics, last = None, {}, step_of(session)
         self.history = {step: it for step, it in self.history.items() if step <= last}
         self._output.start(session)
         self._output.flush()  # readers of the files drop the steps that are made again
@@ -144,7 +145,7 @@ class EvaluationResults:
             secs: How many seconds it took.
             more: Values to write that are not single numbers.
         """
-        self._step, self._metrics = step, dict(metrics)
+        self.step, self._metrics = step, dict(metrics)
         if self._files is None:
             self.history[step] = self._metrics
         values = [scalar_value(label, value) for label, value in metrics.items()]
@@ -160,7 +161,7 @@ class EvaluationResults:
             RuntimeError: If the hook has never begun.
         """
         self._check_open()
-        return dict(self._metrics) if step == self._step else {}
+        return dict(self._metrics) if step == self.step else {}
 
     def by_step(self) -> dict[int, dict[str, float]]:
         """Return the metrics by tag, by step, in the order of steps.

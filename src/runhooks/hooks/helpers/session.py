@@ -50,6 +50,14 @@ def next_step_of(run_context: SessionRunContext) -> int:
     return step_of(run_context.session) + 1 if expected is None else expected
 
 
+def ask_to_stop(run_context: SessionRunContext, reason: str | None) -> None:
+    """Ask the loop to stop, and say why where the context takes a reason; TensorFlow's does not."""
+    if reason is not None and isinstance(run_context, SessionRunContext):
+        run_context.request_stop(reason)
+    else:
+        run_context.request_stop()
+
+
 def log_of(session: RawSession | None) -> Log:
     """Return the logger of the framework that runs ``session``; ours if ``session`` is None.
 

@@ -28,12 +28,13 @@ class Metric:
 
     def __init__(
         self,
-        name: str,
+        name: str | None,
         read: Callable[[], Mapping[int, Mapping[str, float]]],
         place: str,
         min_steps: int,
     ) -> None:
         arguments.given(metric_name=name)
+        assert name is not None
         arguments.instance(str, metric_name=name)
         arguments.whole(0, min_steps=min_steps)
         self.name = name
@@ -62,10 +63,16 @@ class Metric:
 
 
 class Threshold:
-    """True once a value of ``metric`` is ``word`` ("higher" or "lower") than ``threshold``."""
+    """Says so once a value of ``metric`` is ``word``, "higher" or "lower", than ``threshold``.
 
-    def __init__(self, metric: Metric, threshold: float, is_better: IsBetter, word: str) -> None:
+    Until then it returns an empty str.
+    """
+
+    def __init__(
+        self, metric: Metric, threshold: float | None, is_better: IsBetter, word: str
+    ) -> None:
         arguments.given(threshold=threshold)
+        assert threshold is not None
         arguments.finite(threshold=threshold)
         self._metric = metric
         self._threshold = threshold
@@ -73,7 +80,7 @@ class Threshold:
         self._word = word
         self._warned = False
 
-    def __call__(self) -> bool:
+    def __call__(self) -> str:
         for step, value in self._metric.values():
             if math.isnan(value) and not self._warned:
                 self._warned = True
@@ -85,30 +92,31 @@ class Threshold:
                     self._threshold,
                 )
             if self._is_better(value, self._threshold):
-                _log.info(
-                    "the metric %r is %g at step %d, %s than the threshold %g",
-                    self._metric.name,
-                    value,
-                    step,
-                    self._word,
-                    self._threshold,
+                return (
+                    f"the metric {self._metric.name!r} is {value:g} at step {step}, {self._word} "
+                    f"than the threshold {self._threshold:g}"
                 )
-                return True
-        return False
+        return ""
 
 
 class Improvement:
-    """True once ``metric`` has had no ``word`` ("increase" or "decrease") for ``max_steps``."""
+    """Says so once ``metric`` has had no ``word``, "increase" or "decrease", for ``max_steps``.
 
-    def __init__(self, metric: Metric, max_steps: int, is_better: IsBetter, word: str) -> None:
+    Until then it returns an empty str.
+    """
+
+    def __init__(
+        self, metric: Metric, max_steps: int | None, is_better: IsBetter, word: str
+    ) -> None:
         arguments.given(**{f"max_steps_without_{word}": max_steps})
+        assert max_steps is not None
         arguments.whole(**{f"max_steps_without_{word}": max_steps})
         self._metric = metric
         self._max_steps = max_steps
         self._is_better = is_better
         self._word = word
 
-    def __call__(self) -> bool:
+    def __call__(self) -> str:
         best, best_step, nans = math.nan, None, 0
         for step, value in self._metric.values():
             # A NaN is never the best, but steps count from it if it is the first value.
@@ -117,21 +125,10 @@ class Improvement:
                 best, best_step, nans = value, step, 0
             nans += math.isnan(value)
             if step - best_step >= self._max_steps:
-                self._report(step, value, best, best_step, nans)
-                return True
-        return False
-
-    def _report(self, step: int, value: float, best: float, best_step: int, nans: int) -> None:
-        _log.info(
-            "the metric %r has had no %s for %d steps, and %d are allowed: it is %g at step %d, "
-            "and was %g at step %d%s",
-            self._metric.name,
-            self._word,
-            step - best_step,
-            self._max_steps,
-            value,
-            step,
-            best,
-            best_step,
-            f" ({nans} values since then are NaN)" if nans else "",
-        )
+                since = f" ({nans} values since then are NaN)" if nans else ""
+                return (
+                    f"the metric {self._metric.name!r} has had no {self._word} for "
+                    f"{step - best_step} steps, and {self._max_steps} are allowed: it is {value:g} "
+                    f"at step {step}, and was {best:g} at step {best_step}{since}"
+                )
+        return ""
