@@ -13,8 +13,9 @@ import math
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,6 +48,8 @@ _CODES = {name: code for code, name in _DTYPES.items()}
 _LENGTH = struct.Struct("<Q")
 #: How many bytes at the start of a file say how long its header is.
 LENGTH_BYTES = _LENGTH.size
+
+_PIECE_BYTES = 4 << 20
 
 
 def check(arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -108,6 +111,11 @@ class Entry(NamedTuple):
     shape: tuple[int, ...]
     start: int
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it takes."""
+        return math.prod(self.shape) * _item_bytes(self.dtype)
+
 
 def header_end(data: bytes) -> int:
     """Return how long the header of a file is that begins with ``data``, 8 bytes."""
@@ -116,10 +124,36 @@ def header_end(data: bytes) -> int:
     return LENGTH_BYTES + int(_LENGTH.unpack(data)[0])
 
 
+def header_of(file: BinaryIO, size: int) -> bytes:
+    """Read the header of an open file of ``size`` bytes, from its start."""
+    start = file.read(LENGTH_BYTES)
+    return start + file.read(min(header_end(start), size) - LENGTH_BYTES)
+
+
+def read_array(file: BinaryIO, entry: Entry, crc: int = 0) -> tuple[NDArray[Any], int]:
+    """Read an array from where an open file is; return it and ``crc``, its bytes included."""
+    array = np.empty(entry.shape, dtype_named(entry.dtype))
+    data = array.reshape(-1).view(np.uint8)
+    for start in range(0, len(data), _PIECE_BYTES):
+        piece = data[start : start + _PIECE_BYTES]
+        if file.readinto(piece) != len(piece):  # type: ignore[attr-defined] # of any binary file
+            raise ValueError("it is cut short")
+        crc = google_crc32c.extend(crc, piece)
+    return array, crc
+
+
+def skip(file: BinaryIO, size: int, crc: int) -> int:
+    """Read ``size`` bytes, or as many as there are; return ``crc``, these bytes included."""
+    while size and (piece := file.read(min(size, _PIECE_BYTES))):
+        crc = google_crc32c.extend(crc, piece)
+        size -= len(piece)
+    return crc
+
+
 def read_header(
     header: bytes, size: int, specs: Mapping[str, ArraySpec] | None = None
 ) -> dict[str, Entry]:
-    """Return the arrays that ``header`` lists for a file of ``size`` bytes.
+    """Return the arrays that ``header`` lists for a file of ``size`` bytes, as they lie in it.
 
     Raises as ``decode`` does.
     """
@@ -132,13 +166,14 @@ def read_header(
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its header cannot be read: {error}") from None
     end = 0
-    for entry, stop in sorted(spans.values(), key=lambda it: (it[0].start, it[1])):
+    ordered = sorted(spans.items(), key=lambda it: (it[1][0].start, it[1][1]))
+    for _, (entry, stop) in ordered:
         if entry.start != end:
             raise ValueError("its arrays overlap or leave a gap")
         end = stop
     if len(header) + end != size:
         raise ValueError(f"it has {size} bytes, its header says {len(header) + end}")
-    entries = {name: entry for name, (entry, _) in spans.items()}
+    entries = {name: entry for name, (entry, _) in ordered}
     return entries if specs is None else _as_stated(entries, specs)
 
 

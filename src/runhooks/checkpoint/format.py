@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from runhooks import clock
 from runhooks.checkpoint import arrays, staging, states
-from runhooks.checkpoint.arrays import LENGTH_BYTES, Entry
+from runhooks.checkpoint.arrays import Entry
 from runhooks.checkpoint.manifest import (
     MANIFEST,
     STATE_ARRAYS,
@@ -46,7 +46,6 @@ FILES = frozenset({VARIABLES, STATES, STATE_ARRAYS, MANIFEST})
 #: Half a million arrays.
 MOST_MANIFEST_BYTES = 64 << 20
 
-_PIECE_BYTES = 4 << 20
 # Errors of this process. To go on from an older checkpoint because of them would lose steps.
 _NOT_OF_THE_FILE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
@@ -56,7 +55,7 @@ class Checkpoint(NamedTuple):
 
     ``step``: -1 if its graph had none. ``wall_time``, ``series_start`` and ``metrics``: as in its
     manifest. ``complete``: whether its manifest is sound and its files have the sizes that it
-    states; if not, both times are that of the folder.
+    states; if not, both times are that of the folder. ``modes``: as in its manifest.
     """
 
     path: Path
@@ -65,6 +64,7 @@ class Checkpoint(NamedTuple):
     series_start: float
     complete: bool = True
     metrics: Mapping[str, float] = MappingProxyType({})
+    modes: Mapping[str, str] = MappingProxyType({})
 
 
 class Content(NamedTuple):
@@ -100,6 +100,7 @@ def write_content(
     global_step: int | None,
     previous: Checkpoint | None = None,
     metrics: Mapping[str, float] = MappingProxyType({}),
+    modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Checkpoint:
     """Save ``content`` as the checkpoint ``path``, replacing one that is there.
 
@@ -109,6 +110,7 @@ def write_content(
         global_step: The step to record; None if the graph has none.
         previous: The checkpoint saved before it in the same series; None if it is the first.
         metrics: The metrics to record.
+        modes: Whether the ``"max"`` or the ``"min"`` of a metric is best, to record.
 
     Raises:
         FileExistsError: ``path`` is there and is not a checkpoint.
@@ -128,7 +130,7 @@ def write_content(
             name: ArraySpec(array.dtype.name, array.shape) for name, array in content.arrays.items()
         }
         start = now if previous is None else previous.series_start
-        manifest = Manifest(global_step, now, start, files, specs, metrics)
+        manifest = Manifest(global_step, now, start, files, specs, metrics, modes)
         data = manifest.to_bytes()
         if len(data) > MOST_MANIFEST_BYTES:
             raise ValueError(f"{len(specs)} arrays are too many for a checkpoint: stack some")
@@ -178,6 +180,30 @@ def check_checkpoint(path: Path) -> list[str]:
         return states.names(text, entries)
 
 
+def stream_arrays(path: Path, wanted: Collection[str]) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the arrays ``wanted`` of the checkpoint ``path`` by name, as they come in its file.
+
+    The memory of one array is all that it takes. The file is read to its end and then compared with
+    its checksum: rely on no array before the last.
+
+    Raises:
+        NotFoundError, DataLossError, ValueError: As ``read_checkpoint`` does.
+    """
+    manifest = read_manifest(path)
+    expected = manifest.files[VARIABLES]
+    with _naming(path, VARIABLES), opened(path / VARIABLES) as (file, size):
+        _check_size(size, expected)
+        header = arrays.header_of(file, size)
+        crc = google_crc32c.value(header)
+        for name, entry in arrays.read_header(header, size, manifest.arrays).items():
+            if name in wanted:
+                array, crc = arrays.read_array(file, entry, crc)
+                yield name, array
+            else:
+                crc = arrays.skip(file, entry.nbytes, crc)
+        _check_sum(crc, expected)
+
+
 def read_manifest(path: Path) -> Manifest:
     """Return the manifest of the checkpoint ``path``; check that its files have the stated sizes.
 
@@ -218,7 +244,12 @@ def described(path: Path, manifest: Manifest) -> Checkpoint:
     """Return the checkpoint ``path`` as ``manifest`` describes it."""
     step = -1 if manifest.global_step is None else manifest.global_step
     return Checkpoint(
-        path, step, manifest.wall_time, manifest.series_start, metrics=manifest.metrics
+        path,
+        step,
+        manifest.wall_time,
+        manifest.series_start,
+        metrics=manifest.metrics,
+        modes=manifest.modes,
     )
 
 
@@ -247,11 +278,8 @@ def _check(
     expected = manifest.files[name]
     with _naming(path, name), opened(path / name) as (file, size):
         _check_size(size, expected)
-        start = file.read(LENGTH_BYTES)
-        header = start + file.read(min(arrays.header_end(start), size) - LENGTH_BYTES)
-        crc = google_crc32c.value(header)
-        while piece := file.read(min(_PIECE_BYTES, size)):
-            crc = google_crc32c.extend(crc, piece)
+        header = arrays.header_of(file, size)
+        crc = arrays.skip(file, size - len(header), google_crc32c.value(header))
         _check_sum(crc, expected)
         return arrays.read_header(header, size, specs)
 

@@ -6,9 +6,12 @@ run may have been taken back to an earlier step and go on from there.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from runhooks import clock
 from runhooks.checkpoint.format import (
@@ -17,7 +20,12 @@ from runhooks.checkpoint.format import (
     looks_like_checkpoint,
     read_manifest,
 )
+from runhooks.checkpoint.reading import printable
 from runhooks.errors import DataLossError, NotFoundError
+
+_log = logging.getLogger("runhooks")
+
+AnyResult = TypeVar("AnyResult")
 
 _STEP_IN_NAME = re.compile(r".+-(\d+)(\.replaced)?")
 
@@ -52,6 +60,38 @@ def checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
 def latest_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> str | None:
     """Return the path of the complete checkpoint that was saved last, or None if there is none."""
     return next(reversed(checkpoints(checkpoint_dir)), None)
+
+
+def newest_sound(
+    checkpoint_dir: str | os.PathLike[str], read: Callable[[Path], AnyResult]
+) -> tuple[Path, AnyResult] | None:
+    """Return the newest checkpoint in a directory that ``read`` can read, and what it returns.
+
+    A damaged one is skipped with one warning. None if the directory has no checkpoint.
+
+    Raises:
+        DataLossError: All are damaged.
+        Exception: What else ``read`` raises. Older ones are not tried.
+    """
+    tried: set[Path] = set()
+    damaged = []
+    while untried := [it.path for it in find_checkpoints(checkpoint_dir) if it.path not in tried]:
+        path = untried[-1]
+        tried.add(path)
+        try:
+            return path, read(path)
+        except NotFoundError:  # another process has just removed it, and saved a newer one
+            continue
+        except DataLossError as error:
+            _log.warning("%s; trying the one before it", error)
+            damaged.append(error)
+    if damaged:
+        raise DataLossError(
+            f"none of the {len(damaged)} checkpoints in {printable(checkpoint_dir)} is sound; the "
+            f"newest: {damaged[0]}. Move them aside to start over",
+            path=str(Path(checkpoint_dir)),
+        ) from damaged[0]
+    return None
 
 
 def checkpoint_step(path: str | os.PathLike[str]) -> int | None:

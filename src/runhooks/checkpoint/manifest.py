@@ -49,6 +49,7 @@ class Manifest(NamedTuple):
     ``global_step``: None if the graph has none. ``wall_time``: when it was saved, always later than
     the one before it in its series. ``series_start``: when the first of the series was saved. Both
     in seconds since the epoch. ``files``: by file name. ``arrays`` and ``metrics``: by name.
+    ``modes``: whether the ``"max"`` or the ``"min"`` is best, by metric, where that is known.
     """
 
     global_step: int | None
@@ -57,6 +58,7 @@ class Manifest(NamedTuple):
     files: Mapping[str, FileDigest]
     arrays: Mapping[str, ArraySpec]
     metrics: Mapping[str, float] = MappingProxyType({})
+    modes: Mapping[str, str] = MappingProxyType({})
 
     def to_bytes(self) -> bytes:
         """Return the manifest as JSON that contains its own checksum."""
@@ -67,6 +69,7 @@ class Manifest(NamedTuple):
             "wall_time": self.wall_time,
             "series_start": self.series_start,
             "metrics": dict(self.metrics),
+            "modes": dict(self.modes),
             "files": {name: digest._asdict() for name, digest in self.files.items()},
             "arrays": {name: spec._asdict() for name, spec in self.arrays.items()},
         }
@@ -100,6 +103,7 @@ class Manifest(NamedTuple):
         if not _REQUIRED <= files.keys() <= _DATA_FILES:
             raise ValueError(f"its files are {sorted(files)}")
         metrics = _mapping(content, "metrics") if "metrics" in content else {}
+        modes = _mapping(content, "modes") if "modes" in content else {}
         return cls(
             _field(content, "global_step", lambda it: it is None or _is_whole(it, -_INT64)),
             float(_field(content, "wall_time", _is_time)),
@@ -107,6 +111,7 @@ class Manifest(NamedTuple):
             files,
             {name: _array(it) for name, it in _mapping(content, "arrays").items()},
             {name: float(_field(metrics, name, _is_number)) for name in metrics},
+            {name: _field(modes, name, lambda it: it in ("max", "min")) for name in modes},
         )
 
 

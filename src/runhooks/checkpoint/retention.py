@@ -157,9 +157,15 @@ class Series:
         """
         staging.sweep(self._base.parent)
         previous = self.saved[-1] if self.saved else None
+        modes = {it.metric: it.mode for it in self._keep or () if isinstance(it, KeepBest)}
         try:
             new = write_content(
-                path, content, global_step=global_step, previous=previous, metrics=metrics
+                path,
+                content,
+                global_step=global_step,
+                previous=previous,
+                metrics=metrics,
+                modes=modes,
             )
         except OSError as error:
             add_note(error, f"while saving checkpoint {path}; no other was changed")

@@ -16,11 +16,10 @@ from runhooks import arguments
 from runhooks.checkpoint.adapt import completed, renamed
 from runhooks.checkpoint.background_save import BackgroundSave
 from runhooks.checkpoint.format import Content, content_of, read_checkpoint
-from runhooks.checkpoint.latest import find_checkpoints
-from runhooks.checkpoint.reading import printable
+from runhooks.checkpoint.latest import newest_sound
 from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast, Series
 from runhooks.contract import RawSession
-from runhooks.errors import DataLossError, NotFoundError, add_note
+from runhooks.errors import add_note
 from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")
@@ -258,27 +257,8 @@ def restore_latest(
         ValueError: The newest sound one is of another model. Older ones are not tried.
     """
     saver.wait()  # what it is saving will be the latest
-    tried: set[Path] = set()
-    damaged = []
-    while untried := [it.path for it in find_checkpoints(checkpoint_dir) if it.path not in tried]:
-        path = untried[-1]
-        tried.add(path)
-        try:
-            saver.restore(sess, path)
-        except NotFoundError:  # another process has just removed it, and saved a newer one
-            continue
-        except DataLossError as error:
-            _log.warning("%s; trying the one before it", error)
-            damaged.append(error)
-        else:
-            return str(path)
-    if damaged:
-        raise DataLossError(
-            f"none of the {len(damaged)} checkpoints in {printable(checkpoint_dir)} is sound; the "
-            f"newest: {damaged[0]}. Move them aside to start over",
-            path=str(Path(checkpoint_dir)),
-        ) from damaged[0]
-    return None
+    found = newest_sound(checkpoint_dir, partial(saver.restore, sess))
+    return None if found is None else str(found[0])
 
 
 def _rules(
