@@ -11,6 +11,7 @@ correct arguments has a class here, named as in ``tf.errors``:
     │   ├── DeadlineExceededError    waiting took longer than allowed
     │   ├── FailedPreconditionError  the session is not in a state for the request
     │   ├── NotFoundError            there is no such checkpoint or file
+    │   ├── PeerFailedError          another rank of this training has failed
     │   └── DataLossError            a file is damaged
     └── RuntimeError
         └── NanLossDuringTrainingError  a loss was NaN
@@ -90,6 +91,23 @@ class FailedPreconditionError(OpError):
 
 class NotFoundError(OpError):
     """There is no such checkpoint or file; ``path`` is where it was expected."""
+
+
+class PeerFailedError(OpError):
+    """Another rank of this training has failed, so this one ends as well.
+
+    Args:
+        rank: The rank that failed.
+        cause: Its error, in words.
+    """
+
+    def __init__(self, rank: int, cause: str) -> None:
+        super().__init__(f"rank {rank} of this training has failed: {cause}")
+        self.rank = rank
+        self.cause = cause
+
+    def __reduce__(self) -> tuple[type[PeerFailedError], tuple[int, str]]:
+        return type(self), (self.rank, self.cause)
 
 
 class DataLossError(OpError):

@@ -8,10 +8,11 @@ from __future__ import annotations
 import importlib
 from functools import partial
 
-from runhooks.engines import foreign
+from runhooks.engines import foreign, groups
 from runhooks.engines.eager import EagerEngine
 from runhooks.graph.default_graph import find_default_graph_with
 from runhooks.graph.engine import Engine, load_engine, register_engine
+from runhooks.ranks import find_group_with
 
 __all__ = ["EagerEngine", "Engine", "load_engine", "register_engine", "require_framework"]
 
@@ -41,3 +42,4 @@ for _name in _FRAMEWORKS:
     register_engine(_name, partial(_load, _name))
 
 find_default_graph_with(foreign.default_graph)
+find_group_with(groups.find_group)

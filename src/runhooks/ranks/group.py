@@ -1,0 +1,233 @@
+"""``Group``: the processes of one training, and the key-value store that they share."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from typing import ClassVar
+
+from runhooks import arguments, clock
+from runhooks.errors import DeadlineExceededError, PeerFailedError
+
+#: Between two looks into the store: a tenth of the wait so far, within these limits, in seconds.
+_LOOK_AGAIN_SECS = (0.0002, 0.05)
+_LOOK_FOR_FAILURE_SECS = 0.1
+
+
+class Group(ABC):
+    """The processes of one training, and the key-value store that they share.
+
+    Any thread may call any method, and none is a collective of the framework: ranks wait for keys.
+    Every wait but that of ``listen`` ends: with what it waits for, with ``PeerFailedError`` once
+    another rank has failed, or with ``DeadlineExceededError``.
+
+    An adapter for a runtime implements ``store_get``, ``store_set``, ``store_set_once``,
+    ``store_delete``, ``store_listen`` and ``abort``. They raise ``UnavailableError`` when the store
+    is gone.
+
+    Args:
+        rank: The number of this process, from 0.
+        size: How many processes there are.
+
+    Attributes:
+        rank: The number of this process.
+        size: How many processes there are.
+        chief: The rank that writes event files and logs and commits checkpoints.
+        barrier_secs: The seconds that ranks wait for each other where none are given.
+        grace_secs: The seconds that this rank has, once another has failed, to get out of what it
+            does, before the runtime is aborted and, at last, the process is ended.
+    """
+
+    #: What the runtime is called in messages.
+    runtime: ClassVar[str] = "the group"
+
+    #: Whether all ranks must ask for the same in the same run, since a run is one program of them.
+    runs_one_program: ClassVar[bool] = False
+
+    barrier_secs: float = 600.0
+    grace_secs: float = 30.0
+
+    def __init__(self, rank: int, size: int) -> None:
+        arguments.whole(1, size=size)
+        arguments.whole(0, rank=rank)
+        if rank >= size:
+            raise ValueError(f"rank must be below size={size}, got {rank}")
+        self.rank = rank
+        self.size = size
+        self.chief = 0
+        self._training = 0
+        self._passed: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes event files and logs, and commits checkpoints."""
+        return self.rank == self.chief
+
+    def start_training(self) -> None:
+        """Begin a new training: keys, barriers and failures of those before are out of sight.
+
+        All ranks start their trainings in the same order.
+        """
+        with self._lock:
+            self._training += 1
+            self._passed.clear()
+
+    def set(self, key: str, value: str) -> None:
+        """Set ``key``, in place of what it was."""
+        self.store_set(self._key(key), value)
+
+    def set_once(self, key: str, value: str) -> str:
+        """Set ``key`` unless any rank has, and return what it is."""
+        return self.store_set_once(self._key(key), value)
+
+    def get(self, key: str) -> str | None:
+        """Return the value of ``key``; None if nobody has set it."""
+        return self.store_get(self._key(key))
+
+    def delete(self, key: str) -> None:
+        """Forget ``key``; nothing happens if there is none."""
+        self.store_delete(self._key(key))
+
+    def listen(self, key: str) -> str:
+        """Return the value of ``key`` once it is set, however long that takes; for a thread.
+
+        Unlike ``wait`` it heeds no failure and costs the store nothing.
+        """
+        return self.store_listen(self._key(key))
+
+    def wait(self, key: str, timeout_secs: float | None = None) -> str:
+        """Return the value of ``key`` once it is set.
+
+        Args:
+            key: The key.
+            timeout_secs: How many seconds to wait; None: ``barrier_secs``.
+
+        Raises:
+            PeerFailedError: If another rank has failed.
+            DeadlineExceededError: If nobody has set it in that time.
+        """
+        secs = self._secs(timeout_secs)
+        value = self._wait(key, clock.monotonic() + secs)
+        if value is None:
+            raise DeadlineExceededError(f"waited {secs:g} seconds for the key {key!r}")
+        return value
+
+    def gather(self, name: str, value: str, timeout_secs: float | None = None) -> list[str]:
+        """Return the ``value`` of every rank, in their order, once all have called it.
+
+        Args:
+            name: What the ranks do; each calls it equally often under that name.
+            value: What this rank contributes.
+            timeout_secs: How many seconds to wait; None: ``barrier_secs``.
+
+        Raises:
+            PeerFailedError: If another rank has failed.
+            DeadlineExceededError: Naming the ranks that were missing.
+        """
+        arguments.instance(str, name=name, value=value)
+        secs = self._secs(timeout_secs)
+        deadline = clock.monotonic() + secs
+        with self._lock:
+            self._passed[name] += 1
+            turn = self._passed[name]
+        place = f"at/{name}/{turn}"
+        self.set(f"{place}/{self.rank}", value)
+        collect = self._collect if self.rank == 0 else self._collected
+        together = collect(place, deadline)
+        if together is None:
+            raise DeadlineExceededError(self._too_late(name, place, secs))
+        if self.rank == 0 and turn > 1:  # whoever is here has left the one before
+            self._forget(f"at/{name}/{turn - 1}")
+        values: list[str] = json.loads(together)
+        return values
+
+    def barrier(self, name: str, timeout_secs: float | None = None) -> None:
+        """Return once all ranks have called it. As ``gather``, of nothing."""
+        self.gather(name, "", timeout_secs)
+
+    def fail(self, cause: str, rank: int | None = None) -> None:
+        """Let all ranks know that this one, or ``rank``, has failed. The first failure counts."""
+        failed = self.rank if rank is None else rank
+        self.set_once("failed", json.dumps([failed, cause]))
+
+    def failure(self) -> PeerFailedError | None:
+        """Return the error for the failure of another rank; None if none has failed."""
+        found = self.get("failed")
+        if found is None:
+            return None
+        rank, cause = json.loads(found)
+        return None if rank == self.rank else PeerFailedError(rank, cause)
+
+    @abstractmethod
+    def store_get(self, key: str) -> str | None:
+        """Return the value of ``key``, or None, at once."""
+
+    @abstractmethod
+    def store_set(self, key: str, value: str) -> None:
+        """Set ``key``."""
+
+    @abstractmethod
+    def store_set_once(self, key: str, value: str) -> str:
+        """Set ``key`` unless it is set, in one step, and return what it is."""
+
+    @abstractmethod
+    def store_delete(self, key: str) -> None:
+        """Forget ``key``."""
+
+    @abstractmethod
+    def store_listen(self, key: str) -> str:
+        """Return the value of ``key`` once it is set."""
+
+    def abort(self) -> None:  # noqa: B027 - not every runtime can
+        """Make collectives that hang raise, where the runtime can. The group is over then."""
+
+    def _key(self, key: str) -> str:
+        return f"runhooks/{self._training}/{key}"
+
+    def _secs(self, timeout_secs: float | None) -> float:
+        arguments.not_negative(timeout_secs=timeout_secs)
+        return self.barrier_secs if timeout_secs is None else timeout_secs
+
+    def _wait(self, key: str, deadline: float) -> str | None:
+        start = looked = clock.monotonic()
+        shortest, longest = _LOOK_AGAIN_SECS
+        while (value := self.get(key)) is None:
+            now = clock.monotonic()
+            if now >= deadline or now - looked >= _LOOK_FOR_FAILURE_SECS:
+                looked = now
+                if failure := self.failure():
+                    raise failure
+            if now >= deadline:
+                return None
+            time.sleep(min(max(shortest, (now - start) / 10), longest, deadline - now))
+        return value
+
+    def _collect(self, place: str, deadline: float) -> str | None:
+        values = []
+        for rank in range(self.size):
+            value = self._wait(f"{place}/{rank}", deadline)
+            if value is None:
+                return None
+            values.append(value)
+        together = json.dumps(values)
+        self.set(f"{place}/all", together)
+        return together
+
+    def _collected(self, place: str, deadline: float) -> str | None:
+        return self._wait(f"{place}/all", deadline)
+
+    def _forget(self, place: str) -> None:
+        for last in (*range(self.size), "all"):
+            self.delete(f"{place}/{last}")
+
+    def _too_late(self, name: str, place: str, secs: float) -> str:
+        missing = [rank for rank in range(self.size) if self.get(f"{place}/{rank}") is None]
+        ranks = ", ".join(map(str, missing)) or "0"  # 0 has not told the others that all are here
+        return (
+            f"waited {secs:g} seconds for all {self.size} ranks at {name!r}: rank {ranks} has not "
+            "come; all ranks must make the same calls, and see whether it hangs or is slow"
+        )

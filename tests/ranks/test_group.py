@@ -1,0 +1,154 @@
+"""``Group``: keys, waits, barriers and failures, of threads, of torch and of jax."""
+
+import json
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from runhooks.errors import DeadlineExceededError, PeerFailedError
+from runhooks.ranks import AloneGroup, LocalGroup, current_group, entered
+
+
+def together(groups, act):
+    """Call ``act(group)`` for all ranks at once; return what each returned or raised."""
+
+    def caught(group):
+        try:
+            return act(group)
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            return error
+
+    with ThreadPoolExecutor(len(groups)) as pool:
+        return list(pool.map(caught, groups))
+
+
+@pytest.fixture
+def groups():
+    return LocalGroup.together(3)
+
+
+def test_a_process_without_a_runtime_is_alone_and_waits_for_nobody():
+    group = current_group()
+    assert isinstance(group, AloneGroup)
+    assert (group.rank, group.size, group.is_chief) == (0, 1, True)
+    group.barrier("start", timeout_secs=0)
+    assert group.gather("names", "a", timeout_secs=0) == ["a"]
+
+
+def test_the_group_that_is_entered_is_the_current_one(groups):
+    with entered(groups[1]):
+        assert current_group() is groups[1]
+        with entered(groups[2]):
+            assert current_group() is groups[2]
+    assert current_group().size == 1
+
+
+def test_keys_are_shared_by_all_ranks(groups):
+    groups[0].set("key", "a")
+    assert groups[1].get("key") == groups[2].wait("key") == groups[2].listen("key") == "a"
+    groups[1].delete("key")
+    groups[1].delete("key")
+    assert groups[0].get("key") is None
+
+
+def test_only_the_first_sets_a_key_once(groups):
+    assert together(groups, lambda it: it.set_once("key", str(it.rank))) in (
+        ["0"] * 3,
+        ["1"] * 3,
+        ["2"] * 3,
+    )
+
+
+def test_gather_returns_the_values_of_all_ranks_each_time(groups):
+    for turn in range(3):
+        values = together(groups, lambda it, turn=turn: it.gather("g", f"{turn}-{it.rank}"))
+        assert values == [[f"{turn}-0", f"{turn}-1", f"{turn}-2"]] * 3
+
+
+def test_turns_of_the_past_leave_no_keys(groups):
+    for _ in range(3):
+        together(groups, lambda it: it.barrier("b"))
+    assert [it for it in groups[0]._memory.values if "/b/" in it and "/3/" not in it] == []
+
+
+@pytest.mark.parametrize("missing", [0, 2])
+def test_a_barrier_that_takes_too_long_names_who_is_missing(groups, missing):
+    present = [it for it in groups if it.rank != missing]
+    errors = together(present, lambda it: it.barrier("save", timeout_secs=0.1))
+    for error in errors:
+        assert isinstance(error, DeadlineExceededError)
+        assert f"'save': rank {missing} has not come" in str(error)
+
+
+def test_whoever_waits_hears_of_a_failure(groups):
+    groups[1].fail("ValueError('bad')")
+    groups[2].fail("another that came later")
+    for error in together(groups[::2], lambda it: it.barrier("save", timeout_secs=60)):
+        assert isinstance(error, PeerFailedError)
+        assert (error.rank, error.cause) == (1, "ValueError('bad')")
+        assert "rank 1 of this training has failed: ValueError('bad')" in str(error)
+    assert groups[1].failure() is None
+
+
+def test_a_new_training_knows_nothing_of_the_failure_before(groups):
+    groups[1].fail("it")
+    for group in groups:
+        group.start_training()
+    assert [it.failure() for it in groups] == [None] * 3
+    assert together(groups, lambda it: it.gather("a", "x")) == [["x"] * 3] * 3
+
+
+def test_waiting_for_a_key_that_nobody_sets_ends(groups):
+    with pytest.raises(DeadlineExceededError, match="'nothing'"):
+        groups[0].wait("nothing", timeout_secs=0.01)
+
+
+@pytest.mark.parametrize(("rank", "size"), [(2, 2), (-1, 2), (0, 0)])
+def test_a_rank_is_below_the_size(rank, size):
+    with pytest.raises(ValueError, match="must"):
+        LocalGroup(rank, size)
+
+
+@contextmanager
+def reserved_port():
+    """A port that only a server which shares it, as that of jax does, can take."""
+    with socket.socket(socket.AF_INET6) as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("::", 0))
+        yield holder.getsockname()[1]
+
+
+PROGRAM = Path(__file__).parent / "group_program.py"
+
+
+@pytest.mark.parametrize("runtime", ["torch", "jax"])
+def test_ranks_of_a_framework_share_keys_and_meet(runtime, tmp_path):
+    with reserved_port() as port:
+        place = str(tmp_path / "port") if runtime == "torch" else str(port)
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, PROGRAM, runtime, str(rank), place],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        ended = [process.communicate(timeout=120) for process in ranks]
+    assert [process.returncode for process in ranks] == [0, 0], ended
+    found = [json.loads(output.splitlines()[-1]) for output, _ in ended]
+    for rank, it in enumerate(found):
+        assert it["place"] == [rank, 2, rank == 0]
+        assert it["before"] == "AloneGroup"
+        assert it["same"]
+        assert it["once"] == found[0]["once"]
+        assert it["gathered"] == [["0", "1"]] * 3
+        assert it["absent"] is None
+        assert it["heard"] == "from rank 0"
+        assert it["missing"] == (["rank 1 has not come"] if rank == 0 else [])
+    assert found[0]["failure"] == [1, "it broke"]
