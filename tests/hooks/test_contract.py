@@ -28,6 +28,9 @@ MAKE = {
         lambda: [(1.0, 1.0)],
         every_n_iter=10,
     ),
+    "ReduceOnPlateauHook": lambda path: rh.ReduceOnPlateauHook(
+        "loss:0", "weights", every_n_steps=10
+    ),
     "GarbageCollectionHook": lambda path: rh.GarbageCollectionHook(10),
     "GlobalStepWaiterHook": lambda path: rh.GlobalStepWaiterHook(0),
     "stop_if_higher_hook": lambda path: rh.stop_if_higher_hook(

@@ -153,6 +153,33 @@ class RawSession:
         """
         raise NotImplementedError
 
+    def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the present values of a variable or object, or of a part of one; no run is made.
+
+        Args:
+            name: As checkpoints have it, such as ``"state/opt_state/hyperparams/learning_rate"`` or
+                ``"state/params"``; of a graph of ``rh.torch`` also ``"learning_rate"``.
+
+        Returns:
+            The arrays of that name, or below it, by their whole names.
+
+        Raises:
+            ValueError: If nothing has that name.
+        """
+        raise NotImplementedError
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        """Give parts of variables or objects new values, between runs: all of them, or none.
+
+        Args:
+            values: Numbers or arrays by the whole names that ``read`` returns. Shapes and dtypes
+                stay as they are.
+
+        Raises:
+            ValueError: If nothing has a name, or if a value does not fit. Nothing is changed then.
+        """
+        raise NotImplementedError
+
     def save_checkpoint(
         self, saver: Any, save_path: str | os.PathLike[str], step: int, *, save_graph_def: bool
     ) -> str:

@@ -63,3 +63,19 @@ class StatefulObjects(Protocol):
             ValueError: If the states do not fit the objects. Nothing is changed then.
         """
         ...
+
+    def read(self, name: str) -> dict[str, NDArray[Any]]:
+        """Return the present values of a part of the objects, as ``RawSession.read``.
+
+        Raises:
+            ValueError: If nothing has that name.
+        """
+        ...
+
+    def assigner(self, values: Mapping[str, Any]) -> Callable[[], None]:
+        """Return a function that assigns ``values``, by the names that ``read`` returns.
+
+        Raises:
+            ValueError: If nothing has a name, or if a value does not fit.
+        """
+        ...

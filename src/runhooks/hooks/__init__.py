@@ -24,6 +24,7 @@ from runhooks.hooks.nan_tensor import NanTensorHook
 from runhooks.hooks.profiler import ProfilerHook
 from runhooks.hooks.progress import ProgressHook
 from runhooks.hooks.recovery_counter import RecoveryCounterHook
+from runhooks.hooks.reduce_on_plateau import ReduceOnPlateauHook
 from runhooks.hooks.saved_state import SavedStateHook
 from runhooks.hooks.step_counter import StepCounterHook
 from runhooks.hooks.stop_at_step import StopAtStepHook
@@ -49,6 +50,7 @@ __all__ = [
     "ProfilerHook",
     "ProgressHook",
     "RecoveryCounterHook",
+    "ReduceOnPlateauHook",
     "SavedStateHook",
     "StepCounterHook",
     "StopAtStepHook",

@@ -22,6 +22,7 @@ from runhooks.graph.plan import make_plan
 from runhooks.graph.tensor import Operation, Tensor, Variable
 from runhooks.session.executable import Executable, make_executable
 from runhooks.session.inputs import SessionInputs
+from runhooks.session.parts import assigned, leaves_of, unknown
 from runhooks.session.saved import arrays_of, is_leaf, merged_arrays, values_from
 
 _log = logging.getLogger("runhooks")
@@ -197,6 +198,31 @@ class Session(RawSession):
                 self._inputs.open_at_known_positions(self.global_step or 0)
                 load_objects()
             self.take_states(snapshot.states)
+
+    def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
+        with self._lock:
+            self._check_open()
+            engine, variables, objects = self._graph.engine, self._saved(), self._graph.objects
+            found = leaves_of(engine, variables, name)
+            if not found and objects is not None:
+                return objects.read(name)
+            if not found:
+                raise unknown(engine, variables, name)
+            host = engine.to_host(list(found.values()), [None] * len(found))
+            return dict(zip(found, host, strict=True))
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._check_open()
+            engine, variables, objects = self._graph.engine, self._saved(), self._graph.objects
+            new, others = assigned(engine, variables, values)
+            if others and objects is None:
+                raise unknown(engine, variables, next(iter(others)))
+            assign_others = objects.assigner(others) if objects is not None else None
+            self._variables.update(new)
+            if assign_others is not None:
+                assign_others()
+            self.changes += 1
 
     def restore_state(self, saved: Stateful, state: Mapping[str, Any]) -> None:
         self._inputs.open_at_known_positions(self.global_step or 0)

@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import tensorflow as tf
 
 from runhooks.contract import RawSession
-from runhooks.engines.tensorflow import sources
+from runhooks.engines.tensorflow import parts, sources
 from runhooks.engines.tensorflow.checkpoints import (
     check_saver,
     load_states,
@@ -139,6 +140,14 @@ class SessionState(RawSession):
     def rewind(self, *fetches: Any) -> None:
         """Restart inputs that ``inputs_of`` has found."""
         sources.restart(self, fetches)
+
+    def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
+        return parts.read(self, name)
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        parts.assign(self, values)
+        self.changes += 1
+        self.forget_step()
 
     def new_records(self) -> tuple[Any, Any]:
         return v1.RunOptions(), v1.RunMetadata()

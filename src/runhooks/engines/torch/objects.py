@@ -15,6 +15,7 @@ from runhooks import arguments
 from runhooks.arrays.torch import ARRAYS, form, from_numpy
 from runhooks.contexts import contextmanager
 from runhooks.engines.torch.implicit_state import PendingGradients, RandomStates, StateAsDict
+from runhooks.engines.torch.object_parts import assigner, parts_of
 from runhooks.engines.torch.state_dicts import PENDING, RANDOM, join, names_in, split
 from runhooks.errors import add_note
 from runhooks.graph.objects import OBJECT_STATES, Arrays
@@ -158,6 +159,15 @@ class TorchObjects:
                 f"{'; '.join(problems[:5])}{more}"
             )
         return lambda: self._load(new)
+
+    def read(self, name: str) -> dict[str, NDArray[Any]]:
+        """As ``StatefulObjects.read``."""
+        found = parts_of(self.modules(), self.optimizers(), name)
+        return {key: part.read() for key, part in found.items()}
+
+    def assigner(self, values: Mapping[str, Any]) -> Callable[[], None]:
+        """As ``StatefulObjects.assigner``."""
+        return assigner(self.modules(), self.optimizers(), values)
 
     def _load(self, new: Mapping[str, Any]) -> None:
         loaded: list[str] = []

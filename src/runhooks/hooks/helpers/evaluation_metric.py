@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from runhooks.near_names import suggestion
 from runhooks.trigger import Due, Timer, Trigger
 
 
@@ -16,6 +17,8 @@ class Evaluating(Protocol):
 
     @property
     def evaluated_step(self) -> int | None: ...
+
+    def metrics_at(self, step: int | None) -> Mapping[str, float]: ...
 
     def metrics_by_step(self) -> Mapping[int, Mapping[str, float]]: ...
 
@@ -43,6 +46,20 @@ class EvaluationMetric:
         """Return its values so far by global step, in the order of steps."""
         found = self.evaluation.metrics_by_step()
         return {step: it[self.name] for step, it in found.items() if self.name in it}
+
+    def last(self) -> float:
+        """Return the value that the last evaluation has found.
+
+        Raises:
+            ValueError: If it has found only other metrics.
+        """
+        found = self.evaluation.metrics_at(self.evaluation.evaluated_step)
+        if self.name not in found:
+            raise ValueError(
+                f"there is no metric {self.name!r} in {self.place}{suggestion(self.name, found)}: "
+                f"there are {sorted(found)}"
+            )
+        return found[self.name]
 
 
 class EvaluationTimer(Timer):

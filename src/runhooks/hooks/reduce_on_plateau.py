@@ -1,0 +1,172 @@
+"""``ReduceOnPlateauHook``: reduces a learning rate when a metric has stopped improving."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from runhooks import arguments
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunValues,
+    StopSignal,
+)
+from runhooks.engines.foreign import session_of
+from runhooks.graph import Tensor
+from runhooks.hooks.helpers.evaluation_metric import EvaluationMetric, EvaluationTimer
+from runhooks.hooks.helpers.evaluation_results import number
+from runhooks.hooks.helpers.named_tensors import NamedTensors
+from runhooks.hooks.helpers.plateau import Plateau
+from runhooks.hooks.helpers.session import next_step_of, required_global_step, step_of
+from runhooks.hooks.helpers.timed_hook import TimedHook
+from runhooks.trigger import Due, Trigger, timer_of
+
+_log = logging.getLogger("runhooks")
+
+#: A smaller change of a rate is not made, as in PyTorch.
+_LEAST_CHANGE = 1e-8
+
+
+class ReduceOnPlateauHook(TimedHook):
+    """Multiplies a learning rate by ``factor`` when a metric has stopped improving.
+
+    The numbers are those of PyTorch's ``ReduceLROnPlateau``, and so are the rates that come of the
+    same metrics. A resumed run reduces where an undisturbed one does.
+
+        evaluation = rh.EvaluationHook({"loss": test_loss}, every_n_steps=500)
+        rate = "state/opt_state/hyperparams/learning_rate"  # of optax.inject_hyperparams
+        plateau = rh.ReduceOnPlateauHook(evaluation.metric("loss"), rate, factor=0.5, patience=3)
+
+    Args:
+        metric: A metric of an ``EvaluationHook`` of the loop, every value of which counts; or a
+            tensor, or its name, a single number that is fetched every ``every_n_steps``.
+        learning_rate: The name that checkpoints have for it: of a variable, or of a part of one; of
+            a graph of ``rh.torch`` ``"learning_rate"``, or ``"optimizer/learning_rate"``: of all
+            groups of the optimizer, or ``"optimizer/learning_rate/1"``: of one of them.
+        mode: ``"min"`` if a lower metric is better, ``"max"`` if a higher one is.
+        factor: What the rate is multiplied by; below 1.
+        patience: How many values in a row may be no better before the rate is reduced.
+        threshold: By how much a value must be better than the best one.
+        threshold_mode: ``"rel"``: ``threshold`` is a part of the best value; ``"abs"``: a
+            difference.
+        cooldown: How many values after a reduction do not count.
+        min_lr: The lowest rate.
+        every_n_steps: For a tensor: fetch it at the multiples of this number.
+        trigger: For a tensor: says when to fetch it.
+        hook_name: As in ``SessionRunHook``.
+
+    Raises:
+        ValueError: For a number out of its range; for a tensor without ``every_n_steps`` or
+            ``trigger``, and a metric with one of these; when a session opens, if nothing is called
+            ``learning_rate``.
+        TypeError: For an argument of the wrong type.
+    """
+
+    def __init__(
+        self,
+        metric: EvaluationMetric | Tensor | str,
+        learning_rate: str = "learning_rate",
+        *,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+        every_n_steps: int | None = None,
+        trigger: Trigger | None = None,
+        hook_name: str | None = None,
+    ) -> None:
+        arguments.given(metric=metric, learning_rate=learning_rate, factor=factor, min_lr=min_lr)
+        arguments.instance(str, learning_rate=learning_rate)
+        arguments.positive(factor=factor)
+        arguments.not_negative(min_lr=min_lr)
+        if factor >= 1:
+            raise ValueError(f"factor must be below 1, got {factor!r}")
+        self._evaluated = metric if isinstance(metric, EvaluationMetric) else None
+        if self._evaluated is None:
+            super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
+            self._tensors = NamedTensors({"metric": metric})
+        elif every_n_steps is not None or trigger is not None:
+            raise ValueError(
+                "every_n_steps and trigger must be left out for a metric of an evaluation, each "
+                f"value of which counts, got every_n_steps={every_n_steps!r}, trigger={trigger!r}"
+            )
+        else:
+            super().__init__(EvaluationTimer(self._evaluated.evaluation))
+        self._name = metric if isinstance(metric, str) else metric.name
+        self._plateau = Plateau(mode, patience, threshold, threshold_mode, cooldown)
+        self._learning_rate = learning_rate
+        self._factor = factor
+        self._min_lr = min_lr
+        self.hook_name = hook_name
+
+    def begin(self) -> None:
+        required_global_step(self)
+        self._timer.reset()
+        self._plateau.reset()
+        if self._evaluated is None:
+            self._request = SessionRunArgs(self._tensors.fetches())
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        step = step_of(session)
+        self._timer.start(step)
+        session_of(session).read(self._learning_rate)  # a wrong name is reported now
+        if self._evaluated is not None and self._timer.should_trigger_for_step(step):
+            self._take(session, step, self._evaluated.last())
+
+    def next_due(self) -> Due | None:
+        return self._timer.due()
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        if self._evaluated is None and self._timer.should_trigger_for_step(
+            next_step_of(run_context)
+        ):
+            return self._request
+        return None
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        session = run_context.session
+        step = step_of(session)
+        if not self._timer.should_trigger_for_step(step):
+            return
+        if self._evaluated is not None:
+            self._take(session, step, self._evaluated.last())
+        elif run_values.results is not None:
+            self._take(session, step, number(self._name, run_values.results["metric"]))
+
+    def state_dict(self) -> Mapping[str, Any]:
+        return {**super().state_dict(), **self._plateau.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict({k: v for k, v in state.items() if k == "last_triggered_step"})
+        self._plateau.load_state_dict(state)
+
+    def _take(self, session: RawSession, step: int, value: float) -> None:
+        self._timer.update_last_triggered_step(step)
+        if self._plateau.ends_with(value):
+            self._reduce(session_of(session), step)
+
+    def _reduce(self, session: RawSession, step: int) -> None:
+        rates = session.read(self._learning_rate)
+        new = {name: np.maximum(rate * self._factor, self._min_lr) for name, rate in rates.items()}
+        changed = {
+            name: reduced.astype(rates[name].dtype)
+            for name, reduced in new.items()
+            if np.any(rates[name] - reduced > _LEAST_CHANGE)
+        }
+        if not changed:
+            return
+        session.assign(changed)
+        for name, rate in changed.items():
+            _log.info(
+                "%s reduces %r from %s to %s at step %d: the best value of %r is %g",
+                *(self.hook_name or type(self).__name__, name, rates[name], rate, step),
+                *(self._name, self._plateau.best),
+            )
