@@ -34,7 +34,7 @@ ORDER = [
     {"session"},
     {"hooks"},
     {"training"},
-    {"", "train", "torch", "tensorflow", "cli", "testing"},
+    {"", "train", "plain", "jax", "torch", "tensorflow", "cli", "testing"},
 ]
 FLOOR = {folder: height for height, folders in enumerate(ORDER) for folder in folders}
 
@@ -58,6 +58,7 @@ PROBES = {
         ("checkpoint.saver", "rule.wanted"),
         ("graph.build", "fn.__name__"),
         ("graph.build", "source.__next__"),
+        ("graph.step_graph", "fn.__name__"),
         ("graph.source", "batch_sampler.sampler"),
         ("graph.source", "elements.batch_sampler"),
         ("graph.source", "elements.dataset"),
@@ -112,6 +113,8 @@ PROBES = {
         ("checkpoint.lock", "os.register_at_fork"),
         ("checkpoint.staging", "os.posix_fadvise"),
         ("graph.nest", "original._make"),
+        ("graph.step_result", "returned._fields"),
+        ("graph.step_result", "value._asdict"),
         ("session.interruption", "handler.__self__"),
     },
 }

@@ -77,6 +77,7 @@ from runhooks.hooks import (
     stop_if_no_decrease_hook,
     stop_if_no_increase_hook,
 )
+from runhooks.plain import graph
 from runhooks.session import (
     ChiefSessionCreator,
     Coordinator,
@@ -94,6 +95,7 @@ from runhooks.trigger import Due, SecondOrStepTimer, Timer, Trigger
 from runhooks.version import __version__
 
 if TYPE_CHECKING:
+    from runhooks import jax as jax
     from runhooks import torch as torch
 
 __all__ = [
@@ -155,6 +157,7 @@ __all__ = [
     "errors",
     "events",
     "get_default_graph",
+    "graph",
     "group",
     "inputs",
     "latest_checkpoint",
@@ -173,6 +176,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "torch":  # which imports PyTorch
-        return importlib.import_module("runhooks.torch")
+    if name in ("jax", "torch"):  # which import the framework
+        return importlib.import_module(f"runhooks.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -49,12 +49,15 @@ class Model:
         return cls(*leaves)
 
 
-@pytest.mark.parametrize("activation", [jax.nn.relu, np.tanh, len])
-def test_function_in_a_model_is_refused_where_the_variable_is_made(activation, graph):
-    operations = graph.get_operations()
-    with pytest.raises(TypeError, match=r"'model' at .*partition"):
-        rh.Variable(Model(jnp.ones((2, 2)), activation), name="model")
-    assert graph.get_operations() == operations
+@pytest.mark.parametrize("activation", [jax.nn.relu, np.tanh, len, "relu"])
+def test_function_or_text_in_a_model_is_kept_aside(activation, graph):
+    model = rh.Variable(Model(jnp.ones((2, 2)), activation), name="model")
+    same = rh.call(lambda model: jnp.sum(model.weight) * (model.activation is activation), model)
+    grown = rh.call(lambda model: Model(model.weight + 1, model.activation), model)
+    with rh.Session(graph) as session:
+        assert session.run(same) == 4
+        assert session.run(model.assign(grown)).activation is activation
+        assert session.run(model).weight.tolist() == [[2, 2], [2, 2]]
 
 
 def test_model_that_can_be_called_and_holds_arrays_alone_is_a_value(graph):

@@ -62,7 +62,7 @@ def test_attribute_of_a_value_names_the_cure(graph):
     assert not hasattr(state, "_private")
 
 
-@pytest.mark.parametrize("value", [len, "text", {"w": np.zeros(1), "fn": len}, [object()]])
+@pytest.mark.parametrize("value", [len, "text", {"w": np.array(["a"]), "fn": len}, [object()]])
 def test_initial_value_is_checked_where_the_variable_is_made(value, graph):
     if value is len:  # a function gives the value, when a session needs it
         rh.Variable(value, name="v")

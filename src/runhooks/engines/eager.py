@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ _NUMPY = (np.ndarray, np.generic)
 
 
 class EagerEngine(Engine):
-    """Evaluates a graph operation by operation; pytrees are lists, tuples and dicts.
+    """Evaluates a graph operation by operation; pytrees: lists, tuples, dicts and dataclasses.
 
     A subclass names the library whose arrays variables hold, and overrides what the library does
     in its own way. ``examples/engine_mlx.py`` is a whole one:
@@ -144,7 +145,7 @@ class EagerEngine(Engine):
         return leaf + self.constant(delta)
 
     def add(self, name: str, old: Any, delta: Any) -> Any:
-        if not isinstance(old, list | tuple | Mapping):
+        if _items(old) is None:
             return self.sum(old, delta)
         leaves, deltas = self.leaves(old), self.leaves(delta)
         if "" in deltas:
@@ -161,6 +162,9 @@ class EagerEngine(Engine):
 
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
         return _rebuilt(value, iter(leaves))
+
+    def children(self, value: Any) -> dict[str, Any]:
+        return {str(key): item for key, item in _items(value) or ()}
 
     def map_leaves(self, fn: Callable[[Any], Any], value: Any) -> Any:
         """Return ``value`` with ``fn`` of each leaf in its place, in new containers."""
@@ -191,16 +195,26 @@ class EagerEngine(Engine):
             return tuple(array.shape), array.dtype
 
 
-def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _items(value: Any) -> Iterable[tuple[Any, Any]] | None:
+    """Return the parts of a container with their keys; None of anything else."""
     if isinstance(value, Mapping):
-        items: Any = value.items()
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        items = zip(value._fields, value, strict=True)
-    elif isinstance(value, list | tuple):
-        items = enumerate(value)
-    elif value is None:
-        return
-    else:
+        return value.items()
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return zip(value._fields, value, strict=True)
+    if isinstance(value, list | tuple):
+        return enumerate(value)
+    if _is_record(value):
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return () if value is None else None
+
+
+def _is_record(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    items = _items(value)
+    if items is None:
         yield path, value
         return
     for key, item in items:
@@ -214,4 +228,9 @@ def _rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
         return value._make([_rebuilt(item, leaves) for item in value])
     if isinstance(value, list | tuple):
         return type(value)(_rebuilt(item, leaves) for item in value)
+    if _is_record(value):
+        rebuilt = copy.copy(value)
+        for name, item in _items(value) or ():
+            object.__setattr__(rebuilt, name, _rebuilt(item, leaves))  # it may be frozen
+        return rebuilt
     return None if value is None else next(leaves)

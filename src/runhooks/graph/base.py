@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from enum import Enum
 from typing import Any, NamedTuple
 
 from runhooks.graph.framework import Framework
 from runhooks.graph.objects import StatefulObjects
 from runhooks.graph.opener import SessionOpener
+
+
+class Unknown(Enum):
+    """The type of ``UNKNOWN``."""
+
+    UNKNOWN = "unknown"
+
+
+#: The form of a tensor that nobody knows before a run.
+UNKNOWN = Unknown.UNKNOWN
 
 
 class RunEffects(NamedTuple):
@@ -134,6 +145,10 @@ class BaseGraph:
             f"{name!r} cannot be added to the default graph, which is {framework}'s: build it with "
             f"{framework}, or enter a graph of runhooks, with rh.Graph().as_default()"
         )
+
+    def form_of(self, tensor: Any) -> Any:
+        """Return the value of ``tensor`` with shapes and dtypes in place of arrays, or UNKNOWN."""
+        return UNKNOWN
 
     def constant(self, value: Any) -> Any:
         """Return an array among the arguments of an operation, put where the graph computes."""

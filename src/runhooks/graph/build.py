@@ -42,7 +42,13 @@ def placeholder(
     return output
 
 
-def call(fn: Callable[..., Any], *args: Any, num_outputs: int = 1, name: str | None = None) -> Any:
+def call(
+    fn: Callable[..., Any],
+    *args: Any,
+    num_outputs: int = 1,
+    name: str | None = None,
+    **kwargs: Any,
+) -> Any:
     """Call ``fn`` with the values of ``args`` in every run that needs its result.
 
     On the jax engine ``fn`` is traced and compiled, and must be pure.
@@ -53,6 +59,8 @@ def call(fn: Callable[..., Any], *args: Any, num_outputs: int = 1, name: str | N
             them must not be changed afterwards.
         num_outputs: How many values ``fn`` returns, as a tuple or list if there are several.
         name: The name of the operation; None: that of ``fn``.
+        **kwargs: As ``args``, by the name of the parameter. To give ``fn`` a parameter called
+            ``num_outputs`` or ``name``, use ``functools.partial``.
 
     Returns:
         A tensor; a tuple of tensors if ``num_outputs`` is above 1; the operation if it is 0.
@@ -66,6 +74,8 @@ def call(fn: Callable[..., Any], *args: Any, num_outputs: int = 1, name: str | N
     arguments.whole(0, num_outputs=num_outputs)
     if name is None:
         name = names.cleaned(getattr(fn, "__name__", type(fn).__name__).strip("<>"), "call")
+    if kwargs:
+        fn, args = _with_keywords(fn), (*args, kwargs)
     graph = _graph_of(args)
     args = tuple(_with_constants(graph, arg) for arg in args)
     op = graph.add("Call", fn, args, name=name, num_outputs=num_outputs)
@@ -109,24 +119,28 @@ def inputs(
         ValueError: If ``epochs`` is given for an iterator or a function, which cannot be gone
             through twice.
     """
-    if not callable(source) and not isinstance(source, Iterable):
-        raise TypeError(f"source must be an iterable or a function of the step, got {source!r}")
     arguments.whole(num_outputs=num_outputs, epochs=epochs)
+    check_source("source", source)
     if epochs != 1 and (callable(source) or hasattr(source, "__next__")):
         raise ValueError(
             f"epochs must be left out for an iterator or a function of the step, got {epochs!r}: "
             "only an iterable, such as a list or a loader, can be gone through again"
         )
-    name = name or "inputs"
-    op = get_default_graph().add(
-        "Inputs",
-        None,
-        (Source(source, epochs),),
-        name=name,
-        num_outputs=num_outputs,
-        placement=Placement.HOST,
+    return _outputs(add_inputs(Source(source, epochs), num_outputs, name or "inputs"))
+
+
+def add_inputs(source: Source, num_outputs: int, name: str) -> Operation:
+    """Add an operation to the default graph that draws from ``source``."""
+    op: Operation = get_default_graph().add(
+        "Inputs", None, (source,), name=name, num_outputs=num_outputs, placement=Placement.HOST
     )
-    return _outputs(op)
+    return op
+
+
+def check_source(argument: str, source: Any) -> None:
+    """Raise TypeError unless ``source`` is an iterable or a function."""
+    if not callable(source) and not isinstance(source, Iterable):
+        raise TypeError(f"{argument} must be an iterable or a function of the step, got {source!r}")
 
 
 def group(*operations: Tensor | Operation, name: str | None = None) -> Operation:
@@ -150,6 +164,13 @@ def group(*operations: Tensor | Operation, name: str | None = None) -> Operation
         control_inputs=controls,
     )
     return op
+
+
+def _with_keywords(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*args: Any) -> Any:
+        return fn(*args[:-1], **args[-1])
+
+    return called
 
 
 def _with_constants(graph: BaseGraph, arg: Any) -> Any:

@@ -30,6 +30,9 @@ class Engine(Framework):
     #: Whether what ``compile`` returns really gives up old values where ``body.donate`` allows it.
     donates: ClassVar[bool] = False
 
+    #: Whether ``form`` is there.
+    finds_forms: ClassVar[bool] = False
+
     def compile(self, body: Body) -> Compiled:
         """Return a function that computes ``body``.
 
@@ -99,6 +102,31 @@ class Engine(Framework):
 
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
         """Return ``value`` with its leaves, in the order of ``leaves()``, replaced."""
+        raise NotImplementedError
+
+    def is_leaf(self, value: Any) -> bool:
+        """Return whether ``value`` is a single leaf, and not a tree of leaves."""
+        leaves = list(self.leaves(value).values())
+        return len(leaves) == 1 and leaves[0] is value
+
+    def children(self, value: Any) -> dict[str, Any]:
+        """Return the parts of ``value`` one level down by key; empty if it is a leaf.
+
+        The keys from ``value`` to a leaf, with ``"/"`` between them, are its path in ``leaves``.
+        """
+        raise NotImplementedError
+
+    def is_changed_in_place(self, value: Any) -> bool:
+        """Return whether functions change ``value`` in place, and return no new one."""
+        return False
+
+    def form(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """Return ``fn(*args)`` with shapes and dtypes in place of arrays; compute nothing.
+
+        Args:
+            fn: A function as in an operation of a graph.
+            args: Values, or forms of values.
+        """
         raise NotImplementedError
 
     def to_host(

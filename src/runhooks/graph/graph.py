@@ -16,6 +16,7 @@ from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.default_graph import entered, find_default_graph_with, get_default_graph
 from runhooks.graph.effects import effects_of
 from runhooks.graph.engine import Compiled, Engine, load_engine
+from runhooks.graph.forms import Forms
 from runhooks.graph.plan import Body, make_plan
 from runhooks.graph.tensor import Effect, Operation, Placement, Tensor, Variable
 from runhooks.near_names import suggestion
@@ -42,6 +43,7 @@ class Graph(BaseGraph):
         self.executables: dict[Hashable, Any] = BoundedCache()
         self._compiled: dict[Body, Compiled] = BoundedCache()
         self._operations: dict[str, Operation] = {}
+        self._forms = Forms(self._engine)
         self._collections: dict[str, list[Any]] = {}
         self._names = names.UniqueNames()
         self._tags = names.UniqueNames()
@@ -239,6 +241,13 @@ class Graph(BaseGraph):
     def get_collection_ref(self, key: str) -> list[Any]:
         """Return the collection ``key`` itself."""
         return self._collections.setdefault(key, [])
+
+    def form_of(self, tensor: Tensor) -> Any:
+        return self._forms.of(tensor)
+
+    def note_form(self, tensor: Tensor, form: Any) -> None:
+        """Note the form of a tensor that comes from outside the graph."""
+        self._forms.note(tensor, form)
 
     def constant(self, value: Any) -> Any:
         return self._engine.constant(value)

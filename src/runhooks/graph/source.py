@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -24,14 +25,18 @@ class Source:
     """The source of an input: an iterable, or a function of the step that returns one.
 
     Its position is known if the iterable, the result of the function, or the iterator is stateful.
-    ``epochs``: how often to go through it; None: for ever.
+    ``epochs``: how often to go through it; None: for ever. ``arrange``: what to make of an element.
     """
 
     def __init__(
-        self, source: Iterable[Any] | Callable[[int], Iterable[Any]], epochs: int | None = 1
+        self,
+        source: Iterable[Any] | Callable[[int], Iterable[Any]],
+        epochs: int | None = 1,
+        arrange: Callable[[Any], Any] | None = None,
     ) -> None:
         self._source = source
         self._epochs = epochs
+        self._arrange = arrange
         self._first: tuple[Any, Any] | None = None  # what was stateful, and where it then was
 
     def open(self, name: str, step: int, position: Mapping[str, Any] | None = None) -> OpenInput:
@@ -76,7 +81,27 @@ class Source:
                 step,
             )
         by_step = keeper is None and callable(source)
-        return OpenInput(passes, passes.position, by_step=by_step)
+        elements = passes if self._arrange is None else map(self._arrange, passes)
+        return OpenInput(elements, passes.position, by_step=by_step)
+
+    def peek(self) -> Any:
+        """Return the first element of a run at step 0, arranged, which will still be drawn.
+
+        Raises:
+            LookupError: If it cannot be looked at without changing a state, or there is none.
+        """
+        source = self._source
+        if _keeper(source) is not None:
+            raise LookupError("the source has a state")
+        elements = source(0) if callable(source) else source
+        if _keeper(elements) is not None:
+            raise LookupError("the source has a state")
+        iterator = iter(elements)
+        for element in iterator:
+            if iterator is source:
+                self._source = itertools.chain([element], iterator)
+            return element if self._arrange is None else self._arrange(element)
+        raise LookupError("the source is empty")
 
     def _placed(self, part: Any, position: Mapping[str, Any] | None) -> _Keeper | None:
         """Move ``part``, if it is stateful, to ``position``, or to where it was at first."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NoReturn
 
 from runhooks.graph import names
-from runhooks.graph.base import BaseGraph
+from runhooks.graph.base import UNKNOWN, BaseGraph
 from runhooks.graph.collections import GraphKeys
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.part import Item, no_item
@@ -53,7 +53,18 @@ class Tensor:
             f"{self.name!r} has no truth value before a run computes it: fetch it first"
         )
 
-    def __iter__(self) -> NoReturn:
+    def __iter__(self) -> Iterator[Any]:
+        form = self._container()
+        return iter(form) if isinstance(form, Mapping) else (self[i] for i in range(len(form)))
+
+    def __len__(self) -> int:
+        return len(self._container())
+
+    def _container(self) -> Any:
+        """Return the form of its value, which must be a dict, a list or a tuple."""
+        form = self.graph.form_of(self)
+        if form is not UNKNOWN and isinstance(form, Mapping | list | tuple):
+            return form
         raise TypeError(
             f"{self.name!r} cannot be iterated before a run computes it: "
             "give num_outputs to the call that makes it, or index it"
@@ -62,7 +73,7 @@ class Tensor:
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
         raise TypeError(self._not_an_array())
 
-    __float__ = __int__ = __index__ = __len__ = __array__
+    __float__ = __int__ = __index__ = __array__
 
     @property
     def __jax_array__(self) -> NoReturn:
@@ -261,7 +272,7 @@ class Operation:
         graph: BaseGraph,
         kind: str,
         name: str,
-        number: int,
+        number: float,
         *,
         fn: Callable[..., Any] | None,
         args: tuple[Any, ...],

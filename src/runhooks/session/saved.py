@@ -24,12 +24,6 @@ def saved_leaves(engine: Engine, variable: Variable, value: Any) -> dict[str, An
     return {f"{name}/{path}" if path else name: leaf for path, leaf in leaves}
 
 
-def is_leaf(engine: Engine, value: Any) -> bool:
-    """Return whether ``value`` is a single leaf to the engine, and not a tree of leaves."""
-    leaves = list(engine.leaves(value).values())
-    return len(leaves) == 1 and leaves[0] is value
-
-
 def arrays_of(
     engine: Engine,
     values: Mapping[Variable, Any],

@@ -23,7 +23,7 @@ from runhooks.graph.tensor import Operation, Tensor, Variable
 from runhooks.session.executable import Executable, make_executable
 from runhooks.session.inputs import SessionInputs
 from runhooks.session.parts import assigned, leaves_of, unknown
-from runhooks.session.saved import arrays_of, is_leaf, merged_arrays, values_from
+from runhooks.session.saved import arrays_of, merged_arrays, values_from
 
 _log = logging.getLogger("runhooks")
 
@@ -302,7 +302,7 @@ class Session(RawSession):
         initial = variable.initial_value
         engine = self._graph.engine
         # A function is called; a pytree that can be called, as some models can, is a value.
-        value = initial() if callable(initial) and is_leaf(engine, initial) else initial
+        value = initial() if callable(initial) and engine.is_leaf(initial) else initial
         if not variable.on_host:
             value = engine.initial(variable.op.name, value)
         self._variables[variable] = value

@@ -26,6 +26,14 @@ from runhooks.engines.conform import (
     check_structure,
     number_as,
 )
+from runhooks.engines.jax.held import (
+    Static,
+    has_nnx,
+    hold,
+    is_held,
+    release,
+    without_variables,
+)
 from runhooks.errors import AbortedError, UnavailableError, add_note
 from runhooks.graph import nest
 from runhooks.graph.engine import Compiled, Engine
@@ -44,6 +52,7 @@ class JaxEngine(Engine):
     name = "jax"
     title = "JAX"
     donates = True
+    finds_forms = True
     arrays = ARRAYS
 
     def compile(self, body: Body) -> Compiled:
@@ -54,29 +63,26 @@ class JaxEngine(Engine):
         # be constants: compiled with it, slowly, and no tracers to the function that takes them.
         constants = {id(leaf): leaf for op in body.operations for leaf in _arrays(op.args)}
 
+        is_plain = True  # whether what is fetched is arrays alone, as far as it was traced
+
         def step(*args: Any) -> list[Any]:
+            nonlocal is_plain
             variables = dict(zip(reads, args[:reads_end], strict=True))
-            # A function may change the containers it is handed, which must not reach `variables`.
-            copies = [jax.tree.map(lambda leaf: leaf, value) for value in args[:reads_end]]
-            values: dict[Tensor, Any] = dict(zip(reads, copies, strict=True))
+            values: dict[Tensor, Any] = dict(zip(reads, args[:reads_end], strict=True))
             values.update(zip(body.given, args[reads_end:given_end], strict=True))
             traced = dict(zip(constants, args[given_end:], strict=True))
 
             def read_args(op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
-                args = [
-                    nest.map_leaves(lambda leaf: traced.get(id(leaf), leaf), arg)
-                    if _arrays(arg)
-                    else arg
-                    for arg in op.args
-                ]
-                return nest.args_reader(tuple(args))(values)
+                return _own_args(op, values, traced)
 
             new = evaluate(body.operations, values, variables, self.conform, read_args)
+            fetched = [hold(values[t]) for t in body.fetches]
+            is_plain = is_plain and not any(map(is_held, fetched))
             return _with_own_buffers(
                 inputs=args,
                 old=args[:assigned_end],
                 new=[new[v] for v in body.assigned],
-                fetched=[values[t] for t in body.fetches],
+                fetched=fetched,
             )
 
         jitted = jax.jit(step, donate_argnums=tuple(range(assigned_end)) if body.donate else ())
@@ -87,7 +93,10 @@ class JaxEngine(Engine):
             if placed:
                 given = [*given, *placed]
             try:
-                return jitted(*[variables[v] for v in reads], *given)
+                results = jitted(*[variables[v] for v in reads], *given)
+                if is_plain:
+                    return results
+                return [*results[:assigned_end], *map(release, results[assigned_end:])]
             except Exception as error:
                 if type(error).__name__ == "TraceContextError":  # of Flax
                     add_note(
@@ -115,15 +124,23 @@ class JaxEngine(Engine):
         is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biufcV"
         return jnp.array(value) if is_array else value
 
+    def check_initial(self, name: str, value: Any) -> None:
+        super().check_initial(name, value)
+        if not callable(value):
+            _check_has_arrays(name, hold(value), value)
+
     def initial(self, name: str, value: Any) -> Any:
-        copies = [_initial_leaf(name, p, leaf) for p, leaf in self.leaves(value).items()]
-        return self.with_leaves(value, copies)
+        held = hold(value)
+        _check_has_arrays(name, held, value)
+        copies = [_initial_leaf(name, p, leaf) for p, leaf in self.leaves(held).items()]
+        return self.with_leaves(held, copies)
 
     def check_initial_leaf(self, name: str, path: str, leaf: Any) -> None:
         if not isinstance(leaf, jax.Array):
             as_numbers(name, path, leaf)
 
     def conform(self, name: str, old: Any, new: Any) -> Any:
+        old, new = hold(old), hold(new)
         structure, new_structure = _structure(old), _structure(new)
         if structure != new_structure:
             check_structure(name, self.leaves(old), self.leaves(new))
@@ -136,6 +153,7 @@ class JaxEngine(Engine):
         )
 
     def add(self, name: str, old: Any, delta: Any) -> Any:
+        delta = hold(delta)
         if _structure(old) == _structure(delta):
             return jax.tree.map(jnp.add, old, delta)
         return jax.tree.map(lambda leaf: leaf + delta, old)
@@ -151,11 +169,27 @@ class JaxEngine(Engine):
         cast(Any, jax).block_until_ready(values)
 
     def leaves(self, value: Any) -> dict[str, Any]:
-        with_paths = jax.tree_util.tree_leaves_with_path(value)
+        held = hold(value)
+        if isinstance(held, Static) and held is not value:
+            return {"": value}
+        with_paths = jax.tree_util.tree_leaves_with_path(without_variables(held))
         return by_path((_text(path), leaf) for path, leaf in with_paths)
 
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
-        return jax.tree.unflatten(_structure(value), leaves)
+        return jax.tree.unflatten(_structure(hold(value)), leaves)
+
+    def children(self, value: Any) -> dict[str, Any]:
+        value = without_variables(release(hold(value)))
+        flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda it: it is not value)
+        children = {_text(path): child for path, child in flat if path}
+        # Objects of nnx keep their own records beside the user's attributes.
+        return {key: it for key, it in children.items() if not key.startswith("_pytree__")}
+
+    def is_changed_in_place(self, value: Any) -> bool:
+        return has_nnx(value)
+
+    def form(self, fn: Callable[..., Any], *args: Any) -> Any:
+        return release(jax.eval_shape(lambda *args: hold(fn(*release(args))), *hold(args)))
 
     def memory(self) -> dict[str, int]:
         stats = {f"{it.platform}:{it.id}": it.memory_stats() or {} for it in jax.local_devices()}
@@ -213,12 +247,31 @@ def _with_own_buffers(
     return [*owned, *copied]
 
 
+def _own_args(
+    op: Operation, values: Mapping[Tensor, Any], traced: Mapping[int, Any]
+) -> tuple[Any, ...]:
+    """Return the arguments of ``op``, in containers that its function may change.
+
+    ``traced``: what stands in the place of constants, by their id.
+    """
+    args = [
+        nest.map_leaves(lambda leaf: traced.get(id(leaf), leaf), arg) if _arrays(arg) else arg
+        for arg in op.args
+    ]
+    return nest.args_reader(tuple(args))({it: release(values[it]) for it in op.inputs})
+
+
 def _arrays(args: Any) -> list[jax.Array]:
     return [leaf for leaf in nest.leaves(args) if isinstance(leaf, jax.Array)]
 
 
 def _any_deleted(values: Iterable[Any]) -> bool:
     return any(leaf.is_deleted() for leaf in jax.tree.leaves(list(values)))
+
+
+def _check_has_arrays(name: str, held: Any, value: Any) -> None:
+    if is_held(held) and not jax.tree.leaves(held):
+        raise TypeError(f"variable {name!r} must hold arrays or numbers, got {value!r}")
 
 
 def _initial_leaf(name: str, path: str, leaf: Any) -> jax.Array:

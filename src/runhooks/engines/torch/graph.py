@@ -13,14 +13,11 @@ from runhooks.graph import names
 from runhooks.graph.build import placeholder
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.global_step import get_or_create_global_step
-from runhooks.graph.graph import Graph as OwnGraph
+from runhooks.graph.named_values import ValueGraph
 from runhooks.graph.tensor import Effect, Operation, Tensor
 
-#: Types of operations whose name means their value, where others mean the operation.
-_FETCHED_AS_VALUES = ("StepOutput", "Placeholder")
 
-
-class Graph(OwnGraph):
+class Graph(ValueGraph):
     """A graph whose steps, added with ``step``, are your own functions and change ``objects``.
 
     Checkpoints hold the states of the objects, those of the random generators of torch (CPU and
@@ -68,36 +65,9 @@ class Graph(OwnGraph):
         """The objects that its steps change, by name."""
         return self._objects
 
-    def __getitem__(self, name: str) -> Tensor:
-        """Return the tensor called ``name``; raise ValueError if there is none."""
-        element = self.as_graph_element(name)
-        if isinstance(element, Tensor):
-            return element
-        if not element.outputs:
-            raise ValueError(f"the operation {name!r} has no value: fetch it to have it done")
-        return element.outputs[0]
-
-    def as_graph_element(self, element: Any) -> Tensor | Operation:
-        if not isinstance(element, str):
-            return super().as_graph_element(element)
-        operation, _, index = element.rpartition(":")
-        if not self.has_operation(operation if index.isdecimal() else element):
-            return self._values.find(element)
-        found = super().as_graph_element(element)
-        if isinstance(found, Operation) and found.type in _FETCHED_AS_VALUES:
-            return found.outputs[0]
-        return found
-
-    def get_tensor_by_name(self, name: str) -> Tensor:
-        try:
-            return super().get_tensor_by_name(name)
-        except KeyError:
-            if not name.endswith(":0"):
-                raise
-        try:
-            return self._values.find(name)
-        except ValueError as error:
-            raise KeyError(error.args[0]) from None
+    @property
+    def values(self) -> ObjectTensors:
+        return self._values
 
     def check_new(self, argument: str, name: str) -> None:
         """Raise ValueError if ``name``, under the scope, is the name of a value of an object."""
@@ -109,9 +79,6 @@ class Graph(OwnGraph):
     def note_defaulted(self, parameter: str) -> None:
         """Note a parameter of a step that is not a placeholder because it has a default."""
         self._values.defaulted.add(self.scope + parameter)
-
-    def get_operations(self) -> list[Operation]:
-        return [*self._values.operations, *super().get_operations()]
 
 
 def graph(

@@ -12,18 +12,15 @@ from torch import nn
 from runhooks.engines.torch.capture import ACTIVATIONS, CAPTURED, GLOBAL_NORM, GRADIENTS
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.graph.graph import Graph
+from runhooks.graph.named_values import NamedValues
 from runhooks.graph.tensor import Effect, Operation, Placement, Tensor
 from runhooks.near_names import suggestion
 
 _RATE = "learning_rate"
 
 
-class ObjectTensors:
-    """The values of ``objects`` as tensors of ``graph``, one for each name that is asked for.
-
-    Their operations are not added to the graph, so a finalized graph has them too, and names that
-    nobody asks for cost nothing.
-    """
+class ObjectTensors(NamedValues):
+    """The values of ``objects`` as tensors of ``graph``, one for each name that is asked for."""
 
     def __init__(self, graph: Graph, objects: TorchObjects) -> None:
         self._graph = graph
@@ -34,7 +31,6 @@ class ObjectTensors:
 
     @property
     def operations(self) -> list[Operation]:
-        """The operations that were made."""
         return list(self._made.values())
 
     def has(self, name: str) -> bool:
@@ -42,11 +38,6 @@ class ObjectTensors:
         return self._make(name) is not None
 
     def find(self, name: str) -> Tensor:
-        """Return the tensor of that name, with or without ``":0"``.
-
-        Raises:
-            ValueError: If there is none.
-        """
         key = name.removesuffix(":0")
         if key not in self._made:
             self._made[key] = self._make(key) or self._unknown(name)

@@ -1,0 +1,160 @@
+"""How variables hold values that are more than arrays: modules, functions and other static parts.
+
+``hold`` returns a pytree whose leaves are arrays alone, which JAX takes in and out of what it
+compiles; ``release`` returns the value as its user knows it. flax's nnx and equinox are recognised
+by what they have imported, and never imported here.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+
+_ARRAYS = (jax.Array, jax.ShapeDtypeStruct, np.ndarray, np.generic)
+_NUMBERS = (bool, int, float, complex)
+
+
+class Static:
+    """A part that is no array: a node without leaves, which JAX compares and never traces."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+    def __hash__(self) -> int:
+        try:
+            return hash(self.value)
+        except TypeError:
+            return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Static):
+            return NotImplemented
+        if self.value is other.value:
+            return True
+        try:
+            return type(self.value) is type(other.value) and bool(self.value == other.value)
+        except Exception:  # noqa: BLE001 - the values cannot be compared
+            return False
+
+
+class NnxObject:
+    """A module, an optimizer or another object of flax's nnx: its graph, and its arrays by path."""
+
+    __slots__ = ("graphdef", "state")
+
+    def __init__(self, graphdef: Any, state: Any) -> None:
+        self.graphdef = graphdef
+        self.state = state
+
+
+def _flatten_nnx(it: NnxObject) -> tuple[list[tuple[Any, Any]], Any]:
+    flat, structure = jax.tree_util.tree_flatten_with_path(it.state)
+    values = [(jax.tree_util.DictKey(_path_without_values(path)), leaf) for path, leaf in flat]
+    return values, (it.graphdef, structure)
+
+
+def _unflatten_nnx(aux: Any, leaves: Any) -> NnxObject:
+    graphdef, structure = aux
+    return NnxObject(graphdef, jax.tree.unflatten(structure, leaves))
+
+
+def _path_without_values(path: Any) -> str:
+    # Each variable of nnx adds "value" below its own name.
+    return jax.tree_util.keystr(path, simple=True, separator="/").removesuffix("/value")
+
+
+jax.tree_util.register_pytree_node(Static, lambda it: ((), it), lambda it, _: it)
+jax.tree_util.register_pytree_with_keys(NnxObject, _flatten_nnx, _unflatten_nnx)
+
+
+def is_nnx(value: Any) -> bool:
+    """Return whether ``value`` is an object of nnx, which functions change in place."""
+    nnx = sys.modules.get("flax.nnx")
+    return nnx is not None and isinstance(value, nnx.Pytree) and not isinstance(value, nnx.Variable)
+
+
+def has_nnx(value: Any) -> bool:
+    """Return whether there is an object of nnx in ``value``, held or not."""
+    leaves = jax.tree.leaves(value, is_leaf=lambda it: is_nnx(it) or isinstance(it, NnxObject))
+    return any(is_nnx(leaf) or isinstance(leaf, NnxObject) for leaf in leaves)
+
+
+def without_variables(value: Any) -> Any:
+    """Return ``value`` with the arrays of nnx's variables in the place of these."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None:
+        return value
+
+    def is_variable(it: Any) -> bool:
+        return isinstance(it, nnx.Variable)
+
+    return jax.tree.map(
+        lambda it: _array_of(it) if is_variable(it) else it, value, is_leaf=is_variable
+    )
+
+
+def _array_of(variable: Any) -> Any:
+    (array,) = jax.tree.leaves(variable)
+    return array
+
+
+def hold(value: Any) -> Any:
+    """Return ``value`` as a pytree of arrays and numbers; what is held already stays.
+
+    Python's numbers stay static inside modules of equinox, as its own functions take them.
+    """
+    return jax.tree.map(_held, value, is_leaf=_is_whole)
+
+
+def _is_whole(it: Any) -> bool:
+    return isinstance(it, Static | NnxObject) or is_nnx(it) or _is_equinox(it)
+
+
+def _held(it: Any) -> Any:
+    if isinstance(it, Static | NnxObject):
+        return it
+    if is_nnx(it):
+        return NnxObject(*sys.modules["flax.nnx"].split(it))
+    if _is_equinox(it):
+        return jax.tree.map(_held_of_equinox, it, is_leaf=lambda part: isinstance(part, Static))
+    return it if _is_array(it) or isinstance(it, _NUMBERS) else Static(it)
+
+
+def _held_of_equinox(it: Any) -> Any:
+    return it if isinstance(it, Static) or _is_array(it) else Static(it)
+
+
+def _is_array(it: Any) -> bool:
+    return isinstance(it, _ARRAYS) or hasattr(it, "__jax_array__")
+
+
+def _is_equinox(it: Any) -> bool:
+    equinox = sys.modules.get("equinox")
+    return equinox is not None and isinstance(it, equinox.Module)
+
+
+def release(value: Any) -> Any:
+    """Return a copy of what ``hold`` made, in new containers, as its user knows it."""
+    return jax.tree.map(_released, value, is_leaf=lambda it: isinstance(it, Static | NnxObject))
+
+
+def _released(it: Any) -> Any:
+    if isinstance(it, Static):
+        return it.value
+    if isinstance(it, NnxObject):
+        return sys.modules["flax.nnx"].merge(it.graphdef, it.state)
+    return it
+
+
+def is_held(value: Any) -> bool:
+    """Return whether ``release`` would change something in ``value``."""
+    leaves = jax.tree.leaves(value, is_leaf=lambda it: isinstance(it, Static | NnxObject))
+    return any(isinstance(leaf, Static | NnxObject) for leaf in leaves)

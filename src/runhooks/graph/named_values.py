@@ -1,0 +1,81 @@
+"""``ValueGraph``: a graph in which whatever has a name can be fetched by it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from runhooks.graph.graph import Graph
+from runhooks.graph.tensor import Operation, Tensor
+
+#: Types of operations whose name means their value, where others mean the operation.
+_FETCHED_AS_VALUES = ("StepOutput", "Placeholder", "Variable", "Call", "GetItem")
+
+
+class NamedValues(ABC):
+    """Values that have a name, beside the operations of a graph.
+
+    Their tensors are made when they are asked for. Their operations are not added to the graph, so
+    a finalized graph has them too, and names that nobody asks for cost nothing.
+    """
+
+    @property
+    @abstractmethod
+    def operations(self) -> list[Operation]:
+        """The operations that were made."""
+
+    @abstractmethod
+    def find(self, name: str) -> Tensor:
+        """Return the tensor of that name, with or without ``":0"``.
+
+        Raises:
+            ValueError: If there is none.
+        """
+
+    def comes_first(self, name: str) -> bool:
+        """Return whether ``name`` means a value even if an operation has it."""
+        return False
+
+
+class ValueGraph(Graph):
+    """A graph in which names mean values: of its operations, and those that ``values`` finds."""
+
+    @property
+    def values(self) -> NamedValues:
+        """The values that have a name beside its operations."""
+        raise NotImplementedError
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return the tensor called ``name``; raise ValueError if there is none."""
+        element = self.as_graph_element(name)
+        if isinstance(element, Tensor):
+            return element
+        if not element.outputs:
+            raise ValueError(f"the operation {name!r} has no value: fetch it to have it done")
+        return element.outputs[0]
+
+    def as_graph_element(self, element: Any) -> Tensor | Operation:
+        if not isinstance(element, str):
+            return super().as_graph_element(element)
+        before, _, index = element.rpartition(":")
+        operation = before if index.isdecimal() else element
+        if self.values.comes_first(operation) or not self.has_operation(operation):
+            return self.values.find(element)
+        found = super().as_graph_element(element)
+        if isinstance(found, Operation) and found.type in _FETCHED_AS_VALUES and found.outputs:
+            return found.outputs[0]
+        return found
+
+    def get_tensor_by_name(self, name: str) -> Tensor:
+        try:
+            return super().get_tensor_by_name(name)
+        except KeyError:
+            if not name.endswith(":0"):
+                raise
+        try:
+            return self.values.find(name)
+        except ValueError as error:
+            raise KeyError(error.args[0]) from None
+
+    def get_operations(self) -> list[Operation]:
+        return [*self.values.operations, *super().get_operations()]

@@ -1,0 +1,61 @@
+"""``StepCall``: calls the user's step in a run, and divides what it returns."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from runhooks.graph.engine import Engine
+from runhooks.graph.step_result import ResultRule
+from runhooks.graph.step_values import OUTPUTS, StepValues
+
+
+class StepCall:
+    """A function from the arguments of ``fn`` to its new states and a dict of its outputs.
+
+    Args:
+        fn: The user's step.
+        given: The parameters of ``fn`` that are given, in the order of the arguments. Those that
+            stand behind one with a default that is left alone are keyword-only.
+        states: The names of those that are states.
+        rule: Divides what it returns.
+        values: Learns what there is in arguments and outputs.
+        engine: The engine of the graph.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        given: Sequence[inspect.Parameter],
+        states: Sequence[str],
+        rule: ResultRule,
+        values: StepValues,
+        engine: Engine,
+    ) -> None:
+        self._fn = fn
+        self._given = given
+        self._states = states
+        self._rule = rule
+        self._values = values
+        self._engine = engine
+        self._changed: list[bool] | None = None
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        by_name = {it.name: value for it, value in zip(self._given, args, strict=True)}
+        old = [by_name[name] for name in self._states]
+        if self._changed is None:
+            self._changed = [self._engine.is_changed_in_place(state) for state in old]
+        found = self._rule.divide(self._call(by_name), old, self._changed)
+        if not self._values.knows(OUTPUTS):
+            self._values.learn({**by_name, OUTPUTS: found.outputs})
+        return *found.states, found.outputs
+
+    def _call(self, by_name: dict[str, Any]) -> Any:
+        positional, keywords = [], {}
+        for parameter in self._given:
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                keywords[parameter.name] = by_name[parameter.name]
+            else:
+                positional.append(by_name[parameter.name])
+        return self._fn(*positional, **keywords)

@@ -1,0 +1,132 @@
+"""``StepValues``: what a step takes and returns, and all that is in it, as tensors by name."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from runhooks.graph import nest
+from runhooks.graph.graph import Graph
+from runhooks.graph.named_values import NamedValues
+from runhooks.graph.part import Below, paths_below
+from runhooks.graph.tensor import Effect, Operation, Placement, Tensor
+from runhooks.near_names import suggestion
+
+#: Stands for the outputs of the step, whose names have nothing in front.
+OUTPUTS = ""
+
+
+class StepValues(NamedValues):
+    """The values of a step as tensors of ``graph``, one for each name that is asked for.
+
+    ``"state/params/w"`` is a part of the argument ``"state"``, ``"grads/w"`` one of the output
+    ``"grads"``. What there is becomes known when the step is first called or traced (``learn``):
+    names that were asked for before are checked then.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._step = ""
+        self._roots: dict[str, Tensor] = {}
+        self._paths: dict[str, frozenset[str]] = {}
+        self._made: dict[str, Operation] = {}
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Let ``name`` mean ``tensor``; OUTPUTS: a dict of the step's outputs by name."""
+        self._roots[name] = tensor
+
+    def add_outputs(self, step: str, outputs: Tensor) -> None:
+        """Let the names in ``outputs``, a dict, mean its values, also as ``"<step>/<name>"``."""
+        self._step = step
+        self._roots[OUTPUTS] = outputs
+
+    def learn(self, values: Mapping[str, Any]) -> None:
+        """Note what there is in ``values``, the arguments and outputs of the step by name.
+
+        Raises:
+            ValueError: If a name that was asked for before is not there.
+        """
+        children = self._graph.engine.children
+        for name in values.keys() - self._paths.keys():
+            self._paths[name] = frozenset(paths_below(values[name], children))
+        for name in self._made:
+            root, path = self._place(name)
+            if root in self._paths and path not in self._paths[root]:
+                raise self._unknown(name)
+
+    def knows(self, name: str) -> bool:
+        """Return whether it is known what there is in the argument ``name`` or the outputs."""
+        return name in self._paths
+
+    @property
+    def operations(self) -> list[Operation]:
+        return list(self._made.values())
+
+    def comes_first(self, name: str) -> bool:
+        if name in self._made or name in self._roots:
+            return True
+        root, path = self._place(name)
+        return path in self._paths.get(root, ())
+
+    def find(self, name: str) -> Tensor:
+        key = name.removesuffix(":0")
+        if key in self._roots:
+            return self._roots[key]
+        if key not in self._made:
+            root, path = self._place(key)
+            if root in self._paths and path not in self._paths[root]:
+                raise self._unknown(name)
+            self._made[key] = self._part(key, self._roots[root], path)
+        return self._made[key].outputs[0]
+
+    def _place(self, name: str) -> tuple[str, str]:
+        """Return the argument that ``name`` is a part of, or OUTPUTS, and its path there."""
+        owner, _, path = name.partition("/")
+        if owner in self._roots and path:
+            return owner, path
+        if owner == self._step and path:
+            return OUTPUTS, path
+        return OUTPUTS, name
+
+    def _part(self, name: str, whole: Tensor, path: str) -> Operation:
+        return Operation(
+            self._graph,
+            "Part",
+            name,
+            # After the operation it needs and before those added later; the same in each process,
+            # whatever is asked for first.
+            whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33,
+            fn=Below(path, self._graph.engine.children, partial(self._missing, name)),
+            args=(whole,),
+            inputs=(whole,),
+            read_args=nest.args_reader((whole,)),
+            control_inputs=(),
+            num_outputs=1,
+            placement=Placement.EITHER,
+            assigns=None,
+            effect=Effect.NONE,
+        )
+
+    def _missing(self, name: str, whole: Any) -> ValueError:
+        root, _ = self._place(name)
+        known = frozenset(paths_below(whole, self._graph.engine.children))
+        return self._unknown(name, {**self._paths, root: known})
+
+    def _unknown(self, name: str, paths: Mapping[str, frozenset[str]] | None = None) -> ValueError:
+        known = list(self._known(self._paths if paths is None else paths))
+        outputs = sorted(path for path in self._paths.get(OUTPUTS, ()) if "/" not in path)
+        gives = f" ({self._step!r} gives {', '.join(map(repr, outputs)) or 'no outputs'})"
+        if OUTPUTS not in self._paths:
+            gives = ""
+        near = suggestion(name.removesuffix(":0"), known)
+        if any(output.partition("/")[0] == "output" for output in outputs):
+            near += "; give outputs=[...], names for what the step returns without any"
+        return ValueError(f"nothing is named {name!r} in the graph{gives}{near}")
+
+    def _known(self, paths: Mapping[str, frozenset[str]]) -> Iterator[str]:
+        yield from (op.name for op in self._graph.get_operations() if op.type != "Part")
+        yield from (name for name in self._roots if name)
+        for name, its_paths in paths.items():
+            yield from sorted(f"{name}/{path}" if name else path for path in its_paths)

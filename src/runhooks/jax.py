@@ -1,0 +1,52 @@
+"""``rh.jax``: training loops of JAX, flax (linen and nnx), equinox and optax.
+
+graph = rh.jax.graph(train_step, state=create_state, data=batches)
+with graph.as_default(), rh.MonitoredTrainingSession(checkpoint_dir="runs/a") as session:
+    while not session.should_stop():
+        session.run("train_op")
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from runhooks.engines import load_engine
+
+load_engine("jax")  # says what to install, if it is not
+
+from runhooks.graph.step_graph import StepGraph, step_graph  # noqa: E402
+
+__all__ = ["graph"]
+
+
+def graph(
+    train_step: Callable[..., Any],
+    outputs: Iterable[str] = (),
+    name: str = "train_op",
+    *,
+    data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,
+    **state: Any,
+) -> StepGraph:
+    """Return a graph whose operation ``"train_op"`` makes a step, as ``rh.graph`` does, on JAX.
+
+    The step is traced and compiled with all that a run asks of it; it may be jitted already, and
+    donate. Names of outputs are found with ``jax.eval_shape``; the first element of ``data`` is
+    looked at for that, unless ``data`` has a state of its own. Without ``data`` they are found in
+    the first run.
+
+    A state may be a ``TrainState`` of flax, a module, optimizer or ``State`` of equinox, a state of
+    optax, or any pytree; functions and other static parts are kept aside. Modules, optimizers and
+    metrics of flax's nnx, which the step changes in place, are states too, and need not be
+    returned. ``rh.call(evaluate, graph["model"], ...)`` calls your function with the object itself.
+
+    Args:
+        train_step: As for ``rh.graph``.
+        outputs: As for ``rh.graph``.
+        name: As for ``rh.graph``.
+        data: As for ``rh.graph``.
+        **state: As for ``rh.graph``.
+
+    Raises:
+        TypeError, ValueError: As ``rh.graph``, before any run if the names are found.
+        Exception: Whatever ``train_step`` raises when it is traced.
+    """
+    return step_graph("jax", train_step, outputs, name, data, state)
