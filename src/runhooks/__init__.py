@@ -49,6 +49,7 @@ from runhooks.graph import (
 from runhooks.hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
+    EmaHook,
     EvaluationHook,
     FeedFnHook,
     FinalOpsHook,
@@ -104,6 +105,7 @@ __all__ = [
     "ChiefSessionCreator",
     "Coordinator",
     "Due",
+    "EmaHook",
     "EvaluationHook",
     "FeedFnHook",
     "FinalOpsHook",

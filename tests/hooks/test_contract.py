@@ -18,6 +18,7 @@ MAKE = {
     "ThroughputHook": lambda path: rh.ThroughputHook(32, every_n_steps=10, output_dir=path),
     "HookTimesHook": lambda path: rh.HookTimesHook(10, output_dir=path),
     "ProfilerHook": lambda path: rh.ProfilerHook(10, output_dir=path),
+    "EmaHook": lambda path: rh.EmaHook("weights", every_n_steps=10),
     "EvaluationHook": lambda path: rh.EvaluationHook(
         {"loss": "loss:0"}, every_n_steps=10, output_dir=path
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -177,6 +178,20 @@ class RawSession:
 
         Raises:
             ValueError: If nothing has a name, or if a value does not fit. Nothing is changed then.
+        """
+        raise NotImplementedError
+
+    def substituted(self, places: Mapping[str, str]) -> AbstractContextManager[None]:
+        """Put values in the places of others inside the ``with`` block, as for an evaluation.
+
+        What stood there before comes back, whatever is raised: it is no change.
+
+        Args:
+            places: The names of variables, objects or parts by the names of those that give way to
+                them, ``{"state/params": "ema/state/params"}``; of the same structure and shapes.
+
+        Raises:
+            ValueError: If nothing has a name, or if a value does not fit.
         """
         raise NotImplementedError
 

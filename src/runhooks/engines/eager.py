@@ -15,6 +15,7 @@ from runhooks.engines.conform import (
     by_path,
     check_leaf,
     check_structure,
+    is_inexact,
     number_as,
 )
 from runhooks.graph.engine import Compiled, Engine
@@ -152,6 +153,22 @@ class EagerEngine(Engine):
             deltas = dict.fromkeys(leaves, delta)
         check_structure(name, leaves, deltas)
         return self.with_leaves(old, [self.sum(leaf, deltas[p]) for p, leaf in leaves.items()])
+
+    def wide(self, leaf: Any) -> Any:
+        form = self.host_form(leaf)[1]
+        if not is_inexact(form) or form.itemsize >= 4:
+            return self.arrays.snapshot(leaf)
+        return self.arrays.from_numpy(self.arrays.to_numpy(leaf).astype(np.float32))
+
+    def average(self, old: Any, new: Any, weight: Any) -> Any:
+        if weight == 1 or not is_inexact(self.host_form(old)[1]):
+            return self.cast(new, old)
+        # Of the two forms the one that rounds less.
+        moved = old + (new - old) * weight if weight < 0.5 else new - (new - old) * (1 - weight)
+        return self.cast(moved, old)
+
+    def as_like(self, old: Any, new: Any) -> Any:
+        return self.cast(new, old)
 
     def random_key(self, seed: int, stream: int, runs: Any) -> Any:
         """Return a ``numpy.random.Generator``, unless a subclass has keys of its own."""

@@ -75,6 +75,24 @@ class Engine(Framework):
         """Return ``old + delta``, leaf by leaf if ``delta`` is a pytree too."""
         raise NotImplementedError
 
+    def wide(self, leaf: Any) -> Any:
+        """Return a copy of ``leaf`` to hold a moving average: of float32 if it has fewer bits."""
+        raise NotImplementedError
+
+    def average(self, old: Any, new: Any, weight: Any) -> Any:
+        """Return the moving average ``old``, moved towards ``new``, in its dtype.
+
+        Args:
+            old: A leaf that ``wide`` has made.
+            new: A leaf of its shape.
+            weight: How far, from 0 to 1, which gives ``new``. Integers become ``new`` always.
+        """
+        raise NotImplementedError
+
+    def as_like(self, old: Any, new: Any) -> Any:
+        """Return the leaf ``new`` with the dtype of ``old``, where ``old`` is."""
+        raise NotImplementedError
+
     def integer(self, value: int) -> Any:
         """Return an integer kept on the host, such as the global step, as the engine takes it.
 

@@ -79,3 +79,21 @@ class StatefulObjects(Protocol):
             ValueError: If nothing has a name, or if a value does not fit.
         """
         ...
+
+    def substituted(self, places: Mapping[str, str]) -> AbstractContextManager[None]:
+        """As ``RawSession.substituted``, of parts of the objects and their averages."""
+        ...
+
+    def averages(self, name: str, parts: Collection[str]) -> Callable[[float], None]:
+        """Keep moving averages of parts of the objects as the object ``name`` of their own.
+
+        They are saved as ``"<name>/<part>"``. The same call returns the same averages again.
+
+        Returns:
+            A function that moves them towards the present values, as ``Engine.average`` by its
+            argument.
+
+        Raises:
+            ValueError: If nothing has the name of a part, or if ``name`` is taken.
+        """
+        ...

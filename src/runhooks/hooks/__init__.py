@@ -11,6 +11,7 @@ from runhooks.hooks.early_stopping import (
     stop_if_no_decrease_hook,
     stop_if_no_increase_hook,
 )
+from runhooks.hooks.ema import EmaHook
 from runhooks.hooks.evaluation import EvaluationHook
 from runhooks.hooks.feed_fn import FeedFnHook
 from runhooks.hooks.final_ops import FinalOpsHook
@@ -36,6 +37,7 @@ from runhooks.hooks.watchdog import WatchdogHook
 __all__ = [
     "CheckpointSaverHook",
     "CheckpointSaverListener",
+    "EmaHook",
     "EvaluationHook",
     "FeedFnHook",
     "FinalOpsHook",

@@ -11,6 +11,7 @@ from runhooks import arguments
 from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
 from runhooks.engines.foreign import graph_of
 from runhooks.graph import Tensor, get_default_graph
+from runhooks.hooks.ema import EmaHook
 from runhooks.hooks.helpers.evaluating_hook import EvaluatingHook, Evaluation
 from runhooks.hooks.helpers.evaluation_metric import EvaluationMetric
 from runhooks.hooks.helpers.evaluation_results import EvaluationResults, Means
@@ -51,6 +52,9 @@ class EvaluationHook(EvaluatingHook):
         every_n_secs: Evaluate once in that many seconds.
         trigger: Says when to evaluate.
         steps: The most runs of an evaluation.
+        averages: Evaluate with these moving averages in the places of the parameters, which come
+            back when the evaluation has ended, in whatever way. The hook has to be among those of
+            the session.
         weight: A tensor, or its name: the weight of a run in the means, such as the number of
             examples in its batch. None: all runs count the same.
         hooks: Called in the runs of an evaluation, each of which is a session of its own to them.
@@ -77,6 +81,7 @@ class EvaluationHook(EvaluatingHook):
         *,
         trigger: Trigger | None = None,
         steps: int | None = None,
+        averages: EmaHook | None = None,
         weight: Tensor | str | None = None,
         hooks: Iterable[SessionRunHook] = (),
         output_dir: str | os.PathLike[str] | None = None,
@@ -99,6 +104,8 @@ class EvaluationHook(EvaluatingHook):
         )
         self._metrics = NamedTensors(metrics)
         self._given_feeds = feeds
+        arguments.instance(EmaHook, averages=averages)
+        self._averages = averages
         self._steps = steps
         self._weight = weight
         self._loop = NestedLoop(hooks)
@@ -135,6 +142,14 @@ class EvaluationHook(EvaluatingHook):
         self._loop.begin()
 
     def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
+        if self._averages is None:
+            return self._evaluate_parameters(session, training)
+        with self._averages.substituted(session):
+            return self._evaluate_parameters(session, training)
+
+    def _evaluate_parameters(
+        self, session: RawSession, training: SessionRunArgs | None
+    ) -> Evaluation:
         means = Means(self._fetches[0])
         feeds = until_stop(session, self._feeds(session, training))
         runs = self._loop.run(session, self._fetches, feeds, lambda results: means.add(*results))

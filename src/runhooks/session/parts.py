@@ -54,6 +54,50 @@ def assigned(
     return new, rest
 
 
+def substitutes(
+    engine: Engine, variables: Variables, places: Mapping[str, str]
+) -> tuple[dict[Variable, Any], dict[str, str]]:
+    """Return values with other parts in ``places``, by variable, and the rest of ``places``.
+
+    Args:
+        engine: The engine of the variables.
+        variables: Their values.
+        places: The names of what takes a place, by the name of the place.
+
+    Raises:
+        ValueError: If there is nothing for a place, or if it has another shape.
+    """
+    new: dict[Variable, Any] = {}
+    rest = dict(places)
+    for place, name in places.items():
+        others = leaves_of(engine, variables, name)
+        for variable, old in variables.items():
+            leaves = saved_leaves(engine, variable, old)
+            inside = [key for key in leaves if key == place or key.startswith(f"{place}/")]
+            if not inside:
+                continue
+            rest.pop(place, None)
+            taken = {key: _other(engine, leaves[key], key, place, name, others) for key in inside}
+            value = new.get(variable, old)
+            leaves = saved_leaves(engine, variable, value)
+            new[variable] = engine.with_leaves(value, list({**leaves, **taken}.values()))
+    return new, rest
+
+
+def _other(
+    engine: Engine, old: Any, key: str, place: str, name: str, others: Mapping[str, Any]
+) -> Any:
+    other = name + key[len(place) :]
+    if other not in others:
+        raise ValueError(f"there is no {other!r} to put in the place of {key!r}")
+    if old.shape != others[other].shape:
+        raise ValueError(
+            f"{other!r} of shape {list(others[other].shape)} does not fit in the place of {key!r}, "
+            f"of shape {list(old.shape)}"
+        )
+    return engine.as_like(old, others[other])
+
+
 def unknown(engine: Engine, variables: Variables, name: str) -> ValueError:
     """Return the error for a name that no leaf of ``variables`` has."""
     known = [key for v, value in variables.items() for key in saved_leaves(engine, v, value)]

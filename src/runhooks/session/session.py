@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from types import NoneType, TracebackType
 from typing import Any
 
 import numpy as np
 
+from runhooks.contexts import contextmanager
 from runhooks.contract import RawSession, Snapshot, Stateful
 from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.collections import GraphKeys
 from runhooks.graph.effects import effects_of, step_not_named
 from runhooks.graph.global_step import get_global_step
 from runhooks.graph.graph import Graph, own_graph
+from runhooks.graph.initial import InitialFrom
 from runhooks.graph.nest import structure_key
 from runhooks.graph.objects import OBJECT_STATES
 from runhooks.graph.plan import make_plan
 from runhooks.graph.tensor import Operation, Tensor, Variable
 from runhooks.session.executable import Executable, make_executable
 from runhooks.session.inputs import SessionInputs
-from runhooks.session.parts import assigned, leaves_of, unknown
+from runhooks.session.parts import assigned, leaves_of, substitutes, unknown
 from runhooks.session.saved import arrays_of, merged_arrays, values_from
 
 _log = logging.getLogger("runhooks")
@@ -224,6 +227,23 @@ class Session(RawSession):
                 assign_others()
             self.changes += 1
 
+    @contextmanager
+    def substituted(self, places: Mapping[str, str]) -> Iterator[None]:
+        with self._lock:
+            self._check_open()
+            engine, variables, objects = self._graph.engine, self._saved(), self._graph.objects
+            new, others = substitutes(engine, variables, places)
+            if others and objects is None:
+                raise unknown(engine, variables, next(iter(others)))
+            before = {variable: variables[variable] for variable in new}
+            with nullcontext() if objects is None else objects.substituted(others):
+                self._variables.update(new)
+                try:
+                    yield
+                finally:
+                    if not self._closed:
+                        self._variables.update(before)
+
     def restore_state(self, saved: Stateful, state: Mapping[str, Any]) -> None:
         self._inputs.open_at_known_positions(self.global_step or 0)
         super().restore_state(saved, state)
@@ -301,6 +321,9 @@ class Session(RawSession):
             return
         initial = variable.initial_value
         engine = self._graph.engine
+        if isinstance(initial, InitialFrom):
+            self._initialise(initial.variable)
+            initial = initial.fn(self._variables[initial.variable])
         # A function is called; a pytree that can be called, as some models can, is a value.
         value = initial() if callable(initial) and engine.is_leaf(initial) else initial
         if not variable.on_host:

@@ -158,6 +158,26 @@ class JaxEngine(Engine):
             return jax.tree.map(jnp.add, old, delta)
         return jax.tree.map(lambda leaf: leaf + delta, old)
 
+    def wide(self, leaf: Any) -> Any:
+        is_short = jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype.itemsize < 4
+        return leaf.astype(jnp.float32) if is_short else jnp.copy(leaf)
+
+    def average(self, old: Any, new: Any, weight: Any) -> Any:
+        if not jnp.issubdtype(old.dtype, jnp.inexact):
+            return new
+        new, weight = jnp.asarray(new, old.dtype), jnp.asarray(weight, old.dtype)
+        # Of the two forms the one that rounds less.
+        moved = jnp.where(
+            weight < 0.5, old + weight * (new - old), new - (1 - weight) * (new - old)
+        )
+        return jnp.where(weight == 1, new, moved)
+
+    def as_like(self, old: Any, new: Any) -> Any:
+        if is_key(old):
+            return new
+        new = new.astype(old.dtype)
+        return jax.device_put(new, old.sharding) if old.committed else new
+
     def integer(self, value: int) -> Any:
         return np.int64(value) if cast(Any, jax.config).jax_enable_x64 else np.int32(value)
 

@@ -72,6 +72,9 @@ class TorchEngine(EagerEngine):
             )
         return leaf.detach().clone()
 
+    def wide(self, leaf: torch.Tensor) -> torch.Tensor:
+        return wide(leaf)
+
     def random_key(self, seed: int, stream: int, runs: Any) -> torch.Generator:
         (number,) = np.random.SeedSequence([seed, stream, int(runs)]).generate_state(1, np.uint64)
         return torch.Generator(torch.get_default_device()).manual_seed(int(number >> 1))
@@ -95,6 +98,12 @@ class TorchEngine(EagerEngine):
 
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
         return start_torch_profile(folder, step)
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """As ``Engine.wide``."""
+    is_short = tensor.is_floating_point() and tensor.element_size() < 4
+    return tensor.detach().to(torch.float32) if is_short else tensor.detach().clone()
 
 
 def start_torch_profile(folder: Path, step: int) -> Callable[[], Path]:

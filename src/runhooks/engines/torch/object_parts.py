@@ -41,13 +41,13 @@ class TensorPart:
     """A tensor, which is changed in place."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self._tensor = tensor
+        self.tensor = tensor
 
     def read(self) -> NDArray[Any]:
-        return ARRAYS.to_numpy(self._tensor.detach()).copy()
+        return ARRAYS.to_numpy(self.tensor.detach()).copy()
 
     def converted(self, name: str, value: Any) -> torch.Tensor:
-        shape, dtype = ARRAYS.host_form(self._tensor)
+        shape, dtype = ARRAYS.host_form(self.tensor)
         if isinstance(value, int | float) and not isinstance(value, np.generic):
             value = number_as(name, "", value, dtype)
         array = np.asarray(to_numpy(value))
@@ -56,7 +56,7 @@ class TensorPart:
 
     def assign(self, value: torch.Tensor) -> None:
         with torch.no_grad():
-            self._tensor.copy_(value)
+            self.tensor.copy_(value)
 
 
 class RatePart:
@@ -89,13 +89,23 @@ def parts_of(modules: Modules, optimizers: Optimizers, name: str) -> dict[str, P
     whole = name
     if name.partition("/")[0] == _RATE and len(optimizers) == 1:
         whole = f"{next(iter(optimizers))}/{name}"
-    found = {key: it for key, it in known.items() if key == whole or key.startswith(f"{whole}/")}
+    found = {key: part for key, part in known.items() if _is_within(key, whole)}
     if not found:
         rates = [f"{it}/{_RATE}" for it in optimizers]
         raise ValueError(
             f"no part of an object is named {name!r}{suggestion(name, [*known, *rates])}"
         )
     return found
+
+
+def tensors_of(modules: Modules, name: str) -> dict[str, torch.Tensor]:
+    """Return the parameters and buffers called ``name``, or in the module of that name, by name.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    found = parts_of(modules, {}, name)
+    return {key: part.tensor for key, part in found.items() if isinstance(part, TensorPart)}
 
 
 def assigner(
@@ -120,6 +130,11 @@ def assigner(
             part.assign(value)
 
     return assign
+
+
+def _is_within(key: str, whole: str) -> bool:
+    separators = "./" if "/" in whole else "/"  # "model/conv1.weight" is in "model/conv1"
+    return key == whole or (key.startswith(whole) and key[len(whole)] in separators)
 
 
 def _parts(modules: Modules, optimizers: Optimizers) -> Iterator[tuple[str, Part]]:

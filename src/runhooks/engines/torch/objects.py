@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import torch
@@ -14,8 +14,9 @@ from torch import nn
 from runhooks import arguments
 from runhooks.arrays.torch import ARRAYS, form, from_numpy
 from runhooks.contexts import contextmanager
+from runhooks.engines.torch.averages import Averages
 from runhooks.engines.torch.implicit_state import PendingGradients, RandomStates, StateAsDict
-from runhooks.engines.torch.object_parts import assigner, parts_of
+from runhooks.engines.torch.object_parts import assigner, parts_of, tensors_of
 from runhooks.engines.torch.state_dicts import PENDING, RANDOM, join, names_in, split
 from runhooks.errors import add_note
 from runhooks.graph.objects import OBJECT_STATES, Arrays
@@ -47,6 +48,7 @@ class TorchObjects:
         self._random = RandomStates()
         self._saved = {**given, RANDOM: self._random}
         self._pending = PendingGradients(self.modules())
+        self._averages: dict[str, Averages] = {}
         #: The steps, by name, as they were given.
         self.steps: dict[str, Callable[..., Any]] = {}
         #: How many steps were begun.
@@ -168,6 +170,28 @@ class TorchObjects:
     def assigner(self, values: Mapping[str, Any]) -> Callable[[], None]:
         """As ``StatefulObjects.assigner``."""
         return assigner(self.modules(), self.optimizers(), values)
+
+    def averages(self, name: str, parts: Collection[str]) -> Callable[[float], None]:
+        """As ``StatefulObjects.averages``."""
+        found: dict[str, torch.Tensor] = {}
+        for part in parts:
+            found.update(tensors_of(self.modules(), part))
+        kept = self._averages.get(name)
+        if kept is None or kept.names != list(found):
+            if name in self._saved and kept is None:
+                raise ValueError(f"the averages must have a name of their own, got {name!r}")
+            kept = self._averages[name] = self._saved[name] = Averages(found)
+        return kept.update
+
+    @contextmanager
+    def substituted(self, places: Mapping[str, str]) -> Iterator[None]:
+        """As ``StatefulObjects.substituted``."""
+        with ExitStack() as stack:
+            for name in dict.fromkeys(owner.partition("/")[0] for owner in places.values()):
+                if name not in self._averages:
+                    raise ValueError(f"the graph has no averages named {name!r}")
+                stack.enter_context(self._averages[name].in_place())
+            yield
 
     def _load(self, new: Mapping[str, Any]) -> None:
         loaded: list[str] = []

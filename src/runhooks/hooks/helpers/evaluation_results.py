@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from runhooks.arrays import to_numpy
 from runhooks.contract import RawSession
 from runhooks.hooks.helpers.eval_metrics import EvalMetrics
 from runhooks.hooks.helpers.session import step_of
@@ -67,7 +68,7 @@ class Means:
 
 def number(label: str, value: Any) -> float:
     """Return ``value`` as a float; raise ValueError or TypeError if it is not a single number."""
-    array = np.asarray(value)
+    array = np.asarray(to_numpy(value))  # NumPy cannot read a bfloat16 of torch
     if array.size != 1:
         raise ValueError(
             f"{label!r} must be a single number in each run of an evaluation, got an array of "

@@ -1,0 +1,179 @@
+"""``EmaHook``: exponential moving averages of parameters, to evaluate with and to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from runhooks import arguments
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunValues,
+    StopSignal,
+)
+from runhooks.engines.foreign import session_of
+from runhooks.graph import Operation, Variable, get_default_graph
+from runhooks.graph.bounded_cache import BoundedCache
+from runhooks.graph.nest import structure_key
+from runhooks.hooks.helpers.averages import Averages, averages_of
+from runhooks.hooks.helpers.session import next_step_of, required_global_step, step_of
+from runhooks.hooks.helpers.timed_hook import TimedHook
+from runhooks.trigger import Due, timer_of
+
+
+class EmaHook(TimedHook):
+    """Keeps exponential moving averages of parameters: ``decay * average + (1 - decay) * new``.
+
+    An update is an operation in the very run that makes the step; on JAX it is compiled into the
+    step. The averages stay on the device of the parameters, in float32 if these have fewer bits,
+    and are in checkpoints as ``"ema/<name>"``: ``rh.load("runs/a", only="ema/state/params")``.
+    Integers, such as counts, are copied. Of a module the buffers are averaged too.
+
+        ema = rh.EmaHook("state/params", decay=0.999)
+        evaluation = rh.EvaluationHook({"accuracy": accuracy}, every_n_steps=500, averages=ema)
+
+    Args:
+        parameters: The name that checkpoints have for them: of a variable, or of a part of one,
+            ``"state/params"``; of a module of ``rh.torch``, ``"model"``, or of a part of one. Or a
+            list of these.
+        decay: How much of the average an update keeps; at least 0 and below 1.
+        every_n_steps: Update at the multiples of this number. Other runs cost nothing.
+        debias: Whether to weigh early updates as if the average had begun with them, as
+            ``optax.ema`` does. False: it begins with the parameters of the first update, as
+            PyTorch's ``AveragedModel``.
+        name: What stands in front of the names of the averages; another for a second hook.
+        hook_name: As in ``SessionRunHook``.
+
+    Raises:
+        ValueError: For a number out of its range. In ``begin``, or when a session opens: if nothing
+            is called ``parameters``.
+        TypeError: For an argument of the wrong type. In ``begin``: on a ``tf.Graph``, for which
+            there is ``tf.train.ExponentialMovingAverage``.
+    """
+
+    def __init__(
+        self,
+        parameters: str | Variable | Iterable[str | Variable],
+        decay: float = 0.999,
+        *,
+        every_n_steps: int = 1,
+        debias: bool = True,
+        name: str = "ema",
+        hook_name: str | None = None,
+    ) -> None:
+        arguments.given(decay=decay, every_n_steps=every_n_steps, debias=debias, name=name)
+        arguments.not_negative(decay=decay)
+        if decay >= 1:
+            raise ValueError(f"decay must be below 1, got {decay!r}")
+        arguments.instance(str, name=name)
+        arguments.instance(bool, debias=debias)
+        super().__init__(timer_of(None, every_n_steps=every_n_steps))
+        self._parts = _names(parameters)
+        self._decay = decay
+        self._debias = debias
+        self._name = name
+        self._in_every_run = every_n_steps == 1
+        self._averages: Averages | None = None
+        self._num_updates = 0
+        self._updating: SessionRunContext | None = None  # the run that was asked for an update
+        self._updates_in: BoundedCache[Any, list[Operation]] = BoundedCache()
+        self.hook_name = hook_name
+
+    @property
+    def num_updates(self) -> int:
+        """How many updates the averages have had."""
+        return self._num_updates
+
+    def substituted(self, session: RawSession) -> AbstractContextManager[None]:
+        """Put the averages in the places of the parameters inside the ``with`` block.
+
+        Before the first update there are none, and the parameters stay.
+
+        Raises:
+            RuntimeError: If no session has the hook.
+        """
+        if self._averages is None:
+            raise RuntimeError(
+                "the averages of an EmaHook were asked for, but no session has the hook: add it to "
+                "the hooks of the session"
+            )
+        if not self._num_updates:
+            return nullcontext()
+        return session_of(session).substituted(self._averages.places)
+
+    def begin(self) -> None:
+        required_global_step(self)
+        if get_default_graph().opener is not None:
+            title = get_default_graph().engine.title
+            raise TypeError(
+                f"EmaHook cannot add to a graph of {title}: use "
+                "tf.train.ExponentialMovingAverage there"
+            )
+        self._averages = averages_of(self._name, self._parts)
+        self._updates_in.clear()
+        self._timer.reset()
+        self._num_updates = 0
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        assert self._averages is not None
+        with session_of(session).substituted(self._averages.places):
+            pass  # a name that nothing has is reported now
+        self._timer.start(step_of(session))
+        if self._timer.last_triggered_step() is None:
+            self._num_updates = 0  # the training starts over
+        self._updating = None
+
+    def next_due(self) -> Due | None:
+        return None if self._in_every_run else self._timer.due()
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        if not self._timer.should_trigger_for_step(next_step_of(run_context)):
+            return None
+        assert self._averages is not None
+        fetches, feed_dict, _ = run_context.original_args
+        feed_keys = tuple(feed_dict or ())
+        updates = self._updates_in.get_or_make(
+            (structure_key(fetches), feed_keys), lambda: self._find_updates(fetches, feed_keys)
+        )
+        if not updates:
+            return None
+        self._updating = run_context
+        return SessionRunArgs(updates, {self._averages.weight: self._weight()})
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if self._updating is run_context:
+            self._updating = None
+            self._num_updates += 1
+            self._timer.update_last_triggered_step(step_of(run_context.session))
+
+    def state_dict(self) -> Mapping[str, Any]:
+        return {**super().state_dict(), "num_updates": self._num_updates}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict({k: v for k, v in state.items() if k == "last_triggered_step"})
+        self._num_updates = state["num_updates"]
+
+    def _find_updates(self, fetches: Any, feed_keys: Iterable[Any]) -> list[Operation]:
+        assert self._averages is not None
+        try:
+            return self._averages.updates_in(fetches, feed_keys)
+        except (TypeError, ValueError):  # the run will say what is wrong
+            return []
+
+    def _weight(self) -> float:
+        if self._debias:
+            return (1 - self._decay) / (1 - self._decay ** (self._num_updates + 1))
+        return 1 - self._decay if self._num_updates else 1.0
+
+
+def _names(parameters: str | Variable | Iterable[str | Variable]) -> list[str]:
+    listed = [parameters] if isinstance(parameters, str | Variable) else parameters
+    if not isinstance(listed, Iterable):
+        raise TypeError(f"parameters must be a name, or a list of names, got {parameters!r}")
+    found = [it.op.name if isinstance(it, Variable) else it for it in listed]
+    if not found or not all(isinstance(it, str) and it for it in found):
+        raise TypeError(f"parameters must be one name or more, got {parameters!r}")
+    return list(dict.fromkeys(found))

@@ -1,0 +1,418 @@
+import copy
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+import runhooks as rh
+from runhooks.testing import RecordingHook
+
+STEPS = 7
+
+
+def of_torch(values, decay):
+    """The averages after each of ``values``, by PyTorch."""
+    parameter = torch.nn.Parameter(torch.tensor(values[0]))
+    module = torch.nn.Module()
+    module.register_parameter("w", parameter)
+    multi_avg_fn = torch.optim.swa_utils.get_ema_multi_avg_fn(decay)
+    averaged = torch.optim.swa_utils.AveragedModel(module, multi_avg_fn=multi_avg_fn)
+    found = []
+    for value in values:
+        with torch.no_grad():
+            parameter.fill_(value)
+        averaged.update_parameters(module)
+        found.append(averaged.module.w.item())
+    return found
+
+
+def of_optax(values, decay):
+    """The averages after each of ``values``, by optax, which removes the bias."""
+    ema = optax.ema(decay, debias=True)
+    state = ema.init(0.0)
+    found = []
+    for value in values:
+        average, state = ema.update(jnp.asarray(value), state)
+        found.append(float(average))
+    return found
+
+
+def build(dtype=np.float32):
+    """A state in a variable: a step adds 1 to what is trained, and counts."""
+
+    def init():
+        return {"params": {"w": np.zeros(2, dtype), "n": np.int32(0)}, "rest": np.ones(3)}
+
+    def train_step(state):
+        params = {"w": state["params"]["w"] + 1, "n": state["params"]["n"] + 1}
+        return {"params": params, "rest": state["rest"]}
+
+    state = rh.Variable(init, name="state")
+    step = rh.train.get_or_create_global_step()
+    new = rh.call(train_step, state)
+    return state, rh.group(state.assign(new), step.assign_add(1), name="train_op")
+
+
+def raw_of(sess):
+    return sess.run_step_fn(lambda step_context: step_context.session)
+
+
+def averages(hook, steps=STEPS, *, train_op="train_op", folder=None, hooks=()):
+    """The average of w after each step."""
+    found = []
+    with rh.MonitoredTrainingSession(
+        checkpoint_dir=folder, hooks=[hook, *hooks], save_checkpoint_steps=1000
+    ) as sess:
+        while sess.global_step < steps:
+            sess.run(train_op)
+            found.append(float(raw_of(sess).read("ema/state/params/w")["ema/state/params/w"][0]))
+    return found
+
+
+# --- The averages
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize(("debias", "oracle"), [(False, of_torch), (True, of_optax)])
+def test_as_other_libraries_have_them(graph, debias, oracle):
+    build()
+    ema = rh.EmaHook("state/params", decay=0.75, debias=debias)
+    expected = oracle([float(step) for step in range(1, STEPS + 1)], 0.75)
+    assert averages(ema) == pytest.approx(expected, rel=1e-6)
+    assert ema.num_updates == STEPS
+
+
+@pytest.mark.every_engine
+def test_every_few_steps(graph):
+    build()
+    ema = rh.EmaHook("state/params", decay=0.5, every_n_steps=3, debias=False)
+    assert averages(ema) == [0, 0, 3, 3, 3, 4.5, 4.5]
+    assert ema.num_updates == 2
+
+
+@pytest.mark.every_engine
+def test_what_is_kept(graph, tmp_path):
+    build()
+    averages(rh.EmaHook("state/params", decay=0.5), 2, folder=tmp_path)
+    arrays = load_file(tmp_path / "model.ckpt-2" / "variables.safetensors")
+    kept = {name: it for name, it in arrays.items() if name.startswith("ema/")}
+    assert kept.keys() == {"ema/state/params/w", "ema/state/params/n"}
+    assert kept["ema/state/params/n"].dtype == np.int32
+    assert kept["ema/state/params/n"] == 2  # an integer is copied
+    assert kept["ema/state/params/w"].tolist() == pytest.approx([5 / 3] * 2)
+
+
+@pytest.mark.every_engine
+def test_a_whole_variable_or_several_parts(graph):
+    state, _ = build()
+    ema = rh.EmaHook([state, "state/params/w"], decay=0.5)
+    with rh.MonitoredSession(hooks=[ema]) as sess:
+        sess.run("train_op")
+        assert raw_of(sess).read("ema").keys() == {
+            "ema/state/params/w",
+            "ema/state/params/n",
+            "ema/state/rest",
+        }
+
+
+@pytest.mark.parametrize("engine", ["jax", "torch"])
+def test_short_floats_are_averaged_in_float32(graph, engine):
+    build(jnp.bfloat16)
+    ema = rh.EmaHook("state/params", decay=0.999, debias=False)
+    expected = of_torch([float(step) for step in range(1, STEPS + 1)], 0.999)
+    w = rh.call(lambda state: state["params"]["w"].sum(), graph.get_tensor_by_name("state:0"))
+    evaluation = rh.EvaluationHook({"w": w}, every_n_steps=STEPS, averages=ema)
+    assert averages(ema, hooks=[evaluation]) == pytest.approx(expected, rel=1e-6)
+    assert evaluation.metrics_at(STEPS)["w"] == pytest.approx(2 * expected[-1], rel=0.01)
+
+
+@pytest.mark.every_engine
+def test_a_resumed_run_ends_bit_for_bit_the_same(engine, tmp_path):
+    def run(folder, *stops):
+        for stop in stops:
+            with rh.Graph(engine=engine).as_default():
+                build()
+                averages(rh.EmaHook("state/params", decay=0.9), stop, folder=folder)
+        return load_file(folder / f"model.ckpt-{STEPS}" / "variables.safetensors")
+
+    whole, resumed = run(tmp_path / "a", STEPS), run(tmp_path / "b", 3, 4, STEPS)
+    assert {name: it.tobytes() for name, it in whole.items()} == {
+        name: it.tobytes() for name, it in resumed.items()
+    }
+
+
+@pytest.mark.every_engine
+def test_a_run_that_changes_no_parameter_updates_nothing(graph):
+    state, train_op = build()
+    ema = rh.EmaHook("state/params", decay=0.5)
+    with rh.MonitoredSession(hooks=[ema]) as sess:
+        for fetches in (train_op, state, [train_op, state], [state]):
+            sess.run(fetches)
+    assert ema.num_updates == 2
+
+
+def test_two_changes_in_one_run_are_one_update(graph):
+    w = rh.Variable(np.zeros(1), name="w")
+    rh.train.get_or_create_global_step()
+    first, second = w.assign_add(1.0), w.assign_add(10.0)
+    ema = rh.EmaHook("w", decay=0.5, debias=False)
+    with rh.MonitoredSession(hooks=[ema]) as sess:
+        found = []
+        for fetches in ([first, second], first, second):
+            sess.run(fetches)
+            found.append(float(raw_of(sess).read("ema/w")["ema/w"][0]))
+    assert found == [11, (11 + 12) / 2, ((11 + 12) / 2 + 22) / 2]
+
+
+def test_on_jax_a_step_with_its_update_is_one_executable_and_is_traced_once():
+    traced = []
+
+    def train_step(w):
+        traced.append(1)
+        return w + 1
+
+    with rh.Graph(engine="jax").as_default():
+        w = rh.Variable(np.zeros(2, np.float32), name="w")
+        step = rh.train.get_or_create_global_step()
+        train_op = rh.group(w.assign(rh.call(train_step, w)), step.assign_add(1))
+        ema = rh.EmaHook("w", decay=0.5)
+        with rh.MonitoredSession(hooks=[ema]) as sess:
+            for _ in range(4):
+                sess.run(train_op)
+            assert raw_of(sess).runs == 4
+    assert len(traced) == 1
+
+
+def test_a_second_session_begins_anew(graph):
+    build()
+    ema = rh.EmaHook("state/params", decay=0.5)
+    first = averages(ema)
+    assert averages(ema) == first
+    assert averages(rh.EmaHook("state/params", decay=0.5)) == first
+
+
+# --- Evaluation
+
+
+@pytest.fixture
+def metrics(graph):
+    """Metrics of the parameters that a run computes with."""
+    state, _ = build()
+    return {"w": rh.call(lambda state: state["params"]["w"][0] + 0.0, state)}
+
+
+@pytest.mark.every_engine
+def test_an_evaluation_on_the_averages(metrics):
+    ema = rh.EmaHook("state/params", decay=0.5)
+    inner = RecordingHook(fetches=metrics["w"])
+    averaged = rh.EvaluationHook(metrics, every_n_steps=2, averages=ema, hooks=[inner])
+    plain = rh.EvaluationHook(metrics, every_n_steps=2)
+    found = averages(ema, 4, hooks=[averaged, plain])
+    assert averaged.metrics_by_step() == {
+        2: {"w": pytest.approx(found[1])},
+        4: {"w": pytest.approx(found[3])},
+    }
+    assert [float(it) for it in inner.results] == pytest.approx([found[1], found[3]])
+    assert plain.metrics_by_step() == {2: {"w": 2.0}, 4: {"w": 4.0}}
+
+
+@pytest.mark.every_engine
+def test_the_parameters_come_back_also_if_the_evaluation_raises(metrics):
+    ema = rh.EmaHook("state/params", decay=0.5)
+    x = rh.placeholder("x")
+
+    def feeds():
+        yield {x: 1.0}
+        raise ZeroDivisionError("no data")
+
+    evaluation = rh.EvaluationHook({**metrics, "x": x}, feeds, every_n_steps=2, averages=ema)
+    with rh.MonitoredSession(hooks=[ema]) as sess:
+        sess.run("train_op")
+        raw = raw_of(sess)
+        with pytest.raises(ZeroDivisionError), ema.substituted(raw):
+            assert float(raw.run(metrics["w"])) == 1
+            next(iter(feeds()))
+            raise ZeroDivisionError
+        assert raw.read("state/params/w")["state/params/w"].tolist() == [1, 1]
+        assert raw.read("state/params/n") == {"state/params/n": 1}
+    with pytest.raises(ZeroDivisionError, match="no data"):
+        averages(ema, hooks=[evaluation])
+
+
+def test_an_evaluation_is_no_change(metrics, tmp_path):
+    ema = rh.EmaHook("state/params", decay=0.5)
+    evaluation = rh.EvaluationHook(
+        metrics, trigger=rh.Trigger(every_steps=2, at_end=True), averages=ema
+    )
+    averages(ema, 4, folder=tmp_path, hooks=[evaluation])
+    arrays = load_file(tmp_path / "model.ckpt-4" / "variables.safetensors")
+    assert arrays["state/params/w"].tolist() == [4, 4]
+
+
+def test_an_evaluation_before_the_first_update(metrics):
+    ema = rh.EmaHook("state/params", decay=0.5, every_n_steps=5)
+    evaluation = rh.EvaluationHook(metrics, every_n_steps=2, averages=ema)
+    averages(ema, 4, hooks=[evaluation])
+    assert evaluation.metrics_by_step() == {2: {"w": 2.0}, 4: {"w": 4.0}}
+
+
+def test_averages_of_a_hook_that_no_session_has(metrics):
+    ema = rh.EmaHook("state/params")
+    evaluation = rh.EvaluationHook(metrics, every_n_steps=1, averages=ema)
+    with pytest.raises(RuntimeError, match="add it to the hooks of the session"):
+        with rh.MonitoredSession(hooks=[evaluation]) as sess:
+            sess.run("train_op")
+
+
+# --- Modules of PyTorch
+
+
+class Training:
+    """A module with a batch norm, trained a little; ``averaged`` is what PyTorch makes of it."""
+
+    def __init__(self, decay):
+        torch.manual_seed(0)
+        self.model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.averaged = torch.optim.swa_utils.AveragedModel(
+            copy.deepcopy(self.model),
+            multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(decay),
+            use_buffers=True,
+        )
+
+    def step(self, x):
+        self.optimizer.zero_grad()
+        loss = self.model(x).pow(3).mean()
+        loss.backward()
+        self.optimizer.step()
+        self.averaged.update_parameters(self.model)
+        return {"loss": loss}
+
+    def graph(self):
+        return rh.torch.graph(self.step, ["loss"], model=self.model, optimizer=self.optimizer)
+
+    def run(self, hooks, steps, folder=None):
+        with (
+            self.graph().as_default(),
+            rh.MonitoredTrainingSession(checkpoint_dir=folder, hooks=hooks) as sess,
+        ):
+            while sess.global_step < steps:
+                x = torch.full((4, 2), float(sess.global_step)) + torch.arange(8.0).reshape(4, 2)
+                sess.run("train_op", {"x": x})
+
+
+def floats(module):
+    return {k: v.numpy().copy() for k, v in module.state_dict().items() if v.is_floating_point()}
+
+
+def test_a_module_as_pytorch_averages_it(tmp_path):
+    training = Training(0.75)
+    training.run([rh.EmaHook("model", decay=0.75, debias=False)], 5, tmp_path)
+    arrays = load_file(tmp_path / "model.ckpt-5" / "variables.safetensors")
+    for name, expected in floats(training.averaged.module).items():
+        np.testing.assert_allclose(arrays[f"ema/model/{name}"], expected, rtol=1e-6, atol=1e-7)
+    assert arrays["ema/model/1.num_batches_tracked"] == 5
+
+
+def test_a_module_resumes_bit_for_bit(tmp_path):
+    for folder, stops in (("a", [6]), ("b", [2, 6])):
+        for stop in stops:
+            Training(0.9).run([rh.EmaHook("model", decay=0.9)], stop, tmp_path / folder)
+    a, b = (load_file(tmp_path / it / "model.ckpt-6" / "variables.safetensors") for it in "ab")
+    assert {k: v.tobytes() for k, v in a.items()} == {k: v.tobytes() for k, v in b.items()}
+
+
+def test_a_module_is_evaluated_on_its_averages_and_gets_its_parameters_back():
+    training = Training(0.75)
+    ema = rh.EmaHook("model", decay=0.75, debias=False)
+    seen = []
+
+    def evaluate():
+        seen.append((floats(training.model), floats(training.averaged.module)))
+        return torch.zeros(())
+
+    graph = training.graph()
+    with graph.as_default():
+        metric = rh.call(evaluate)
+        evaluation = rh.EvaluationHook({"zero": metric}, every_n_steps=3, averages=ema)
+        with rh.MonitoredSession(hooks=[evaluation, ema]) as sess:
+            for step in range(3):
+                sess.run("train_op", {"x": torch.full((4, 2), float(step)) + torch.eye(4, 2)})
+                last = floats(training.model)
+    ((during, averaged),) = seen
+    for name, expected in averaged.items():
+        np.testing.assert_allclose(during[name], expected, rtol=1e-6, atol=1e-7)
+    assert any((during[name] != last[name]).any() for name in last)
+    # What the next step would train is what the last one has left.
+    raw = {k: v.tolist() for k, v in floats(training.model).items()}
+    assert raw == {k: v.tolist() for k, v in last.items()}
+
+
+def test_a_part_of_a_module_and_steps_that_do_not_count():
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1))
+    graph = rh.torch.Graph(model=model)
+    ema = rh.EmaHook("model/1", decay=0.5)
+    with graph.as_default():
+        rh.torch.step(lambda: None, name="update")
+        rh.torch.step(lambda: None, name="accumulate", counts=False)
+        with rh.MonitoredSession(hooks=[ema]) as sess:
+            for op in ("accumulate", "update", "accumulate", "update"):
+                sess.run(op)
+            saved = raw_of(sess).snapshot({})
+    assert ema.num_updates == 2
+    assert {it for it in saved.arrays if it.startswith("ema")} == {
+        "ema/model/1.weight",
+        "ema/model/1.bias",
+    }
+
+
+# --- Mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"decay": 1.0}, "decay must be below 1, got 1.0"),
+        ({"decay": -0.5}, "decay must not be negative, got -0.5"),
+        ({"every_n_steps": 0}, "every_n_steps"),
+        ({"parameters": []}, "parameters must be one name or more"),
+    ],
+    ids=str,
+)
+def test_arguments(arguments, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        rh.EmaHook(**{"parameters": "state", **arguments})
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize(
+    ("name", "near"), [("sate/params", "state"), ("state/parms", "state/params/")]
+)
+def test_an_unknown_name(graph, name, near):
+    build()
+    with pytest.raises(ValueError, match=f"named '{name}'; did you mean '{near}"):
+        rh.MonitoredSession(hooks=[rh.EmaHook(name)])
+
+
+def test_an_unknown_part_of_a_module():
+    with rh.torch.graph(lambda: None, model=torch.nn.Linear(1, 1)).as_default():
+        with pytest.raises(ValueError, match=r"named 'model/wieght'; did you mean 'model/weight'"):
+            rh.MonitoredSession(hooks=[rh.EmaHook("model/wieght")])
+
+
+def test_another_hook_of_the_same_name(graph):
+    build()
+    hooks = [rh.EmaHook("state/params"), rh.EmaHook("state/rest")]
+    with pytest.raises(ValueError, match="name must be another one, got 'ema'"):
+        rh.MonitoredSession(hooks=hooks)
+
+
+def test_two_hooks_with_names_of_their_own(graph):
+    build()
+    hooks = [rh.EmaHook("state/params", 0.5), rh.EmaHook("state/params", 0.9, name="slow")]
+    with rh.MonitoredSession(hooks=hooks) as sess:
+        sess.run("train_op")
+        assert raw_of(sess).read("slow/state/params/w").keys() == {"slow/state/params/w"}
