@@ -121,7 +121,7 @@ def _encode_clips(tag: str, data: tuple[Any, float]) -> bytes:
     if pcm.ndim < 3:
         return _entry(tag, pcm if pcm.ndim == 2 else pcm[:, None], sample_rate)
     # A WAV file and an empty label each, as tf.summary.audio has it.
-    strings = (part for clip in pcm for part in (_encode_wav(clip, round(sample_rate)), b""))
+    strings = (part for clip in pcm for part in (encode_wav(clip, round(sample_rate)), b""))
     return tensor_entry(tag, encode_strings((len(pcm), 2), strings), _METADATA)
 
 
@@ -143,13 +143,13 @@ def _entry(tag: str, clip: NDArray[np.int16], sample_rate: float) -> bytes:
         wire.float_field(1, sample_rate),
         int_field(2, channels),
         int_field(3, frames),
-        wire.bytes_field(4, _encode_wav(clip, round(sample_rate))),
+        wire.bytes_field(4, encode_wav(clip, round(sample_rate))),
         wire.bytes_field(5, b"audio/wav"),
     )
     return entry(tag, wire.bytes_field(_AUDIO, b"".join(fields)))
 
 
-def _encode_wav(samples: NDArray[np.int16], sample_rate: int) -> bytes:
+def encode_wav(samples: NDArray[np.int16], sample_rate: int) -> bytes:
     """Return ``samples``, int16 ``[frames, channels]``, as a WAV file.
 
     Format: RFC 2361, and soundfile.sapp.org/doc/WaveFormat.

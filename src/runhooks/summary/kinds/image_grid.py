@@ -1,0 +1,140 @@
+"""Pictures in RGB: one, or a batch that is laid out as a grid, with boxes drawn on it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runhooks.events.format import wire
+from runhooks.summary.kinds.boxes import with_boxes
+from runhooks.summary.kinds.png import encode_png
+from runhooks.summary.kinds.real_numbers import finite_in, keep, read
+from runhooks.summary.message import Value, entry
+
+_IMAGE = 4
+_COLUMNS = 8
+_CHANNELS = (1, 2, 3, 4)
+_GRID_CHANNELS = (1, 3, 4)
+_AXES = {2: "HW", 3: "HWC", 4: "NHWC"}
+_RED = np.array((255, 0, 0, 255), np.uint8)
+
+
+class Boxes(NamedTuple):
+    """Boxes to draw on a picture.
+
+    ``corners``: ``[n, 4]``, xmin, ymin, xmax, ymax in pixels. ``labels``: a text for each, or None.
+    ``rescale``: by how much the picture is enlarged afterwards.
+    """
+
+    corners: Any
+    labels: list[str] | None
+    rescale: float
+
+
+def grid_value(tag: str, image: Any, axes: str, boxes: Boxes | None = None) -> Value:
+    """Return ``image``, to be written as one PNG file in RGB or RGBA.
+
+    Args:
+        tag: The tag.
+        image: uint8 (0 to 255) is written as it is. Any other dtype is multiplied by 255, cut off
+            at 0 and 255, and fractions are cut off. A pixel that is not finite is red, and a
+            warning, once for each tag, says how many numbers were not. One channel is gray. The
+            images of a batch are put side by side, 8 in a row.
+        axes: What the axes of ``image`` are: the letters of ``"HW"``, ``"HWC"`` or ``"NHWC"``, in
+            any order.
+        boxes: What to draw on it.
+
+    Raises:
+        ValueError: ``axes`` is something else, or ``image`` does not have these axes.
+        TypeError: ``image`` is not made of real numbers.
+    """
+    order = axes.upper()
+    if len(set(order)) != len(order) or set(order) not in map(set, _AXES.values()):
+        raise ValueError(
+            f"the axes of {_name(tag)} must be those of HW, HWC or NHWC in any order, got {axes!r}"
+        )
+    check = partial(_check, order)
+    kept = keep(_name(tag), image, check)
+    if boxes is not None:
+        boxes = boxes._replace(
+            corners=keep(f"the boxes of {_name(tag)}", boxes.corners, _check_boxes)
+        )
+    return Value(tag, (kept, order, boxes), _encode)
+
+
+def as_bytes_of_color(kind: str, tag: str, numbers: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return ``numbers`` as 0 to 255, 1.0 being the brightest; those that are not finite are 0."""
+    if numbers.dtype == np.uint8:
+        return numbers
+    numbers = numbers.astype(np.float32)
+    finite_in(kind, tag, numbers, "shown red or dark")
+    with np.errstate(over="ignore"):
+        scaled = np.nan_to_num(numbers, copy=False, posinf=0, neginf=0) * np.float32(255)
+    pixels: NDArray[np.uint8] = scaled.clip(0, 255).astype(np.uint8)
+    return pixels
+
+
+def in_rows(images: NDArray[Any], columns: int) -> NDArray[Any]:
+    """Return ``images``, ``[N, height, width, C]``, side by side as one, ``columns`` in a row."""
+    count, height, width, channels = images.shape
+    columns = max(min(count, columns), 1)
+    rows = -(-count // columns)
+    canvas = np.zeros((rows * columns, height, width, channels), images.dtype)
+    canvas[:count] = images
+    by_rows = canvas.reshape(rows, columns, height, width, channels)
+    return by_rows.swapaxes(1, 2).reshape(rows * height, columns * width, channels)
+
+
+def image_entry(tag: str, height: int, width: int, channels: int, encoded: bytes) -> bytes:
+    """Return an entry of a summary that holds ``encoded``, a file of an image or an animation."""
+    fields = (
+        wire.varint_field(1, height),
+        wire.varint_field(2, width),
+        wire.varint_field(3, channels),
+        wire.bytes_field(4, encoded),
+    )
+    return entry(tag, wire.bytes_field(_IMAGE, b"".join(fields)))
+
+
+def _name(tag: str) -> str:
+    return f"image summary {tag!r}"
+
+
+def _check(axes: str, what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if len(shape) != len(axes):
+        raise ValueError(f"{what} must have the axes {axes}, got the shape {list(shape)}")
+    sizes = dict(zip(axes, shape, strict=True))
+    allowed = _GRID_CHANNELS if "N" in axes else _CHANNELS
+    if sizes.get("C", 1) not in allowed or 0 in shape:
+        raise ValueError(
+            f"{what} must have the axes {axes} with {', '.join(map(str, allowed))} channels, "
+            f"got the shape {list(shape)}: dataformats says what its axes are, such as 'CHW'"
+        )
+
+
+def _check_boxes(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if len(shape) != 2 or shape[1] != 4:
+        raise ValueError(
+            f"{what} must have the shape [n, 4], xmin, ymin, xmax, ymax, got {list(shape)}"
+        )
+
+
+def _encode(tag: str, data: tuple[Any, str, Boxes | None]) -> bytes:
+    image, axes, boxes = data
+    array = read(_name(tag), image, partial(_check, axes))
+    array = array.transpose([axes.index(axis) for axis in _AXES[len(axes)]])
+    array = array[..., None] if "C" not in axes else array
+    picture = in_rows(array, _COLUMNS) if "N" in axes else array
+    pixels = as_bytes_of_color("image", tag, picture)
+    if pixels.shape[-1] == 1:
+        pixels = np.repeat(pixels, 3, axis=-1)
+    if picture.dtype.kind not in "biu" and pixels.shape[-1] > 2:
+        pixels[~np.isfinite(picture).all(axis=-1)] = _RED[: pixels.shape[-1]]
+    height, width, channels = pixels.shape
+    if boxes is not None:
+        corners = read(f"the boxes of {_name(tag)}", boxes.corners, _check_boxes)
+        pixels = with_boxes(pixels, corners, boxes.labels, boxes.rescale)
+    return image_entry(tag, height, width, channels, encode_png(np.ascontiguousarray(pixels)))

@@ -1,0 +1,158 @@
+"""Embeddings: the files in which TensorBoard's projector finds points, labels and pictures."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runhooks.arrays import to_numpy
+from runhooks.summary.kinds.image_grid import as_bytes_of_color, in_rows
+from runhooks.summary.kinds.png import encode_png
+
+CONFIG = "projector_config.pbtxt"
+_MOST_PIXELS = 8192  # on a side of the sprite: the projector shows nothing of a larger one
+_ROWS = 1024  # converted at a time
+
+_logger = logging.getLogger("runhooks")
+
+
+class Embedding(NamedTuple):
+    """Points for the projector.
+
+    Attributes:
+        name: Its name there.
+        points: ``[N, dimensions]``, real numbers.
+        labels: A label for each, or several, one for each of ``header``; None: no labels.
+        header: The names of the labels if there are several.
+        pictures: ``[N, channels, height, width]`` with 1 or 3 channels, as ``grid_value`` takes
+            them; None: no pictures.
+    """
+
+    name: str
+    points: Any
+    labels: Sequence[Any] | None = None
+    header: Sequence[str] | None = None
+    pictures: Any = None
+
+
+def write_embedding(logdir: Path, folder: str, embedding: Embedding) -> None:
+    """Write ``embedding`` to ``folder`` in ``logdir``, and list it in ``projector_config.pbtxt``.
+
+    What is listed there stays, but for an entry of the same files.
+
+    Raises:
+        ValueError: ``points`` have not two axes, or there is not one label or picture for each.
+        NotADirectoryError: There is a file in place of the folder.
+        OSError: It cannot be written.
+    """
+    points = to_numpy(embedding.points)
+    if points.ndim != 2:
+        raise ValueError(f"mat must have the shape [N, dimensions], got {list(points.shape)}")
+    pictures = None if embedding.pictures is None else to_numpy(embedding.pictures)
+    table = _table(embedding, len(points))
+    sprite = None if pictures is None else _sprite(pictures, len(points))
+    place = logdir / folder
+    if place.exists() and not place.is_dir():
+        raise NotADirectoryError(f"{place} must be a directory, but is a file")
+    if place.exists():
+        _logger.warning("%s is written again: give each embedding its own tag or step", place)
+    place.mkdir(parents=True, exist_ok=True)
+    if table is not None:
+        _write(place / "metadata.tsv", "".join(f"{line}\n" for line in table).encode())
+    if sprite is not None:
+        _write(place / "sprite.png", encode_png(sprite))
+    _write_points(place / "tensors.tsv", points)
+    size = None if pictures is None else (pictures.shape[3], pictures.shape[2])
+    _list_in(logdir / CONFIG, _entry(embedding.name, folder, table is not None, size))
+
+
+def _table(embedding: Embedding, count: int) -> list[str] | None:
+    labels = embedding.labels
+    if labels is None:
+        return None
+    if len(labels) != count:
+        raise ValueError(
+            f"metadata must have a label for each of {count} points, got {len(labels)}"
+        )
+    if not embedding.header:
+        return [str(label) for label in labels]
+    rows = [embedding.header, *labels]
+    for row in rows:
+        if len(row) != len(embedding.header):
+            raise ValueError(
+                f"each label must have {len(embedding.header)} values, one for each of "
+                f"metadata_header, got {row!r}"
+            )
+    return ["\t".join(map(str, row)) for row in rows]
+
+
+def _sprite(pictures: NDArray[Any], count: int) -> NDArray[np.uint8]:
+    if pictures.ndim != 4 or pictures.shape[1] not in (1, 3) or len(pictures) != count:
+        raise ValueError(
+            f"label_img must have the shape [{count}, 1 or 3, height, width], a picture for each "
+            f"point, got {list(pictures.shape)}"
+        )
+    columns = math.ceil(math.sqrt(count))
+    pixels = as_bytes_of_color("embedding", "label_img", pictures.transpose(0, 2, 3, 1))
+    grid = in_rows(np.broadcast_to(pixels, (*pixels.shape[:3], 3)), columns)
+    height, width = grid.shape[:2]
+    if max(height, width) > _MOST_PIXELS:
+        raise ValueError(
+            f"label_img makes a sprite of {width} x {height} pixels, but the projector shows at "
+            f"most {_MOST_PIXELS}: give smaller pictures, or fewer"
+        )
+    square = np.zeros((max(height, width), width, 3), np.uint8)
+    square[:height] = grid
+    return square
+
+
+def _write_points(path: Path, points: NDArray[Any]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for begin in range(0, len(points), _ROWS):
+            rows = points[begin : begin + _ROWS].tolist()
+            file.write("".join("\t".join(map(str, row)) + "\n" for row in rows))
+
+
+def _entry(name: str, folder: str, has_labels: bool, size: tuple[int, int] | None) -> str:
+    lines = [
+        f"  tensor_name: {_quoted(name)}",
+        f"  tensor_path: {_quoted(folder + '/tensors.tsv')}",
+    ]
+    if has_labels:
+        lines.append(f"  metadata_path: {_quoted(folder + '/metadata.tsv')}")
+    if size is not None:
+        lines += [
+            "  sprite {",
+            f"    image_path: {_quoted(folder + '/sprite.png')}",
+            *(f"    single_image_dim: {pixels}" for pixels in size),
+            "  }",
+        ]
+    return "\n".join(["embeddings {", *lines, "}", ""])
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _list_in(config: Path, listed: str) -> None:
+    """Add an entry to ``config``, in place of one of the same embedding."""
+    before = config.read_text(encoding="utf-8") if config.exists() else ""
+    start = "embeddings {\n"
+    name = listed.splitlines()[1]
+    others = [
+        start + part
+        for part in before.split(start)[1:]
+        if name not in map(str.rstrip, part.splitlines())
+    ]
+    _write(config, "".join([*others, listed]).encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)

@@ -1,0 +1,106 @@
+"""Videos, shown as animated GIF."""
+
+from __future__ import annotations
+
+from functools import partial
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runhooks import arguments
+from runhooks.summary.kinds.boxes import check_pillow
+from runhooks.summary.kinds.image_grid import as_bytes_of_color, image_entry
+from runhooks.summary.kinds.real_numbers import keep, read
+from runhooks.summary.message import Value
+
+_AXES = "NTCHW"
+_CHANNELS = (1, 3)
+_COLORS = 256
+_SHORTEST_MS = 20  # viewers show faster frames ten times slower
+
+
+def video_value(tag: str, video: Any, frames_per_second: float = 4, axes: str = _AXES) -> Value:
+    """Return ``video``, a batch of videos, to be written as one animated GIF.
+
+    Args:
+        tag: The tag.
+        video: ``[N, frames, channels, height, width]`` with 1 (gray) or 3 (RGB) channels: uint8 (0
+            to 255), or another dtype of the range 0.0 to 1.0; what is beyond is cut off. The videos
+            are laid out side by side; black ones fill up their number to a power of two. A frame
+            has at most 256 colors: gray is exact, others are reduced.
+        frames_per_second: How fast it is shown, in steps of 1/100 second a frame.
+        axes: What the axes of ``video`` are: the letters of ``"NTCHW"`` in any order.
+
+    Raises:
+        ValueError: ``video`` has other axes, or ``frames_per_second`` is not above 0.
+        TypeError: ``video`` is not made of real numbers.
+        ImportError: Pillow is not installed.
+    """
+    check_pillow(f"the {_name(tag)}")
+    arguments.positive(fps=frames_per_second)
+    order = axes.upper()
+    if sorted(order) != sorted(_AXES):
+        raise ValueError(f"the axes of {_name(tag)} must be those of {_AXES}, got {axes!r}")
+    kept = keep(_name(tag), video, partial(_check, order))
+    return Value(tag, (kept, frames_per_second, order), _encode)
+
+
+def _name(tag: str) -> str:
+    return f"video summary {tag!r}"
+
+
+def _check(axes: str, what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    sizes = dict(zip(axes, shape, strict=False))
+    if len(shape) != len(axes) or sizes["C"] not in _CHANNELS or 0 in shape:
+        raise ValueError(
+            f"{what} must have the axes {axes} with 1 or 3 channels, got the shape {list(shape)}"
+        )
+
+
+def _encode(tag: str, data: tuple[Any, float, str]) -> bytes:
+    video, frames_per_second, axes = data
+    array = read(_name(tag), video, partial(_check, axes))
+    frames = _side_by_side(array.transpose([axes.index(axis) for axis in "NTHWC"]))
+    pixels = as_bytes_of_color("video", tag, frames)
+    _, height, width, channels = pixels.shape
+    return image_entry(tag, height, width, channels, encode_gif(pixels, frames_per_second))
+
+
+def _side_by_side(videos: NDArray[Any]) -> NDArray[Any]:
+    """Return ``[N, frames, height, width, C]`` as one video ``[frames, rows, columns, C]``."""
+    count, frames, height, width, channels = videos.shape
+    total = 1 << (count - 1).bit_length()
+    padded = np.zeros((total, *videos.shape[1:]), videos.dtype)
+    padded[:count] = videos
+    rows = 1 << (count.bit_length() - 1) // 2
+    columns = total // rows
+    placed = padded.reshape(rows, columns, frames, height, width, channels)
+    return placed.transpose(2, 0, 3, 1, 4, 5).reshape(
+        frames, rows * height, columns * width, channels
+    )
+
+
+def encode_gif(frames: NDArray[np.uint8], frames_per_second: float) -> bytes:
+    """Return ``frames``, uint8 ``[n, height, width, 1 or 3]``, as an animated GIF that repeats."""
+    from PIL import Image
+
+    pictures = [
+        Image.fromarray(frame[..., 0])
+        if frame.shape[-1] == 1
+        else Image.fromarray(frame).quantize(_COLORS, Image.Quantize.FASTOCTREE)
+        for frame in frames
+    ]
+    first, *others = pictures
+    file = BytesIO()
+    first.save(
+        file,
+        format="GIF",
+        save_all=True,
+        append_images=others,
+        duration=max(round(100 / frames_per_second) * 10, _SHORTEST_MS),
+        loop=0,
+        optimize=False,
+    )
+    return file.getvalue()

@@ -1,0 +1,297 @@
+"""Hyperparameters, embeddings and graphs: ours beside torch's and tensorboardX's."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import tensorboardX
+import torch
+from google.protobuf import text_format
+from PIL import Image
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
+from torch.utils.tensorboard import SummaryWriter as TorchWriter
+
+from runhooks.events.format import wire
+from runhooks.tensorboard import SummaryWriter
+from tests.tensorboard.conftest import events_in
+
+HPARAMS = {
+    "numbers": ({"lr": 0.1, "layers": 3, "x": torch.tensor([0.5])}, {"accuracy": 0.9, "loss": 1}),
+    "texts": ({"optimizer": "adam", "nothing": None}, {"accuracy": torch.tensor(0.9)}),
+    "bools": ({"augment": True, "dropout": False}, {}),
+    "none": ({}, {"accuracy": 1}),
+}
+
+
+@pytest.mark.parametrize("name", HPARAMS)
+def test_hparams_are_those_of_torch(name, same_as_torch):
+    hparams, metrics = HPARAMS[name]
+    same_as_torch(
+        lambda writer: writer.add_hparams(hparams, metrics, run_name="run", global_step=4)
+    )
+
+
+@pytest.mark.parametrize(
+    ("hparams", "domains"),
+    [
+        ({"flag": True}, {"flag": [True, False]}),
+        ({"name": "a", "lr": 0.5}, {"name": ["a", "b"]}),
+        ({"layers": 3, "lr": 0.5}, {"layers": [1, 2, 3], "lr": [0.1, 0.5]}),
+    ],
+    ids=["bool", "str", "number"],
+)
+def test_domains_are_those_of_torch(hparams, domains, same_as_torch):
+    same_as_torch(lambda writer: writer.add_hparams(hparams, {"loss": 1}, domains, "run"))
+
+
+def test_hparams_have_a_run_of_their_own(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_hparams({"lr": 0.1}, {"loss": 1}, name="named")
+        writer.add_hparams({"lr": 0.1}, {"loss": 1})
+    runs = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
+    assert runs[1] == "named"
+    assert float(runs[0]) > 0  # the time
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (([("lr", 1)], {}), TypeError),
+        (({"lr": 1}, [1]), TypeError),
+        (({"lr": 1}, {"a": 1}, [1]), TypeError),
+        (({"lr": 1}, {"a": 1}, {"other": [1]}), TypeError),
+        (({"lr": 1}, {"a": 1}, {"lr": ["text"]}), TypeError),
+        (({"lr": 1}, {"a": 1}, {"lr": (1,)}), TypeError),
+        (({"lr": [1, 2]}, {"a": 1}), ValueError),
+    ],
+)
+def test_other_hparams_are_refused_as_by_torch(arguments, error, tmp_path):
+    for make in (TorchWriter, SummaryWriter):
+        with make(str(tmp_path)) as writer, pytest.raises(error):
+            writer.add_hparams(*arguments)
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
+POINTS = torch.tensor([[1.0, 2.5, 0.1], [1e-7, 1e30, -3], [0, 1, 2], [3, 4, 5], [6, 7, 8]])
+PICTURES = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+ROWS = [("a", 1), ("b", 2), ("ü", 3), ("d", 4), ("e", 5)]
+EMBEDDINGS = {
+    "points": {},
+    "labels": {"metadata": ["a", 2, "ü", None, "e f"], "global_step": 2},
+    "several labels": {"metadata": ROWS, "metadata_header": ["digit", "dataset"]},
+    "rows without a header": {"metadata": ROWS},
+    "pictures": {"label_img": PICTURES, "metadata": list("abcde"), "tag": "a/b%c\\d"},
+    "gray pictures": {"label_img": PICTURES[:, :1], "global_step": 123456},
+    "wide pictures": {"label_img": PICTURES[:, :, :2]},
+}
+
+
+def files_in(folder):
+    paths = [p for p in folder.rglob("*") if p.is_file() and "tfevents" not in p.name]
+    return {p.relative_to(folder).as_posix(): p for p in paths}
+
+
+def content(path):
+    if path.suffix == ".png":
+        return np.asarray(Image.open(path)).tolist()
+    if path.suffix == ".pbtxt":
+        return text_format.Parse(path.read_text(), ProjectorConfig())
+    return path.read_text()
+
+
+@pytest.mark.parametrize("name", EMBEDDINGS)
+def test_embeddings_are_those_of_torch(name, tmp_path):
+    for make, folder in ((TorchWriter, "theirs"), (SummaryWriter, "ours")):
+        with make(str(tmp_path / folder)) as writer:
+            writer.add_embedding(POINTS, **EMBEDDINGS[name])
+            writer.add_embedding(POINTS[:, :2].double(), global_step=99)
+    theirs, ours = files_in(tmp_path / "theirs"), files_in(tmp_path / "ours")
+    assert ours.keys() == theirs.keys()
+    for path in ours:
+        assert content(ours[path]) == content(theirs[path])
+
+
+def test_embeddings_of_numpy_are_those_of_tensorboardx(tmp_path):
+    points, pictures = POINTS[:4].numpy(), PICTURES[:4].numpy()
+    for make, folder in ((tensorboardX.SummaryWriter, "theirs"), (SummaryWriter, "ours")):
+        with make(str(tmp_path / folder)) as writer:
+            writer.add_embedding(points, list("abcd"), pictures)
+    theirs, ours = files_in(tmp_path / "theirs"), files_in(tmp_path / "ours")
+    assert {path: content(ours[path]) for path in ours} == {
+        path: content(theirs[path]) for path in theirs
+    }
+
+
+def test_pictures_of_bytes_are_shown_as_they_are(tmp_path):
+    pictures = np.arange(2 * 3 * 2 * 2, dtype=np.uint8).reshape(2, 3, 2, 2) * 10
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_embedding(POINTS[:2], label_img=pictures)
+    sprite = np.asarray(Image.open(tmp_path / "00000" / "default" / "sprite.png"))
+    assert sprite[:2, :2].tolist() == pictures[0].transpose(1, 2, 0).tolist()
+
+
+def test_embeddings_of_writers_before_stay_listed(tmp_path, caplog):
+    for _ in range(2):
+        with SummaryWriter(tmp_path) as writer:
+            writer.add_embedding(POINTS, tag="first", label_img=PICTURES)
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_embedding(POINTS, tag="second")
+    config = content(tmp_path / "projector_config.pbtxt")
+    assert [it.tensor_name for it in config.embeddings] == ["first:00000", "second:00000"]
+    assert [r.levelno for r in caplog.records if "is written again" in r.message] == [
+        logging.WARNING
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"metadata": ["a"]},
+        {"label_img": PICTURES[:2]},
+        {"label_img": PICTURES[0]},
+        {"metadata": ROWS, "metadata_header": ["one"]},
+        {"mat": POINTS[0]},
+    ],
+)
+def test_other_embeddings_are_refused_as_by_torch(arguments, tmp_path):
+    with SummaryWriter(tmp_path) as writer, pytest.raises(AssertionError):
+        writer.add_embedding(**{"mat": POINTS, **arguments})
+    assert files_in(tmp_path) == {}
+
+
+def test_a_file_in_place_of_the_folder_is_refused_as_by_torch(tmp_path):
+    (tmp_path / "00000").mkdir()
+    (tmp_path / "00000" / "default").touch()
+    with SummaryWriter(tmp_path) as writer, pytest.raises(NotADirectoryError):
+        writer.add_embedding(POINTS)
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Sequential(torch.nn.Dropout(0.5))
+        )
+        self.scale = torch.nn.Parameter(torch.ones(8))
+
+    def forward(self, x, y):
+        hidden = self.layers(x.flatten(1)[:, :16])
+        return hidden * self.scale + y, hidden.sum()
+
+
+class Parted(torch.nn.Module):
+    def forward(self, x):
+        return torch.split(x, 2)
+
+
+MODULES = {
+    "linear": (torch.nn.Linear(3, 2), torch.zeros(1, 3)),
+    "convolutions": (
+        torch.nn.Sequential(
+            torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.MaxPool2d(2)
+        ),
+        torch.zeros(2, 1, 8, 8),
+    ),
+    "nested": (Block(), (torch.zeros(2, 4, 6), torch.zeros(8))),
+    "recurrent": (torch.nn.LSTM(3, 4), torch.zeros(5, 1, 3)),
+    "shared": (torch.nn.Sequential(*[torch.nn.Linear(3, 3)] * 2), torch.zeros(1, 3)),
+    "several outputs": (Parted(), torch.zeros(4, 3)),
+}
+
+
+# torch deprecates what both use to trace, and its own LSTM is not sure to be traced well.
+traced = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+
+
+@traced
+@pytest.mark.parametrize("name", MODULES)
+def test_graphs_are_those_of_torch(name, tmp_path):
+    module, inputs = MODULES[name]
+    module.train()
+    for make, folder in ((TorchWriter, "theirs"), (SummaryWriter, "ours")):
+        with make(str(tmp_path / folder)) as writer:
+            writer.add_graph(module, inputs)
+    assert module.training
+    ours, theirs = (events_in(tmp_path / folder)["."] for folder in ("ours", "theirs"))
+    (graph, metadata), (their_graph, their_metadata) = ours, theirs
+    assert metadata.tagged_run_metadata == their_metadata.tagged_run_metadata
+    assert GraphDef.FromString(graph.graph_def) == GraphDef.FromString(their_graph.graph_def)
+
+
+@traced
+def test_a_graph_is_printed(tmp_path, capsys):
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_graph(torch.nn.Linear(3, 2), torch.zeros(1, 3), verbose=True)
+    assert "aten::linear" in capsys.readouterr().out
+
+
+@traced
+def test_a_module_that_cannot_be_traced_raises(tmp_path):
+    with SummaryWriter(tmp_path) as writer, pytest.raises(RuntimeError):
+        writer.add_graph(torch.nn.Linear(3, 2), torch.zeros(1, 7))
+
+
+def test_graphs_of_openvino_are_those_of_tensorboardx(same_as_tensorboardx, tmp_path):
+    path = tmp_path / "model.xml"
+    path.write_text(
+        '<net><layers><layer id="0" name="in"/><layer id="1" name="fc"/></layers>'
+        '<edges><edge from-layer="0" from-port="0" to-layer="1" to-port="0"/></edges></net>'
+    )
+    same_as_tensorboardx(lambda writer: writer.add_openvino_graph(str(path)))
+    ours, theirs = (events_in(tmp_path / folder)["."][0] for folder in ("ours", "theirs"))
+    assert ours.graph_def == theirs.graph_def
+
+
+def message(number, *parts):
+    return wire.bytes_field(number, b"".join(parts))
+
+
+def named(number, name):
+    return message(number, name.encode())
+
+
+def onnx_tensor(number, name, *sizes):
+    shape = [message(1, wire.varint_field(1, size)) for size in sizes]
+    tensor = message(1, wire.varint_field(1, 1), message(2, *shape))
+    return message(number, named(1, name), message(2, tensor))
+
+
+def test_graphs_of_onnx_are_shown(tmp_path):
+    kernel = message(
+        5, named(1, "kernel"), wire.packed_ints_field(8, [3, 300]), wire.varint_field(20, 7)
+    )
+    alpha = message(5, named(1, "alpha"), wire.float_field(2, 0.5), wire.varint_field(20, 1))
+    mode = message(5, named(1, "mode"), message(4, b"same"), wire.varint_field(20, 3))
+    pads = message(5, named(1, "pads"), *[wire.varint_field(8, n) for n in (1, -1)])
+    node = message(1, named(1, "x"), named(1, "w"), named(2, "y"), named(4, "Conv"), kernel, alpha)
+    other = message(1, named(1, "y"), named(2, "z"), named(4, "Pad"), mode, pads)
+    graph = message(7, node, other, onnx_tensor(11, "x", 1, 3), onnx_tensor(12, "z"))
+    (tmp_path / "model.onnx").write_bytes(wire.varint_field(1, 8) + graph)
+    with SummaryWriter(tmp_path / "run") as writer:
+        writer.add_onnx_graph(tmp_path / "model.onnx")
+    (event,) = events_in(tmp_path / "run")["."]
+    x, z, y, z_of = GraphDef.FromString(event.graph_def).node
+    assert [(n.name, n.op, list(n.input)) for n in (x, z, y, z_of)] == [
+        ("x", "Variable", []),
+        ("z", "Variable", []),
+        ("y", "Conv", ["x", "w"]),
+        ("z", "Pad", ["y"]),
+    ]
+    assert x.attr["dtype"].type == 1
+    assert [size.size for size in x.attr["shape"].shape.dim] == [1, 3]
+    assert y.attr["parameters"].s == b"kernel = [3, 300] = 7, alpha = 0.5 = 1"
+    assert z_of.attr["parameters"].s == b"mode = b'same' = 3, pads = [1, -1] = "
+
+
+@pytest.mark.parametrize("content", [b"not a graph", b"", b"<xml/>"])
+def test_files_that_are_no_graphs_are_refused(content, tmp_path):
+    (tmp_path / "model").write_bytes(content)
+    with SummaryWriter(tmp_path / "run") as writer:
+        with pytest.raises(ValueError, match="is not an ONNX file"):
+            writer.add_onnx_graph(tmp_path / "model")
+        if content != b"<xml/>":
+            with pytest.raises(ValueError, match="is not an OpenVINO file"):
+                writer.add_openvino_graph(tmp_path / "model")

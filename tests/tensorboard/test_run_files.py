@@ -1,0 +1,198 @@
+"""The files of a run: where they are, how they are opened and closed."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from torch.utils.tensorboard.summary import hparams
+
+from runhooks import events
+from runhooks.tensorboard import FileWriter, SummaryWriter
+from tests.tensorboard.conftest import events_in
+
+
+def values_of(folder, tag="loss"):
+    return events.read(folder)["."].scalars[tag].values.tolist()
+
+
+def test_default_directory_names_time_host_and_comment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with SummaryWriter(comment="_lr0.1") as writer:
+        writer.add_scalar("loss", 1.0)
+        assert writer.log_dir == writer.get_logdir() == writer.logdir
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.endswith(f"_{socket.gethostname()}_lr0.1")
+    assert writer.log_dir == f"runs/{folder.name}"
+
+
+@pytest.mark.parametrize("make", [str, lambda path: path])
+def test_directory_is_as_it_was_given(make, tmp_path):
+    with SummaryWriter(make(tmp_path / "a" / "b")) as writer:
+        assert writer.get_logdir() == make(tmp_path / "a" / "b")
+        assert writer.file_writer.get_logdir() == str(tmp_path / "a" / "b")
+    with SummaryWriter(logdir=make(tmp_path / "c")) as writer:
+        assert writer.log_dir == make(tmp_path / "c")
+
+
+def test_arguments_are_kept(tmp_path):
+    writer = SummaryWriter(tmp_path, "", 7, 20, 30, ".suffix")
+    with writer:
+        assert (writer.max_queue, writer.flush_secs, writer.filename_suffix) == (20, 30, ".suffix")
+        writer.add_scalars("loss", {"a": 1})
+    assert {path.suffix for path in tmp_path.rglob("*tfevents*")} == {".suffix"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"max_queue": -1}, "max_queue"),
+        ({"flush_secs": -1}, "flush_secs"),
+        ({"filename_suffix": "a/b"}, "filename_suffix"),
+        ({"comet_config": {"disabled": False}}, "comet_config"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments, name, tmp_path):
+    with pytest.raises(ValueError, match=name):
+        SummaryWriter(tmp_path, **arguments)
+
+
+def test_a_closed_writer_has_no_files_and_opens_new_ones(tmp_path):
+    with SummaryWriter(tmp_path, purge_step=5) as writer:
+        writer.add_scalar("loss", 1.0, 5)
+        writer.add_scalars("group", {"a": 1.0}, 1)
+    assert (writer.file_writer, writer.all_writers) == (None, None)
+    writer.close()
+    writer.flush()
+    writer.add_scalar("loss", 2.0, 6)
+    writer.add_scalars("group", {"a": 2.0}, 2)
+    writer.close()
+    assert values_of(tmp_path) == [1, 2]
+    assert values_of(tmp_path / "group_a", "group") == [1, 2]
+
+
+def test_flush_writes_all_in_sub_runs_too(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        for step in range(1000):
+            writer.add_scalar("loss", float(step), step)
+            writer.add_scalars("group", {"a": step}, step)
+        writer.flush()
+        assert len(values_of(tmp_path)) == len(values_of(tmp_path / "group_a", "group")) == 1000
+
+
+def test_purge_step_hides_what_was_written_before(tmp_path):
+    for purge_step in (None, 3):
+        with SummaryWriter(tmp_path, purge_step=purge_step, filename_suffix=".a") as writer:
+            for step in range(purge_step or 0, 5):
+                writer.add_scalar("loss", 0.5 if purge_step else 1.5, step)
+    found = EventAccumulator(str(tmp_path)).Reload().Scalars("loss")
+    assert [(point.step, point.value) for point in found] == [
+        *((0, 1.5), (1, 1.5), (2, 1.5), (3, 0.5), (4, 0.5))
+    ]
+
+
+def test_nothing_is_written_to_disk(tmp_path):
+    with SummaryWriter(tmp_path / "run", write_to_disk=False) as writer:
+        writer.add_scalar("loss", 1.0, 1)
+        writer.add_scalar("loss", np.float32(1))
+        writer.add_scalars("group", {"a": 1})
+        writer.add_histogram("h", np.ones(3))
+        writer.add_hparams({"lr": 1}, {"loss": 1})
+        writer.add_embedding(np.ones((2, 2)))
+        with writer.use_metadata(global_step=1):
+            writer.add_text("text", "text")
+        writer.flush()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_metadata_stands_in_for_what_is_not_given(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        with writer.use_metadata(global_step=7, walltime=12.5) as same:
+            assert same is writer
+            writer.add_scalar("a", np.float32(1))
+            writer.add_text("b", "text")
+            writer.add_text("c", "text", 3, walltime=4)
+        writer.add_scalar("d", np.float32(1))
+    found = {e.summary.value[0].tag: (e.step, e.wall_time) for e in events_in(tmp_path)["."]}
+    assert found["a"] == found["b/text_summary"] == (7, 12.5)
+    assert found["c/text_summary"] == (3, 4)
+    assert found["d"][0] == 0
+
+
+def test_metadata_must_be_given_once(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        with pytest.raises(ValueError, match="global_step, a walltime"), writer.use_metadata():
+            pass
+        with writer.use_metadata(walltime=1):
+            with pytest.raises(ValueError, match="inside of another"):
+                with writer.use_metadata(global_step=1):
+                    pass
+
+
+def test_an_error_of_the_background_is_raised_once(tmp_path):
+    writer = SummaryWriter(tmp_path)
+    writer.add_pr_curve("curve", np.array([5]), np.array([0.5]))
+    with pytest.raises(ValueError, match="labels of pr_curve summary 'curve' must be 0 or 1"):
+        writer.flush()
+    writer.add_scalar("loss", 1.0)
+    writer.close()
+    assert values_of(tmp_path) == [1]
+
+
+def test_many_writers_at_a_time(tmp_path):
+    writers = [SummaryWriter(tmp_path / str(number)) for number in range(100)]
+    for writer in writers:
+        writer.add_scalar("loss", 1.0)
+        writer.close()
+    assert len(events.read(tmp_path)) == 100
+
+
+def test_threads_share_a_writer(tmp_path):
+    def add(name):
+        for step in range(500):
+            writer.add_scalar(name, float(step), step)
+            writer.add_scalars("group", {name: step}, step)
+
+    with SummaryWriter(tmp_path) as writer:
+        threads = [threading.Thread(target=add, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [len(values_of(tmp_path, name)) for name in "abcd"] == [500] * 4
+    assert [len(values_of(tmp_path / f"group_{name}", "group")) for name in "abcd"] == [500] * 4
+
+
+def test_file_writer_takes_messages_of_protocol_buffers(tmp_path):
+    value = summary_pb2.Summary.Value(tag="loss", simple_value=0.5)
+    message = summary_pb2.Summary(value=[value])
+    with SummaryWriter(tmp_path) as writer:
+        files = writer._get_file_writer()  # as PyTorch Lightning does
+        for record in hparams({"lr": 0.1}, {"loss": 1}):
+            files.add_summary(record)
+        files.add_summary(message, 3, walltime=1.5)
+        files.event_writer.add_event(event_pb2.Event(summary=message, step=4))
+        files.add_event(event_pb2.Event(summary=message, step=4), 5, 2.5)
+        message.value[0].simple_value = 9
+    *records, first, second, third = events_in(tmp_path)["."]
+    assert [record.summary.value[0].tag[:10] for record in records] == ["_hparams_/"] * 3
+    assert (first.step, first.wall_time) == (3, 1.5)
+    assert second.step == 4
+    assert second.wall_time > 1e9
+    assert (third.step, third.wall_time) == (5, 2.5)
+    assert {e.summary.value[0].simple_value for e in (first, second, third)} == {0.5}
+
+
+def test_a_file_writer_goes_on_after_reopen(tmp_path):
+    writer = FileWriter(tmp_path)
+    writer.add_summary(summary_pb2.Summary(value=[{"tag": "loss", "simple_value": 1}]))
+    writer.close()
+    writer.reopen()
+    writer.add_summary(summary_pb2.Summary(value=[{"tag": "loss", "simple_value": 2}]))
+    writer.flush()
+    writer.close()
+    assert values_of(tmp_path) == [1, 2]

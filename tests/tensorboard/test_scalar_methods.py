@@ -1,0 +1,130 @@
+"""Numbers: ours beside torch's and tensorboardX's."""
+
+from __future__ import annotations
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from runhooks.tensorboard import SummaryWriter
+
+NUMBERS = {
+    "float": 0.1,
+    "int": 3,
+    "bool": True,
+    "inf": float("-inf"),
+    "numpy float64": np.float64(0.1),
+    "numpy float16": np.float16(0.1),
+    "numpy int64": np.int64(1 << 40),
+    "array of one": np.array([[2.5]]),
+    "array without axes": np.array(2.5),
+    "text": "0.5",
+    "torch float32": torch.tensor(0.1),
+    "torch with a gradient": torch.tensor([0.1], requires_grad=True),
+    "torch int64": torch.tensor(1 << 40),
+    "torch bfloat16": torch.tensor(0.1, dtype=torch.bfloat16),
+    "torch float64": torch.tensor([[0.1]], dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_scalars_are_those_of_torch(name, same_as_torch):
+    value = NUMBERS[name]
+
+    def add(writer):
+        writer.add_scalar("plain", value, 3)
+        writer.add_scalar("without a step", value)
+        writer.add_scalar("new", value, 4, new_style=True)
+        writer.add_scalar("double", value, 5, new_style=True, double_precision=True)
+        writer.add_scalar("ignored", value, 5, double_precision=True)
+
+    same_as_torch(add)
+
+
+@pytest.mark.parametrize("name", ["list", "jax"])
+def test_lists_and_arrays_of_jax_are_taken_as_by_tensorboardx(name, same_as_tensorboardx):
+    value = {"list": [1.5], "jax": jnp.float32(1.5)}[name]
+    same_as_tensorboardx(lambda writer: writer.add_scalar("loss", value, 1))
+
+
+def test_nan_is_written(ours):
+    events = ours(lambda writer: writer.add_scalar("loss", float("nan"), 1))
+    assert np.isnan(events["."][0].summary.value[0].simple_value)
+
+
+@pytest.mark.parametrize("step", [0, 7, 1 << 40, -3, np.int64(7), torch.tensor(7), 7.9, "7", True])
+def test_steps_are_those_of_torch(step, same_as_torch):
+    same_as_torch(lambda writer: writer.add_scalar("loss", 0.5, step))
+
+
+def test_times_are_given(ours):
+    def add(writer):
+        writer.add_scalar("a", 0.5, 1, 12.5)
+        writer.add_scalar("b", np.float32(0.5), 1, walltime=7)
+        writer.add_scalars("c", {"x": 1}, 1, walltime=3)
+
+    runs = ours(add)
+    assert [event.wall_time for event in runs["."]] == [12.5, 7]
+    assert [event.wall_time for event in runs["c_x"]] == [3]
+
+
+def test_names_and_descriptions_are_those_of_tensorboardx(same_as_tensorboardx):
+    def add(writer):
+        writer.add_scalar("loss", 0.5, 1, display_name="Loss", summary_description="of **all**")
+        writer.add_scalar("named", np.float32(0.5), 1, display_name="Named")
+
+    same_as_tensorboardx(add)
+
+
+def test_groups_are_sub_runs_as_those_of_torch(same_as_torch):
+    def add(writer):
+        for step in range(3):
+            writer.add_scalars("a/b", {"x": step, "y": torch.tensor(step * 0.5)}, step)
+        writer.add_scalars("a/b", {"z/z": 1.0})
+        writer.add_scalar("a/b", 1.0, 1)
+
+    same_as_torch(add)
+
+
+def test_a_group_keeps_its_file(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        for step in range(5):
+            writer.add_scalars("loss", {"train": step, "test": step}, step)
+        assert set(writer.all_writers) == {
+            str(tmp_path), f"{tmp_path}/loss_train", f"{tmp_path}/loss_test"
+        }  # fmt: skip
+    assert len(list((tmp_path / "loss_train").iterdir())) == 1
+
+
+def test_groups_are_exported(tmp_path):
+    with SummaryWriter(tmp_path / "run") as writer:
+        writer.add_scalars("loss", {"train": 0.1, "test": 2}, 3, walltime=1.5)
+        writer.add_scalars("loss", {"train": 0.2}, 4, walltime=2.5)
+        writer.export_scalars_to_json(tmp_path / "scalars.json")
+    assert json.loads((tmp_path / "scalars.json").read_text()) == {
+        f"{tmp_path}/run/loss_train": [[1.5, 3, 0.1], [2.5, 4, 0.2]],
+        f"{tmp_path}/run/loss_test": [[1.5, 3, 2.0]],
+    }
+
+
+@pytest.mark.parametrize("value", [torch.ones(2), np.ones((2, 1)), [1.0, 2.0], np.ones(0)])
+def test_more_than_one_number_is_refused_as_by_torch(value, tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        with pytest.raises(AssertionError, match="must be a single number") as refused:
+            writer.add_scalar("loss", value)
+        assert isinstance(refused.value, ValueError)
+        with pytest.raises(AssertionError):
+            writer.add_scalars("loss", {"x": value})
+
+
+@pytest.mark.parametrize("value", [None, {"a": 1}, b"x", 1j])
+def test_what_is_no_number_is_refused(value, tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        with pytest.raises(NotImplementedError) as refused:
+            writer.add_scalar("loss", value)
+        assert isinstance(refused.value, TypeError)
+        with pytest.raises(ValueError, match="could not convert"):
+            writer.add_scalar("loss", "half")

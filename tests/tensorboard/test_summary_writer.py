@@ -1,0 +1,65 @@
+"""The interface: every method and argument of torch's and tensorboardX's ``SummaryWriter``."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+import tensorboardX
+from torch.utils.tensorboard import SummaryWriter as TorchWriter
+
+from runhooks.tensorboard import SummaryWriter
+
+METHODS = [
+    (theirs, name)
+    for theirs in (TorchWriter, tensorboardX.SummaryWriter)
+    for name in ("__init__", *(n for n in vars(theirs) if not n.startswith("_")))
+]
+
+
+def parameters(owner, name):
+    found = inspect.signature(getattr(owner, name)).parameters.values()
+    return [p for p in found if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "name"), METHODS, ids=[f"{theirs.__module__[:5]}-{name}" for theirs, name in METHODS]
+)
+def test_all_arguments_are_taken(theirs, name):
+    ours = {parameter.name: parameter for parameter in parameters(SummaryWriter, name)}
+    expected = parameters(theirs, name)
+    renamed = {"onnx_model_file": "prototxt"}
+    assert {renamed.get(p.name, p.name) for p in expected} <= ours.keys()
+    required = {p.name for p in ours.values() if p.default is p.empty}
+    assert required <= {renamed.get(p.name, p.name) for p in expected}
+
+
+@pytest.mark.parametrize("name", ["__init__", *(n for t, n in METHODS if t is TorchWriter)])
+def test_arguments_have_the_order_and_defaults_of_torch(name):
+    theirs = [(p.name, p.default) for p in parameters(TorchWriter, name)]
+    ours = [(p.name, p.default) for p in parameters(SummaryWriter, name)]
+    assert ours[: len(theirs)] == theirs
+
+
+def test_bins_are_those_of_torch(tmp_path):
+    with SummaryWriter(tmp_path / "ours") as ours, TorchWriter(str(tmp_path / "theirs")) as theirs:
+        assert ours.default_bins == theirs.default_bins
+
+
+def test_no_framework_is_needed(tmp_path):
+    code = (
+        "import sys, numpy as np\n"
+        "from runhooks.tensorboard import SummaryWriter\n"
+        f"with SummaryWriter({str(tmp_path)!r}) as w:\n"
+        "    w.add_scalar('a', 1, 1); w.add_image('b', np.ones((3, 2, 2))); w.add_text('c', 'd')\n"
+        "    w.add_histogram('e', np.ones(3)); w.add_hparams({'f': 1}, {'g': 2})\n"
+        "print(*{name.partition('.')[0] for name in sys.modules}, *sys.modules)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    frameworks = {"torch", "tensorflow", "jax", "tensorboard", "google.protobuf"}
+    used = {"PIL", "matplotlib", "pandas"}
+    assert (frameworks | used).isdisjoint(loaded.stdout.split())
