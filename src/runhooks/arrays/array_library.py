@@ -149,6 +149,15 @@ class ArrayLibrary(ABC):
         """
         return histogram_counts(self.to_numpy(array))
 
+    def sum_of_squares(self, array: Any) -> Any:
+        """Return the sum of the squared magnitudes of ``array``, computed where it lives.
+
+        A real number of at least float32, or an array of one; does not wait for a device.
+        """
+        flat = self.to_numpy(array).ravel()
+        flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
+        return np.vdot(flat, flat).real
+
     def has_nan(self, array: Any) -> bool:
         """Whether an element of ``array`` is NaN; waits for the device."""
         host = self.to_numpy(array)

@@ -93,6 +93,11 @@ class JaxArrays(ArrayLibrary):
             return array
         return histogram_counts(array, jnp, partial(jnp.bincount, length=BUCKETS))
 
+    def sum_of_squares(self, array: Any) -> Any:
+        magnitudes = jnp.abs(array)
+        wide = jnp.promote_types(magnitudes.dtype, np.float32)
+        return jnp.sum(jnp.square(magnitudes.astype(wide)))
+
     def has_nan(self, array: Any) -> bool:
         return not is_key(array) and super().has_nan(array)
 

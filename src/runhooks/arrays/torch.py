@@ -79,6 +79,12 @@ class TorchArrays(ArrayLibrary):
         self.check_readable(array)
         return _count(array if isinstance(array, torch.Tensor) else torch.as_tensor(array))
 
+    def sum_of_squares(self, array: Any) -> Any:
+        values = stored(array)
+        is_wide = values.dtype in (torch.float64, torch.complex128)
+        magnitudes = values.abs().to(torch.float64 if is_wide else torch.float32)
+        return magnitudes.square().sum()
+
     def has_nan(self, array: Any) -> bool:
         values = stored(array)
         is_tiny = values.is_floating_point() and values.element_size() < 2  # float8 is not compared

@@ -172,6 +172,10 @@ class Engine(Framework):
         """Return what ``histogram_value`` takes of ``values``, computed where they are."""
         return self.arrays.histogram(values)
 
+    def sum_of_squares(self, values: Any) -> Any:
+        """Return the sum of the squares of ``values``, computed where they are."""
+        return self.arrays.sum_of_squares(values)
+
 
 _LOADERS: dict[str, Callable[[], Engine]] = {}
 

@@ -7,6 +7,7 @@ from runhooks.events import Event, SessionLog, SessionStatus
 from runhooks.lazy import lazily
 from runhooks.summary.file_writer import FileWriter
 from runhooks.summary.file_writer_cache import FileWriterCache
+from runhooks.summary.gradient_norms import gradient_norms
 from runhooks.summary.graph_def import encode_graph
 from runhooks.summary.kinds.audio import audio_value, clip_value
 from runhooks.summary.kinds.custom_scalars import Margin, custom_scalars_value
@@ -66,6 +67,7 @@ __all__ = [
     "clip_value",
     "custom_scalars_value",
     "encode_graph",
+    "gradient_norms",
     "histogram",
     "histogram_counts",
     "histogram_value",
