@@ -110,6 +110,21 @@ def weights(folder):
     return {"hook": hook.values[-1]["kernel"], "model": kernel, "number": len(hook.values)}
 
 
+def assign(folder):
+    """A hook gives the learning rate another value after the third batch."""
+
+    class Freeze(rh.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            session = run_context.session
+            if session.global_step == 3:
+                assert session.read("learning_rate")["learning_rate"] > 0
+                session.assign({"learning_rate": 0.0})
+
+    hook = Recorder(rate="learning_rate", bias="model/dense/bias")
+    fit(make_model(), rh.bridges.keras.Hooks([hook, Freeze()]), epochs=1)
+    return {"rates": [it["rate"] for it in hook.values], "bias": [it["bias"] for it in hook.values]}
+
+
 def stop(folder):
     """A hook stops in the second epoch, where a callback would."""
     hook, model = Recorder(), make_model()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).with_name("keras_program.py")
-EVERYWHERE = ["curve", "weights", "resume", "exceptions"]
+EVERYWHERE = ["curve", "weights", "assign", "resume", "exceptions"]
 ON_ONE = ["stop", "several_steps", "load_weights", "refused", "other_hooks", "docs"]
 
 
@@ -74,6 +74,13 @@ def test_weights_are_those_after_the_batch(trained):
     weights = trained["weights"]
     assert weights["hook"] == weights["model"]
     assert weights["number"] == 8
+
+
+def test_a_hook_assigns_the_learning_rate(trained):
+    rates, bias = trained["assign"]["rates"], trained["assign"]["bias"]
+    assert rates == [pytest.approx(0.001)] * 3 + [0.0] * 5
+    assert bias[2] != bias[1]
+    assert set(bias[2:]) == {bias[2]}
 
 
 def test_a_training_resumes_in_mid_epoch_with_the_states_of_the_hooks(trained):

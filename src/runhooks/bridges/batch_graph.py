@@ -11,6 +11,7 @@ from runhooks.graph.build import group
 from runhooks.graph.framework import Framework
 from runhooks.graph.global_step import get_or_create_global_step
 from runhooks.graph.graph import Graph
+from runhooks.graph.named_values import NamedValues, ValueGraph
 from runhooks.graph.tensor import Effect, Operation, Placement, Tensor
 from runhooks.near_names import suggestion
 from runhooks.summary import Summary, scalar_value
@@ -41,6 +42,13 @@ class BatchValues:
         """Return the numbers of the batch by name: its loss, its metrics, the learning rate."""
         raise NotImplementedError
 
+    def assign(self, name: str, value: Any) -> None:
+        """Give what is called ``name`` a new value between batches; raise ValueError if it cannot.
+
+        By default nothing can be assigned.
+        """
+        raise ValueError(f"{name!r} cannot be assigned by a hook in a loop of {self.title}")
+
 
 class BatchEngine(PythonEngine):
     """Reads values of batches, and calls functions of them, one by one.
@@ -61,83 +69,36 @@ class BatchEngine(PythonEngine):
         return self._services.start_profile(folder, step)
 
 
-class BatchGraph(Graph):
-    """A graph whose tensors are the ``values`` of a framework's batches, by name.
+class BatchTensors(NamedValues):
+    """The ``values`` of batches as tensors of ``graph``, one for each name that is asked for."""
 
-    ``"batch"`` is the batch itself, and ``"summaries"`` all its numbers as one summary. Hooks may
-    add functions of tensors to it in ``begin``, as to any graph.
-    """
-
-    def __init__(self, values: BatchValues, engine: BatchEngine) -> None:
-        super().__init__(engine)
+    def __init__(self, graph: Graph, values: BatchValues) -> None:
+        self._graph = graph
         self._values = values
         self._made: dict[str, Operation] = {}
-        self._checked: set[Any] = set()
-        with self.as_default():
-            get_or_create_global_step()
-            #: The operation that stands for the framework's batch.
-            self.batch = group(name=BATCH)
 
     @property
-    def title(self) -> str:
-        """The name of the framework whose batches these are."""
-        return self._values.title
-
-    def __getitem__(self, name: str) -> Tensor:
-        """Return the tensor called ``name``; raise ValueError if there is none."""
-        element = self.as_graph_element(name)
-        return element if isinstance(element, Tensor) else element.outputs[0]
-
-    def as_graph_element(self, element: Any) -> Tensor | Operation:
-        if not isinstance(element, str) or self.has_operation(element.partition(":")[0]):
-            return super().as_graph_element(element)
-        return self.find(element)
-
-    def get_tensor_by_name(self, name: str) -> Tensor:
-        if self.has_operation(name.partition(":")[0]):
-            return super().get_tensor_by_name(name)
-        try:
-            return self.find(name)
-        except ValueError as error:
-            raise KeyError(error.args[0]) from None
-
-    def get_operations(self) -> list[Operation]:
-        return [*self._made.values(), *super().get_operations()]
+    def operations(self) -> list[Operation]:
+        return list(self._made.values())
 
     def find(self, name: str) -> Tensor:
-        """Return the value called ``name``, with or without ``":0"``; raise ValueError if none."""
         key = name.removesuffix(":0")
         if key not in self._made:
             reader = self._summaries if key == SUMMARIES else self._values.reader(key)
             if reader is None:
                 raise ValueError(
-                    f"nothing is named {name!r} in a batch of {self.title}: "
+                    f"nothing is named {name!r} in a batch of {self._values.title}: "
                     f"{self._values.unknown(key)}"
                 )
             self._made[key] = self._operation(key, reader)
         return self._made[key].outputs[0]
-
-    def prepare(self, fetches: Any) -> None:
-        """Get ready for a batch from which ``fetches`` are taken.
-
-        Raises:
-            ValueError, TypeError: For what cannot be fetched.
-        """
-        key = nest.structure_key(fetches)
-        if key not in self._checked:
-            for leaf in nest.leaves(fetches):
-                self.as_graph_element(leaf)
-            self._checked.add(key)
-
-    def release(self) -> None:
-        """Let go of what ``prepare`` has made ready."""
 
     def _summaries(self) -> Summary:
         return Summary([scalar_value(tag, it) for tag, it in self._values.scalars().items()])
 
     def _operation(self, name: str, reader: Callable[[], Any]) -> Operation:
         return Operation(
-            self,
+            self._graph,
             "BatchValue",
             name,
             -1 - len(self._made),  # below those of all operations that take it
@@ -151,3 +112,46 @@ class BatchGraph(Graph):
             assigns=None,
             effect=Effect.NONE,
         )
+
+
+class BatchGraph(ValueGraph):
+    """A graph whose tensors are the ``values`` of a framework's batches, by name.
+
+    ``"batch"`` is the batch itself, and ``"summaries"`` all its numbers as one summary. Hooks may
+    add functions of tensors to it in ``begin``, as to any graph.
+    """
+
+    def __init__(self, values: BatchValues, engine: BatchEngine) -> None:
+        super().__init__(engine)
+        #: What the framework exposes.
+        self.exposed = values
+        self._tensors = BatchTensors(self, values)
+        self._prepared: set[Any] = set()
+        with self.as_default():
+            get_or_create_global_step()
+            #: The operation that stands for the framework's batch.
+            self.batch = group(name=BATCH)
+
+    @property
+    def values(self) -> NamedValues:
+        return self._tensors
+
+    @property
+    def title(self) -> str:
+        """The name of the framework whose batches these are."""
+        return self.exposed.title
+
+    def prepare(self, fetches: Any) -> None:
+        """Get ready for a batch from which ``fetches`` are taken.
+
+        Raises:
+            ValueError, TypeError: For what cannot be fetched.
+        """
+        key = nest.structure_key(fetches)
+        if key not in self._prepared:
+            for leaf in nest.leaves(fetches):
+                self.as_graph_element(leaf)
+            self._prepared.add(key)
+
+    def release(self) -> None:
+        """Let go of what ``prepare`` has made ready."""

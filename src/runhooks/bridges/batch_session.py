@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
+from numpy.typing import NDArray
+
+from runhooks.arrays import to_numpy
 from runhooks.bridges.batch_graph import BatchGraph
 from runhooks.contract import Snapshot
 from runhooks.session.session import Session
@@ -20,7 +23,7 @@ class BatchSession(Session):
 
     def __init__(self, graph: BatchGraph, step: int) -> None:
         super().__init__(graph)
-        self._title = graph.title
+        self._exposed = graph.exposed
         self.count(step)
 
     def count(self, step: int) -> None:
@@ -29,6 +32,15 @@ class BatchSession(Session):
         self._variables[self._step] = step
         self.runs += 1
         self.changes += 1
+
+    def read(self, name: str) -> dict[str, NDArray[Any]]:
+        value = self.run(name)
+        parts = value.items() if isinstance(value, Mapping) else [("", value)]
+        return {f"{name}/{path}" if path else name: to_numpy(it) for path, it in parts}
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            self._exposed.assign(name, value)
 
     def snapshot(self, into: Mapping[str, Any] | None = None) -> Snapshot:
         self._refuse()
@@ -42,7 +54,8 @@ class BatchSession(Session):
         self._refuse()
 
     def _refuse(self) -> NoReturn:
+        title = self._exposed.title
         raise RuntimeError(
-            f"a hook cannot save or load the state of a training that {self._title} runs: let "
-            f"{self._title} save its checkpoints, which hold the states of the hooks too"
+            f"a hook cannot save or load the state of a training that {title} runs: let {title} "
+            "save its checkpoints, which hold the states of the hooks too"
         )

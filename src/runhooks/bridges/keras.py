@@ -197,6 +197,11 @@ class _KerasValues(BatchValues):
         loss = {"loss": self.logs["loss"]} if "loss" in self.logs else {}
         return {**loss, **metrics, "learning_rate": self._learning_rate()}
 
+    def assign(self, name: str, value: Any) -> None:
+        if name != "learning_rate":
+            super().assign(name, value)
+        self._callback.model.optimizer.learning_rate = float(value)
+
     def _log(self, key: str, name: str) -> Any:
         if key not in self.logs:
             raise ValueError(f"{name!r} is not in a batch of Keras, which has {sorted(self.logs)}")
