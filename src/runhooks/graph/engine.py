@@ -114,10 +114,6 @@ class Engine(Framework):
     def wait(self, values: Sequence[Any]) -> None:
         """Return when the device has computed these values; raise the error it failed with."""
 
-    def leaves(self, value: Any) -> dict[str, Any]:
-        """Return the leaves by path, such as ``"layers/0/kernel"``; ``""`` for a bare array."""
-        raise NotImplementedError
-
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
         """Return ``value`` with its leaves, in the order of ``leaves()``, replaced."""
         raise NotImplementedError
