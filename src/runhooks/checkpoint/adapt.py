@@ -53,7 +53,7 @@ def renamed(snapshot: Snapshot, rename: Mapping[str, str]) -> Snapshot:
             for field, value in state.items()
         }
         states[OBJECT_STATES + new_name(name)] = _with_names(content, snapshot.arrays, new_name)
-    return Snapshot(arrays, states)
+    return snapshot._replace(arrays=arrays, states=states)
 
 
 def completed(snapshot: Snapshot, present: Snapshot) -> tuple[Snapshot, list[str]]:
@@ -64,7 +64,7 @@ def completed(snapshot: Snapshot, present: Snapshot) -> tuple[Snapshot, list[str
     for key, state in present.states.items():
         if key.startswith(OBJECT_STATES):
             states[key] = _merged(states.get(key), state)
-    return Snapshot(arrays, states), sorted(lacking)
+    return snapshot._replace(arrays=arrays, states=states), sorted(lacking)
 
 
 def _is_below(name: str, prefix: str) -> bool:

@@ -52,7 +52,7 @@ LENGTH_BYTES = _LENGTH.size
 _PIECE_BYTES = 4 << 20
 
 
-def check(arrays: Mapping[str, NDArray[Any]]) -> None:
+def check(arrays: Mapping[str, Any]) -> None:
     """Raise TypeError for a dtype, ValueError for a name, that the format cannot hold."""
     for name, array in arrays.items():
         if name == "__metadata__" or not is_unicode(name):
@@ -66,8 +66,7 @@ def check(arrays: Mapping[str, NDArray[Any]]) -> None:
 
 def encode(arrays: Mapping[str, NDArray[Any]]) -> Iterator[bytes | NDArray[np.uint8]]:
     """Yield the bytes of the file, piece by piece; ``check`` the arrays first."""
-    # Widest items first: then each array starts at a multiple of its item size.
-    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    ordered = in_order_of_writing(arrays)
     header: dict[str, Any] = {}
     end = 0
     for name, array in ordered:
@@ -84,6 +83,12 @@ def encode(arrays: Mapping[str, NDArray[Any]]) -> Iterator[bytes | NDArray[np.ui
     for _, array in ordered:
         little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
         yield np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8)
+
+
+def in_order_of_writing(arrays: Mapping[str, NDArray[Any]]) -> list[tuple[str, NDArray[Any]]]:
+    """Return the arrays by name in the order in which ``encode`` writes them."""
+    # Widest items first: then each array starts at a multiple of its item size.
+    return sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
 
 
 def decode(data: bytes, specs: Mapping[str, ArraySpec] | None = None) -> dict[str, NDArray[Any]]:
@@ -114,7 +119,7 @@ class Entry(NamedTuple):
     @property
     def nbytes(self) -> int:
         """How many bytes it takes."""
-        return math.prod(self.shape) * _item_bytes(self.dtype)
+        return math.prod(self.shape) * item_bytes(self.dtype)
 
 
 def header_end(data: bytes) -> int:
@@ -195,7 +200,7 @@ def _span(content: Any) -> tuple[Entry, int]:
         raise ValueError("an entry makes no sense") from None
     if not is_shape(shape) or not is_shape([start, stop]):
         raise ValueError("an entry has a shape or offsets that make no sense")
-    if stop - start != math.prod(shape) * _item_bytes(dtype):
+    if stop - start != math.prod(shape) * item_bytes(dtype):
         raise ValueError("the size of an array does not match its shape")
     return Entry(dtype, tuple(shape), start), stop
 
@@ -206,14 +211,15 @@ def _as_stated(entries: Mapping[str, Entry], specs: Mapping[str, ArraySpec]) -> 
     stated = {}
     for name, entry in entries.items():
         dtype, shape = specs[name]
-        stored = (dtype, shape) if dtype in _CODES else ("uint8", (*shape, _item_bytes(dtype)))
+        stored = (dtype, shape) if dtype in _CODES else ("uint8", (*shape, item_bytes(dtype)))
         if (entry.dtype, entry.shape) != stored:
             raise ValueError(f"{name!r} is not {dtype}{list(shape)}, as the manifest says")
         stated[name] = Entry(dtype, shape, entry.start)
     return stated
 
 
-def _item_bytes(name: str) -> int:
+def item_bytes(name: str) -> int:
+    """Return the size of an item of the dtype ``name``. Raises ValueError for no such dtype."""
     if name == "bool":
         return 1
     if name in _CODES:  # without ml_dtypes, which may not be installed

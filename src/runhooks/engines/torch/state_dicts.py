@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from runhooks.arrays.torch import from_numpy
+from runhooks.arrays.torch import from_numpy, is_distributed
 from runhooks.checkpoint import latest_checkpoint, read_checkpoint
-from runhooks.graph.objects import OBJECT_STATES, Arrays
+from runhooks.engines.torch.shards import whole_here
+from runhooks.graph.objects import OBJECT_STATES, RANDOM_STATES, Arrays
 
 #: The names of the states of random generators, and of gradients that are not applied yet.
-RANDOM, PENDING = "random", "gradients"
+RANDOM, PENDING = RANDOM_STATES, "gradients"
 
 #: In the rest, ``(TENSOR, name)`` stands in the place of the tensor of that name.
 TENSOR = "runhooks.tensor"
@@ -24,12 +25,15 @@ TENSOR = "runhooks.tensor"
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-def split(name: str, state: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], Any]:
+def split(
+    name: str, state: Mapping[str, Any], *, in_parts: bool = False
+) -> tuple[dict[str, torch.Tensor], Any]:
     """Return the tensors of a state by name, and the rest with ``(TENSOR, name)`` in their places.
 
     Args:
         name: The name of the object; its tensors are named ``"<name>/<path>"``.
         state: Its state dict. A tensor that occurs twice, as a shared parameter does, comes once.
+        in_parts: Whether each rank saves what it has of a tensor that several ranks hold.
 
     Raises:
         TypeError, ValueError: For what cannot be saved; the error names it.
@@ -39,7 +43,9 @@ def split(name: str, state: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor],
 
     def rest(value: Any, name: str) -> Any:
         if isinstance(value, torch.Tensor):
-            check(name, value)
+            value = whole_here(value)
+            if not (in_parts and is_distributed(value)):
+                check(name, value)
             seen = names.setdefault(_memory(value, name), name)
             if seen == name and name in tensors:
                 raise ValueError(f"two tensors of one state have the path {name!r}: rename a key")
@@ -106,9 +112,11 @@ def check(name: str, tensor: torch.Tensor) -> None:
         raise TypeError(f"{name!r} cannot be saved in a checkpoint: it {kind}")
 
 
-def _memory(tensor: torch.Tensor, name: str) -> Any:
+def _memory(tensor: Any, name: str) -> Any:
     if tensor.numel() == 0:
         return name
+    if is_distributed(tensor):
+        tensor = tensor.to_local()
     place = tensor.data_ptr(), tensor.device, tensor.dtype
     return *place, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg()
 
@@ -153,7 +161,8 @@ def export(checkpoint: str | os.PathLike[str], path: str | os.PathLike[str]) -> 
             f"the latest in it is {latest!r}"
         )
     snapshot = read_checkpoint(Path(checkpoint))
-    objects = {name: _plain(state) for name, state in state_dicts(*snapshot).items()}
+    found = state_dicts(snapshot.arrays, snapshot.states)
+    objects = {name: _plain(state) for name, state in found.items()}
     if not objects:
         raise ValueError(
             f"checkpoint must be of a graph of rh.torch, got {str(checkpoint)!r} without objects"
