@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from runhooks import arguments
