@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from numpy.typing import NDArray
 
 from runhooks.arrays import to_numpy
+from runhooks.arrays.shards import Share
 from runhooks.bridges.batch_graph import BatchGraph
 from runhooks.contract import Snapshot
 from runhooks.session.session import Session
@@ -42,7 +43,9 @@ class BatchSession(Session):
         for name, value in values.items():
             self._exposed.assign(name, value)
 
-    def snapshot(self, into: Mapping[str, Any] | None = None) -> Snapshot:
+    def snapshot(
+        self, into: Mapping[str, Any] | None = None, share: Share | None = None
+    ) -> Snapshot:
         self._refuse()
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:

@@ -244,7 +244,7 @@ class TorchObjects:
     def _likes(self, name: str, names: Collection[str]) -> dict[str, torch.Tensor]:
         """The tensors that those of a state of the object ``name`` belong to, by their names."""
         target = self._saved[name]
-        if isinstance(target, nn.Module):
+        if isinstance(target, nn.Module | Averages):
             return {f"{name}/{key}": it for key, it in target.state_dict().items()}
         if isinstance(target, torch.optim.Optimizer):
             places = dict(places_of_states(name, target))
