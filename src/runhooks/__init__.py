@@ -19,12 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 from runhooks import arrays, errors, events, summary, train
 from runhooks.checkpoint import (
+    BestCheckpoint,
+    InitFrom,
     KeepBest,
     KeepEvery,
     KeepLast,
     KeepSteps,
     Saver,
+    best_checkpoint,
+    export,
     latest_checkpoint,
+    load,
 )
 from runhooks.contract import (
     SessionRunArgs,
@@ -96,11 +101,11 @@ from runhooks.trigger import Due, SecondOrStepTimer, Timer, Trigger
 from runhooks.version import __version__
 
 if TYPE_CHECKING:
-    from runhooks import bridges as bridges
     from runhooks import jax as jax
     from runhooks import torch as torch
 
 __all__ = [
+    "BestCheckpoint",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "ChiefSessionCreator",
@@ -116,6 +121,7 @@ __all__ = [
     "GraphKeys",
     "HookTimesHook",
     "InMemoryEvaluatorHook",
+    "InitFrom",
     "KeepBest",
     "KeepEvery",
     "KeepLast",
@@ -156,14 +162,17 @@ __all__ = [
     "WorkerSessionCreator",
     "__version__",
     "arrays",
+    "best_checkpoint",
     "call",
     "errors",
     "events",
+    "export",
     "get_default_graph",
     "graph",
     "group",
     "inputs",
     "latest_checkpoint",
+    "load",
     "make_early_stopping_hook",
     "name_scope",
     "placeholder",
@@ -179,6 +188,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("bridges", "jax", "torch"):  # which import the framework, or each its own
+    if name in ("jax", "torch"):  # which import the framework
         return importlib.import_module(f"runhooks.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

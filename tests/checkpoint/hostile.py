@@ -206,7 +206,7 @@ def exercise(directory: Path, most_bytes: int) -> bool:
         for path in directory.iterdir():
             sound = readable(path, read_checkpoint, said)
             assert readable(path, check_checkpoint, said) or not sound
-        with contextlib.suppress(DataLossError, ValueError):
+        with contextlib.suppress(DataLossError, ValueError, ImportError):
             restore_latest(Saver(), session, directory)  # type: ignore[arg-type]
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -224,6 +224,9 @@ def readable(path: Path, read: Callable[[Path], object], said: list[str]) -> boo
         read(path)
     except (DataLossError, NotFoundError, ValueError) as error:
         refusal = error
+    except ImportError as error:  # a library that this process does not have, for all it can know
+        said.append(str(error))
+        return False
     else:
         return True
     said.append(str(refusal))

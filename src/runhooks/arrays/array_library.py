@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from runhooks.arrays.dtypes import dtype_name, dtype_named
 from runhooks.arrays.histogram import histogram_counts
-from runhooks.arrays.shards import ArraySource, ShardedArray
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -34,6 +34,13 @@ class Packed(NamedTuple):
     def to_numpy(self) -> Array:
         """Return the items as an array of NumPy."""
         return np.ndarray(self.shape, dtype_named(self.dtype), self.data).copy()
+
+
+class Flat(NamedTuple):
+    """The leaves of a tree by path, in order, and what makes the tree of as many other leaves."""
+
+    leaves: list[tuple[str, Any]]
+    rebuild: Callable[[Sequence[Any]], Any]
 
 
 class ArrayLibrary(ABC):
@@ -89,6 +96,44 @@ class ArrayLibrary(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no from_numpy")
 
+    def describes(self, kind: type) -> bool:
+        """Whether ``kind`` describes arrays that have no values yet: ``jax.ShapeDtypeStruct``.
+
+        ``host_form`` and ``place`` then take such a description too.
+        """
+        return False
+
+    def place(self, array: Array, like: Any) -> Any:
+        """Return ``array`` as an array of this library on the devices of ``like``.
+
+        Args:
+            array: What to place, of the shape and dtype that ``host_form`` gives ``like``, in
+                memory that nothing else uses.
+            like: An array of this library, or what describes one.
+        """
+        return self.from_numpy(array, like)
+
+    def flatten(self, tree: Any) -> Flat | None:
+        """Return the leaves of ``tree`` if its class is one that the library knows as a tree.
+
+        It is not asked for those of ``dict``, ``list``, ``tuple`` and named tuples.
+        """
+        return None
+
+    def read_file(self, path: Path) -> Any:
+        """Return the nested structure in a file of the library's own format, its arrays on the CPU.
+
+        Nothing in the file is executed. Raises ValueError if it is damaged, or not such a file.
+        """
+        raise NotImplementedError
+
+    def write_file(self, path: Path, arrays: Mapping[str, Any]) -> None:
+        """Write a nested dict of arrays of NumPy to a file that ``read_file`` reads.
+
+        Raises TypeError if the library does not have the dtype of one.
+        """
+        raise NotImplementedError
+
     def snapshot(self, array: Any) -> Any:
         """Return an array that keeps the values ``array`` has now; does not wait for a device.
 
@@ -131,20 +176,6 @@ class ArrayLibrary(ABC):
                 self.start_copy(array)
         host = [self.to_numpy(it) if self.owns(type(it)) else np.asarray(it) for it in arrays]
         return host if into is None else list(map(copied, host, into))
-
-    def sharded(self, array: Any) -> ShardedArray | None:
-        """Return what this process has of ``array``, which several hold; None if it has it all.
-
-        The blocks are arrays that ``to_host`` takes.
-
-        Raises:
-            TypeError: The parts of the processes do not make up the array.
-        """
-        return None
-
-    def from_source(self, source: ArraySource, like: Any) -> Any:
-        """Return an array as ``from_numpy`` does, reading what this process needs of it."""
-        return self.from_numpy(source.read((0,) * len(source.shape), source.shape), like)
 
     def index(self, array: Any) -> Any:
         """Return ``array``, one integer, as something that ``operator.index`` takes.

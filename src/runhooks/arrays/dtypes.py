@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,16 @@ def dtype_named(name: str) -> np.dtype[Any]:
     if dtype.hasobject:
         raise TypeError(f"an array of dtype {name!r} would hold Python objects, not bytes")
     return dtype
+
+
+def is_same_kind(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Return whether both are floats, both integers, both complex numbers, or the same."""
+    return one == other or (_kind(one) == _kind(other) and _kind(one) != "")
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    match = re.match(r"bfloat|float|u?int|complex", dtype.name)
+    return match[0].lstrip("bu") if match else ""
 
 
 def _is_name_of(name: str, dtype: np.dtype[Any]) -> bool:

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from runhooks.arrays.array_library import Array, ArrayLibrary, Packed, copied
+from runhooks.arrays.array_library import Array, ArrayLibrary, Flat, Packed, copied
 from runhooks.arrays.histogram import BUCKETS, histogram_counts
-from runhooks.arrays.shards import ArrayInMemory, ArraySource, Shard, ShardedArray
 
 _KEY = "key"
+_FORMS = (jax.Array, jax.ShapeDtypeStruct)
 
 
 class JaxArrays(ArrayLibrary):
@@ -36,12 +36,32 @@ class JaxArrays(ArrayLibrary):
     def from_numpy(self, array: Array, like: Any = None) -> Any:
         if like is None:
             return jnp.array(array)
-        if not like.is_fully_addressable:
-            return self.from_source(ArrayInMemory(array), like)
         if is_key(like):
             return jax.random.wrap_key_data(jnp.array(array), impl=jax.random.key_impl(like))
         # Put on a device by name, an array would no longer go where the others of a run are.
         return jax.device_put(array.copy(), like.sharding) if like.committed else jnp.array(array)
+
+    def describes(self, kind: type) -> bool:
+        return issubclass(kind, jax.ShapeDtypeStruct)
+
+    def place(self, array: Array, like: Any) -> Any:
+        committed = getattr(like, "committed", True)  # a description has only what is wanted
+        sharding = like.sharding if isinstance(like, _FORMS) and committed else None
+        if is_key(like):
+            key = jax.random.wrap_key_data(jnp.array(array), impl=_key_impl(like))
+            return key if sharding is None else jax.device_put(key, sharding)
+        if sharding is None:
+            return jnp.array(array)
+        # Each device gets its part alone, and each process those of its own devices.
+        return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+    def flatten(self, tree: Any) -> Flat | None:
+        if jax.tree_util.all_leaves([tree]):
+            return None
+        with_paths, structure = jax.tree_util.tree_flatten_with_path(tree)
+        keystr = partial(jax.tree_util.keystr, simple=True, separator="/")
+        leaves = [(keystr(path), leaf) for path, leaf in with_paths]
+        return Flat(leaves, partial(jax.tree.unflatten, structure))
 
     def check_readable(self, array: Any) -> None:
         array = _plain(array)
@@ -83,27 +103,6 @@ class JaxArrays(ArrayLibrary):
             for leaf, array, place in zip(plain, host, into, strict=True)
         ]
 
-    def sharded(self, array: Any) -> ShardedArray | None:
-        if not isinstance(array, jax.Array) or array.is_fully_addressable:
-            return None
-        data = jax.random.key_data(array) if is_key(array) else array
-        shards = [it for it in data.addressable_shards if it.replica_id == 0]
-        parts = [Shard(_block(it.index, data.shape)[0], it.data) for it in shards]
-        return ShardedArray(data.shape, np.dtype(data.dtype), tuple(parts))
-
-    def from_source(self, source: ArraySource, like: Any) -> Any:
-        if like.is_fully_addressable:
-            return super().from_source(source, like)
-        if is_key(like):
-            data = self.from_source(source, jax.random.key_data(like))
-            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(like))
-        # A copy: JAX may take over the memory that it is given.
-        return jax.make_array_from_callback(
-            source.shape,
-            like.sharding,
-            lambda index: np.array(source.read(*_block(index, source.shape))),
-        )
-
     def index(self, array: Any) -> Any:
         self.check_readable(array)
         array = _plain(array)
@@ -144,15 +143,15 @@ class JaxArrays(ArrayLibrary):
         return jax.random.wrap_key_data(jnp.array(data), impl=packed.dtype)
 
 
-def _block(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Where the block begins that the slices ``index`` take out of an array, and its shape."""
-    bounds = [it.indices(size) for it, size in zip(index, shape, strict=True)]
-    return tuple(begin for begin, _, _ in bounds), tuple(end - begin for begin, end, _ in bounds)
-
-
 def is_key(array: Any) -> bool:
     """Whether ``array`` holds random keys."""
     return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
+
+
+def _key_impl(like: Any) -> Any:
+    found: list[Any] = []  # a description has no implementation to ask for, but a traced array has
+    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
+    return found[0]
 
 
 def _plain(array: Any) -> Any:

@@ -24,6 +24,9 @@ class NumpyArrays(ArrayLibrary):
     def from_numpy(self, array: Array, like: Any = None) -> Any:
         return array.copy()
 
+    def place(self, array: Array, like: Any) -> Any:
+        return array if isinstance(like, np.ndarray) else array[()]
+
     def check_readable(self, array: Any) -> None:
         if isinstance(array, np.ma.MaskedArray):
             raise TypeError(

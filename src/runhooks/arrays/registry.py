@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from runhooks.arrays.array_library import ArrayLibrary, Packed
+from runhooks.arrays.array_library import ArrayLibrary, Flat, Packed
 from runhooks.arrays.numpy import ARRAYS as NUMPY
 
 _FRAMEWORKS = ("torch", "jax", "tensorflow")
+_FILES = {".pt": "torch", ".pth": "torch"}
 
 
 class _NoLibrary(ArrayLibrary):
@@ -44,6 +45,27 @@ def library_of(value: Any) -> ArrayLibrary:
     """Return the adapter that owns ``value``; ``NO_LIBRARY`` if it is not a known array."""
     library = _by_type.get(type(value))
     return _found(type(value)) if library is None else library
+
+
+def library_describing(value: Any) -> ArrayLibrary:
+    """Return the adapter for which ``value`` describes an array; ``NO_LIBRARY`` if none does."""
+    found = (library for library in _known() if library.describes(type(value)))
+    return next(found, NO_LIBRARY)
+
+
+def flattened(tree: Any) -> Flat | None:
+    """Return what the first adapter that knows ``tree`` as a tree returns; None if none does."""
+    found = (library.flatten(tree) for library in _known())
+    return next((flat for flat in found if flat is not None), None)
+
+
+def library_of_file(suffix: str) -> ArrayLibrary | None:
+    """Return the adapter of the library whose files end in ``suffix``; None if there is none.
+
+    Raises:
+        ImportError: The library is not installed.
+    """
+    return _adapter(_FILES[suffix]) if suffix in _FILES else None
 
 
 def unpack(packed: Packed) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from runhooks.arrays.array_library import ArrayLibrary, Packed
+from runhooks.arrays.array_library import Array, ArrayLibrary, Packed
 
 
 class TensorFlowArrays(ArrayLibrary):
@@ -22,6 +22,10 @@ class TensorFlowArrays(ArrayLibrary):
 
     def host_form(self, array: Any) -> tuple[tuple[int, ...], Any]:
         return tuple(array.shape), np.dtype(array.dtype.as_numpy_dtype)
+
+    def from_numpy(self, array: Array, like: Any = None) -> Any:
+        with tf.device(None if like is None else like.device):
+            return tf.constant(array)
 
     def snapshot(self, array: Any) -> Any:
         return array.read_value() if isinstance(array, tf.Variable) else array

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+from runhooks.checkpoint.names import Renaming
 from runhooks.contract import Snapshot
-from runhooks.graph.objects import OBJECT_STATES
-from runhooks.near_names import suggestion
+from runhooks.graph.collections import GraphKeys
+from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM, STANDS_FOR_ARRAY
 
 
 def renamed(snapshot: Snapshot, rename: Mapping[str, str]) -> Snapshot:
@@ -15,27 +16,17 @@ def renamed(snapshot: Snapshot, rename: Mapping[str, str]) -> Snapshot:
 
     Args:
         snapshot: The contents of a checkpoint.
-        rename: New names by old ones: of variables, of the user's objects, and of what is below
-            them, such as ``{"model/head": "model/classifier"}``.
+        rename: As for ``Renaming``: of variables, of the user's objects, and what is below them.
 
     Raises:
         ValueError: If neither the old nor the new name matches anything, or two arrays would have
             one name.
     """
-    for old, new in rename.items():
-        # A checkpoint that was saved since has the new name.
-        if not any(_is_below(name, old) or _is_below(name, new) for name in snapshot.arrays):
-            near = suggestion(old, snapshot.arrays)
-            raise ValueError(f"rename: the checkpoint has nothing named {old!r}{near}")
-
-    def new_name(name: str) -> str:
-        found = [old for old in rename if _is_below(name, old)]
-        old = max(found, key=len, default=None)
-        return name if old is None else rename[old] + name[len(old) :]
-
-    arrays = {new_name(name): array for name, array in snapshot.arrays.items()}
-    if len(arrays) < len(snapshot.arrays):
-        raise ValueError(f"rename gives two arrays one name: {dict(rename)}")
+    renaming = Renaming(rename)
+    renaming.check(snapshot.arrays, "the checkpoint")
+    new_names = renaming.applied(snapshot.arrays)
+    arrays = {new_names[name]: array for name, array in snapshot.arrays.items()}
+    new_name = renaming.new
     states = {}
     for key, state in snapshot.states.items():
         if not key.startswith(OBJECT_STATES):
@@ -53,7 +44,7 @@ def renamed(snapshot: Snapshot, rename: Mapping[str, str]) -> Snapshot:
             for field, value in state.items()
         }
         states[OBJECT_STATES + new_name(name)] = _with_names(content, snapshot.arrays, new_name)
-    return snapshot._replace(arrays=arrays, states=states)
+    return Snapshot(arrays, states)
 
 
 def completed(snapshot: Snapshot, present: Snapshot) -> tuple[Snapshot, list[str]]:
@@ -64,11 +55,39 @@ def completed(snapshot: Snapshot, present: Snapshot) -> tuple[Snapshot, list[str
     for key, state in present.states.items():
         if key.startswith(OBJECT_STATES):
             states[key] = _merged(states.get(key), state)
-    return snapshot._replace(arrays=arrays, states=states), sorted(lacking)
+    return Snapshot(arrays, states), sorted(lacking)
 
 
-def _is_below(name: str, prefix: str) -> bool:
-    return name == prefix or name.startswith((f"{prefix}/", f"{prefix}."))
+def other_names(states: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of arrays by others that they have in the states of the user's objects.
+
+    Two names of one array are those of a parameter that two modules share.
+    """
+    return {
+        name: saved
+        for key, state in states.items()
+        if key.startswith(OBJECT_STATES) and isinstance(state, Mapping)
+        for name, saved in _names(key.removeprefix(OBJECT_STATES), state.get("state"))
+        if name != saved
+    }
+
+
+def is_run_state(name: str, states: Collection[str]) -> bool:
+    """Return whether an array belongs to a run, and not to its model: the global step, say.
+
+    ``states``: the names of the states beside the array.
+    """
+    owner = name.partition("/")[0]
+    of_torch = owner in (RANDOM, PENDING) and OBJECT_STATES + owner in states
+    return of_torch or name.rpartition("/")[2] == GraphKeys.GLOBAL_STEP
+
+
+def _names(path: str, state: Any) -> Iterator[tuple[str, str]]:
+    if type(state) is tuple and len(state) == 2 and state[0] == STANDS_FOR_ARRAY:
+        yield path, state[1]
+    elif isinstance(state, Mapping):
+        for key, value in state.items():
+            yield from _names(f"{path}/{key}", value)
 
 
 def _below(name: str, parent: str, otherwise: Any) -> Any:

@@ -86,6 +86,14 @@ def names(text: bytes, entries: Collection[str]) -> list[str]:
     return list(_loaded(text, lambda entry, *_: unused.remove(entry)))
 
 
+def without_arrays(text: bytes) -> dict[str, Any]:
+    """Return the states in ``text`` with None in the place of each array.
+
+    Raises ValueError as ``decode`` does.
+    """
+    return _loaded(text, lambda *_: None)
+
+
 class _Encoder:
     """Makes JSON of values; ``arrays``: the bytes of the arrays met so far."""
 

@@ -176,6 +176,8 @@ def _restore(scaffold: Any, session: Session, checkpoint_dir: Place, path: Place
 def _initialise(scaffold: Any, session: Session) -> None:
     if scaffold.init_op is not None:
         session.run(scaffold.init_op, scaffold.init_feed_dict)
+    if scaffold.init_from is not None:
+        scaffold.init_from.load_into(session)
     if scaffold.init_fn is not None:
         scaffold.init_fn(session)
 

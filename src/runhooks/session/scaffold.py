@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from runhooks.checkpoint import Saver
+from runhooks import arguments
+from runhooks.checkpoint import InitFrom, Saver
 from runhooks.graph import get_default_graph
 from runhooks.session.opening import opener_of
 from runhooks.session.session import Session
@@ -30,9 +32,11 @@ class Scaffold:
         saver: Saves and restores checkpoints; a new ``Saver`` unless given.
         copy_from_scaffold: Another scaffold, for the arguments that are not given.
         local_init_feed_dict: The values to feed to ``local_init_op``.
+        init_from: Weights to start from where there is no checkpoint to restore, after ``init_op``:
+            an ``InitFrom``, or the path of one that takes everything.
 
     Raises:
-        TypeError: For a scaffold, function or saver that is not one.
+        TypeError: For a scaffold, function, saver or ``InitFrom`` that is not one.
     """
 
     def __init__(
@@ -47,6 +51,8 @@ class Scaffold:
         saver: Saver | None = None,
         copy_from_scaffold: Any = None,
         local_init_feed_dict: Mapping[Any, Any] | None = None,
+        *,
+        init_from: InitFrom | str | os.PathLike[str] | None = None,
     ) -> None:
         base = copy_from_scaffold
         kinds = (Scaffold, *opener_of(get_default_graph()).scaffolds)
@@ -69,6 +75,9 @@ class Scaffold:
         self.local_init_feed_dict: Any = _given(local_init_feed_dict, base, "local_init_feed_dict")
         self.summary_op: Any = _given(summary_op, base, "summary_op")
         self.saver: Any = _given(saver, base, "saver")
+        self.init_from = _init_from(init_from)
+        if init_from is None and isinstance(base, Scaffold):
+            self.init_from = base.init_from
 
     def finalize(self) -> Scaffold:
         """Fill in what was not given, from the default graph, and make that graph final."""
@@ -120,6 +129,13 @@ def _init_fn_of(scaffold: Any) -> Callable[[Scaffold, Session], Any] | None:
         return scaffold._given_init_fn
     bound = scaffold.init_fn  # a framework's own scaffold hands itself to what it was given
     return None if bound is None else lambda _, session: bound(session)
+
+
+def _init_from(given: Any) -> InitFrom | None:
+    if given is None or isinstance(given, InitFrom):
+        return given
+    arguments.directory(init_from=given)
+    return InitFrom(given)
 
 
 def _given(value: Any, base: Any, name: str) -> Any:

@@ -26,7 +26,6 @@ from runhooks.summary.ops import (
     merge,
     merge_all,
     scalar,
-    scalars,
     tensor_summary,
     text,
 )
@@ -82,7 +81,6 @@ __all__ = [
     "pr_curve_value",
     "scalar",
     "scalar_value",
-    "scalars",
     "tensor_summary",
     "tensor_value",
     "text",

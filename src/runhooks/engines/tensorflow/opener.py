@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -48,7 +49,7 @@ class TensorFlowOpener(SessionOpener):
             config=config,
             init_op=scaffold.init_op,
             init_feed_dict=scaffold.init_feed_dict,
-            init_fn=scaffold.init_fn,
+            init_fn=_init_fn(scaffold),
         )
 
     def try_worker(
@@ -83,6 +84,21 @@ class TensorFlowOpener(SessionOpener):
             ready_for_local_init_op=scaffold.ready_for_local_init_op,
             graph=self._graph.launched,
         )
+
+
+def _init_fn(scaffold: Any) -> Callable[[Any], Any] | None:
+    """Return what initialises a session after its ``init_op``: ``init_from``, then ``init_fn``."""
+    init_from = getattr(scaffold, "init_from", None)  # TensorFlow's own scaffold has none
+    if init_from is None:
+        init_fn: Callable[[Any], Any] | None = scaffold.init_fn
+        return init_fn
+
+    def initialise(session: Any) -> None:
+        init_from.load_into(session)
+        if scaffold.init_fn is not None:
+            scaffold.init_fn(session)
+
+    return initialise
 
 
 def _text(place: Place) -> str | None:

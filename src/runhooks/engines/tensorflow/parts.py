@@ -20,8 +20,12 @@ def read(session: Any, name: str) -> dict[str, np.ndarray[Any, Any]]:
     found = {key: it for key, it in known.items() if key == name or key.startswith(below)}
     if not found:
         raise _unknown(name, known)
-    values = session.run_plainly(list(found.values()))
-    return {key: np.asarray(value) for key, value in zip(found, values, strict=True)}
+    return _values(session, found)
+
+
+def read_all(session: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the values of all global variables by name; makes a run."""
+    return _values(session, _variables(session))
 
 
 def assign(session: Any, values: Mapping[str, Any]) -> None:
@@ -33,6 +37,11 @@ def assign(session: Any, values: Mapping[str, Any]) -> None:
     initializers = {name: known[name].initializer for name in values}
     feeds = {initializers[name].inputs[1]: value for name, value in values.items()}
     session.run_plainly(list(initializers.values()), feeds)
+
+
+def _values(session: Any, variables: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    values = session.run_plainly(list(variables.values()))
+    return {name: np.asarray(value) for name, value in zip(variables, values, strict=True)}
 
 
 def _variables(session: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from runhooks.contract import RawSession
+from runhooks.contract import RawSession, Snapshot
 from runhooks.engines.tensorflow import parts, sources
 from runhooks.engines.tensorflow.checkpoints import (
     check_saver,
@@ -140,6 +140,10 @@ class SessionState(RawSession):
     def rewind(self, *fetches: Any) -> None:
         """Restart inputs that ``inputs_of`` has found."""
         sources.restart(self, fetches)
+
+    def snapshot(self, into: Mapping[str, np.ndarray[Any, Any]] | None = None) -> Snapshot:
+        """Return the values of the global variables; TensorFlow's own saver saves them."""
+        return Snapshot(parts.read_all(self), {})
 
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
         return parts.read(self, name)

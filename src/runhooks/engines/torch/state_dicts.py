@@ -11,29 +11,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from runhooks.arrays.torch import from_numpy, is_distributed
-from runhooks.checkpoint import latest_checkpoint, read_checkpoint
-from runhooks.engines.torch.shards import whole_here
-from runhooks.graph.objects import OBJECT_STATES, RANDOM_STATES, Arrays
-
-#: The names of the states of random generators, and of gradients that are not applied yet.
-RANDOM, PENDING = RANDOM_STATES, "gradients"
-
-#: In the rest, ``(TENSOR, name)`` stands in the place of the tensor of that name.
-TENSOR = "runhooks.tensor"
+from runhooks import arguments
+from runhooks.arrays.torch import from_numpy
+from runhooks.checkpoint import read_checkpoint
+from runhooks.checkpoint.best import Choice, Mode
+from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM, STANDS_FOR_ARRAY, Arrays
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-def split(
-    name: str, state: Mapping[str, Any], *, in_parts: bool = False
-) -> tuple[dict[str, torch.Tensor], Any]:
-    """Return the tensors of a state by name, and the rest with ``(TENSOR, name)`` in their places.
+def split(name: str, state: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], Any]:
+    """Return the tensors of a state by name, and the rest, where their names stand for them.
 
     Args:
         name: The name of the object; its tensors are named ``"<name>/<path>"``.
         state: Its state dict. A tensor that occurs twice, as a shared parameter does, comes once.
-        in_parts: Whether each rank saves what it has of a tensor that several ranks hold.
 
     Raises:
         TypeError, ValueError: For what cannot be saved; the error names it.
@@ -43,14 +35,12 @@ def split(
 
     def rest(value: Any, name: str) -> Any:
         if isinstance(value, torch.Tensor):
-            value = whole_here(value)
-            if not (in_parts and is_distributed(value)):
-                check(name, value)
+            check(name, value)
             seen = names.setdefault(_memory(value, name), name)
             if seen == name and name in tensors:
                 raise ValueError(f"two tensors of one state have the path {name!r}: rename a key")
             tensors[seen] = value
-            return TENSOR, seen
+            return STANDS_FOR_ARRAY, seen
         if type(value) in (dict, OrderedDict, Counter):
             return type(value)({key: rest(it, f"{name}/{key}") for key, it in value.items()})
         if type(value) in (list, tuple):
@@ -69,7 +59,7 @@ def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[
     """Return the state dict that ``split`` has split; KeyError if ``tensors`` lacks one."""
 
     def whole(value: Any) -> Any:
-        if type(value) is tuple and value[:1] == (TENSOR,):
+        if type(value) is tuple and value[:1] == (STANDS_FOR_ARRAY,):
             return tensors[value[1]]
         if type(value) in (dict, OrderedDict, Counter):
             return type(value)({key: whole(it) for key, it in value.items()})
@@ -88,7 +78,7 @@ def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[
 
 def names_in(saved: Any) -> Iterator[str]:
     """Yield the names of the tensors in the rest of a state, as often as they occur."""
-    if type(saved) is tuple and saved[:1] == (TENSOR,):
+    if type(saved) is tuple and saved[:1] == (STANDS_FOR_ARRAY,):
         yield saved[1]
         return
     inner = saved.values() if isinstance(saved, dict) else saved
@@ -112,11 +102,9 @@ def check(name: str, tensor: torch.Tensor) -> None:
         raise TypeError(f"{name!r} cannot be saved in a checkpoint: it {kind}")
 
 
-def _memory(tensor: Any, name: str) -> Any:
+def _memory(tensor: torch.Tensor, name: str) -> Any:
     if tensor.numel() == 0:
         return name
-    if is_distributed(tensor):
-        tensor = tensor.to_local()
     place = tensor.data_ptr(), tensor.device, tensor.dtype
     return *place, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg()
 
@@ -133,39 +121,41 @@ def state_dicts(arrays: Arrays, states: Mapping[str, Any]) -> dict[str, dict[str
     }
 
 
-def export(checkpoint: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+def export(
+    source: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    step: int | None = None,
+    best: str | None = None,
+    mode: Mode | None = None,
+) -> None:
     """Write the state dicts of the objects in a checkpoint to a file that ``torch.load`` reads.
 
-    ``torch.load(path, weights_only=True)["model"]`` is what ``model.load_state_dict`` takes. Arrays
-    and numbers of NumPy become tensors and plain numbers. The random states are left out.
+    ``torch.load(path, weights_only=True)["model"]`` is what ``model.load_state_dict`` takes, and
+    ``["optimizer"]`` has the learning rates and all else that is no array: ``rh.export`` writes
+    arrays alone. Arrays and numbers of NumPy become tensors and plain numbers. The random states
+    are left out.
 
     Args:
-        checkpoint: The path of one checkpoint.
+        source: A checkpoint, or a directory of them.
         path: The file to write.
+        step: As for ``rh.load``.
+        best: As for ``rh.load``.
+        mode: As for ``rh.load``.
 
     Raises:
-        NotFoundError: If the checkpoint does not exist.
+        NotFoundError: If there is no such checkpoint.
         DataLossError: If it is damaged.
-        ValueError: If it was not saved from a graph of ``rh.torch``, or is a directory of
-            checkpoints.
-        TypeError: If it is not a path.
+        ValueError: If it was not saved from a graph of ``rh.torch``.
+        TypeError: If an argument has the wrong type.
     """
-    if not isinstance(checkpoint, str | os.PathLike):
-        raise TypeError(
-            f"checkpoint must be the path of a checkpoint, got {checkpoint!r}: "
-            "rh.latest_checkpoint(directory) gives None where there is none"
-        )
-    if (latest := latest_checkpoint(checkpoint)) is not None:
-        raise ValueError(
-            f"checkpoint must be one checkpoint, got the directory {str(checkpoint)!r}: "
-            f"the latest in it is {latest!r}"
-        )
-    snapshot = read_checkpoint(Path(checkpoint))
-    found = state_dicts(snapshot.arrays, snapshot.states)
-    objects = {name: _plain(state) for name, state in found.items()}
+    arguments.given(source=source, path=path)
+    arguments.directory(source=source, path=path)
+    snapshot = Choice(step, best, mode).read(Path(source).expanduser(), read_checkpoint)
+    objects = {name: _plain(state) for name, state in state_dicts(*snapshot).items()}
     if not objects:
         raise ValueError(
-            f"checkpoint must be of a graph of rh.torch, got {str(checkpoint)!r} without objects"
+            f"source must be of a graph of rh.torch, got {str(source)!r} without objects"
         )
     torch.save(objects, path)
 

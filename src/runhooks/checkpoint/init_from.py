@@ -1,0 +1,187 @@
+"""``InitFrom``: lets a new run start from the weights of another."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from runhooks import arguments
+from runhooks.arrays.dtypes import dtype_named, is_same_kind
+from runhooks.arrays.trees import cast
+from runhooks.checkpoint.adapt import is_run_state, other_names
+from runhooks.checkpoint.best import Choice, Mode
+from runhooks.checkpoint.names import Only, Renaming
+from runhooks.checkpoint.weight_files import open_file
+from runhooks.checkpoint.weights import Weights, read_weights
+from runhooks.contract import RawSession, Snapshot
+from runhooks.near_names import suggestion
+
+_log = logging.getLogger("runhooks")
+
+_MOST_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class InitFrom:
+    """The weights that a new run starts from, for ``Scaffold(init_from=...)``.
+
+        pretrained = rh.InitFrom("runs/a", only="!state/params/head")
+        scaffold = rh.Scaffold(init_from=pretrained)
+
+    They are read where the session has no checkpoint of its own to restore, after ``init_op`` and
+    before ``init_fn``. The log says what came from there and what did not. The global step, states
+    of random generators and those of hooks and inputs are never taken.
+
+    Args:
+        path: What to read, as for ``load``.
+        only: The arrays to take, as for ``load``, by their names there.
+        rename: New names by those there, such as ``{"backbone": "state/params/body"}``, and what is
+            below them. ``{"": "model/"}`` puts ``model/`` before every name.
+        missing: ``"error"``: what is asked for and has no place in the model, or is in it and
+            not there, is an error; ``"keep"``: it is left out.
+        step: As for ``load``.
+        best: As for ``load``.
+        mode: As for ``load``.
+
+    Raises:
+        TypeError, ValueError: An argument is wrong.
+    """
+
+    path: str | os.PathLike[str]
+    only: str | Iterable[str] | None = None
+    rename: Mapping[str, str] | None = None
+    missing: str = "error"
+    step: int | None = None
+    best: str | None = None
+    mode: Mode | None = None
+
+    def __post_init__(self) -> None:
+        arguments.given(path=self.path)
+        arguments.directory(path=self.path)
+        Only(self.only)
+        arguments.instance(Mapping, rename=self.rename)
+        if self.missing not in ("error", "keep"):
+            raise ValueError(f"missing must be 'error' or 'keep', got {self.missing!r}")
+        Choice(self.step, self.best, self.mode)
+
+    def load_into(self, sess: RawSession) -> None:
+        """Give the variables and objects of ``sess`` the weights, all or none of them.
+
+        Raises:
+            NotFoundError: There is no such checkpoint or file.
+            DataLossError: It is damaged.
+            ValueError: A name matches nothing, or an array has another shape.
+        """
+        present = sess.snapshot()
+        choice = Choice(self.step, self.best, self.mode)
+        found = read_weights(self.path, choice, open_file, lambda it: self._found(it, present))
+        sess.assign(found.arrays)
+        left = [name for name in _Model(present).names if name not in found.arrays]
+        kept = f"; not from there: {_listed(left, present.arrays)}" if left else ""
+        there = [*found.unused, *found.arrays]
+        unused = f"; not used: {_listed(found.unused, there)}" if found.unused else ""
+        shown = _listed(found.arrays, present.arrays)
+        _log.info("initialised from %s: %s%s%s", found.origin, shown, kept, unused)
+
+    def _found(self, weights: Weights, present: Snapshot) -> _Found:
+        only, renaming = Only(self.only), Renaming(self.rename or {})
+        usable = [name for name in weights.names if name not in weights.of_run]
+        chosen = only.of(usable, weights)
+        renaming.check(chosen, weights)
+        model = _Model(present)
+        sources: dict[str, str] = {}
+        unused = []
+        for name, new_name in renaming.applied(chosen).items():
+            place = model.place(new_name)
+            if place is None:
+                unused.append(new_name)
+            elif new_name == place or place not in sources:
+                sources[place] = name
+        lacking = [
+            name
+            for name in model.names
+            if name not in sources and (old := renaming.old(name)) is not None and only.takes(old)
+        ]
+        if not sources or (self.missing == "error" and (unused or lacking)):
+            raise _misfit(weights, unused, lacking, model.names)
+        _check_forms(weights, sources, present)
+        read = weights.read(sources.values())
+        arrays = {it: cast(read[name], present.arrays[it].dtype) for it, name in sources.items()}
+        return _Found(str(weights), arrays, unused)
+
+
+class _Found(NamedTuple):
+    """Arrays for a model by their names there, and the names of those it has no place for."""
+
+    origin: str
+    arrays: dict[str, NDArray[Any]]
+    unused: Sequence[str]
+
+
+class _Model:
+    """The names of the arrays that are the weights of a model, and not the state of a run."""
+
+    def __init__(self, present: Snapshot) -> None:
+        self.names = [it for it in present.arrays if not is_run_state(it, present.states)]
+        self._places = {**other_names(present.states), **{name: name for name in self.names}}
+
+    def place(self, name: str) -> str | None:
+        """Return the name by which the array ``name`` is saved; None if there is none."""
+        return self._places.get(name)
+
+
+def _check_forms(weights: Weights, sources: Mapping[str, str], present: Snapshot) -> None:
+    problems = {}
+    for place, name in sources.items():
+        mine, spec = present.arrays[place], weights.spec(name)
+        if mine.shape != spec.shape or not is_same_kind(mine.dtype, dtype_named(spec.dtype)):
+            own = f"{mine.dtype}{[*mine.shape]}"
+            problems[name] = f"{place!r} is {own}, {name!r} there {spec.dtype}{[*spec.shape]}"
+    if problems:
+        raise ValueError(
+            f"init_from: {weights} does not fit the model: {_first(list(problems.values()))}; to "
+            f"leave an array out: only={'!' + next(iter(problems))!r}"
+        )
+
+
+def _misfit(
+    weights: Weights, unused: Sequence[str], lacking: Sequence[str], known: Collection[str]
+) -> ValueError:
+    problems = []
+    if unused:
+        near = suggestion(unused[0], known)
+        problems.append(f"the model has no place for {_first(unused)}{near}")
+    if lacking:
+        problems.append(f"it has nothing for {_first(lacking)}")
+    return ValueError(
+        f"init_from: {weights} does not fit the model: {', and '.join(problems)}; say what to take "
+        "with only and rename, or give missing='keep'"
+    )
+
+
+def _listed(names: Collection[str], everything: Iterable[str]) -> str:
+    """Return ``names`` for the log: of those that are all below one name, that name alone."""
+    of_all = Counter(prefix for name in everything for prefix in _prefixes(name))
+    here = Counter(prefix for name in names for prefix in _prefixes(name))
+    whole = Counter(
+        next(prefix for prefix in _prefixes(name) if here[prefix] == of_all[prefix])
+        for name in names
+    )
+    return _first([f"{it} ({n} arrays)" if n > 1 else it for it, n in whole.items()])
+
+
+def _prefixes(name: str) -> list[str]:
+    """Return the names that ``name`` is below, the shortest first, and ``name`` itself."""
+    return [*(name[: it.start()] for it in re.finditer(r"[/.]", name)), name]
+
+
+def _first(items: Sequence[str]) -> str:
+    more = f" and {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
+    return ", ".join(items[:_MOST_SHOWN]) + more

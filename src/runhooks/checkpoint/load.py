@@ -1,0 +1,140 @@
+"""``load``: the arrays of a checkpoint without the graph and the session that saved it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from runhooks.arrays.array_library import Flat
+from runhooks.arrays.trees import Form, flatten, form_of, place
+from runhooks.checkpoint.best import Choice, Mode
+from runhooks.checkpoint.names import Only, nested
+from runhooks.checkpoint.weight_files import open_file
+from runhooks.checkpoint.weights import Weights, read_weights
+from runhooks.near_names import suggestion
+
+#: What Flax puts behind the name of an array in a module that it shows to JAX as a tree.
+_FLAX_VALUE = "/value"
+_MOST_SHOWN = 5
+
+
+def load(
+    source: str | os.PathLike[str],
+    only: str | Iterable[str] | None = None,
+    like: Any = None,
+    *,
+    step: int | None = None,
+    best: str | None = None,
+    mode: Mode | None = None,
+) -> Any:
+    """Return the arrays in a checkpoint or another file of weights.
+
+        params = rh.load("runs/a", "state/params")
+        params = rh.load("runs/a", "state/params", like=abstract_params)
+        model.load_state_dict(rh.load("runs/a", "model", like=model.state_dict()))
+
+    Only what is asked for is kept in memory.
+
+    Args:
+        source: A directory of checkpoints, one checkpoint, a ``.safetensors`` file or the
+            ``.index.json`` of several, an ``.npz`` file, or a ``.pt`` file of PyTorch, which is
+            read with ``weights_only=True``.
+        only: A name, with all that is below it: the result is then what it names. Or a pattern with
+            ``*`` or a list of names and patterns: the result then begins at the top. One that
+            begins with ``!`` leaves out, such as ``"!state/opt_state"``. None: everything.
+        like: The structure to return, with the dtypes and on the devices or shardings to return it:
+            any tree of arrays, or of ``jax.ShapeDtypeStruct``. What is no array in it, and not in
+            the checkpoint, is returned as it is. None: arrays of NumPy in dicts, names split at
+            ``/``; lists and tuples are dicts with the keys ``"0"``, ``"1"``.
+        step: The global step of the checkpoint to read.
+        best: The metric by which it is the best, as for ``best_checkpoint``.
+        mode: Whether the ``"max"`` or the ``"min"`` of the metric is best.
+
+    Returns:
+        The arrays. Random keys of JAX are their data without ``like``. The newest sound checkpoint
+        is read unless ``step`` or ``best`` says otherwise.
+
+    Raises:
+        NotFoundError: There is no such checkpoint or file.
+        DataLossError: It is damaged.
+        ValueError: ``only`` or ``like`` names what it does not have, or a shape or dtype differs.
+        TypeError: An argument has the wrong type.
+    """
+    wanted, choice = Only(only), Choice(step, best, mode)
+    target = None if like is None else _target(like)
+
+    def read(weights: Weights) -> Any:
+        names = wanted.relative(weights.names, weights)
+        return _nested(weights, names) if target is None else _like(weights, names, target)
+
+    return read_weights(source, choice, open_file, read)
+
+
+def _nested(weights: Weights, names: Mapping[str, str]) -> Any:
+    arrays = weights.read(names.values())
+    return nested({short: arrays[name] for short, name in names.items()})
+
+
+def _target(like: Any) -> Flat:
+    flat = flatten(like)
+    if not any(form_of(leaf) for _, leaf in flat.leaves):
+        raise TypeError(
+            f"like must be a tree of arrays, got {type(like).__name__}: of a module of torch, give "
+            "its state_dict()"
+        )
+    return flat
+
+
+def _like(weights: Weights, names: Mapping[str, str], target: Flat) -> Any:
+    sources = [_source(path, leaf, names) for path, leaf in target.leaves]
+    _check(weights, names, target, sources)
+    leaves = [leaf for _, leaf in target.leaves]
+    places: dict[str, list[int]] = {}
+    for index, name in enumerate(sources):
+        if name is not None:
+            places.setdefault(weights.same.get(name, name), []).append(index)
+    for name, array in weights.stream(places.keys()):
+        for index in places[name]:
+            own = array if index == places[name][-1] else array.copy()
+            try:
+                leaves[index] = place(own, leaves[index])
+            except ValueError as error:
+                raise ValueError(f"{name!r} in {weights} does not fit like: {error}") from None
+    return target.rebuild(leaves)
+
+
+def _source(path: str, leaf: Any, names: Mapping[str, str]) -> str | None:
+    return names.get(path, names.get(path.removesuffix(_FLAX_VALUE)))
+
+
+def _check(
+    weights: Weights, names: Mapping[str, str], target: Flat, sources: list[str | None]
+) -> None:
+    """Raise ValueError for arrays that are missing or have another shape."""
+    missing, problems = [], []
+    for (path, leaf), name in zip(target.leaves, sources, strict=True):
+        form = form_of(leaf)
+        if name is None:
+            if form is not None and form.dtype is not None:
+                missing.append(path)
+        elif form is None:
+            problems.append(f"{path!r} must be an array, got {leaf!r}")
+        elif (spec := weights.spec(name)).shape != form.shape:
+            problems.append(f"{path!r} is {_shown(form)}, {name!r} is {spec.dtype}{[*spec.shape]}")
+    if not missing and not any(sources):
+        missing = [path for path, _ in target.leaves]
+    if missing:
+        near = suggestion(missing[0], names) or f", but for {_first(list(names))}"
+        problems.append(f"it has nothing for {_first(missing)}{near}")
+    if problems:
+        raise ValueError(f"like does not fit {weights}: {_first(problems)}")
+
+
+def _shown(form: Form) -> str:
+    return f"{form.dtype or 'a number'}{[*form.shape] or ''}"
+
+
+def _first(items: list[str]) -> str:
+    more = f" and {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
+    return "; ".join(items[:_MOST_SHOWN]) + more

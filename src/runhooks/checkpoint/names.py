@@ -1,0 +1,163 @@
+"""Names of arrays: those below another, those that are asked for, and new names for old ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from runhooks.near_names import suggestion
+
+_SEPARATORS = ("/", ".")
+
+
+def is_below(name: str, prefix: str) -> bool:
+    """Return whether ``name`` is ``prefix``, or goes on after it with ``/`` or ``.``.
+
+    With a prefix that ends in one of these, or is empty: whether it begins so.
+    """
+    return name == prefix or (
+        name.startswith(prefix)
+        and (prefix[-1:] in ("", *_SEPARATORS) or name[len(prefix)] in _SEPARATORS)
+    )
+
+
+class Only:
+    """The names that ``only`` asks for.
+
+    Args:
+        only: A name, which stands for all below it too, or a pattern with ``*``, or several of
+            them. One that begins with ``!`` leaves out. None: all names.
+
+    Raises:
+        TypeError, ValueError: For anything else.
+    """
+
+    def __init__(self, only: str | Iterable[str] | None) -> None:
+        given = [] if only is None else [only] if isinstance(only, str) else list(only)
+        for name in given:
+            if not isinstance(name, str):
+                raise TypeError(f"only must be a name or a list of names, got {only!r}")
+        if only is not None and ("" in given or not given):
+            raise ValueError(f"only must be a name or a list of names, got {only!r}")
+        self._alone = only if isinstance(only, str) and only[0] != "!" else None
+        self._wanted = [name for name in given if name[0] != "!"]
+        self._unwanted = [name[1:] for name in given if name[0] == "!"]
+
+    def takes(self, name: str) -> bool:
+        """Return whether an array called ``name`` is asked for."""
+        return (not self._wanted or any(_matches(name, it) for it in self._wanted)) and not any(
+            _matches(name, it) for it in self._unwanted
+        )
+
+    def of(self, names: Collection[str], place: object) -> list[str]:
+        """Return those of ``names`` that are asked for.
+
+        Raises:
+            ValueError: One of the names or patterns in ``only`` matches nothing in ``place``.
+        """
+        for entry in (*self._wanted, *self._unwanted):
+            if not any(_matches(name, entry) for name in names):
+                near = suggestion(entry, _with_parents(names))
+                raise ValueError(f"only: {place} has nothing named {entry!r}{near}")
+        return [name for name in names if self.takes(name)]
+
+    def relative(self, names: Collection[str], place: object) -> dict[str, str]:
+        """Return those of ``names`` that are asked for, by what follows a single name asked for.
+
+        Raises as ``of`` does.
+        """
+        found = self.of(names, place)
+        if self._alone is None or not all(is_below(name, self._alone) for name in found):
+            return {name: name for name in found}
+        return {name[len(self._alone) :].lstrip("/."): name for name in found}
+
+
+class Renaming:
+    """New names for old ones, and for all that is below them.
+
+    Args:
+        rename: New names by old ones, such as ``{"model/head": "model/classifier"}``. Where several
+            old names match, the longest counts. An old name that ends in ``/`` or ``.``, or is
+            empty, is replaced up to there: ``{"": "model/"}`` puts ``model/`` before every name.
+    """
+
+    def __init__(self, rename: Mapping[str, str]) -> None:
+        self._rename = dict(rename)
+
+    def check(self, names: Iterable[str], place: object) -> None:
+        """Raise ValueError if neither an old nor its new name matches anything in ``names``."""
+        known = list(names)
+        for old, new in self._rename.items():
+            # A checkpoint that was saved since has the new name.
+            if not any(is_below(name, old) or is_below(name, new) for name in known):
+                near = suggestion(old, _with_parents(known))
+                raise ValueError(f"rename: {place} has nothing named {old!r}{near}")
+
+    def new(self, name: str) -> str:
+        """Return the new name of ``name``."""
+        return _replaced(name, self._rename)
+
+    def old(self, name: str) -> str | None:
+        """Return the name that becomes ``name``; None if none does."""
+        for found in (_replaced(name, {new: old for old, new in self._rename.items()}), name):
+            if self.new(found) == name:
+                return found
+        return None
+
+    def applied(self, names: Iterable[str]) -> dict[str, str]:
+        """Return new names by ``names``. Raises ValueError if two get the same."""
+        new_names = {name: self.new(name) for name in names}
+        if len(set(new_names.values())) < len(new_names):
+            raise ValueError(f"rename gives two arrays one name: {self._rename}")
+        return new_names
+
+
+def nested(arrays: Mapping[str, Any]) -> Any:
+    """Return ``arrays`` as dicts in dicts, their names split at ``/``; a bare one if it is ``""``.
+
+    Raises:
+        ValueError: An array has the name of a dict.
+    """
+    if list(arrays) == [""]:
+        return arrays[""]
+    tree: dict[str, Any] = {}
+    for name, array in arrays.items():
+        *parents, last = name.split("/")
+        folder = tree
+        for parent in parents:
+            folder = folder.setdefault(parent, {})
+            if not isinstance(folder, dict):
+                raise _both(name)
+        if last in folder:
+            raise _both(name)
+        folder[last] = array
+    return tree
+
+
+def _both(name: str) -> ValueError:
+    return ValueError(
+        f"the arrays cannot be nested, for another one has the name of a part of {name!r} or below "
+        "it: ask for some of them with only"
+    )
+
+
+def _matches(name: str, entry: str) -> bool:
+    if "*" not in entry:
+        return is_below(name, entry)
+    pattern = ".*".join(map(re.escape, entry.split("*")))
+    return re.fullmatch(rf"{pattern}([/.].*)?", name, re.DOTALL) is not None
+
+
+def _replaced(name: str, new_names: Mapping[str, str]) -> str:
+    found = [old for old in new_names if is_below(name, old)]
+    old = max(found, key=len, default=None)
+    return name if old is None else new_names[old] + name[len(old) :]
+
+
+def _with_parents(names: Iterable[str]) -> list[str]:
+    known: dict[str, None] = {}
+    for name in names:
+        parts = name.split("/")
+        known.update(dict.fromkeys("/".join(parts[: n + 1]) for n in range(len(parts))))
+    return list(known)

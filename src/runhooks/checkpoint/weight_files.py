@@ -1,0 +1,182 @@
+"""Weights in files of other programs: safetensors, NumPy's ``.npz`` and PyTorch's ``.pt``."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from runhooks import arrays as libraries
+from runhooks.arrays.registry import library_of_file
+from runhooks.arrays.trees import flatten
+from runhooks.checkpoint import arrays
+from runhooks.checkpoint.manifest import ArraySpec
+from runhooks.checkpoint.reading import opened, printable, size_of
+from runhooks.checkpoint.weights import Named, Weights
+from runhooks.contexts import contextmanager
+from runhooks.errors import DataLossError, NotFoundError
+
+SAFETENSORS, NPZ = ".safetensors", ".npz"
+#: Names of the list of several safetensors files, and of a single one, in a folder.
+_INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
+_MOST_INDEX_BYTES = 64 << 20
+_NPY_HEADERS: dict[Any, Callable[[Any], Any]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+# What deflate makes of zeros, and a little more.
+_MOST_COMPRESSION = 1100
+
+
+def open_file(path: Path) -> Weights | None:
+    """Return the weights in a file, or in a folder of safetensors; None if it is neither.
+
+    Raises:
+        NotFoundError: A file of that name is not there.
+        DataLossError: It is damaged, or not what its name says.
+        ImportError: PyTorch is needed and not installed.
+    """
+    if path.is_dir():
+        found = (path / name for name in (_INDEX, _SINGLE) if (path / name).is_file())
+        path = next(found, path)
+    if path.name.endswith(".index.json"):
+        return ShardedSafetensors(path)
+    for suffix, kind in ((SAFETENSORS, SafetensorsFile), (NPZ, NpzFile)):
+        if path.suffix == suffix and not path.is_dir():
+            return kind(path)
+    library = library_of_file(path.suffix)
+    return None if library is None or path.is_dir() else LibraryFile(path, library)
+
+
+class SafetensorsFile(Weights):
+    """The arrays of one safetensors file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _naming(path), opened(path) as (file, size):
+            header = arrays.header_of(file, size)
+            self._start = len(header)
+            self._entries = arrays.read_header(header, size)
+        self.specs = {name: ArraySpec(it.dtype, it.shape) for name, it in self._entries.items()}
+
+    def stream(self, wanted: Collection[str]) -> Named:
+        with _naming(self.path), opened(self.path) as (file, _):
+            for name, entry in self._entries.items():
+                if name in wanted:
+                    file.seek(self._start + entry.start)
+                    yield name, arrays.read_array(file, entry)[0]
+
+
+class ShardedSafetensors(Weights):
+    """The arrays of several safetensors files, which an index lists."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _naming(path), opened(path) as (file, size):
+            if size > _MOST_INDEX_BYTES:
+                raise ValueError(f"it has {size} bytes, the most is {_MOST_INDEX_BYTES}")
+            self._file_names = _weight_map(file.read(size))
+        self._files = {
+            name: SafetensorsFile(path.parent / name) for name in {*self._file_names.values()}
+        }
+        with _naming(path):
+            self.specs = {name: self._spec(name) for name in self._file_names}
+
+    def stream(self, wanted: Collection[str]) -> Named:
+        for name, file in self._files.items():
+            here = {it for it in wanted if self._file_names[it] == name}
+            if here:
+                yield from file.stream(here)
+
+    def _spec(self, name: str) -> ArraySpec:
+        file = self._files[self._file_names[name]]
+        if name not in file.specs:
+            raise ValueError(f"it says that {file} has {name!r}, which is not in it")
+        return file.specs[name]
+
+
+class NpzFile(Weights):
+    """The arrays of a file of ``numpy.savez``; none that would have to be unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.specs = {}
+        with _naming(path), opened(path) as (file, _), zipfile.ZipFile(file) as members:
+            self._members = {it.filename.removesuffix(".npy"): it for it in members.infolist()}
+            for name, member in self._members.items():
+                with members.open(member) as data:
+                    self.specs[name] = _npy_spec(name, data, member)
+
+    def stream(self, wanted: Collection[str]) -> Named:
+        with _naming(self.path), opened(self.path) as (file, _), zipfile.ZipFile(file) as members:
+            for name, member in self._members.items():
+                if name in wanted:
+                    with members.open(member) as data:
+                        yield name, np.lib.format.read_array(data, allow_pickle=False)
+                        data.read()  # to its end, where its checksum is compared
+
+
+class LibraryFile(Weights):
+    """The arrays of a file that an array library reads itself, such as PyTorch's ``.pt``."""
+
+    def __init__(self, path: Path, library: libraries.ArrayLibrary) -> None:
+        self.path = path
+        self._library = library
+        with _naming(path):
+            size_of(path)  # it must be a regular file
+            self._arrays = {
+                name: leaf
+                for name, leaf in flatten(library.read_file(path)).leaves
+                if library.owns(type(leaf))
+            }
+        forms = {name: library.host_form(leaf) for name, leaf in self._arrays.items()}
+        self.specs = {name: ArraySpec(dtype.name, shape) for name, (shape, dtype) in forms.items()}
+
+    def stream(self, wanted: Collection[str]) -> Named:
+        for name in wanted:
+            yield name, np.array(self._library.to_numpy(self._arrays[name]))
+
+
+def _weight_map(content: bytes) -> Mapping[str, str]:
+    try:
+        found = json.loads(content)["weight_map"]
+        names = {name: Path(file) for name, file in found.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ValueError("it has no weight_map of names and files") from None
+    if any(file.name != str(file) or file.suffix != SAFETENSORS for file in names.values()):
+        raise ValueError("its weight_map must name safetensors files of the same folder")
+    return {name: str(file) for name, file in names.items()}
+
+
+def _npy_spec(name: str, data: Any, member: zipfile.ZipInfo) -> ArraySpec:
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name!r} is compressed in a way that NumPy does not write")
+    version = np.lib.format.read_magic(data)
+    if version not in _NPY_HEADERS:
+        raise ValueError(f"{name!r} has the version {version} of its format")
+    shape, _, dtype = _NPY_HEADERS[version](data)
+    if dtype.hasobject:
+        raise ValueError(f"{name!r} is an array of Python objects, which would be unpickled")
+    # Memory is taken before the first byte is read.
+    size = data.tell() + int(np.prod(shape, dtype=object)) * dtype.itemsize
+    if size != member.file_size or size > _MOST_COMPRESSION * (member.compress_size + 1):
+        raise ValueError(f"{name!r} does not have the size that it states")
+    return ArraySpec(dtype.name, shape)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Turn what is wrong with a file into an error that names it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if error.filename not in (None, str(path)):
+            raise
+        raise NotFoundError(f"there is no file {printable(path)}", path=str(path)) from None
+    except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataLossError(f"{printable(path)} cannot be read: {error}", path=str(path)) from error

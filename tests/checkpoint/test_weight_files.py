@@ -1,0 +1,232 @@
+"""Weights in files of other programs, whole, damaged and malicious."""
+
+import io
+import json
+import os
+import pickle
+import zipfile
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import runhooks as rh
+from runhooks.errors import DataLossError, NotFoundError
+
+ARRAYS = {
+    "encoder.layer.0.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "encoder.layer.0.bias": np.ones(3, np.float16),
+    "head/scale": np.array(2.5),
+}
+
+
+def write_safetensors(path, arrays=ARRAYS):
+    safetensors.numpy.save_file(arrays, path)
+
+
+def write_npz(path, arrays=ARRAYS):
+    np.savez(path, **arrays)
+
+
+def write_compressed_npz(path, arrays=ARRAYS):
+    np.savez_compressed(path, **arrays)
+
+
+def write_shards(path, arrays=ARRAYS):
+    weight_map = {}
+    for n, (name, array) in enumerate(arrays.items()):
+        file = f"model-{n + 1:05}-of-{len(arrays):05}.safetensors"
+        write_safetensors(path.parent / file, {name: array})
+        weight_map[name] = file
+    path.write_text(json.dumps({"metadata": {"total_size": 42}, "weight_map": weight_map}))
+
+
+def write_torch(path, arrays=ARRAYS):
+    torch = pytest.importorskip("torch")
+    torch.save({name: torch.from_numpy(np.array(it)) for name, it in arrays.items()}, path)
+
+
+FILES = {
+    "model.safetensors": write_safetensors,
+    "model.safetensors.index.json": write_shards,
+    "model.npz": write_npz,
+    "compressed.npz": write_compressed_npz,
+    "model.pt": write_torch,
+    "model.pth": write_torch,
+}
+
+
+@pytest.fixture(params=FILES)
+def file(request, tmp_path):
+    FILES[request.param](tmp_path / request.param)
+    return tmp_path / request.param
+
+
+def test_all_arrays(file):
+    found = rh.load(file)
+    assert found.keys() == {"encoder.layer.0.weight", "encoder.layer.0.bias", "head"}
+    np.testing.assert_array_equal(found["encoder.layer.0.weight"], ARRAYS["encoder.layer.0.weight"])
+    assert found["encoder.layer.0.bias"].dtype == np.float16
+    assert found["head"]["scale"] == 2.5
+
+
+def test_some_arrays_and_like(file):
+    assert rh.load(file, "encoder.layer.0").keys() == {"weight", "bias"}
+    like = {"weight": np.zeros((2, 3)), "bias": np.zeros(3)}
+    found = rh.load(str(file), "encoder.layer.0", like=like)
+    assert found["bias"].dtype == np.float64
+    with pytest.raises(ValueError, match="encodr.*did you mean"):
+        rh.load(file, "encodr.layer.0")
+    with pytest.raises(ValueError, match="one checkpoint or file"):
+        rh.load(file, step=3)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.safetensors.index.json"])
+def test_a_folder_of_hugging_face(name, tmp_path):
+    FILES[name](tmp_path / name)
+    (tmp_path / "config.json").write_text("{}")
+    assert rh.load(tmp_path, "head/scale") == 2.5
+
+
+def test_dtypes_of_ml_dtypes(tmp_path):
+    torch = pytest.importorskip("torch")
+    values = torch.arange(4)
+    dtypes = {"bfloat16": torch.bfloat16, "float8_e4m3fn": torch.float8_e4m3fn}
+    tensors = {name: values.to(dtype) for name, dtype in dtypes.items()}
+    torch.save({"nested": [tensors], "epoch": 3}, tmp_path / "a.pt")
+    import safetensors.torch
+
+    safetensors.torch.save_file(tensors, tmp_path / "a.safetensors")
+    for found in (rh.load(tmp_path / "a.pt", "nested/0"), rh.load(tmp_path / "a.safetensors")):
+        for name in dtypes:
+            assert found[name].dtype == getattr(ml_dtypes, name)
+            assert found[name].astype(np.float32).tolist() == [0, 1, 2, 3]
+
+
+def test_the_format_that_torch_wrote_before(tmp_path):
+    torch = pytest.importorskip("torch")
+    state = {"w": torch.ones(2, dtype=torch.bfloat16)}
+    torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=False)
+    assert rh.load(tmp_path / "a.pt")["w"].astype(np.float32).tolist() == [1, 1]
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    for name in FILES:
+        with pytest.raises(NotFoundError, match=name):
+            rh.load(tmp_path / name)
+
+
+def test_a_shard_that_is_not_there(tmp_path):
+    path = tmp_path / "model.safetensors.index.json"
+    write_shards(path)
+    (tmp_path / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(NotFoundError, match="model-00002-of-00003.safetensors"):
+        rh.load(path)
+
+
+def test_every_file_that_is_cut_short_is_refused(file):
+    content = file.read_bytes()
+    for size in {0, 1, 9, len(content) // 2, len(content) - 1}:
+        file.write_bytes(content[:size])
+        with pytest.raises(DataLossError, match=file.name):
+            rh.load(file)
+
+
+def test_bytes_that_differ_are_seen_where_there_is_a_checksum(tmp_path):
+    path = tmp_path / "a.npz"
+    write_npz(path, {"a": np.full(1000, 7, np.uint8)})
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"\7\7\7\7", b"\7\7\7\6", 1))
+    with pytest.raises(DataLossError, match="CRC"):
+        rh.load(path)
+
+
+class Evil:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_nothing_is_unpickled(tmp_path):
+    torch = pytest.importorskip("torch")
+    trap = tmp_path / "trap"
+    np.savez(tmp_path / "a.npz", a=np.array([Evil(trap)], object), b=np.zeros(1))
+    torch.save({"a": Evil(trap)}, tmp_path / "a.pt")
+    (tmp_path / "b.pt").write_bytes(pickle.dumps(Evil(trap)))
+    (tmp_path / "b.npz").write_bytes(pickle.dumps(Evil(trap)))
+    for name in ("a.npz", "a.pt", "b.pt", "b.npz"):
+        with pytest.raises(DataLossError, match=name):
+            rh.load(tmp_path / name)
+    assert not trap.exists()
+    with pytest.raises(DataLossError, match="weights_only=True"):
+        rh.load(tmp_path / "a.pt")
+
+
+def npz_with(header, size, compression=zipfile.ZIP_STORED):
+    data = io.BytesIO()
+    np.lib.format.write_array_header_1_0(data, header)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compression) as members:
+        members.writestr("a.npy", data.getvalue() + bytes(size))
+    return out.getvalue()
+
+
+HUGE = {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
+SMALL = {"descr": "<f8", "fortran_order": False, "shape": (4,)}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        npz_with(HUGE, 32),
+        npz_with(SMALL, 31),
+        npz_with(SMALL, 33),
+        npz_with({**SMALL, "shape": (-4,)}, 32),
+        npz_with({**SMALL, "descr": "|O"}, 32),
+        npz_with(SMALL, 32, zipfile.ZIP_LZMA),
+    ],
+    ids=["huge", "short", "long", "negative", "objects", "lzma"],
+)
+def test_an_npz_that_lies(content, tmp_path):
+    path = tmp_path / "a.npz"
+    path.write_bytes(content)
+    with pytest.raises(DataLossError, match="a.npz cannot be read"):
+        rh.load(path)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"weight_map": []}',
+        '{"weight_map": {"a": 3}}',
+        '{"weight_map": {"a": "../model.safetensors"}}',
+        '{"weight_map": {"a": "/etc/passwd"}}',
+        '{"weight_map": {"a": "model.bin"}}',
+        '{"weight_map": {"other": "one.safetensors"}}',
+        "[" * 100_000,
+    ],
+)
+def test_an_index_that_lies(index, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_safetensors(tmp_path / "model.safetensors", {"a": np.zeros(1)})
+    write_safetensors(folder / "one.safetensors", {"a": np.zeros(1)})
+    (folder / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(DataLossError, match="index.json cannot be read"):
+        rh.load(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_regular_file_is_not_opened(name, tmp_path):
+    path = tmp_path / name
+    os.mkfifo(path)
+    with pytest.raises(DataLossError, match="not a regular file"):
+        rh.load(path)
