@@ -65,6 +65,31 @@ def test_gradients_are_those_that_the_optimizer_applies(training):
     torch.testing.assert_close(norm, torch.tensor(1e-3), rtol=1e-3, atol=0)
 
 
+def test_gradients_that_a_closure_computes_are_those_of_the_same_step(training):
+    model, optimizer, norms = training.model.eval(), training.optimizer, []
+
+    def train(images, labels):
+        def closure():
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(images), labels)
+            loss.backward()
+            norms.append(model[3].weight.grad.norm())
+            return loss
+
+        loss = optimizer.step(closure)
+        optimizer.zero_grad()
+        return {"loss": loss}
+
+    graph = rh.torch.graph(train, outputs=["loss"], model=model, optimizer=optimizer)
+    with graph.as_default(), rh.Session() as session:
+        for _ in range(3):
+            names = ["gradients/model/3.weight", "global_gradient_norm", "train_op"]
+            gradient, norm, _ = session.run(names, training.batch)
+            assert gradient.norm() == norms[-1]
+            assert norm > norms[-1]
+    assert len(set(norms)) == 3
+
+
 def test_gradients_of_a_step_without_an_optimizer_are_what_it_leaves(training):
     def backward(images, labels):
         nn.functional.cross_entropy(training.model(images), labels).backward()

@@ -10,7 +10,11 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from runhooks.arrays.torch import cloned, stored
 from runhooks.contexts import contextmanager
@@ -60,8 +64,10 @@ class Capture:
             if "torch._dynamo" in sys.modules:
                 installed.enter_context(torch.compiler.set_stance(self._stance()))
             if targets or self._names[GLOBAL_NORM]:
-                handle = register_optimizer_step_pre_hook(captured.take_gradients)
-                installed.callback(handle.remove)
+                before = register_optimizer_step_pre_hook(captured.take_gradients)
+                installed.callback(before.remove)
+                after = register_optimizer_step_post_hook(captured.take_gradients_of_closure)
+                installed.callback(after.remove)
             for name in self._names[ACTIVATIONS]:
                 module = self._objects.find(name)
                 handle = module.register_forward_hook(captured.taker_of_activation(name))
@@ -123,6 +129,15 @@ class Captured:
 
     def take_gradients(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Copy what ``optimizer`` is about to apply."""
+        if not _has_closure(args, kwargs):
+            self._take_gradients(optimizer)
+
+    def take_gradients_of_closure(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Copy what ``optimizer`` has applied, if its closure has computed it."""
+        if _has_closure(args, kwargs):
+            self._take_gradients(optimizer)
+
+    def _take_gradients(self, optimizer: Optimizer) -> None:
         own = {id(p): p for group in optimizer.param_groups for p in group["params"]}
         # Optimizers that unscale the gradients of a GradScaler themselves are given the scale.
         scale = getattr(optimizer, "grad_scale", None)
@@ -184,6 +199,11 @@ class Captured:
         modules = self._objects.modules().values()
         parameters = {id(p): p for module in modules for p in module.parameters()}
         return _norm([p.grad for p in parameters.values() if p.grad is not None])
+
+
+def _has_closure(args: Any, kwargs: Any) -> bool:
+    """Return whether ``optimizer.step`` was called with a function that computes the gradients."""
+    return len(args) > 1 or kwargs.get("closure") is not None
 
 
 def _is_compiled(step: Any) -> bool:

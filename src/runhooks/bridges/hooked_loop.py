@@ -1,0 +1,272 @@
+"""``HookedLoop``: calls hooks around the batches of a loop that a framework owns."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from runhooks import arguments
+from runhooks.bridges.batch_graph import SUMMARIES, BatchGraph
+from runhooks.bridges.batch_session import BatchSession
+from runhooks.bridges.states_text import from_text, to_text
+from runhooks.contract import SessionRunArgs, SessionRunHook
+from runhooks.errors import cause, described, good_ends
+from runhooks.hooks import CheckpointSaverHook, FeedFnHook, StepCounterHook, SummarySaverHook
+from runhooks.session.coordinator import Coordinator
+from runhooks.session.hook_list import HookList, caught, raise_first
+from runhooks.session.hook_names import in_order
+from runhooks.session.hooked import AskedRun, HookedSession
+from runhooks.session.live_session import LiveSession
+from runhooks.session.scheduled_hook import noting_hook
+
+_log = logging.getLogger("runhooks")
+
+_GRACE_SECS = 120.0  # that the threads of hooks have to stop
+
+
+class HookedLoop:
+    """A loop as its hooks see it: a session in which each batch of the framework is a run.
+
+    A bridge calls, in this order: ``open``, for each batch ``before_batch`` and ``after_batch``,
+    then ``end``, or ``fail`` if an exception ends the loop. May be opened again then.
+
+    Args:
+        graph: The values of the batches.
+        hooks: The hooks, as for ``MonitoredTrainingSession``.
+        output_dir: Where to write summaries and steps per second; None: neither is written.
+        save_summaries_steps: Steps from one summary of all numbers of a batch to the next; None or
+            0: none is written.
+        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
+            0: none is made.
+
+    Raises:
+        TypeError: If ``hooks`` is not a list of hooks.
+        ValueError: For a negative number, and a hook for which there is no place in such a loop.
+    """
+
+    def __init__(
+        self,
+        graph: BatchGraph,
+        hooks: Iterable[SessionRunHook] | None,
+        output_dir: str | os.PathLike[str] | None,
+        save_summaries_steps: int | None,
+        log_step_count_steps: int | None,
+    ) -> None:
+        arguments.directory(output_dir=output_dir)
+        arguments.not_negative(
+            save_summaries_steps=save_summaries_steps, log_step_count_steps=log_step_count_steps
+        )
+        self.graph = graph
+        self._given = in_order(hooks)
+        _check_hooks(self._given, graph.title)
+        self._output_dir = output_dir
+        self._save_steps, self._count_steps = save_summaries_steps, log_step_count_steps
+        self._hooks: HookList | None = None  # between open and end or fail
+        self._session: BatchSession | None = None
+        self._states: Mapping[str, Any] = {}
+        self._stop_reason: str | None = None
+        self._asked: AskedRun | None = None
+        self._caller = SessionRunArgs(graph.batch)
+        self._at_end = ExitStack()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is between ``open`` and ``end`` or ``fail``."""
+        return self._session is not None
+
+    @property
+    def stop_reason(self) -> str | None:
+        """The hook that has asked to stop, or why the loop is to end; None: it goes on."""
+        return self._stop_reason or (self._live.stop_reason if self.is_open else None)
+
+    def check_processes(self, number: int) -> None:
+        """Raise ValueError if the training has more than one process."""
+        if number > 1:
+            raise ValueError(
+                f"hooks in a loop of {self.graph.title} work in one process, and this training has "
+                f"{number}: one that stops would leave the others waiting"
+            )
+
+    def open(self, step: int) -> None:
+        """Begin, with the global step ``step`` and the states that were loaded.
+
+        Raises:
+            Exception: Whatever a hook raises; the loop is closed then.
+        """
+        if self.is_open:
+            self.fail(RuntimeError(f"{self.graph.title} has left its loop without an end"))
+        self._stop_reason, self._asked = None, None
+        self._hooks = hooks = HookList([*self._own_hooks(), *self._given])
+        self._at_end.enter_context(self.graph.in_use())
+        try:
+            with self.graph.as_default():
+                hooks.begin()
+                self.graph.finalize()
+            self._session = session = BatchSession(self.graph, step)
+            session.take_states(self._states)
+            coord = Coordinator(clean_stop_exception_types=())
+            self._live = LiveSession(session, coord, HookedSession(session))
+            self._hooked = self._live.hooked
+            with self.graph.as_default():
+                hooks.start(self._live)
+            if self._states:
+                hooks.compare_states(session)
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def before_batch(self) -> None:
+        """Ask the hooks that are due what they want of the batch that comes now.
+
+        Raises:
+            Exception: Whatever a hook or a thread raises; the loop is closed then.
+        """
+        try:
+            if self._live.coord.should_stop():
+                self._live.coord.raise_requested_exception()
+            if self._hooked.is_due():
+                with self.graph.as_default():
+                    self._ask()
+        except BaseException as error:
+            if not self._ends_well(error):
+                raise
+
+    def after_batch(self, step: int) -> bool:
+        """Hand out what the batch has left; return whether the loop is to stop.
+
+        Args:
+            step: The global step that the batch has led to.
+
+        Raises:
+            Exception: Whatever a hook raises; the loop is closed then.
+        """
+        session = self._session
+        if session is None:  # closed by an error that the framework has caught
+            return True
+        asked, self._asked = self._asked, None
+        try:
+            if asked is None:
+                before = session.global_step or 0
+                session.count(step)
+                self._hooked.count_run(before)
+            else:
+                self._deliver(asked, session, step)
+        except BaseException as error:
+            if not self._ends_well(error):
+                raise
+        return self.stop_reason is not None
+
+    def end(self) -> None:
+        """End well: call ``end`` of every hook; the first error is raised when all is done."""
+        session, hooks = self._session, self._hooks
+        if session is None or hooks is None:
+            return
+        errors = caught(self._live.coord.raise_requested_exception)
+        if errors:
+            self.fail(errors[0])
+            raise errors[0]
+        self._hooks, self._states = None, session.attached_states()
+        step = session.global_step
+        with self.graph.as_default():
+            errors = hooks.end(session)
+        reason = self.stop_reason or f"{self.graph.title} has ended its loop"
+        errors += self._close()
+        _log.info("the loop has ended at step %s: %s", step, reason)
+        raise_first(errors)
+
+    def fail(self, error: BaseException) -> None:
+        """End by ``error``: call ``on_exception`` of every hook. Does nothing if it has ended."""
+        hooks, self._hooks, self._asked = self._hooks, None, None
+        if hooks is None:
+            return
+        hooks.on_exception(self._session, error)
+        self._close()
+        _log.info("the loop has ended: %s", described(error))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of the hooks as text, by one name, for a checkpoint of the framework.
+
+        Raises:
+            TypeError: If a hook's state cannot be saved.
+        """
+        states = self._states if self._session is None else self._session.attached_states()
+        return {"hooks": to_text(states)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what ``state_dict`` returned: now, or when the loop opens.
+
+        Raises:
+            ValueError: If it is damaged.
+        """
+        self._states = from_text(state["hooks"])
+        if self._session is not None:
+            self._session.take_states(self._states)
+
+    def _own_hooks(self) -> Iterator[SessionRunHook]:
+        if self._output_dir is None:
+            return
+        if self._count_steps:
+            yield StepCounterHook(self._count_steps, output_dir=self._output_dir)
+        if self._save_steps:
+            summaries = self.graph[SUMMARIES]
+            yield SummarySaverHook(
+                self._save_steps, output_dir=self._output_dir, summary_op=summaries
+            )
+
+    def _ask(self) -> None:
+        asked = self._hooked.ask(self._caller)
+        for hook, request in asked.requests.items():
+            with noting_hook(hook.name, "before_run"):
+                if request.feed_dict:
+                    raise ValueError(
+                        f"feed_dict must be empty, got {list(request.feed_dict)}: a hook cannot "
+                        f"feed the batches of {self.graph.title}, which draws its own"
+                    )
+                if request.fetches is not None:
+                    self.graph.check(request.fetches)
+        self.graph.prepare([it.fetches for it in asked.requests.values() if it.fetches is not None])
+        self._asked = asked
+
+    def _deliver(self, asked: AskedRun, session: BatchSession, step: int) -> None:
+        def run(*args: Any) -> Any:
+            result = session.run(*args)
+            session.count(step)
+            return result
+
+        try:
+            with self.graph.as_default():
+                self._hooked.complete(asked, run)
+        finally:
+            self.graph.release()
+
+    def _ends_well(self, error: BaseException) -> bool:
+        """Return whether ``error`` is the end of an input, which stops the loop; else fail."""
+        if isinstance(error, good_ends()):
+            self._stop_reason = cause(error)
+            return True
+        self.fail(error)
+        return False
+
+    def _close(self) -> list[BaseException]:
+        session, self._session = self._session, None
+        errors = [] if session is None else caught(lambda: self._live.close(_GRACE_SECS))
+        self.graph.release()
+        self._at_end.close()
+        return [it for it in errors if not isinstance(it, good_ends())]
+
+
+def _check_hooks(hooks: Iterable[SessionRunHook], title: str) -> None:
+    for hook in hooks:
+        if isinstance(hook, CheckpointSaverHook):
+            raise ValueError(
+                f"hooks must not have a CheckpointSaverHook in a loop of {title}: let {title} save "
+                "its checkpoints, which hold the states of the hooks too"
+            )
+        if isinstance(hook, FeedFnHook):
+            raise ValueError(
+                f"hooks must not have a FeedFnHook in a loop of {title}: a hook cannot feed the "
+                f"batches of {title}, which draws its own"
+            )

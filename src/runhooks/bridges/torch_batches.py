@@ -1,0 +1,239 @@
+"""``TorchBatchGraph``: what frameworks over PyTorch expose: modules, optimizers, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import nn
+
+from runhooks.bridges.batch_graph import (
+    SUMMARIES,
+    BatchEngine,
+    BatchGraph,
+    BatchTensors,
+    BatchValues,
+)
+from runhooks.engines.eager import Evaluate
+from runhooks.engines.torch.capture import CAPTURED, Capture, Captured
+from runhooks.engines.torch.engine import ENGINE
+from runhooks.engines.torch.object_tensors import ObjectTensors
+from runhooks.engines.torch.objects import TorchObjects
+from runhooks.graph import nest
+from runhooks.graph.named_values import NamedValues
+from runhooks.graph.tensor import CAPTURES, Operation, Tensor, Variable
+
+RATE = "learning_rate"
+
+
+class TorchValues(BatchValues):
+    """What a framework over PyTorch exposes of a batch: numbers, and the rates of optimizers.
+
+    A bridge adds what it knows of the loss and the metrics.
+    """
+
+    def __init__(self) -> None:
+        self._optimizers: dict[str, torch.optim.Optimizer] = {}
+        self._rates: dict[str, list[Any]] = {}  # as the batch began
+
+    def loss(self) -> Any:
+        """Return the loss of the batch; None if it had none."""
+        raise NotImplementedError
+
+    def metrics(self) -> Mapping[str, Any]:
+        """Return the metrics that are known after the batch, by the framework's names."""
+        return {}
+
+    def take(self, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
+        """Read the learning rates of these optimizers."""
+        self._optimizers, self._rates = dict(optimizers), {}
+
+    def keep_rates(self) -> None:
+        """Keep the rates of the batch that begins; a scheduler may change them when it ends."""
+        self._rates = {name: _rates_of(it) for name, it in self._optimizers.items()}
+
+    def reader(self, name: str) -> Callable[[], Any] | None:
+        kind, _, rest = name.partition("/")
+        if name == "loss":
+            return self._loss
+        if name == "metrics":
+            return lambda: dict(self.metrics())
+        if kind == "metrics":
+            return lambda: self._metric(rest)
+        return self._rate_reader(name)
+
+    def names(self) -> list[str]:
+        rates = [RATE] if len(self._optimizers) == 1 else []
+        metrics = [f"metrics/{it}" for it in self.metrics()]
+        return ["loss", *metrics, "metrics", *rates, *(f"{it}/{RATE}" for it in self._optimizers)]
+
+    def scalars(self) -> dict[str, Any]:
+        loss = self.loss()
+        return {
+            **({} if loss is None else {"loss": loss}),
+            **{f"metrics/{name}": value for name, value in self.metrics().items()},
+            **{name: rates[0] for name, rates in self._named_rates().items()},
+        }
+
+    def assign(self, name: str, value: Any) -> None:
+        optimizer, group = self._rate_place(name)
+        if optimizer is None:
+            super().assign(name, value)
+        groups = self._optimizers[str(optimizer)].param_groups
+        for chosen in groups if group is None else [groups[group]]:
+            if isinstance(chosen["lr"], torch.Tensor):
+                chosen["lr"].fill_(float(value))
+            else:
+                chosen["lr"] = float(value)
+        self._rates = {}
+
+    def _loss(self) -> Any:
+        loss = self.loss()
+        if loss is None:
+            raise ValueError(f"'loss' is not in this batch of {self.title}")
+        return loss
+
+    def _metric(self, name: str) -> Any:
+        metrics = self.metrics()
+        if name not in metrics:
+            raise ValueError(
+                f"{f'metrics/{name}'!r} is not in a batch of {self.title}, which has "
+                f"{sorted(metrics)}"
+            )
+        return metrics[name]
+
+    def _named_rates(self) -> dict[str, list[Any]]:
+        kept = self._rates or {name: _rates_of(it) for name, it in self._optimizers.items()}
+        alone = len(kept) == 1
+        return {RATE if alone else f"{name}/{RATE}": rates for name, rates in kept.items()}
+
+    def _rate_reader(self, name: str) -> Callable[[], Any] | None:
+        optimizer, group = self._rate_place(name)
+        if optimizer is None:
+            return None
+
+        def read() -> Any:
+            rates = self._rates.get(optimizer) or _rates_of(self._optimizers[optimizer])
+            if group is not None:
+                return rates[group]
+            return rates[0] if all(rate == rates[0] for rate in rates) else rates
+
+        return read
+
+    def _rate_place(self, name: str) -> tuple[str | None, int | None]:
+        """Return the optimizer, and the group or None for all, whose rate is called ``name``."""
+        optimizers = self._optimizers
+        if name.split("/")[0] == RATE and len(optimizers) == 1:
+            name = f"{next(iter(optimizers))}/{name}"
+        owner, _, rest = name.partition("/")
+        rate, _, group = rest.partition("/")
+        if owner not in optimizers or rate != RATE:
+            return None, None
+        if not group:
+            return owner, None
+        is_one = group.isdecimal() and int(group) < len(optimizers[owner].param_groups)
+        return (owner, int(group)) if is_one else (None, None)
+
+
+class TorchBatchGraph(BatchGraph):
+    """A graph of ``values``, and of what ``take`` gave it: parameters, gradients, activations.
+
+    They have the names that ``rh.torch.Graph`` gives them. Gradients are as the optimizer was about
+    to apply them, or as the batch has left them if it called none.
+    """
+
+    exposed: TorchValues
+
+    def __init__(self, values: TorchValues) -> None:
+        self._capturing = _CapturingEngine()
+        super().__init__(values, self._capturing)
+        self._batch_tensors = BatchTensors(self, values)
+        self._all = _AllTensors(self._batch_tensors, values)
+        self._objects = TorchObjects({})
+        self._captures: dict[Any, tuple[Operation, ...]] = {}
+        self._installed = ExitStack()
+
+    @property
+    def values(self) -> NamedValues:
+        return self._all
+
+    def take(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Expose the values of a model, as ``model``, and of its ``optimizer``, ``optimizer_1``."""
+        named = {f"optimizer_{i}" if i else "optimizer": it for i, it in enumerate(optimizers)}
+        self._objects = TorchObjects({"model": model, **named})
+        self._all.objects = ObjectTensors(self, self._objects)
+        self._captures = {}
+        self.executables.clear()  # those of names may read the objects of before
+        self.exposed.take(named)
+
+    def prepare(self, fetches: Sequence[Any]) -> None:
+        self.release()
+        self.exposed.keep_rates()
+        key = nest.structure_key(fetches)
+        if key not in self._captures:
+            effects = self.effects_of(list(fetches))
+            self._captures[key] = tuple(sorted(effects.captures, key=lambda op: op.name))
+        if captures := self._captures[key]:
+            capture = Capture(self._objects, captures)
+            self._capturing.captured = self._installed.enter_context(capture.install())
+
+    def release(self) -> None:
+        self._installed.close()
+        self._capturing.captured = None
+
+
+class _AllTensors(NamedValues):
+    """The values of batches first, then those of objects."""
+
+    def __init__(self, batch: BatchTensors, values: TorchValues) -> None:
+        self._batch = batch
+        self._values = values
+        self.objects: ObjectTensors | None = None
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [*self._batch.operations, *(self.objects.operations if self.objects else ())]
+
+    def find(self, name: str) -> Tensor:
+        key = name.removesuffix(":0")
+        if self.objects is None or key == SUMMARIES or self._values.reader(key) is not None:
+            return self._batch.find(name)
+        try:
+            return self.objects.find(name)
+        except ValueError as error:
+            raise ValueError(f"{error}; {self._values.unknown(key)}") from None
+
+
+class _CapturingEngine(BatchEngine):
+    """Reads what was captured while the batch was made."""
+
+    def __init__(self) -> None:
+        super().__init__(ENGINE)
+        self.captured: Captured | None = None
+
+    def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
+        evaluate = super().evaluator(operations)
+        if not any(op.effect in CAPTURES for op in operations):
+            return evaluate
+
+        def capturing(
+            values: dict[Tensor, Any], variables: Mapping[Variable, Any]
+        ) -> dict[Variable, Any]:
+            if self.captured is None:
+                names = _captured_names(operations)
+                raise ValueError(f"{names[0]!r} exists only while a batch is made")
+            values[CAPTURED] = self.captured
+            return evaluate(values, variables)
+
+        return capturing
+
+
+def _captured_names(operations: Iterable[Operation]) -> list[str]:
+    return [op.name for op in operations if op.effect in CAPTURES]
+
+
+def _rates_of(optimizer: torch.optim.Optimizer) -> list[Any]:
+    rates = [group["lr"] for group in optimizer.param_groups]
+    return [it.detach().clone() if isinstance(it, torch.Tensor) else it for it in rates]

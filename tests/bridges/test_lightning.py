@@ -1,0 +1,268 @@
+"""The bridge to Lightning: what hooks see of a training, and what they do to it."""
+
+import csv
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+
+import lightning
+import pytest
+import torch
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+from torch import nn
+from torch.utils.data import TensorDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import runhooks as rh
+from runhooks.testing import read_events
+
+# Lightning warns of small trainings and of much else.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Model(lightning.LightningModule):
+    def __init__(self, data, bad_batch=None):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(64, 10))
+        self.data = data
+        self.bad_batch = bad_batch
+        self.gradient_norms = []
+
+    def training_step(self, batch, index):
+        if index == self.bad_batch:
+            raise ValueError("a bad batch")
+        images, labels = batch
+        loss = nn.functional.cross_entropy(self.net(images), labels)
+        self.log("train_loss", loss)
+        return loss
+
+    def validation_step(self, batch, index):
+        self.log("val_loss", nn.functional.cross_entropy(self.net(batch[0]), batch[1]))
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.Adam(self.parameters(), lr=0.01)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3, gamma=0.5)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+    def on_before_optimizer_step(self, optimizer):
+        self.gradient_norms.append(self.net[0].weight.grad.norm().item())
+
+    def train_dataloader(self):
+        return StatefulDataLoader(TensorDataset(*self.data), batch_size=32)
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+
+@pytest.fixture
+def model(digits):
+    return Model(digits)
+
+
+@pytest.fixture
+def fit(tmp_path):
+    def run(model, *callbacks, ckpt_path=None, logger=False, **more):
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            callbacks=list(callbacks),
+            logger=logger,
+            default_root_dir=tmp_path,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            **{"max_epochs": 2, "log_every_n_steps": 1, "enable_checkpointing": False, **more},
+        )
+        trainer.fit(model, ckpt_path=ckpt_path)
+        return trainer
+
+    return run
+
+
+def logged(logger):
+    """What Lightning has logged, a dict for each step."""
+    merged = {}
+    with (Path(logger.log_dir) / "metrics.csv").open() as file:
+        for row in csv.DictReader(file):
+            filled = {name: float(value) for name, value in row.items() if value}
+            merged.setdefault(filled["step"], {}).update(filled)
+    return [merged[step] for step in sorted(merged)]
+
+
+def test_values_are_those_of_lightnings_own_logger(model, fit, recorder, tmp_path):
+    hook = recorder(loss="loss", logged="metrics/train_loss", rate="learning_rate")
+    logger = CSVLogger(tmp_path / "csv")
+    hooks = rh.bridges.lightning.Hooks([hook], tmp_path / "run", save_summaries_steps=1)
+    fit(model, hooks, LearningRateMonitor("step"), logger=logger)
+    rows = logged(logger)
+    assert hook.steps == list(range(1, 17))
+    assert hook.calls == ["begin", "session 0", "end 16"]
+    assert hook.column("logged") == [pytest.approx(row["train_loss"]) for row in rows]
+    assert hook.column("loss") == hook.column("logged")
+    assert hook.column("rate") == [pytest.approx(row["lr-Adam"]) for row in rows]
+    assert len(set(hook.column("rate"))) > 1
+    events = read_events(tmp_path / "run")
+    curve = [(it.step, it.value) for it in events if it.tag == "metrics/train_loss"]
+    assert curve == list(zip(hook.steps, hook.column("logged"), strict=True))
+    assert {it.tag for it in events} >= {"loss", "learning_rate", "metrics/train_loss"}
+
+
+def test_parameters_gradients_and_activations_by_name(model, fit, recorder):
+    hook = recorder(
+        weight="model/net.0.weight",
+        gradient="gradients/model/net.0.weight",
+        norm="global_gradient_norm",
+        activation="activations/model/net.0",
+        all="model",
+    )
+    fit(model, rh.bridges.lightning.Hooks([hook]), max_epochs=1)
+    assert torch.equal(hook.values[-1]["weight"], model.net[0].weight)
+    assert not torch.equal(hook.values[0]["weight"], hook.values[1]["weight"])
+    norms = [it["gradient"].norm().item() for it in hook.values]
+    assert norms == pytest.approx(model.gradient_norms)
+    assert all(it["norm"] >= it["gradient"].norm() for it in hook.values)
+    assert hook.values[0]["activation"].shape == (32, 10)
+    assert set(hook.values[0]["all"]) == {"net.0.weight", "net.0.bias"}
+
+
+def test_request_stop_makes_the_batch_the_last(model, fit, recorder):
+    hook = recorder()
+    hooks = rh.bridges.lightning.Hooks([rh.StopAtStepHook(last_step=11), hook])
+    trainer = fit(model, hooks, max_epochs=5)
+    assert trainer.global_step == 11
+    assert hook.steps == list(range(1, 12))
+
+
+def test_early_stopping_stops_where_lightnings_does(digits, fit):
+    class Below(rh.SessionRunHook):
+        def before_run(self, run_context):
+            return rh.SessionRunArgs("metrics/train_loss")
+
+        def after_run(self, run_context, run_values):
+            if run_values.results < 2.0:
+                run_context.request_stop()
+
+    class Stopping(EarlyStopping):
+        def on_train_batch_end(self, trainer, *args):
+            self._run_early_stopping_check(trainer)
+
+    stopped = []
+    for callback in (
+        rh.bridges.lightning.Hooks([Below()]),
+        Stopping("train_loss", stopping_threshold=2.0, patience=1000),
+    ):
+        torch.manual_seed(0)
+        stopped.append(fit(Model(digits), callback, max_epochs=5).global_step)
+    assert stopped[0] == stopped[1] < 40
+
+
+def test_batches_that_accumulate_are_runs(model, fit, recorder):
+    hook = recorder(loss="loss")
+    fit(model, rh.bridges.lightning.Hooks([hook]), max_epochs=1, accumulate_grad_batches=4)
+    assert hook.steps == [0, 0, 0, 1, 1, 1, 1, 2]
+
+
+def test_a_training_resumes_in_mid_epoch_with_the_states_of_the_hooks(
+    digits, fit, recorder, raises, tmp_path
+):
+    whole = recorder(loss="loss")
+    torch.manual_seed(1)
+    fit(Model(digits), rh.bridges.lightning.Hooks([whole]))
+
+    def save():
+        return ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=5, save_top_k=-1)
+
+    first, second = recorder(loss="loss"), recorder(loss="loss")
+    cut = raises(12, OSError("cut off"))
+    torch.manual_seed(1)
+    with pytest.raises(OSError, match="cut off"):
+        hooks = rh.bridges.lightning.Hooks([first, cut])
+        fit(Model(digits), hooks, save(), enable_checkpointing=True)
+    path = tmp_path / "step=10.ckpt"
+    hooks = rh.bridges.lightning.Hooks([second])
+    fit(Model(digits), hooks, save(), ckpt_path=path, enable_checkpointing=True)
+    assert first.calls == ["begin", "session 0", "on_exception cut off"]
+    assert second.calls == ["begin", "session 10", "end 16"]
+    assert second.steps == list(range(11, 17))
+    assert second.runs == 16
+    assert second.column("loss") == whole.column("loss")[10:]
+
+
+def test_metrics_of_a_validation_are_fetched_but_not_written_again(digits, fit, recorder, tmp_path):
+    class Validating(Model):
+        val_dataloader = Model.train_dataloader
+
+    class Later(recorder):
+        def before_run(self, run_context):
+            later = run_context.session.global_step >= 8
+            return rh.SessionRunArgs({"val": "metrics/val_loss"}) if later else None
+
+        def after_run(self, run_context, run_values):
+            if run_values.results:
+                super().after_run(run_context, run_values)
+
+    hook = Later()
+    hooks = rh.bridges.lightning.Hooks([hook], tmp_path, save_summaries_steps=1)
+    trainer = fit(Validating(digits), hooks)
+    assert len(set(hook.column("val"))) == 1
+    assert hook.column("val")[0] != float(trainer.callback_metrics["val_loss"])
+    assert "metrics/val_loss" not in {it.tag for it in read_events(tmp_path)}
+
+
+@pytest.mark.parametrize("place", ["batch", "callback", "interrupt"])
+def test_hooks_hear_of_exceptions(digits, fit, recorder, place):
+    class Bad(lightning.Callback):
+        def on_train_batch_end(self, *args):
+            raise KeyboardInterrupt if place == "interrupt" else ValueError("a bad callback")
+
+    hook = recorder()
+    model = Model(digits, bad_batch=2 if place == "batch" else None)
+    others = [] if place == "batch" else [Bad()]
+    with pytest.raises((ValueError, SystemExit)):
+        fit(model, rh.bridges.lightning.Hooks([hook]), *others)
+    said = "" if place == "interrupt" else f"a bad {place}"
+    assert hook.calls == ["begin", "session 0", f"on_exception {said}"]
+
+
+def test_a_hook_assigns_the_learning_rate(model, fit, recorder):
+    class Freeze(rh.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            session = run_context.session
+            assert session.read("learning_rate")["learning_rate"] <= 0.01
+            if session.global_step == 4:
+                session.assign({"learning_rate": 0.0})
+
+    hook = recorder(rate="learning_rate", weight="model/net.0.weight")
+    fit(model, rh.bridges.lightning.Hooks([hook, Freeze()]), max_epochs=1)
+    assert hook.column("rate") == [0.01] * 3 + [0.005] + [0.0] * 4
+    weights = [it["weight"] for it in hook.values]
+    assert not torch.equal(weights[2], weights[3])
+    assert torch.equal(weights[3], weights[7])
+
+
+@pytest.mark.parametrize(
+    ("fetch", "message"),
+    [
+        ("gradients/model/net.0.wait", "did you mean 'gradients/model/net.0.weight'"),
+        ("lss", "did you mean 'loss'"),
+    ],
+)
+def test_an_unknown_name_is_said_before_the_first_batch(model, fit, recorder, fetch, message):
+    hook = recorder(value=fetch)
+    with pytest.raises(ValueError, match=message) as caught:
+        fit(model, rh.bridges.lightning.Hooks([hook]))
+    assert "in before_run of the hook Recorder" in caught.value.__notes__
+    assert model.gradient_norms == []
+
+
+def test_several_processes_are_refused(model):
+    hooks = rh.bridges.lightning.Hooks([])
+    with pytest.raises(ValueError, match="this training has 2"):
+        hooks.setup(SimpleNamespace(world_size=2), model, "fit")
+
+
+def test_the_docs_show_what_runs(model, shown, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(shown("Lightning"), {"model": model})
+    assert {it.tag for it in read_events("runs/a")} >= {"loss", "metrics/train_loss"}
