@@ -96,10 +96,3 @@ def test_what_is_wrong_is_named_with_the_rule(check, error, message):
 def test_public_classes_name_the_argument_that_is_wrong(make, name):
     with rh.Graph().as_default(), pytest.raises((TypeError, ValueError), match=f"^{name}"):
         make()
-
-
-def test_single_tensor_in_the_place_of_a_list_is_told():
-    with rh.Graph().as_default():
-        loss = rh.Variable(1.0, name="loss")
-        with pytest.raises(TypeError, match="put it in brackets"):
-            rh.LoggingTensorHook(loss, every_n_iter=1)

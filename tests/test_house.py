@@ -34,7 +34,18 @@ ORDER = [
     {"session"},
     {"hooks"},
     {"training"},
-    {"", "train", "plain", "jax", "torch", "tensorflow", "tensorboard", "cli", "testing"},
+    {
+        "",
+        "train",
+        "plain",
+        "jax",
+        "torch",
+        "tensorflow",
+        "tensorboard",
+        "bridges",
+        "cli",
+        "testing",
+    },
 ]
 FLOOR = {folder: height for height, folders in enumerate(ORDER) for folder in folders}
 
@@ -47,6 +58,16 @@ FRAMEWORKS = {
 
 # Where the name of one is an argument that users give.
 NAMES_IN_ARGUMENTS = {"runhooks.tensorboard.plot_methods": {"tensorflow"}}  # bins of histograms
+
+# The same of the frameworks whose loops have a bridge: bridges/keras.py alone imports keras.
+BRIDGED = {
+    "ignite": {"ignite", "torch"},
+    "keras": {"keras"},
+    "lightning": {"lightning", "pytorch_lightning", "torch"},
+    "optuna": {"optuna"},
+    "torch_batches": {"torch"},
+    "transformers": {"accelerate", "transformers", "torch"},
+}
 
 # What may be asked for whether it is there: of objects that are not ours, which declare nothing.
 PROBED_FOLDERS = {"contract", "graph", "session", "hooks", "checkpoint"}
@@ -176,7 +197,7 @@ def test_frameworks_are_named_under_engines_and_arrays_alone():
     named = {
         f"{module} names {framework}"
         for module, tree in TREES.items()
-        if folder(module) not in ("engines", "arrays")
+        if folder(module) not in ("engines", "arrays", "bridges")
         for framework in frameworks_of(imported(tree))
         | (strings(tree) & FRAMEWORKS.keys()) - NAMES_IN_ARGUMENTS.get(module, set())
         if module != "runhooks" and folder(module) != framework  # a front door has its name
@@ -191,6 +212,17 @@ def test_each_file_of_an_engine_or_adapter_imports_its_framework_alone(place):
         for module, tree in TREES.items()
         if folder(module) == place
         for framework in frameworks_of(imported(tree)) - set(module.split(".")[2:3])
+    }
+    assert foreign == set()
+
+
+def test_each_bridge_imports_its_framework_alone():
+    frameworks = set(chain.from_iterable({**FRAMEWORKS, **BRIDGED}.values()))
+    foreign = {
+        f"{module} imports {name}"
+        for module, tree in TREES.items()
+        for name in {it.partition(".")[0] for it in imported(tree)} & frameworks
+        if folder(module) == "bridges" and name not in BRIDGED.get(module.split(".")[-1], ())
     }
     assert foreign == set()
 
@@ -270,7 +302,8 @@ def test_import_loads_no_framework():
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    unwanted = {"google.protobuf", "tensorboard", "PIL", "hypothesis"}.union(*FRAMEWORKS.values())
+    unwanted = {"google.protobuf", "tensorboard", "PIL", "hypothesis"}
+    unwanted = unwanted.union(*FRAMEWORKS.values(), *BRIDGED.values())
     assert unwanted.isdisjoint(loaded.stdout.split())
 
 

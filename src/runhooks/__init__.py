@@ -101,6 +101,7 @@ from runhooks.trigger import Due, SecondOrStepTimer, Timer, Trigger
 from runhooks.version import __version__
 
 if TYPE_CHECKING:
+    from runhooks import bridges as bridges
     from runhooks import jax as jax
     from runhooks import torch as torch
 
@@ -188,6 +189,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("jax", "torch"):  # which import the framework
+    if name in ("bridges", "jax", "torch"):  # which import the framework, or each its own
         return importlib.import_module(f"runhooks.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

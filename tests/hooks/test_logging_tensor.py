@@ -42,9 +42,9 @@ def test_arguments(arguments, message):
         rh.LoggingTensorHook(["loss:0"], **arguments)
 
 
-def test_a_name_is_not_a_list_of_names():
-    with pytest.raises(TypeError, match="tensors"):
-        rh.LoggingTensorHook("loss:0", every_n_iter=1)
+def test_a_single_name_needs_no_list(train, lines):
+    train(rh.LoggingTensorHook("loss:0", every_n_iter=10), steps=5)
+    assert lines() == ["loss:0 = 0.0"]
 
 
 def test_an_unknown_name_is_told_before_the_session_exists(model):

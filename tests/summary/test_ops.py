@@ -150,7 +150,7 @@ def test_what_is_not_one_tensor_is_refused_where_it_is_written(graph: rh.Graph, 
                 make(value)
         with pytest.raises(TypeError, match=r"'loss' needs a tensor.*function.*rh\.call"):
             make(lambda: 1.0)
-        for value in (None, object(), {1.0}, rh.group(name="train")):
+        for value in (object(), {1.0}, rh.group(name="train")):
             with pytest.raises(TypeError, match="'loss' needs a tensor"):
                 make(value)
         if kind != "text":
@@ -171,9 +171,34 @@ def test_a_scalar_of_several_numbers_is_refused_where_it_is_written(graph: rh.Gr
 
 def test_a_histogram_is_made_of_tensors(graph: rh.Graph) -> None:
     with graph.as_default():
-        for value in (None, len, {"a": lambda: 1.0}, rh.group(name="train")):
+        for value in (len, {"a": lambda: 1.0}, rh.group(name="train")):
             with pytest.raises(TypeError, match="'weights' needs a tensor"):
                 rh.summary.histogram("weights", value)
+
+
+def test_the_name_of_a_summary_names_its_tensor_too(graph: rh.Graph) -> None:
+    """Also of a pytree, whose leaves are then under it, and every number in it."""
+    rh.call(lambda: 2.0, name="loss")
+    rh.call(lambda: {"a": {"b": 1.0}, "c": np.ones(3), "d": np.float32(3)}, name="metrics")
+    made = [
+        rh.summary.scalar("loss"),
+        rh.summary.scalar("train/loss", "loss"),
+        rh.summary.scalars("metrics"),
+        rh.summary.histogram("metrics"),
+        rh.summary.histogram("train", "loss"),
+    ]
+    assert [[value.tag for value in run(graph, op)] for op in made] == [
+        ["loss"],
+        ["train/loss"],
+        ["metrics/a/b", "metrics/d"],
+        ["metrics_1/a/b", "metrics_1/c", "metrics_1/d"],
+        ["train"],
+    ]
+    with pytest.raises(ValueError, match="los"):
+        rh.summary.scalar("los")
+    text = rh.summary.scalars("text", rh.call(lambda: {"a": "b", "c": np.ones(2)}))
+    with pytest.raises(ValueError, match=r"'text' has found no single number.*'a', 'c'"):
+        run(graph, text)
 
 
 def test_arguments_in_the_wrong_order_are_told(graph: rh.Graph) -> None:

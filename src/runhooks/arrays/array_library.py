@@ -12,6 +12,7 @@ import numpy as np
 
 from runhooks.arrays.dtypes import dtype_name, dtype_named
 from runhooks.arrays.histogram import histogram_counts
+from runhooks.arrays.shards import ArraySource, ShardedArray
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -176,6 +177,20 @@ class ArrayLibrary(ABC):
                 self.start_copy(array)
         host = [self.to_numpy(it) if self.owns(type(it)) else np.asarray(it) for it in arrays]
         return host if into is None else list(map(copied, host, into))
+
+    def sharded(self, array: Any) -> ShardedArray | None:
+        """Return what this process has of ``array``, which several hold; None if it has it all.
+
+        The blocks are arrays that ``to_host`` takes.
+
+        Raises:
+            TypeError: The parts of the processes do not make up the array.
+        """
+        return None
+
+    def from_source(self, source: ArraySource, like: Any) -> Any:
+        """Return an array as ``from_numpy`` does, reading what this process needs of it."""
+        return self.from_numpy(source.read((0,) * len(source.shape), source.shape), like)
 
     def index(self, array: Any) -> Any:
         """Return ``array``, one integer, as something that ``operator.index`` takes.

@@ -12,6 +12,7 @@ import numpy as np
 
 from runhooks.arrays.array_library import Array, ArrayLibrary, Flat, Packed, copied
 from runhooks.arrays.histogram import BUCKETS, histogram_counts
+from runhooks.arrays.shards import ArrayInMemory, ArraySource, Shard, ShardedArray
 
 _KEY = "key"
 _FORMS = (jax.Array, jax.ShapeDtypeStruct)
@@ -36,6 +37,8 @@ class JaxArrays(ArrayLibrary):
     def from_numpy(self, array: Array, like: Any = None) -> Any:
         if like is None:
             return jnp.array(array)
+        if not like.is_fully_addressable:
+            return self.from_source(ArrayInMemory(array), like)
         if is_key(like):
             return jax.random.wrap_key_data(jnp.array(array), impl=jax.random.key_impl(like))
         # Put on a device by name, an array would no longer go where the others of a run are.
@@ -103,6 +106,27 @@ class JaxArrays(ArrayLibrary):
             for leaf, array, place in zip(plain, host, into, strict=True)
         ]
 
+    def sharded(self, array: Any) -> ShardedArray | None:
+        if not isinstance(array, jax.Array) or array.is_fully_addressable:
+            return None
+        data = jax.random.key_data(array) if is_key(array) else array
+        shards = [it for it in data.addressable_shards if it.replica_id == 0]
+        parts = [Shard(_block(it.index, data.shape)[0], it.data) for it in shards]
+        return ShardedArray(data.shape, np.dtype(data.dtype), tuple(parts))
+
+    def from_source(self, source: ArraySource, like: Any) -> Any:
+        if like.is_fully_addressable:
+            return super().from_source(source, like)
+        if is_key(like):
+            data = self.from_source(source, jax.random.key_data(like))
+            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(like))
+        # A copy: JAX may take over the memory that it is given.
+        return jax.make_array_from_callback(
+            source.shape,
+            like.sharding,
+            lambda index: np.array(source.read(*_block(index, source.shape))),
+        )
+
     def index(self, array: Any) -> Any:
         self.check_readable(array)
         array = _plain(array)
@@ -141,6 +165,12 @@ class JaxArrays(ArrayLibrary):
             return super().unpack(packed)
         data = packed._replace(dtype="uint32").to_numpy()
         return jax.random.wrap_key_data(jnp.array(data), impl=packed.dtype)
+
+
+def _block(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Where the block begins that the slices ``index`` take out of an array, and its shape."""
+    bounds = [it.indices(size) for it, size in zip(index, shape, strict=True)]
+    return tuple(begin for begin, _, _ in bounds), tuple(end - begin for begin, end, _ in bounds)
 
 
 def is_key(array: Any) -> bool:

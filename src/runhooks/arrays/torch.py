@@ -13,10 +13,12 @@ import torch
 from runhooks.arrays.array_library import Array, ArrayLibrary, Packed, copied
 from runhooks.arrays.dtypes import dtype_named
 from runhooks.arrays.histogram import BUCKETS, HistogramCounts, histogram_counts
+from runhooks.arrays.shards import ArraySource, Shard, ShardedArray
 from runhooks.errors import cause
 
 #: By size in bytes: integers that carry the bits of a dtype which NumPy itself lacks.
 _BITS = {1: (torch.uint8, np.uint8), 2: (torch.int16, np.int16)}
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _FLOAT32_MAX = torch.finfo(torch.float32).max
 
 
@@ -87,6 +89,30 @@ class TorchArrays(ArrayLibrary):
             for array, copy, place in zip(arrays, host, places, strict=True)
         ]
 
+    def sharded(self, array: Any) -> ShardedArray | None:
+        if not is_distributed(array):
+            return None
+        found = _block(array)
+        shape, dtype = self.host_form(array)
+        placed = zip(array.device_mesh.get_coordinate() or (), array.placements, strict=False)
+        is_first = all(at == 0 for at, placement in placed if placement.is_replicate())
+        if found is None or not is_first:
+            return ShardedArray(shape, dtype, ())
+        return ShardedArray(shape, dtype, (Shard(found[0], array.to_local()),))
+
+    def from_source(self, source: ArraySource, like: Any) -> Any:
+        if not is_distributed(like):
+            return super().from_source(source, like)
+        found = _block(like)
+        host = source.read(*found) if found else np.empty((0,), source.dtype)
+        return type(like).from_local(
+            from_numpy(host, like.dtype).to(like.device),
+            *(like.device_mesh, like.placements),
+            run_check=False,
+            shape=like.shape,
+            stride=like.stride(),
+        )
+
     def check_readable(self, array: Any) -> None:
         # Whoever reads it in one process alone waits for the others, for ever.
         if type(array) is not torch.Tensor and hasattr(array, "full_tensor"):
@@ -130,6 +156,25 @@ class TorchArrays(ArrayLibrary):
         if not packed.data:
             return torch.empty(packed.shape, dtype=dtype)
         return torch.frombuffer(bytearray(packed.data), dtype=dtype).reshape(packed.shape)
+
+
+def is_distributed(tensor: Any) -> bool:
+    """Return whether ``tensor`` is a ``DTensor``, of which each process holds a part."""
+    return type(tensor) not in _PLAIN and hasattr(tensor, "full_tensor")
+
+
+def _block(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Where the part of this process begins in a ``DTensor``, and its shape; None: it has none."""
+    if any(it.is_partial() for it in tensor.placements):
+        raise TypeError(
+            f"a DTensor has parts still to be summed, its placements are {tensor.placements}: call "
+            "redistribute() before"
+        )
+    if tensor.device_mesh.get_coordinate() is None or not tensor.to_local().numel():
+        return None
+    # What torch's own checkpoints ask; of a DTensor this is one block.
+    (chunk,) = tensor.__create_chunk_list__()
+    return tuple(chunk.offsets), tuple(chunk.sizes)
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:

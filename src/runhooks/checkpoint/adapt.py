@@ -8,7 +8,7 @@ from typing import Any
 from runhooks.checkpoint.names import Renaming
 from runhooks.contract import Snapshot
 from runhooks.graph.collections import GraphKeys
-from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM, STANDS_FOR_ARRAY
+from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM_STATES, STANDS_FOR_ARRAY
 
 
 def renamed(snapshot: Snapshot, rename: Mapping[str, str]) -> Snapshot:
@@ -44,7 +44,7 @@ def renamed(snapshot: Snapshot, rename: Mapping[str, str]) -> Snapshot:
             for field, value in state.items()
         }
         states[OBJECT_STATES + new_name(name)] = _with_names(content, snapshot.arrays, new_name)
-    return Snapshot(arrays, states)
+    return snapshot._replace(arrays=arrays, states=states)
 
 
 def completed(snapshot: Snapshot, present: Snapshot) -> tuple[Snapshot, list[str]]:
@@ -55,7 +55,7 @@ def completed(snapshot: Snapshot, present: Snapshot) -> tuple[Snapshot, list[str
     for key, state in present.states.items():
         if key.startswith(OBJECT_STATES):
             states[key] = _merged(states.get(key), state)
-    return Snapshot(arrays, states), sorted(lacking)
+    return snapshot._replace(arrays=arrays, states=states), sorted(lacking)
 
 
 def other_names(states: Mapping[str, Any]) -> dict[str, str]:
@@ -78,7 +78,7 @@ def is_run_state(name: str, states: Collection[str]) -> bool:
     ``states``: the names of the states beside the array.
     """
     owner = name.partition("/")[0]
-    of_torch = owner in (RANDOM, PENDING) and OBJECT_STATES + owner in states
+    of_torch = owner in (RANDOM_STATES, PENDING) and OBJECT_STATES + owner in states
     return of_torch or name.rpartition("/")[2] == GraphKeys.GLOBAL_STEP
 
 

@@ -52,7 +52,7 @@ LENGTH_BYTES = _LENGTH.size
 _PIECE_BYTES = 4 << 20
 
 
-def check(arrays: Mapping[str, NDArray[Any]]) -> None:
+def check(arrays: Mapping[str, Any]) -> None:
     """Raise TypeError for a dtype, ValueError for a name, that the format cannot hold."""
     for name, array in arrays.items():
         if name == "__metadata__" or not is_unicode(name):
@@ -66,8 +66,7 @@ def check(arrays: Mapping[str, NDArray[Any]]) -> None:
 
 def encode(arrays: Mapping[str, NDArray[Any]]) -> Iterator[bytes | NDArray[np.uint8]]:
     """Yield the bytes of the file, piece by piece; ``check`` the arrays first."""
-    # Widest items first: then each array starts at a multiple of its item size.
-    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    ordered = in_order_of_writing(arrays)
     header, _ = layout({name: ArraySpec(it.dtype.name, it.shape) for name, it in ordered})
     yield header
     for _, array in ordered:
@@ -91,7 +90,7 @@ def layout(
         offsets[name], end = end, end + Entry(dtype, shape, end).nbytes
         header[name] = {
             "dtype": code or "U8",
-            "shape": shape if code else (*shape, _item_bytes(dtype)),
+            "shape": shape if code else (*shape, item_bytes(dtype)),
             "data_offsets": (offsets[name], end),
         }
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -116,8 +115,14 @@ def foreign_layout(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int
             raise TypeError(f"{name!r} is {spec.dtype}, which .safetensors cannot hold")
     # Its arrays must not be out of line with their items. And some programs refuse a file that does
     # not say for whom it was written, which makes no difference otherwise.
-    ordered = sorted(specs, key=lambda name: (-_item_bytes(specs[name].dtype), name))
+    ordered = sorted(specs, key=lambda name: (-item_bytes(specs[name].dtype), name))
     return layout({name: specs[name] for name in ordered}, {"format": "pt"})
+
+
+def in_order_of_writing(arrays: Mapping[str, NDArray[Any]]) -> list[tuple[str, NDArray[Any]]]:
+    """Return the arrays by name in the order in which ``encode`` writes them."""
+    # Widest items first: then each array starts at a multiple of its item size.
+    return sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
 
 
 def decode(data: bytes, specs: Mapping[str, ArraySpec] | None = None) -> dict[str, NDArray[Any]]:
@@ -148,7 +153,7 @@ class Entry(NamedTuple):
     @property
     def nbytes(self) -> int:
         """How many bytes it takes."""
-        return math.prod(self.shape) * _item_bytes(self.dtype)
+        return math.prod(self.shape) * item_bytes(self.dtype)
 
 
 def header_end(data: bytes) -> int:
@@ -229,7 +234,7 @@ def _span(content: Any) -> tuple[Entry, int]:
         raise ValueError("an entry makes no sense") from None
     if not is_shape(shape) or not is_shape([start, stop]):
         raise ValueError("an entry has a shape or offsets that make no sense")
-    if stop - start != math.prod(shape) * _item_bytes(dtype):
+    if stop - start != math.prod(shape) * item_bytes(dtype):
         raise ValueError("the size of an array does not match its shape")
     return Entry(dtype, tuple(shape), start), stop
 
@@ -240,14 +245,15 @@ def _as_stated(entries: Mapping[str, Entry], specs: Mapping[str, ArraySpec]) -> 
     stated = {}
     for name, entry in entries.items():
         dtype, shape = specs[name]
-        stored = (dtype, shape) if dtype in _CODES else ("uint8", (*shape, _item_bytes(dtype)))
+        stored = (dtype, shape) if dtype in _CODES else ("uint8", (*shape, item_bytes(dtype)))
         if (entry.dtype, entry.shape) != stored:
             raise ValueError(f"{name!r} is not {dtype}{list(shape)}, as the manifest says")
         stated[name] = Entry(dtype, shape, entry.start)
     return stated
 
 
-def _item_bytes(name: str) -> int:
+def item_bytes(name: str) -> int:
+    """Return the size of an item of the dtype ``name``. Raises ValueError for no such dtype."""
     if name == "bool":
         return 1
     if name in _CODES:  # without ml_dtypes, which may not be installed

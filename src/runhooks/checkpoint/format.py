@@ -12,7 +12,6 @@ complete, or absent. Nothing in it is ever executed, as a pickle would be.
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -21,33 +20,30 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import google_crc32c
+import numpy as np
 from numpy.typing import NDArray
 
 from runhooks import clock
 from runhooks.checkpoint import arrays, staging, states
-from runhooks.checkpoint.arrays import Entry
+from runhooks.checkpoint.files import check_arrays, check_size, check_sum, naming, read_file
 from runhooks.checkpoint.manifest import (
     MANIFEST,
     STATE_ARRAYS,
     STATES,
     VARIABLES,
     ArraySpec,
-    FileDigest,
     Manifest,
     NewerFormatError,
+    files_of,
+    is_data_file,
 )
 from runhooks.checkpoint.reading import opened, printable, size_of
+from runhooks.checkpoint.sharded import ShardedCheckpoint, check_states, read_states
 from runhooks.checkpoint.states import EncodedStates
-from runhooks.contexts import contextmanager
 from runhooks.contract.snapshot import Snapshot
-from runhooks.errors import DataLossError, NotFoundError
 
-FILES = frozenset({VARIABLES, STATES, STATE_ARRAYS, MANIFEST})
 #: Half a million arrays.
 MOST_MANIFEST_BYTES = 64 << 20
-
-# Errors of this process. To go on from an older checkpoint because of them would lose steps.
-_NOT_OF_THE_FILE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class Checkpoint(NamedTuple):
@@ -68,9 +64,12 @@ class Checkpoint(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A snapshot that can be written: its arrays are checked, its states are bytes already."""
+    """A snapshot that can be written: its arrays are checked, its states are bytes already.
 
-    arrays: Mapping[str, NDArray[Any]]
+    ``arrays``: of NumPy; a ``ShardedArray`` is for ranks that write a checkpoint together.
+    """
+
+    arrays: Mapping[str, Any]
     states: EncodedStates
 
 
@@ -116,30 +115,56 @@ def write_content(
         FileExistsError: ``path`` is there and is not a checkpoint.
         OSError: It cannot be written. Nothing is left of it.
     """
-    if _is_something_else(path):
-        raise FileExistsError(f"{path} exists and is not a checkpoint: save elsewhere")
-    now = clock.wall()
-    if previous is not None:  # clocks are set back, and differ from host to host
-        now = max(now, math.nextafter(previous.wall_time, math.inf))
+    check_free(path)
     pieces = {VARIABLES: arrays.encode(content.arrays), STATES: [content.states.text]}
     if content.states.arrays:
         pieces[STATE_ARRAYS] = arrays.encode(content.states.arrays)
+    manifest = begun_manifest(global_step, previous, metrics, modes)
     with staging.publish(path) as folder:
         files = {name: staging.write_file(folder / name, part) for name, part in pieces.items()}
         specs = {
             name: ArraySpec(array.dtype.name, array.shape) for name, array in content.arrays.items()
         }
-        start = now if previous is None else previous.series_start
-        manifest = Manifest(global_step, now, start, files, specs, metrics, modes)
-        data = manifest.to_bytes()
-        if len(data) > MOST_MANIFEST_BYTES:
-            raise ValueError(f"{len(specs)} arrays are too many for a checkpoint: stack some")
-        staging.write_file(folder / MANIFEST, [data])
+        manifest = manifest._replace(files=files, arrays=specs)
+        write_manifest(folder, manifest)
     return described(path, manifest)
+
+
+def check_free(path: Path) -> None:
+    """Raise FileExistsError if something that is not a checkpoint is at ``path``."""
+    if _is_something_else(path):
+        raise FileExistsError(f"{path} exists and is not a checkpoint: save elsewhere")
+
+
+def begun_manifest(
+    global_step: int | None,
+    previous: Checkpoint | None,
+    metrics: Mapping[str, float],
+    modes: Mapping[str, str],
+) -> Manifest:
+    """Return the manifest of a checkpoint that is saved now, still without files and arrays.
+
+    The arguments are as for ``write_content``.
+    """
+    now = clock.wall()
+    if previous is not None:  # clocks are set back, and differ from host to host
+        now = max(now, math.nextafter(previous.wall_time, math.inf))
+    start = now if previous is None else previous.series_start
+    return Manifest(global_step, now, start, {}, {}, metrics, modes)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write ``manifest`` into ``folder``. Raises ValueError if it has too many arrays."""
+    data = manifest.to_bytes()
+    if len(data) > MOST_MANIFEST_BYTES:
+        raise ValueError(f"{len(manifest.arrays)} arrays are too many for a checkpoint: stack some")
+    staging.write_file(folder / MANIFEST, [data])
 
 
 def read_checkpoint(path: Path) -> Snapshot:
     """Return what the checkpoint ``path`` holds, every file checked against the manifest.
+
+    Of one that several ranks have written: all arrays in whole, and the states of the chief.
 
     Nothing but the files of a checkpoint is opened, and of these only regular ones of the stated
     size: anybody may have made the folder.
@@ -150,16 +175,13 @@ def read_checkpoint(path: Path) -> Snapshot:
         ValueError: Its format is newer than this version of runhooks.
     """
     manifest = read_manifest(path)
-    state_arrays = {}
-    if STATE_ARRAYS in manifest.files:
-        data = _read(path, STATE_ARRAYS, manifest)
-        with _naming(path, STATE_ARRAYS):
-            state_arrays = arrays.decode(data)
-    text = _read(path, STATES, manifest)
-    with _naming(path, STATES):
-        kept = states.decode(EncodedStates(text, state_arrays))
-    data = _read(path, VARIABLES, manifest)
-    with _naming(path, VARIABLES):
+    if manifest.ranks is not None:
+        sharded = ShardedCheckpoint(path, manifest)
+        kept = sharded.states(manifest.chief)
+        return Snapshot({name: np.asarray(it) for name, it in sharded.arrays().items()}, kept)
+    kept = read_states(path, STATES, STATE_ARRAYS, manifest.files)
+    data = read_file(path, VARIABLES, manifest.files[VARIABLES])
+    with naming(path, VARIABLES):
         return Snapshot(arrays.decode(data, manifest.arrays), kept)
 
 
@@ -173,11 +195,10 @@ def check_checkpoint(path: Path) -> list[str]:
         NotFoundError, DataLossError, ValueError: As ``read_checkpoint`` does.
     """
     manifest = read_manifest(path)
-    _check(path, VARIABLES, manifest, manifest.arrays)
-    entries = _check(path, STATE_ARRAYS, manifest) if STATE_ARRAYS in manifest.files else {}
-    text = _read(path, STATES, manifest)
-    with _naming(path, STATES):
-        return states.names(text, entries)
+    if manifest.ranks is not None:
+        return ShardedCheckpoint(path, manifest).check()
+    check_arrays(path, VARIABLES, manifest.files[VARIABLES], manifest.arrays)
+    return check_states(path, STATES, STATE_ARRAYS, manifest.files)
 
 
 def stream_arrays(path: Path, wanted: Collection[str]) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -190,9 +211,13 @@ def stream_arrays(path: Path, wanted: Collection[str]) -> Iterator[tuple[str, ND
         NotFoundError, DataLossError, ValueError: As ``read_checkpoint`` does.
     """
     manifest = read_manifest(path)
+    if manifest.ranks is not None:
+        stored = ShardedCheckpoint(path, manifest).arrays()
+        yield from ((name, np.asarray(it)) for name, it in stored.items() if name in wanted)
+        return
     expected = manifest.files[VARIABLES]
-    with _naming(path, VARIABLES), opened(path / VARIABLES) as (file, size):
-        _check_size(size, expected)
+    with naming(path, VARIABLES), opened(path / VARIABLES) as (file, size):
+        check_size(size, expected)
         header = arrays.header_of(file, size)
         crc = google_crc32c.value(header)
         for name, entry in arrays.read_header(header, size, manifest.arrays).items():
@@ -201,17 +226,21 @@ def stream_arrays(path: Path, wanted: Collection[str]) -> Iterator[tuple[str, ND
                 yield name, array
             else:
                 crc = arrays.skip(file, entry.nbytes, crc)
-        _check_sum(crc, expected)
+        check_sum(crc, expected.crc32c)
 
 
 def states_without_arrays(path: Path) -> dict[str, Any]:
     """Return the states in the checkpoint ``path`` with None in the place of each array in them.
 
+    Of one that several ranks have written: those of the chief.
+
     Raises:
         NotFoundError, DataLossError, ValueError: As ``read_checkpoint`` does.
     """
-    text = _read(path, STATES, read_manifest(path))
-    with _naming(path, STATES):
+    manifest = read_manifest(path)
+    name = STATES if manifest.ranks is None else files_of(manifest.chief).states
+    text = read_file(path, name, manifest.files[name])
+    with naming(path, name):
         return states.without_arrays(text)
 
 
@@ -220,18 +249,18 @@ def read_manifest(path: Path) -> Manifest:
 
     Raises as ``read_checkpoint`` does.
     """
-    with _naming(path, MANIFEST), opened(path / MANIFEST) as (file, size):
+    with naming(path, MANIFEST), opened(path / MANIFEST) as (file, size):
         if size > MOST_MANIFEST_BYTES:
             raise ValueError(f"it has {size} bytes, the most is {MOST_MANIFEST_BYTES}")
         data = file.read(size)
     try:
-        with _naming(path, MANIFEST):
+        with naming(path, MANIFEST):
             manifest = Manifest.from_bytes(data)
     except NewerFormatError as error:
         raise ValueError(f"checkpoint {printable(path)} cannot be read: {error}") from error
     for name, expected in manifest.files.items():
-        with _naming(path, name):
-            _check_size(size_of(path / name), expected)
+        with naming(path, name):
+            check_size(size_of(path / name), expected)
     return manifest
 
 
@@ -240,7 +269,7 @@ def looks_like_checkpoint(path: Path) -> bool:
 
     True for a folder that cannot be looked into.
     """
-    for name in (VARIABLES, STATES):
+    for name in (VARIABLES, STATES, files_of(0).states):
         try:
             os.lstat(path / name)
         except (FileNotFoundError, NotADirectoryError):
@@ -249,6 +278,10 @@ def looks_like_checkpoint(path: Path) -> bool:
             pass
         return True
     return False
+
+
+def _is_ours(name: str) -> bool:
+    return name == MANIFEST or is_data_file(name)
 
 
 def described(path: Path, manifest: Manifest) -> Checkpoint:
@@ -266,61 +299,8 @@ def described(path: Path, manifest: Manifest) -> Checkpoint:
 
 def _is_something_else(path: Path) -> bool:
     try:
-        return not FILES.issuperset(entry.name for entry in path.iterdir())
+        return not all(_is_ours(entry.name) for entry in path.iterdir())
     except FileNotFoundError:
         return False
     except NotADirectoryError:
         return True
-
-
-def _read(path: Path, name: str, manifest: Manifest) -> bytes:
-    expected = manifest.files[name]
-    with _naming(path, name), opened(path / name) as (file, size):
-        _check_size(size, expected)
-        data = file.read(size)
-        _check_sum(google_crc32c.value(data), expected)
-        return data
-
-
-def _check(
-    path: Path, name: str, manifest: Manifest, specs: Mapping[str, ArraySpec] | None = None
-) -> Mapping[str, Entry]:
-    """Check a file of arrays piece by piece; return what it holds."""
-    expected = manifest.files[name]
-    with _naming(path, name), opened(path / name) as (file, size):
-        _check_size(size, expected)
-        header = arrays.header_of(file, size)
-        crc = arrays.skip(file, size - len(header), google_crc32c.value(header))
-        _check_sum(crc, expected)
-        return arrays.read_header(header, size, specs)
-
-
-def _check_size(size: int, expected: FileDigest) -> None:
-    if size != expected.size:
-        raise ValueError(f"it has {size} bytes and should have {expected.size}")
-
-
-def _check_sum(crc: int, expected: FileDigest) -> None:
-    if crc != expected.crc32c:
-        raise ValueError("its checksum does not match its content")
-
-
-@contextmanager
-def _naming(path: Path, name: str) -> Iterator[None]:
-    """Turn what is wrong with the file ``name`` of a checkpoint into an error that says so."""
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError):
-        if path.is_dir():
-            raise _damaged(path, f"{name} is missing") from None
-        raise NotFoundError(f"there is no checkpoint {printable(path)}", path=str(path)) from None
-    except OSError as error:
-        if error.errno in _NOT_OF_THE_FILE:
-            raise
-        raise _damaged(path, f"{name} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise _damaged(path, f"{name}: {error}") from error
-
-
-def _damaged(path: Path, what: str) -> DataLossError:
-    return DataLossError(f"checkpoint {printable(path)} is damaged: {what}", path=str(path))

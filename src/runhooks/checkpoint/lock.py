@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runhooks.ranks import current_group
+
 _log = logging.getLogger("runhooks")
 
 _NAME = ".chief.lock"
@@ -37,6 +39,8 @@ _locked: dict[str, _LockedFile] = {}  # by the real path of the directory
 class DirectoryLock:
     """A lock on a directory of checkpoints, shared by all users within this process.
 
+    In a group of ranks, which save together, the chief alone takes it.
+
     The system releases it when the process ends, however it ends; a forked child does not hold it.
     Where the system or the file system has no such locks, and on a URL, nothing is locked.
     """
@@ -56,6 +60,8 @@ class DirectoryLock:
             RuntimeError: If another process holds it, naming that process and its host.
         """
         if self._is_url or (self._file is not None and self._file.is_held()):
+            return
+        if not current_group().is_chief:
             return
         try:
             import fcntl

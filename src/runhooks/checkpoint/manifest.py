@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,18 +15,40 @@ from runhooks.version import __version__
 
 #: 2 since states hold more than JSON does; 1 is read as well.
 FORMAT_VERSION = 2
+#: Of a checkpoint that several ranks have written.
+SHARDED_VERSION = 3
 
 MANIFEST = "manifest.json"
 VARIABLES = "variables.safetensors"
 STATES = "states.json"
 STATE_ARRAYS = "states.safetensors"
 
-_REQUIRED = frozenset({VARIABLES, STATES})
-_DATA_FILES = frozenset({*_REQUIRED, STATE_ARRAYS})
+_FILE = re.compile(r"(variables|states)(-\d{1,6})?\.safetensors|(states|shards)(-\d{1,6})?\.json")
 _DTYPE = re.compile(r"[a-z0-9_]+(\[\w+\])?", re.ASCII)
 _YEAR_10000 = 253_402_300_800
 _INT64 = 1 << 63
 _MOST_DIMENSIONS = 64
+_MOST_RANKS = 1_000_000
+
+
+class RankFiles(NamedTuple):
+    """The names of the files of one rank; ``shards`` lists what is in ``variables``."""
+
+    variables: str
+    states: str
+    state_arrays: str
+    shards: str
+
+
+def files_of(rank: int) -> RankFiles:
+    """Return the names of the files that ``rank`` has written."""
+    names = (VARIABLES, STATES, STATE_ARRAYS, "shards.json")
+    return RankFiles(*(f"-{rank}.".join(name.split(".")) for name in names))
+
+
+def is_data_file(name: str) -> bool:
+    """Return whether a file of that name may belong to a checkpoint, beside its manifest."""
+    return _FILE.fullmatch(name) is not None
 
 
 class FileDigest(NamedTuple):
@@ -50,6 +72,8 @@ class Manifest(NamedTuple):
     the one before it in its series. ``series_start``: when the first of the series was saved. Both
     in seconds since the epoch. ``files``: by file name. ``arrays`` and ``metrics``: by name.
     ``modes``: whether the ``"max"`` or the ``"min"`` is best, by metric, where that is known.
+    ``ranks``: how many ranks have written it, each files of its own; None: a process alone.
+    ``chief``: which of these was the chief.
     """
 
     global_step: int | None
@@ -59,12 +83,15 @@ class Manifest(NamedTuple):
     arrays: Mapping[str, ArraySpec]
     metrics: Mapping[str, float] = MappingProxyType({})
     modes: Mapping[str, str] = MappingProxyType({})
+    ranks: int | None = None
+    chief: int = 0
 
     def to_bytes(self) -> bytes:
         """Return the manifest as JSON that contains its own checksum."""
         content = {
-            "format_version": FORMAT_VERSION,
+            "format_version": FORMAT_VERSION if self.ranks is None else SHARDED_VERSION,
             "runhooks_version": __version__,
+            **({} if self.ranks is None else {"ranks": self.ranks, "chief": self.chief}),
             "global_step": self.global_step,
             "wall_time": self.wall_time,
             "series_start": self.series_start,
@@ -90,18 +117,21 @@ class Manifest(NamedTuple):
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         version = _field(content, "format_version", lambda it: _is_whole(it, 1))
-        if version > FORMAT_VERSION:
+        if version > SHARDED_VERSION:
             newer = content.get("runhooks_version")
             raise NewerFormatError(
-                f"its format is {version}, this runhooks reads format {FORMAT_VERSION} and older: "
+                f"its format is {version}, this runhooks reads format {SHARDED_VERSION} and older: "
                 f"use runhooks {newer!r} or newer"
             )
         files = {
             name: FileDigest(_field(it, "size", _is_whole), _field(it, "crc32c", _is_whole))
             for name, it in _mapping(content, "files").items()
         }
-        if not _REQUIRED <= files.keys() <= _DATA_FILES:
-            raise ValueError(f"its files are {sorted(files)}")
+        ranks, chief = None, 0
+        if version == SHARDED_VERSION:
+            ranks = _field(content, "ranks", lambda it: _is_whole(it, 1) and it <= _MOST_RANKS)
+            chief = _field(content, "chief", lambda it: _is_whole(it) and it < ranks)
+        _check_files(files, ranks)
         metrics = _mapping(content, "metrics") if "metrics" in content else {}
         modes = _mapping(content, "modes") if "modes" in content else {}
         return cls(
@@ -109,9 +139,11 @@ class Manifest(NamedTuple):
             float(_field(content, "wall_time", _is_time)),
             float(_field(content, "series_start", _is_time)),
             files,
-            {name: _array(it) for name, it in _mapping(content, "arrays").items()},
+            {name: spec_from(it) for name, it in _mapping(content, "arrays").items()},
             {name: float(_field(metrics, name, _is_number)) for name in metrics},
             {name: _field(modes, name, lambda it: it in ("max", "min")) for name in modes},
+            ranks,
+            chief,
         )
 
 
@@ -124,11 +156,25 @@ def is_shape(value: Any) -> bool:
     return isinstance(value, list) and len(value) <= _MOST_DIMENSIONS and all(map(_is_whole, value))
 
 
-def _array(content: Any) -> ArraySpec:
+def spec_from(content: Any) -> ArraySpec:
+    """Return the dtype and shape in ``content``, from JSON; ValueError if it has none."""
     return ArraySpec(
         _field(content, "dtype", lambda it: isinstance(it, str) and _DTYPE.fullmatch(it)),
         tuple(_field(content, "shape", is_shape)),
     )
+
+
+def _check_files(files: Collection[str], ranks: int | None) -> None:
+    if ranks is None:
+        required, optional = {VARIABLES, STATES}, {STATE_ARRAYS}
+    else:
+        each = [files_of(rank) for rank in range(min(ranks, len(files)))]
+        required = {name for it in each for name in (it.variables, it.states, it.shards)}
+        optional = {it.state_arrays for it in each}
+        if ranks > len(files):
+            required.add(files_of(ranks - 1).states)
+    if not required <= set(files) <= required | optional:
+        raise ValueError(f"its files are {sorted(files)}")
 
 
 def _mapping(content: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -12,15 +12,18 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol
 
 from runhooks import arguments
 from runhooks.checkpoint import staging
 from runhooks.checkpoint.format import Checkpoint, Content, write_content
+from runhooks.checkpoint.group_save import write_together
 from runhooks.checkpoint.latest import find_checkpoints
 from runhooks.checkpoint.reading import printable
 from runhooks.errors import add_note
+from runhooks.ranks import Group
 
 _log = logging.getLogger("runhooks")
 
@@ -135,10 +138,12 @@ class Series:
     Args:
         base: Their path without the step.
         keep: The rules for which old ones are kept. None: all are.
+        group: The ranks that save them together; its chief deletes old ones.
     """
 
-    def __init__(self, base: Path, keep: Sequence[Keep] | None) -> None:
+    def __init__(self, base: Path, keep: Sequence[Keep] | None, group: Group) -> None:
         self._base = base
+        self._group = group
         self._keep = keep
         ours = re.compile(re.escape(base.name) + r"-\d+(\.replaced)?")
         #: Those that were not deleted, in the order of saving.
@@ -153,19 +158,19 @@ class Series:
     ) -> None:
         """Save ``content`` as ``path``; when it is on the disk, delete those it supersedes.
 
-        Raises as ``write_content``.
+        Raises as ``write_content``, or as ``write_together`` in a group of several ranks.
         """
-        staging.sweep(self._base.parent)
-        previous = self.saved[-1] if self.saved else None
-        modes = {it.metric: it.mode for it in self._keep or () if isinstance(it, KeepBest)}
+        if self._group.is_chief:
+            staging.sweep(self._base.parent)
+        write = write_content if self._group.size == 1 else partial(write_together, self._group)
         try:
-            new = write_content(
+            new = write(
                 path,
                 content,
                 global_step=global_step,
-                previous=previous,
+                previous=self.saved[-1] if self.saved else None,
                 metrics=metrics,
-                modes=modes,
+                modes={it.metric: it.mode for it in self._keep or () if isinstance(it, KeepBest)},
             )
         except OSError as error:
             add_note(error, f"while saving checkpoint {path}; no other was changed")
@@ -179,6 +184,8 @@ class Series:
         wanted.add(self.saved[-1].path)
         unwanted = [it for it in self.saved if it.path not in wanted]
         self.saved = [it for it in self.saved if it.path in wanted]
+        if not self._group.is_chief:
+            return
         rules = ", ".join(map(repr, keep))
         why = f"none of {rules} keeps it" if rules else "only the newest is kept"
         for checkpoint in unwanted:

@@ -13,14 +13,18 @@ from typing import Any
 from numpy.typing import NDArray
 
 from runhooks import arguments
+from runhooks.arrays.shards import Share, by_key
 from runhooks.checkpoint.adapt import completed, renamed
 from runhooks.checkpoint.background_save import BackgroundSave
-from runhooks.checkpoint.format import Content, content_of, read_checkpoint
+from runhooks.checkpoint.format import Content, content_of
+from runhooks.checkpoint.group_restore import restore_together
 from runhooks.checkpoint.latest import newest_sound
+from runhooks.checkpoint.restoring import read_for
 from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast, Series
 from runhooks.contract import RawSession
 from runhooks.errors import add_note
 from runhooks.near_names import suggestion
+from runhooks.ranks import current_group
 
 _log = logging.getLogger("runhooks")
 
@@ -131,7 +135,7 @@ class Saver:
             path = base.with_name(f"{base.name}-{step}")
         content, metrics = self._content_of(sess), self._metrics_of(step)
         if base not in self._series:
-            self._series[base] = Series(base, self._keep)
+            self._series[base] = Series(base, self._keep, current_group())
         write = partial(self._series[base].save, path, content, step, metrics)
         self._write(sess, str(path), write)
         return str(path)
@@ -146,7 +150,7 @@ class Saver:
         """
         self.wait()
         self._check_names(sess)
-        snapshot = read_checkpoint(Path(save_path))
+        snapshot = read_for(current_group(), Path(save_path))
         try:
             if self._rename:
                 snapshot = renamed(snapshot, self._rename)
@@ -209,12 +213,17 @@ class Saver:
             raise
 
     def _content_of(self, sess: RawSession) -> Content:
-        snapshot = sess.snapshot(into=self._reusable) if self._asynchronous else sess.snapshot()
+        group = current_group()
+        options: dict[str, Any] = {} if not self._asynchronous else {"into": self._reusable}
+        if group.size > 1:
+            options["share"] = Share(group.rank, group.size)
+        snapshot = sess.snapshot(**options)
         if self._only is not None:
             snapshot = snapshot.only(self._only)
         if self._asynchronous:
             # Copies are writeable, and the next save may reuse their memory. The rest is shared.
-            self._reusable = {key: it for key, it in snapshot.arrays.items() if it.flags.writeable}
+            arrays = by_key(snapshot.arrays)
+            self._reusable = {key: it for key, it in arrays.items() if it.flags.writeable}
         return content_of(snapshot)
 
     def _metrics_of(self, step: int | None) -> dict[str, float]:
@@ -247,7 +256,7 @@ def restore_latest(
 ) -> str | None:
     """Restore the sound checkpoint of a directory that was saved last.
 
-    A damaged one is skipped with one warning.
+    A damaged one is skipped with one warning. All ranks of a group call it, and restore the same.
 
     Returns:
         Its path; None if the directory has no checkpoint.
@@ -257,6 +266,9 @@ def restore_latest(
         ValueError: The newest sound one is of another model. Older ones are not tried.
     """
     saver.wait()  # what it is saving will be the latest
+    group = current_group()
+    if group.size > 1:
+        return restore_together(group, checkpoint_dir, partial(saver.restore, sess))
     found = newest_sound(checkpoint_dir, partial(saver.restore, sess))
     return None if found is None else str(found[0])
 

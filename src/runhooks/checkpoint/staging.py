@@ -83,16 +83,32 @@ def publish(path: Path) -> Iterator[Path]:
     is killed before it, the old folder is left as ``<path>.replaced``. If anything raises, the
     temporary folder is removed.
     """
+    folder = make_folder(path)
+    try:
+        yield folder
+        move(folder, path)
+    except BaseException:
+        abandon(folder)
+        raise
+
+
+def make_folder(path: Path) -> Path:
+    """Return a new temporary folder beside ``path``, which ``sweep`` removes if nobody does."""
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = _temporary(path)
     folder.mkdir()
-    try:
-        yield folder
-        _sync(folder)
-        _move(folder, path)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    return folder
+
+
+def move(folder: Path, path: Path) -> None:
+    """Give the temporary ``folder``, once it is on the disk, its name ``path``."""
+    sync(folder)
+    _move(folder, path)
+
+
+def abandon(folder: Path) -> None:
+    """Remove the temporary ``folder``, as far as that can be done."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def discard(path: Path) -> None:
@@ -130,7 +146,7 @@ def _move(folder: Path, path: Path) -> None:
             discard(replaced)
         with suppress(FileNotFoundError):
             _moved(path, replaced)
-    _sync(path.parent)
+    sync(path.parent)
     with suppress(FileNotFoundError):
         discard(replaced)
 
@@ -171,7 +187,8 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
+    """Wait until the names of the files in ``folder`` are on the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

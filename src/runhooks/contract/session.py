@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from runhooks.arrays.shards import Share
 from runhooks.contract.snapshot import Snapshot
 from runhooks.contract.stop_request import StopRequest
 from runhooks.graph.framework import Framework
@@ -133,12 +134,18 @@ class RawSession:
     def time_inputs(self) -> None:
         """Add the seconds that inputs take to ``input_secs`` from now on."""
 
-    def snapshot(self, into: Mapping[str, np.ndarray[Any, Any]] | None = None) -> Snapshot:
+    def snapshot(
+        self,
+        into: Mapping[str, np.ndarray[Any, Any]] | None = None,
+        share: Share | None = None,
+    ) -> Snapshot:
         """Return its whole state, waiting for the device.
 
         Args:
             into: Arrays by name, to copy into where they fit. If given, even empty, the result is
                 independent of later runs; if None, it may share the variables' memory.
+            share: Which of several ranks this is, all of which take a snapshot. It then holds what
+                this rank has to write. None: a process alone.
         """
         raise NotImplementedError
 

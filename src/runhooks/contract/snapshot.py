@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from numpy.typing import NDArray
+from runhooks.graph.resized import Resized
 
 
 class Snapshot(NamedTuple):
@@ -13,13 +13,16 @@ class Snapshot(NamedTuple):
 
     Attributes:
         arrays: By the name of the variable, then ``/`` and the path inside the variable's pytree,
-            such as ``"state/params/conv/kernel"``.
+            such as ``"state/params/conv/kernel"``. Arrays of NumPy; of several ranks that save
+            together, each may also take ``ShardedArray`` objects, and gets ``ArraySource`` objects.
         states: The states of hooks, inputs and other objects by name, as
             ``SessionRunHook.state_dict`` returns them.
+        resized: Of a checkpoint that another number of ranks has saved; else None.
     """
 
-    arrays: dict[str, NDArray[Any]]
+    arrays: dict[str, Any]
     states: dict[str, Any]
+    resized: Resized | None = None
 
     def only(self, variables: Collection[str]) -> Snapshot:
         """Return the same with the arrays of the named variables alone.

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from runhooks.arrays import ArrayLibrary
+from runhooks.arrays.shards import ArraySource
 from runhooks.graph.framework import Framework
 from runhooks.graph.plan import Body
 from runhooks.graph.tensor import Variable
@@ -114,10 +115,6 @@ class Engine(Framework):
     def wait(self, values: Sequence[Any]) -> None:
         """Return when the device has computed these values; raise the error it failed with."""
 
-    def leaves(self, value: Any) -> dict[str, Any]:
-        """Return the leaves by path, such as ``"layers/0/kernel"``; ``""`` for a bare array."""
-        raise NotImplementedError
-
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
         """Return ``value`` with its leaves, in the order of ``leaves()``, replaced."""
         raise NotImplementedError
@@ -167,6 +164,10 @@ class Engine(Framework):
     def from_host(self, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
         """Return ``array``, of the host form of ``leaf``, as a leaf in its place."""
         return self.arrays.from_numpy(array, leaf)
+
+    def from_source(self, leaf: Any, source: ArraySource) -> Any:
+        """Return ``source`` as ``from_host`` does, reading what this process needs of it."""
+        return self.from_host(leaf, source.read((0,) * len(source.shape), source.shape))
 
     def histogram(self, values: Any) -> Any:
         """Return what ``histogram_value`` takes of ``values``, computed where they are."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -56,6 +56,13 @@ class Framework:
         """Return whether ``error`` means that the session is lost and may be replaced."""
         return isinstance(error, AbortedError | UnavailableError)
 
+    def leaves(self, value: Any) -> dict[str, Any]:
+        """Return the leaves of a value by path, such as ``"layers/0/kernel"``; ``""`` for an array.
+
+        By default those in dicts, lists and tuples.
+        """
+        return dict(_leaves("", value))
+
     def memory(self) -> dict[str, int]:
         """Return the memory statistics of the devices, such as ``{"cuda:0/allocated_bytes": 1}``.
 
@@ -94,3 +101,11 @@ class Framework:
         None, the default, if the profiler runs beside the session.
         """
         return None
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, Mapping | list | tuple):
+        yield path, value
+        return
+    for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
+        yield from _leaves(f"{path}/{key}" if path else str(key), part)

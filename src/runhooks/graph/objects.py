@@ -8,12 +8,15 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from runhooks.arrays.shards import Share
+from runhooks.graph.resized import Resized
+
 #: The prefix of the names of their states in a snapshot.
 OBJECT_STATES = "objects/"
 
-#: The names of two objects of every graph of ``rh.torch``: the states of random generators, and the
+#: The names of two objects of graphs of ``rh.torch``: the states of random generators, and the
 #: gradients that are not applied yet.
-RANDOM, PENDING = "random", "gradients"
+RANDOM_STATES, PENDING = "random", "gradients"
 
 #: In their states, ``(STANDS_FOR_ARRAY, name)`` stands in the place of the array of that name.
 STANDS_FOR_ARRAY = "runhooks.tensor"
@@ -42,11 +45,15 @@ class StatefulObjects(Protocol):
         """Take their present state as the one that a session begins with."""
         ...
 
-    def save(self, into: Arrays | None = None) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def save(
+        self, into: Arrays | None = None, share: Share | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return their arrays, named ``"<object>/<path>"``, and the rest of their states by object.
 
         Args:
             into: As for ``Engine.to_host``, by name.
+            share: Which of several ranks this is; arrays of which it has a part to write are then
+                ``ShardedArray`` objects. None: a process alone.
 
         Raises:
             TypeError: If a state holds a value that cannot be saved.
@@ -62,9 +69,19 @@ class StatefulObjects(Protocol):
         ...
 
     def loader(
-        self, arrays: Arrays, states: Mapping[str, Any], only: Collection[str] | None
+        self,
+        arrays: Mapping[str, Any],
+        states: Mapping[str, Any],
+        only: Collection[str] | None,
+        resized: Resized | None = None,
     ) -> Callable[[], None]:
-        """Return a function that loads what ``save`` returned; of ``only`` these objects, if given.
+        """Return a function that loads what ``save`` returned.
+
+        Args:
+            arrays: Arrays of NumPy, or ``ArraySource`` objects, by name.
+            states: The rest.
+            only: The names of the objects to load. None: all.
+            resized: If another number of ranks has saved them.
 
         Raises:
             ValueError: If the states do not fit the objects. Nothing is changed then.

@@ -33,7 +33,7 @@ class LoggingTensorHook(TensorFlowHook):
     As in ``tf.compat.v1.train``.
 
     Args:
-        tensors: Tensors or their names: a dict by label, or a list.
+        tensors: A tensor or its name, a list of these, or a dict of them by label.
         every_n_iter: Log once in that many runs of the session.
         every_n_secs: Log once in that many seconds.
         at_end: Whether to fetch and log them at the end as well. If no cadence is given, they are

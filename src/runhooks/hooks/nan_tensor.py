@@ -33,8 +33,8 @@ class NanTensorHook(SessionRunHook):
     device.
 
     Args:
-        loss_tensor: The tensor to watch, or its name: an array of any shape, or a nested dict, list
-            or tuple of arrays.
+        loss_tensor: The tensor to watch, or its name: an array of any shape, or any pytree of
+            arrays, such as all gradients.
         fail_on_nan_loss: Whether to raise the error; False: log it and ask to stop.
         late: Read the loss one run later, when it has long been computed. It is still read at once
             when other hooks are due, such as one that saves a checkpoint, and at the end.
@@ -73,6 +73,7 @@ class NanTensorHook(SessionRunHook):
             )
         self._loss: Any = outputs[0]
         self._request = SessionRunArgs(self._loss)
+        self._leaves: Callable[[Any], Mapping[str, Any]] = graph.engine.leaves
         self._log = graph.engine.log
         # TensorFlow's programs catch TensorFlow's class.
         self._error = graph.engine.nan_loss_error
@@ -122,55 +123,47 @@ class NanTensorHook(SessionRunHook):
         return self.watch(None, None)
 
     def _first_test(self, value: Any) -> bool:
-        self._is_nan = _test_for(value)
+        self._is_nan = _test_of_scalars(value, self._any_nan) or self._any_nan
         return self._is_nan(value)
 
+    def _any_nan(self, value: Any) -> bool:
+        return next(self._nan_paths(value), None) is not None
+
+    def _nan_paths(self, value: Any) -> Iterator[str]:
+        """Yield the places of NaN in ``value``, which may be a pytree."""
+        for path, leaf in self._leaves(value).items():
+            if leaf is not None and library_of(leaf).has_nan(leaf):
+                yield path
+
+    def _text(self, value: Any) -> str:
+        if list(self._leaves(value)) != [""]:
+            return f"a {type(value).__name__} with NaN in {next(self._nan_paths(value), '')!r}"
+        shape = np.shape(value)
+        if shape == ():
+            return str(to_numpy(value))
+        return f"an array of shape {list(shape)} with NaN in it"
+
     def _report(self, step: int | None, value: Any) -> bool:
-        error: Exception = self._error(self._loss.name, step, value, _text(value))
+        error: Exception = self._error(self._loss.name, step, value, self._text(value))
         if self._fail_on_nan_loss:
             raise error
         self._log.warning("%s; asking to stop", error)
         return True
 
 
-def _any_nan(value: Any) -> bool:
-    return next(_nan_paths("", value), None) is not None
+def _test_of_scalars(value: Any, otherwise: Callable[[Any], bool]) -> Callable[[Any], bool] | None:
+    """Return a test that does not go through NumPy, if ``value`` is a scalar on the host."""
+    if isinstance(value, _NESTED) or np.shape(value) != ():
+        return None
+    if str(getattr(value, "dtype", "")) not in ("float32", "float64"):
+        return None
+    unpack = struct.Struct("f" if value.dtype.itemsize == 4 else "d").unpack
 
+    def test(value: Any) -> bool:
+        try:
+            (number,) = unpack(value)
+        except (BufferError, TypeError, ValueError, struct.error):  # not in host memory
+            return otherwise(value)
+        return number != number  # type: ignore[no-any-return]
 
-def _nan_paths(path: str, value: Any) -> Iterator[str]:
-    """Yield the places of NaN in ``value``, which may be nested."""
-    if isinstance(value, _NESTED):
-        parts = value.items() if isinstance(value, Mapping) else enumerate(value)
-        for key, part in parts:
-            yield from _nan_paths(f"{path}/{key}" if path else str(key), part)
-    elif value is not None and library_of(value).has_nan(value):
-        yield path
-
-
-def _test_for(value: Any) -> Callable[[Any], bool]:
-    """Return the test for values like ``value``; that of a scalar does not go through NumPy."""
-    if (
-        not isinstance(value, _NESTED)
-        and np.shape(value) == ()
-        and str(getattr(value, "dtype", "")) in ("float32", "float64")
-    ):
-        unpack = struct.Struct("f" if value.dtype.itemsize == 4 else "d").unpack
-
-        def test(value: Any) -> bool:
-            try:
-                (number,) = unpack(value)
-            except (BufferError, TypeError, ValueError, struct.error):  # not in host memory
-                return _any_nan(value)
-            return number != number  # type: ignore[no-any-return]
-
-        return test
-    return _any_nan
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, _NESTED):
-        return f"a {type(value).__name__} with NaN in {next(_nan_paths('', value), '')!r}"
-    shape = np.shape(value)
-    return (
-        str(to_numpy(value)) if shape == () else f"an array of shape {list(shape)} with NaN in it"
-    )
+    return test

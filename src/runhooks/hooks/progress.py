@@ -30,7 +30,7 @@ class ProgressHook(TimedHook):
 
     Args:
         last_step: The last global step; None: unknown, and no bar is shown.
-        tensors: Tensors, or their names, to show as well: a dict by label, or a list.
+        tensors: A tensor or its name to show as well, a list of these, or a dict by label.
         every_n_steps: Fetch the tensors at step 1 and at the multiples of this number.
         stream: The text file to write to; None: ``sys.stderr``.
     """

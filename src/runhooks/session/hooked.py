@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from runhooks import clock
 from runhooks.contract import (
@@ -17,6 +17,18 @@ from runhooks.contract import (
 from runhooks.errors import add_note
 from runhooks.session.merge import RequestMerger
 from runhooks.session.scheduled_hook import ScheduledHook, hook_note
+
+
+class AskedRun(NamedTuple):
+    """A run to come: what its caller wants, and what the hooks that take part have asked for."""
+
+    hooks: list[ScheduledHook]
+    caller: SessionRunArgs
+    step: int | None
+    context: SessionRunContext
+    requests: dict[ScheduledHook, SessionRunArgs]
+    answers: dict[ScheduledHook, Any]
+    postponed: set[ScheduledHook]
 
 
 class HookedSession:
@@ -127,6 +139,58 @@ class HookedSession:
             self._deliver(self._hooks, {}, context, SessionRunValues(None, options, run_metadata))
         return result
 
+    def is_due(self) -> bool:
+        """Return whether a hook takes part in the next run; for runs that are made elsewhere."""
+        return (
+            bool(self._watching)
+            or (self._raw.global_step or 0) + self._stride >= self._due_step
+            or self._runs + 1 >= self._due_run
+            or (self._some_due_by_time and clock.monotonic() >= self._due_time)
+        )
+
+    def ask(self, caller: SessionRunArgs) -> AskedRun:
+        """Ask the hooks that are due what they want of a run that ``caller`` wants."""
+        return self._ask(self._hooks, caller)
+
+    def complete(self, asked: AskedRun, run: Callable[..., Any], run_metadata: Any = None) -> Any:
+        """Make the run with ``run``, called as ``RawSession.run`` is, and hand out the results."""
+        caller, requests = asked.caller, asked.requests
+        merged = caller
+        try:
+            if requests:
+                merged = self._merger.args(caller, requests)
+            run_metadata = self._metadata(merged.options, run_metadata)
+            result = run(*merged, run_metadata)
+        except (TypeError, ValueError) as error:
+            self._merger.note_bad_requests(error, caller, requests)
+            raise
+        hooks, answers, postponed = asked.hooks, asked.answers, asked.postponed
+        made = (self._raw.global_step or 0) - (asked.step or 0)
+        self._stride = made if made > 0 else self._stride
+        if hooks is self._hooks:
+            self._runs += 1
+        else:  # this run is not counted: the due runs of those that take part move instead
+            for hook in hooks:
+                hook.run -= 1
+        if requests:
+            result, *results = result
+            for hook, got in zip(requests, results, strict=True):
+                answers[hook] = None if requests[hook].fetches is None else got
+        values = self._values(merged.options, run_metadata)
+        taking_part = [it for it in hooks if it not in postponed] if postponed else hooks
+        self._deliver(taking_part, answers, asked.context, values)
+        return result
+
+    def count_run(self, step: int) -> None:
+        """Count a run that was made elsewhere while no hook was due, and has led from ``step``."""
+        self._runs += 1
+        made = (self._raw.global_step or 0) - step
+        if made != self._stride and made > 0:
+            self._stride = made
+        if step + made >= self._due_step:
+            context = SessionRunContext(SessionRunArgs(None), self._raw, step + made)
+            self._deliver(self._hooks, {}, context, self._values(None, None))
+
     def _run_with(
         self,
         hooks: list[ScheduledHook],
@@ -135,7 +199,10 @@ class HookedSession:
         options: Any,
         run_metadata: Any,
     ) -> Any:
-        caller = SessionRunArgs(fetches, feed_dict, options)
+        asked = self._ask(hooks, SessionRunArgs(fetches, feed_dict, options))
+        return self.complete(asked, self._raw.run, run_metadata)
+
+    def _ask(self, hooks: list[ScheduledHook], caller: SessionRunArgs) -> AskedRun:
         step = self._raw.global_step
         next_step = (step or 0) + self._stride
         context = SessionRunContext(caller, self._raw, None if step is None else next_step)
@@ -151,30 +218,7 @@ class HookedSession:
                     continue
                 requests[hook] = request
             answers[hook] = None
-        merged = caller
-        try:
-            if requests:
-                merged = self._merger.args(caller, requests)
-            run_metadata = self._metadata(merged.options, run_metadata)
-            result = self._raw.run(*merged, run_metadata)
-        except (TypeError, ValueError) as error:
-            self._merger.note_bad_requests(error, caller, requests)
-            raise
-        made = (self._raw.global_step or 0) - (step or 0)
-        self._stride = made if made > 0 else self._stride
-        if hooks is self._hooks:
-            self._runs += 1
-        else:  # this run is not counted: the due runs of those that take part move instead
-            for hook in hooks:
-                hook.run -= 1
-        if requests:
-            result, *results = result
-            for hook, got in zip(requests, results, strict=True):
-                answers[hook] = None if requests[hook].fetches is None else got
-        values = self._values(merged.options, run_metadata)
-        taking_part = [it for it in hooks if it not in postponed] if postponed else hooks
-        self._deliver(taking_part, answers, context, values)
-        return result
+        return AskedRun(hooks, caller, step, context, requests, answers, postponed)
 
     def _due(self, hooks: list[ScheduledHook], next_step: int) -> list[ScheduledHook]:
         run, now = self._runs + 1, clock.monotonic()

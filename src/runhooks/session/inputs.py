@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from runhooks.graph.graph import Graph
+from runhooks.graph.resized import Resized
 from runhooks.graph.source import OpenInput, Source
 from runhooks.graph.tensor import Operation
 
@@ -93,6 +94,21 @@ class SessionInputs:
             if name.startswith(INPUT_STATES)
         }
         self._unplaced = {op for op in self._operations() if op.name not in self._positions}
+
+    def check_resized(self, states: Mapping[str, Any], resized: Resized) -> None:
+        """Raise ValueError if an input cannot be given its position among another number of ranks.
+
+        What a rank has drawn says nothing of what another number of them has to draw. An input that
+        is a function of the global step needs no position.
+        """
+        for op in self._operations():
+            if "state" in states.get(INPUT_STATES + op.name, ()):
+                raise ValueError(
+                    f"the input {op.name!r} cannot go on where it was: the checkpoint has its "
+                    f"position on each of {resized.saved} ranks, and there are {resized.size}. "
+                    "Give rh.inputs a function of the step, which returns what this rank draws "
+                    f"from there on, or start {resized.saved} ranks"
+                )
 
     def state_names(self) -> set[str]:
         """Return the names that the positions of all inputs have in a snapshot."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from runhooks.arrays.shards import Share, to_host
 from runhooks.graph.engine import Engine
 from runhooks.graph.tensor import Variable
 
@@ -28,10 +29,12 @@ def arrays_of(
     engine: Engine,
     values: Mapping[Variable, Any],
     into: Mapping[str, np.ndarray[Any, Any]] | None,
-) -> dict[str, np.ndarray[Any, Any]]:
+    share: Share | None = None,
+) -> dict[str, Any]:
     """Return all leaves of ``values`` as arrays on the host, by name.
 
-    ``into``: arrays by name, for ``Engine.to_host``. Raises ValueError if two leaves have one name.
+    ``into`` and ``share``: as for ``Session.snapshot``. Raises ValueError if two leaves have one
+    name.
     """
     leaves: dict[str, Any] = {}
     for variable, value in values.items():
@@ -39,13 +42,15 @@ def arrays_of(
             if key in leaves:
                 raise ValueError(f"two variables have a leaf that is saved as {key!r}: rename one")
             leaves[key] = leaf
+    if share is not None:
+        found = {key: engine.arrays.sharded(leaf) for key, leaf in leaves.items()}
+        sharded = {key: it for key, it in found.items() if it is not None}
+        return to_host(engine.to_host, leaves, sharded, into)
     places = None if into is None else [into.get(key) for key in leaves]
     return dict(zip(leaves, engine.to_host(list(leaves.values()), places), strict=True))
 
 
-def merged_arrays(
-    arrays: dict[str, np.ndarray[Any, Any]], others: dict[str, np.ndarray[Any, Any]]
-) -> dict[str, np.ndarray[Any, Any]]:
+def merged_arrays(arrays: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     """Return all of ``arrays`` and ``others``. Raises ValueError if two have one name."""
     if same := sorted(arrays.keys() & others.keys()):
         raise ValueError(f"a variable and an object are both saved as {same[0]!r}: rename one")
@@ -55,7 +60,7 @@ def merged_arrays(
 def values_from(
     engine: Engine,
     values: Mapping[Variable, Any],
-    arrays: Mapping[str, np.ndarray[Any, Any]],
+    arrays: Mapping[str, Any],
     *,
     all_arrays: bool,
 ) -> dict[Variable, Any]:
@@ -104,19 +109,19 @@ def _twice(ours: Iterable[str], saved: Collection[str]) -> str:
     return ""
 
 
-def _leaf(
-    engine: Engine, variable: Variable, key: str, leaf: Any, array: np.ndarray[Any, Any]
-) -> Any:
+def _leaf(engine: Engine, variable: Variable, key: str, leaf: Any, array: Any) -> Any:
     if variable.on_host:
         if array.shape != () or array.dtype.kind not in "iu":
             raise ValueError(f"{key!r} must be one integer, got {array.dtype}{list(array.shape)}")
-        return int(array)
+        return int(np.asarray(array))
     shape, dtype = engine.host_form(leaf)
     if (array.shape, array.dtype) != (shape, dtype):
         raise ValueError(
             f"{key!r} must be {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}"
         )
-    return engine.from_host(leaf, array)
+    if isinstance(array, np.ndarray):
+        return engine.from_host(leaf, array)
+    return engine.from_source(leaf, array)
 
 
 def _first(problems: Iterable[str], most: int = 5) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from runhooks.arrays.shards import Share
 from runhooks.contexts import contextmanager
 from runhooks.contract import RawSession, Snapshot, Stateful
 from runhooks.graph.bounded_cache import BoundedCache
@@ -155,12 +156,18 @@ class Session(RawSession):
     def input_secs(self, secs: float) -> None:
         self._inputs.secs = secs
 
-    def snapshot(self, into: Mapping[str, np.ndarray[Any, Any]] | None = None) -> Snapshot:
+    def snapshot(
+        self,
+        into: Mapping[str, np.ndarray[Any, Any]] | None = None,
+        share: Share | None = None,
+    ) -> Snapshot:
         with self._lock:
             self._check_open()
             objects = self._graph.objects
-            arrays = arrays_of(self._graph.engine, self._saved(), into)
-            object_arrays, object_states = ({}, {}) if objects is None else objects.save(into)
+            arrays = arrays_of(self._graph.engine, self._saved(), into, share)
+            object_arrays, object_states = (
+                ({}, {}) if objects is None else objects.save(into, share)
+            )
             return Snapshot(
                 merged_arrays(arrays, object_arrays),
                 {**self.attached_states(), **object_states, **self._inputs.positions()},
@@ -188,9 +195,11 @@ class Session(RawSession):
             self._find_global_step()
             wanted = {v: x for v, x in self._saved().items() if only is None or v.op.name in only}
             engine = self._graph.engine
+            if snapshot.resized is not None and only is None:
+                self._inputs.check_resized(snapshot.states, snapshot.resized)
             arrays, load_objects = snapshot.arrays, None
             if (objects := self._graph.objects) is not None:
-                load_objects = objects.loader(arrays, snapshot.states, only)
+                load_objects = objects.loader(arrays, snapshot.states, only, snapshot.resized)
                 arrays = {name: it for name, it in arrays.items() if not objects.owns(name)}
             new = values_from(engine, wanted, arrays, all_arrays=only is None)
             self._variables.update(new)

@@ -26,6 +26,7 @@ from runhooks.summary.ops import (
     merge,
     merge_all,
     scalar,
+    scalars,
     tensor_summary,
     text,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "pr_curve_value",
     "scalar",
     "scalar_value",
+    "scalars",
     "tensor_summary",
     "tensor_value",
     "text",

@@ -1,16 +1,19 @@
 """Summaries as tensors of a graph: a run that fetches one returns a ``Summary``.
 
 Names and arguments are those of ``tf.compat.v1.summary``. In place of a tensor, its name may be
-given, except to ``text``. The arrays in a summary are read only when it is written.
+given, except to ``text``; left out, it is the name of the summary: ``scalar("loss")``. The arrays
+in a summary are read only when it is written.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from runhooks import arguments
+from runhooks.arrays import host_form
 from runhooks.events import Message
 from runhooks.graph import names
 from runhooks.graph.collections import GraphKeys
@@ -27,13 +30,17 @@ from runhooks.summary.summary_op import collect, graph_of, single, summary_op, t
 
 
 def scalar(
-    name: str, tensor: Any, collections: Sequence[str] | None = None, family: str | None = None
+    name: str,
+    tensor: Any = None,
+    collections: Sequence[str] | None = None,
+    family: str | None = None,
 ) -> Tensor:
     """Return a summary of one number.
 
     Args:
         name: Its tag is ``name`` under the current name scope, made unique.
-        tensor: A tensor of one element of any real dtype, its name, or a number.
+        tensor: A tensor of one element of any real dtype, its name, or a number. None: ``name``
+            is that of the tensor too.
         collections: The collections of the graph that it joins. None: ``GraphKeys.SUMMARIES``,
             where ``merge_all`` finds it.
         family: A prefix of the tag, which makes a group of that name in TensorBoard.
@@ -45,15 +52,73 @@ def scalar(
     return summary_op(
         "ScalarSummary",
         name,
-        single("scalar", name, tensor),
+        single("scalar", name, _or_named(tensor, name)),
         collections,
         family,
         lambda tag, value: [scalar_value(tag, value)],
     )
 
 
+def scalars(
+    name: str,
+    values: Any = None,
+    collections: Sequence[str] | None = None,
+    family: str | None = None,
+) -> Tensor:
+    """Return a summary of every number in a pytree; arrays of more than one element are left out.
+
+    Args:
+        name: As for ``scalar``; the leaves are tagged ``name/path``.
+        values: A tensor that is a pytree, its name, or a pytree of tensors. None: ``name`` is that
+            of the tensor too.
+        collections: As for ``scalar``.
+        family: As for ``scalar``.
+
+    Raises:
+        TypeError: ``values`` is not made of tensors.
+        ValueError: It is the name of no tensor; in a run, if there is no number in it.
+    """
+    values = tree("scalars", name, _or_named(values, name))
+    graph = graph_of(values)
+    leaves = graph.engine.leaves
+
+    def pick(value: Any) -> dict[str, Any]:
+        found = {path: leaf for path, leaf in leaves(value).items() if _is_number(leaf)}
+        if not found:
+            raise ValueError(
+                f"scalars summary {name!r} has found no single number: its value has the leaves "
+                f"{list(leaves(value))[:5]}"
+            )
+        return found
+
+    picked = graph.add(
+        "ScalarsOf", pick, (values,), name=names.cleaned(name, "scalars") + "/numbers"
+    )
+    return summary_op(
+        "ScalarsSummary",
+        name,
+        picked.outputs[0],
+        collections,
+        family,
+        lambda tag, numbers: [scalar_value(_tag(tag, path), it) for path, it in numbers.items()],
+    )
+
+
+def _or_named(tensor: Any, name: str) -> Any:
+    """Return ``tensor``, or for None the name of one."""
+    return name if tensor is None else tensor
+
+
+def _is_number(leaf: Any) -> bool:
+    form = host_form(leaf)
+    return form is not None and math.prod(form[0]) == 1 and form[1].kind in "biufV"
+
+
 def histogram(
-    name: str, values: Any, collections: Sequence[str] | None = None, family: str | None = None
+    name: str,
+    values: Any = None,
+    collections: Sequence[str] | None = None,
+    family: str | None = None,
 ) -> Tensor:
     """Return a summary of how the numbers of an array are distributed.
 
@@ -61,14 +126,15 @@ def histogram(
 
     Args:
         name: As for ``scalar``; the leaves of a pytree are tagged ``name/path``.
-        values: A tensor of any shape and real dtype, its name, or a pytree of such tensors.
+        values: A tensor of any shape and real dtype or a pytree of these, its name, or a pytree of
+            such tensors. None: ``name`` is that of the tensor too.
         collections: As for ``scalar``.
         family: As for ``scalar``.
 
     Raises:
         TypeError: ``values`` is not made of tensors.
     """
-    values = tree("histogram", name, values)
+    values = tree("histogram", name, _or_named(values, name))
     graph = graph_of(values)
     engine = graph.engine
 
@@ -106,7 +172,7 @@ def _counted(engine: Engine, tag: str, leaf: Any) -> Any:
 
 def image(
     name: str,
-    tensor: Any,
+    tensor: Any = None,
     max_outputs: int = 3,
     collections: Sequence[str] | None = None,
     family: str | None = None,
@@ -116,7 +182,8 @@ def image(
     Args:
         name: The images are tagged ``name/image/0`` and on; ``name/image`` if ``max_outputs`` is 1.
         tensor: ``[N, height, width, channels]`` with 1, 3 or 4 channels, uint8, or floats, which
-            are scaled as ``tf.compat.v1.summary.image`` does.
+            are scaled as ``tf.compat.v1.summary.image`` does. None: ``name`` is that of the tensor
+            too.
         max_outputs: How many images to write at most.
         collections: As for ``scalar``.
         family: As for ``scalar``.
@@ -130,7 +197,7 @@ def image(
     return summary_op(
         "ImageSummary",
         name,
-        single("image", name, tensor),
+        single("image", name, _or_named(tensor, name)),
         collections,
         family,
         lambda tag, images: [image_value(tag, images, max_outputs)],
@@ -191,7 +258,7 @@ def text(name: str, tensor: Any, collections: Sequence[str] | None = None) -> Te
 
 def tensor_summary(
     name: str,
-    tensor: Any,
+    tensor: Any = None,
     summary_description: str | None = None,
     collections: Sequence[str] | None = None,
     summary_metadata: Message | None = None,
@@ -202,7 +269,8 @@ def tensor_summary(
 
     Args:
         name: As for ``scalar``.
-        tensor: Numbers of any dtype, or strings, of any shape.
+        tensor: Numbers of any dtype, or strings, of any shape. None: ``name`` is that of the tensor
+            too.
         summary_description: A description in Markdown, which goes into the metadata.
         collections: As for ``scalar``.
         summary_metadata: A ``SummaryMetadata`` that says which plugin of TensorBoard shows it.
@@ -214,7 +282,7 @@ def tensor_summary(
     return summary_op(
         "TensorSummaryV2",
         name,
-        single("tensor", name, tensor),
+        single("tensor", name, _or_named(tensor, name)),
         collections,
         family,
         lambda tag, value: [tensor_value(tag, value, metadata)],

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from runhooks.arrays.jax import ARRAYS, is_key
+from runhooks.arrays.shards import ArraySource
 from runhooks.engines.conform import (
     Form,
     as_numbers,
@@ -210,6 +211,9 @@ class JaxEngine(Engine):
 
     def form(self, fn: Callable[..., Any], *args: Any) -> Any:
         return release(jax.eval_shape(lambda *args: hold(fn(*release(args))), *hold(args)))
+
+    def from_source(self, leaf: Any, source: ArraySource) -> Any:
+        return self.arrays.from_source(source, leaf)
 
     def memory(self) -> dict[str, int]:
         stats = {f"{it.platform}:{it.id}": it.memory_stats() or {} for it in jax.local_devices()}

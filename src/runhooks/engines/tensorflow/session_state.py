@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
+from runhooks.arrays.shards import Share
 from runhooks.contract import RawSession, Snapshot
 from runhooks.engines.tensorflow import parts, sources
 from runhooks.engines.tensorflow.checkpoints import (
@@ -141,7 +142,11 @@ class SessionState(RawSession):
         """Restart inputs that ``inputs_of`` has found."""
         sources.restart(self, fetches)
 
-    def snapshot(self, into: Mapping[str, np.ndarray[Any, Any]] | None = None) -> Snapshot:
+    def snapshot(
+        self,
+        into: Mapping[str, np.ndarray[Any, Any]] | None = None,
+        share: Share | None = None,
+    ) -> Snapshot:
         """Return the values of the global variables; TensorFlow's own saver saves them."""
         return Snapshot(parts.read_all(self), {})
 

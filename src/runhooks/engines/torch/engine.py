@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from runhooks.arrays.shards import ArraySource
 from runhooks.arrays.torch import ARRAYS, cloned, from_numpy, numpy_dtype, synchronize
 from runhooks.engines.conform import describe
 from runhooks.engines.eager import EagerEngine
@@ -84,6 +85,9 @@ class TorchEngine(EagerEngine):
 
     def host_form(self, leaf: Any) -> tuple[tuple[int, ...], Any]:
         return tuple(leaf.shape), numpy_dtype(leaf.dtype)
+
+    def from_source(self, leaf: Any, source: ArraySource) -> Any:
+        return self.arrays.from_source(source, leaf)
 
     def memory(self) -> dict[str, int]:
         if not torch.cuda.is_available():

@@ -14,6 +14,10 @@ from torch import nn
 _log = logging.getLogger("runhooks")
 
 
+#: In the place of the state of a random generator: the seed to begin with.
+SEED = "seed"
+
+
 class StateAsDict:
     """Adapts ``get_state`` and ``set_state``, as of a ``torch.Generator``, to state dicts."""
 
@@ -24,7 +28,15 @@ class StateAsDict:
         return {"state": self._of.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._of.set_state(state["state"])
+        if SEED in state:
+            self._of.manual_seed(state[SEED])
+        else:
+            self._of.set_state(state["state"])
+
+    @property
+    def takes_seed(self) -> bool:
+        """Whether it is a random generator."""
+        return isinstance(self._of, torch.Generator)
 
 
 class RandomStates:
@@ -41,6 +53,11 @@ class RandomStates:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if SEED in state:
+            torch.manual_seed(state[SEED])
+            np.random.seed(state[SEED] % (1 << 32))
+            random.seed(state[SEED])
+            return
         torch.set_rng_state(state["cpu"])
         np.random.set_state(state["numpy"])
         random.setstate(state["python"])

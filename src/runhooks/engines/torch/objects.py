@@ -12,14 +12,22 @@ from numpy.typing import NDArray
 from torch import nn
 
 from runhooks import arguments
-from runhooks.arrays.torch import ARRAYS, form, from_numpy
+from runhooks.arrays.shards import Share, to_host
+from runhooks.arrays.torch import ARRAYS, form
 from runhooks.contexts import contextmanager
 from runhooks.engines.torch.averages import Averages
-from runhooks.engines.torch.implicit_state import PendingGradients, RandomStates, StateAsDict
+from runhooks.engines.torch.implicit_state import (
+    SEED,
+    PendingGradients,
+    RandomStates,
+    StateAsDict,
+)
 from runhooks.engines.torch.object_parts import assigner, parts_of, tensors_of
+from runhooks.engines.torch.shards import places_of_states, sharded_tensors, tensor_of, unwrapped
 from runhooks.engines.torch.state_dicts import join, names_in, split
 from runhooks.errors import add_note
-from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM, Arrays
+from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM_STATES, Arrays
+from runhooks.graph.resized import Resized
 
 #: Names that mean something else where values are fetched or saved by name.
 _RESERVED = {"activations", "global_gradient_norm", "global_step", "gradients", "learning_rate"}
@@ -37,16 +45,15 @@ class TorchObjects:
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
         for name in objects:
-            if not _NAME.fullmatch(name) or name in _RESERVED or name == RANDOM:
+            if not _NAME.fullmatch(name) or name in _RESERVED or name == RANDOM_STATES:
                 raise ValueError(
                     f"an object must be named with letters, digits and '_', and not "
-                    f"{', '.join(sorted({*_RESERVED, RANDOM}))}, got {name!r}"
+                    f"{', '.join(sorted({*_RESERVED, RANDOM_STATES}))}, got {name!r}"
                 )
-        # What torch.compile makes of a module has another name for each of its parameters.
-        self._objects = {name: getattr(it, "_orig_mod", it) for name, it in objects.items()}
+        self._objects = {name: unwrapped(it) for name, it in objects.items()}
         given = {name: _stateful(name, it) for name, it in self._objects.items()}
         self._random = RandomStates()
-        self._saved = {**given, RANDOM: self._random}
+        self._saved = {**given, RANDOM_STATES: self._random}
         self._pending = PendingGradients(self.modules())
         self._averages: dict[str, Averages] = {}
         #: The steps, by name, as they were given.
@@ -117,24 +124,44 @@ class TorchObjects:
         """As ``StatefulObjects.names``."""
         return list(self._saved)
 
-    def save(self, into: Arrays | None = None) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def save(
+        self, into: Arrays | None = None, share: Share | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """As ``StatefulObjects.save``."""
         tensors: dict[str, torch.Tensor] = {}
         states: dict[str, Any] = {}
         for name, saved in self._saved.items():
-            found, states[OBJECT_STATES + name] = split(name, saved.state_dict())
+            state = saved.state_dict()
+            found, states[OBJECT_STATES + name] = split(name, state, in_parts=share is not None)
             tensors.update(found)
+        if share is not None:
+            sharded = sharded_tensors(tensors, self._held_by_all(tensors), share)
+            return to_host(ARRAYS.to_host, tensors, sharded, into), states
         places = None if into is None else [into.get(name) for name in tensors]
         return dict(
             zip(tensors, ARRAYS.to_host(list(tensors.values()), places), strict=True)
         ), states
+
+    def _held_by_all(self, names: Collection[str]) -> set[str]:
+        """Which tensors are the same on all ranks, as the parameters of replicas are."""
+        found = {
+            f"{name}/{path}"
+            for name, module in self.modules().items()
+            for path, _ in module.named_parameters(remove_duplicate=False)
+        }
+        optimizers = self.optimizers()
+        return found | {name for name in names if name.partition("/")[0] in optimizers}
 
     def owns(self, name: str) -> bool:
         """As ``StatefulObjects.owns``."""
         return name.partition("/")[0] in (*self._saved, PENDING)
 
     def loader(
-        self, arrays: Arrays, states: Mapping[str, Any], only: Collection[str] | None
+        self,
+        arrays: Mapping[str, Any],
+        states: Mapping[str, Any],
+        only: Collection[str] | None,
+        resized: Resized | None = None,
     ) -> Callable[[], None]:
         """As ``StatefulObjects.loader``."""
         known = [key.removeprefix(OBJECT_STATES) for key in states if key.startswith(OBJECT_STATES)]
@@ -144,15 +171,25 @@ class TorchObjects:
         for name in self._in_order_of_loading():
             if only is not None and name not in only:
                 continue
+            if resized is not None and (seed := self._new_seed(name, resized)) is not None:
+                new[name] = {SEED: seed}
+                continue
             saved = states.get(OBJECT_STATES + name, {"state": {}} if name == PENDING else None)
             if saved is None:
                 problems.append(f"missing the object {name!r}")
+                continue
+            if name == PENDING and resized and any(map(_is_pending, resized.differing)):
+                problems.append(
+                    f"{resized.saved} ranks have accumulated different gradients, which "
+                    f"{resized.size} cannot go on with: save after a step that applies them"
+                )
                 continue
             names = list(names_in(saved))
             if missing := [it for it in names if it not in arrays]:
                 problems.append(f"missing {missing[:5]}")
                 continue
-            new[name] = join(saved, {it: from_numpy(arrays[it]) for it in names})
+            likes = self._likes(name, names)
+            new[name] = join(saved, {it: tensor_of(arrays[it], likes.get(it)) for it in names})
             problems += _misfits(name, self._saved[name], new[name])
         if problems:
             more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
@@ -204,14 +241,39 @@ class TorchObjects:
             loaded.append(name)
         self.settle()
 
+    def _likes(self, name: str, names: Collection[str]) -> dict[str, torch.Tensor]:
+        """The tensors that those of a state of the object ``name`` belong to, by their names."""
+        target = self._saved[name]
+        if isinstance(target, nn.Module | Averages):
+            return {f"{name}/{key}": it for key, it in target.state_dict().items()}
+        if isinstance(target, torch.optim.Optimizer):
+            places = dict(places_of_states(name, target))
+            found = {it: places.get(it.rpartition("/")[0]) for it in names}
+        elif name == PENDING:
+            found = {it: self.find(it.removeprefix(f"{PENDING}/")) for it in names}
+        else:
+            return {}
+        return {it: like for it, like in found.items() if like is not None}
+
+    def _new_seed(self, name: str, resized: Resized) -> int | None:
+        """The seed for the random states of ``name`` on another number of ranks, if it has some."""
+        saved = self._saved[name]
+        if name == RANDOM_STATES or (isinstance(saved, StateAsDict) and saved.takes_seed):
+            return resized.seed_of(name)
+        return None
+
     def _in_order_of_loading(self) -> list[str]:
         # First the objects that cannot be checked beforehand: if one refuses its state, modules and
         # optimizers are still as they were. Random states last: loading may draw.
         def rank(name: str) -> int:
             checked = isinstance(self._saved[name], nn.Module | torch.optim.Optimizer)
-            return 2 if name == RANDOM else 1 if checked else 0
+            return 2 if name == RANDOM_STATES else 1 if checked else 0
 
         return sorted(self._saved, key=rank)
+
+
+def _is_pending(name: str) -> bool:
+    return name.startswith(f"{PENDING}/")
 
 
 def _stateful(name: str, it: Any) -> Any:

@@ -12,20 +12,24 @@ import numpy as np
 import torch
 
 from runhooks import arguments
-from runhooks.arrays.torch import from_numpy
+from runhooks.arrays.torch import from_numpy, is_distributed
 from runhooks.checkpoint import read_checkpoint
 from runhooks.checkpoint.best import Choice, Mode
-from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM, STANDS_FOR_ARRAY, Arrays
+from runhooks.engines.torch.shards import whole_here
+from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM_STATES, STANDS_FOR_ARRAY, Arrays
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-def split(name: str, state: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], Any]:
+def split(
+    name: str, state: Mapping[str, Any], *, in_parts: bool = False
+) -> tuple[dict[str, torch.Tensor], Any]:
     """Return the tensors of a state by name, and the rest, where their names stand for them.
 
     Args:
         name: The name of the object; its tensors are named ``"<name>/<path>"``.
         state: Its state dict. A tensor that occurs twice, as a shared parameter does, comes once.
+        in_parts: Whether each rank saves what it has of a tensor that several ranks hold.
 
     Raises:
         TypeError, ValueError: For what cannot be saved; the error names it.
@@ -35,7 +39,9 @@ def split(name: str, state: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor],
 
     def rest(value: Any, name: str) -> Any:
         if isinstance(value, torch.Tensor):
-            check(name, value)
+            value = whole_here(value)
+            if not (in_parts and is_distributed(value)):
+                check(name, value)
             seen = names.setdefault(_memory(value, name), name)
             if seen == name and name in tensors:
                 raise ValueError(f"two tensors of one state have the path {name!r}: rename a key")
@@ -102,9 +108,11 @@ def check(name: str, tensor: torch.Tensor) -> None:
         raise TypeError(f"{name!r} cannot be saved in a checkpoint: it {kind}")
 
 
-def _memory(tensor: torch.Tensor, name: str) -> Any:
+def _memory(tensor: Any, name: str) -> Any:
     if tensor.numel() == 0:
         return name
+    if is_distributed(tensor):
+        tensor = tensor.to_local()
     place = tensor.data_ptr(), tensor.device, tensor.dtype
     return *place, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg()
 
@@ -117,7 +125,7 @@ def state_dicts(arrays: Arrays, states: Mapping[str, Any]) -> dict[str, dict[str
     return {
         name: join(saved, {it: from_numpy(arrays[it]) for it in names_in(saved)})
         for name, saved in named.items()
-        if name not in (RANDOM, PENDING)
+        if name not in (RANDOM_STATES, PENDING)
     }
 
 
@@ -152,7 +160,8 @@ def export(
     arguments.given(source=source, path=path)
     arguments.directory(source=source, path=path)
     snapshot = Choice(step, best, mode).read(Path(source).expanduser(), read_checkpoint)
-    objects = {name: _plain(state) for name, state in state_dicts(*snapshot).items()}
+    found = state_dicts(snapshot.arrays, snapshot.states)
+    objects = {name: _plain(state) for name, state in found.items()}
     if not objects:
         raise ValueError(
             f"source must be of a graph of rh.torch, got {str(source)!r} without objects"

@@ -13,8 +13,8 @@ class NamedTensors:
     """Tensors under labels.
 
     Args:
-        tensors: Tensors or their names: a dict by label, shown in the order of the labels, or a
-            list, each shown under its own name.
+        tensors: Tensors or their names: a dict by label, shown in the order of the labels, or one
+            or a list, each shown under its own name.
 
     Raises:
         TypeError: If it is neither.
@@ -22,9 +22,7 @@ class NamedTensors:
 
     def __init__(self, tensors: Mapping[str, Any] | Iterable[Any]) -> None:
         if isinstance(tensors, str | Tensor | Operation):
-            raise TypeError(
-                f"tensors must be a dict or a list, got {tensors!r}: put it in brackets, [...]"
-            )
+            tensors = [tensors]
         if not isinstance(tensors, Iterable):
             raise TypeError(f"tensors must be a dict or a list, got {tensors!r}")
         if isinstance(tensors, Mapping):

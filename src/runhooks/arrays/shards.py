@@ -1,0 +1,208 @@
+"""Arrays of which several processes hold a part each: what is whose to write, and to read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_SAMPLE_ITEMS = 16
+
+
+class Shard(NamedTuple):
+    """A block of an array. ``start``: the index of its first item, one for each dimension."""
+
+    start: tuple[int, ...]
+    values: Any
+
+
+class ShardedArray(NamedTuple):
+    """An array of which this process has to write some blocks, or none.
+
+    Attributes:
+        shape: The shape of the whole array.
+        dtype: Its dtype on the host.
+        shards: The blocks that this process is the first to hold. Those of all processes make up
+            the whole array, and none of it occurs twice.
+        sample: A few items of an array that all processes hold in whole, to see that they agree;
+            None for one that they hold in parts.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    shards: tuple[Shard, ...]
+    sample: Any = None
+
+
+class ArraySource(Protocol):
+    """An array that can be read block by block."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def read(self, start: Sequence[int], shape: Sequence[int]) -> Array:
+        """Return the block of ``shape`` that begins at ``start``."""
+        ...
+
+
+class ArrayInMemory(NamedTuple):
+    """An array of NumPy as an ``ArraySource``; blocks share its memory."""
+
+    values: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.values.shape
+        return shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    def read(self, start: Sequence[int], shape: Sequence[int]) -> Array:
+        return self.values[block(start, shape)]
+
+
+class Share(NamedTuple):
+    """The part of the arrays that all processes of a group hold which is this one's to write.
+
+    ``rank``: the number of this process, from 0. ``size``: how many there are.
+    """
+
+    rank: int
+    size: int
+
+    def rows(self, arrays: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return which rows of each array to write, from the first to before the second.
+
+        All processes together write each row once, and about as many bytes each.
+
+        Args:
+            arrays: The number of rows of each array, and the bytes of one row.
+        """
+        listed = list(arrays)
+        total = sum(count * row_bytes for count, row_bytes in listed)
+        begin, end = (total * rank // self.size for rank in (self.rank, self.rank + 1))
+        at, found = 0, []
+        for count, row_bytes in listed:
+            # A row belongs to the process in whose part of all bytes its first byte is.
+            first, last = (
+                min(max(-((at - edge) // row_bytes), 0), count) if row_bytes else 0
+                for edge in (begin, end)
+            )
+            found.append((first, last))
+            at += count * row_bytes
+        return found
+
+
+def block(start: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+    """Return the slices that take the block of ``shape`` at ``start`` out of an array."""
+    return tuple(slice(at, at + size) for at, size in zip(start, shape, strict=True))
+
+
+def overlap(
+    start: Sequence[int], shape: Sequence[int], other_start: Sequence[int], other: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return the start and the shape of what two blocks of an array share; None if nothing."""
+    first = tuple(map(max, start, other_start))
+    ends = zip(start, shape, other_start, other, strict=True)
+    last = tuple(min(a + size, b + other_size) for a, size, b, other_size in ends)
+    size = tuple(end - begin for begin, end in zip(first, last, strict=True))
+    return None if any(it <= 0 for it in size) else (first, size)
+
+
+def key_of(name: str, start: Sequence[int]) -> str:
+    """Return the name of the block of the array ``name`` that begins at ``start``."""
+    return f"{name}@{','.join(map(str, start))}"
+
+
+def parts_of_replicas(
+    arrays: Mapping[str, Any], forms: Mapping[str, tuple[tuple[int, ...], Any]], share: Share
+) -> dict[str, ShardedArray]:
+    """Return what of each array that all processes hold in whole is this one's to write.
+
+    Args:
+        arrays: The arrays by name, of a library whose slices share the memory of the array.
+        forms: The shape of each and its dtype on the host.
+        share: Which process this is.
+    """
+    counts = [
+        (shape[0] if shape else 1, volume(shape[1:]) * dtype.itemsize)
+        for shape, dtype in (forms[name] for name in arrays)
+    ]
+    found = {}
+    for (name, array), (first, last) in zip(arrays.items(), share.rows(counts), strict=True):
+        shape, dtype = forms[name]
+        start = (first, *(0 for _ in shape[1:])) if shape else ()
+        shards = (Shard(start, _rows(array, first, last)),) if first < last else ()
+        found[name] = ShardedArray(shape, dtype, shards, _sample(array))
+    return found
+
+
+def to_host(
+    copy: Callable[[list[Any], list[Array | None] | None], list[Array]],
+    arrays: Mapping[str, Any],
+    sharded: Mapping[str, ShardedArray],
+    into: Mapping[str, Array] | None,
+) -> dict[str, Any]:
+    """Return arrays and blocks of arrays on the host, copied in one batch.
+
+    Args:
+        copy: ``to_host`` of their library.
+        arrays: The arrays by name.
+        sharded: Those of them of which this process has a part to write.
+        into: Arrays to copy into, by name and by ``key_of``; None as for ``ArrayLibrary.to_host``.
+    """
+    keys, values = [], []
+    for name, array in arrays.items():
+        if name in sharded:
+            keys += [key_of(name, it.start) for it in sharded[name].shards]
+            values += [it.values for it in sharded[name].shards]
+        else:
+            keys.append(name)
+            values.append(array)
+    host = iter(copy(values, None if into is None else [into.get(key) for key in keys]))
+    sampled = [it.sample for it in sharded.values() if it.sample is not None]
+    samples = iter([np.array(it) for it in copy(sampled, None)])
+    copied: dict[str, Any] = {}
+    for name in arrays:
+        if name not in sharded:
+            copied[name] = next(host)
+            continue
+        shards = tuple(Shard(it.start, next(host)) for it in sharded[name].shards)
+        sample = None if sharded[name].sample is None else next(samples)
+        copied[name] = sharded[name]._replace(shards=shards, sample=sample)
+    return copied
+
+
+def by_key(arrays: Mapping[str, Any]) -> dict[str, Array]:
+    """Return the arrays and blocks by the keys that ``to_host`` looks for in ``into``."""
+    found: dict[str, Array] = {}
+    for name, array in arrays.items():
+        if isinstance(array, ShardedArray):
+            found.update((key_of(name, it.start), it.values) for it in array.shards)
+        else:
+            found[name] = array
+    return found
+
+
+def volume(shape: Sequence[int]) -> int:
+    """Return how many items an array of ``shape`` has."""
+    return math.prod(shape)
+
+
+def _rows(array: Any, first: int, last: int) -> Any:
+    return array[first:last] if array.ndim else array
+
+
+def _sample(array: Any) -> Any:
+    if not array.ndim or not volume(array.shape):
+        return array
+    return array[(0,) * (array.ndim - 1)][:_SAMPLE_ITEMS]

@@ -1,0 +1,15 @@
+"""Hooks in loops that others own: ``rh.bridges.keras.Hooks`` and its like are their callbacks.
+
+Each module imports its framework, and is imported when it is first used.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_MODULES = ("ignite", "keras", "lightning", "optuna", "transformers")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

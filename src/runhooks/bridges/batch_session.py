@@ -1,0 +1,64 @@
+"""``BatchSession``: a session whose runs are the batches of a loop that a framework owns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NoReturn
+
+from numpy.typing import NDArray
+
+from runhooks.arrays import to_numpy
+from runhooks.arrays.shards import Share
+from runhooks.bridges.batch_graph import BatchGraph
+from runhooks.contract import Snapshot
+from runhooks.session.session import Session
+
+
+class BatchSession(Session):
+    """A session that reads what the framework's batches have left, and makes none itself.
+
+    Args:
+        graph: The values of the batches.
+        step: The global step that the framework begins with.
+    """
+
+    def __init__(self, graph: BatchGraph, step: int) -> None:
+        super().__init__(graph)
+        self._exposed = graph.exposed
+        self.count(step)
+
+    def count(self, step: int) -> None:
+        """Take note of a batch that has led to the global step ``step``."""
+        assert self._step is not None, "a BatchGraph has a global step"
+        self._variables[self._step] = step
+        self.runs += 1
+        self.changes += 1
+
+    def read(self, name: str) -> dict[str, NDArray[Any]]:
+        value = self.run(name)
+        parts = value.items() if isinstance(value, Mapping) else [("", value)]
+        return {f"{name}/{path}" if path else name: to_numpy(it) for path, it in parts}
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            self._exposed.assign(name, value)
+
+    def snapshot(
+        self, into: Mapping[str, Any] | None = None, share: Share | None = None
+    ) -> Snapshot:
+        self._refuse()
+
+    def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
+        self._refuse()
+
+    def save_checkpoint(
+        self, saver: Any, save_path: Any, step: int, *, save_graph_def: bool
+    ) -> str:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        title = self._exposed.title
+        raise RuntimeError(
+            f"a hook cannot save or load the state of a training that {title} runs: let {title} "
+            "save its checkpoints, which hold the states of the hooks too"
+        )

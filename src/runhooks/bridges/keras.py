@@ -1,0 +1,249 @@
+"""``Hooks``: the hooks of a session as a callback of Keras 3, on any of its backends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from runhooks.bridges.batch_graph import BatchEngine, BatchGraph, BatchValues
+from runhooks.bridges.hooked_loop import HookedLoop
+from runhooks.bridges.requirement import require
+from runhooks.contract import SessionRunHook
+from runhooks.engines import load_engine
+from runhooks.errors import good_ends
+
+require("keras", "keras>=3")
+
+import keras  # noqa: E402
+
+_ATTRIBUTE = "runhooks_hooks"  # of a model, saved and loaded with it
+_KEY = "states"
+
+
+class Hooks(keras.callbacks.Callback):
+    """The hooks of a session in ``model.fit``: each batch of it is a run.
+
+    Hooks may fetch, by name, what Keras has of a batch when it has made it:
+
+    - ``"loss"``, and ``"metrics/accuracy"`` and the like, as the other callbacks get them: means
+      over the epoch so far; ``"metrics"`` is a dict of all;
+    - ``"learning_rate"``, and ``"epoch"``, counted from 0;
+    - ``"model/dense/kernel"``, a weight, by its path in the model; ``"model"`` is a dict of all.
+
+    The global step is ``optimizer.iterations``. With ``steps_per_execution=n`` a run is ``n``
+    batches. ``request_stop`` sets ``model.stop_training``, and the batch is the last.
+
+    Checkpoints that Keras writes hold the states of the hooks: put this before the callback that
+    saves. ``BackupAndRestore`` gives them back. To load weights into a model that this callback
+    does not have yet: ``callback.set_model(model)``, then ``model.load_weights(path)``.
+
+    Keras tells callbacks of no exception. ``on_exception`` is called for those that hooks, batches
+    and their data raise; for all others if ``fit`` is called inside ``with callback:``.
+
+    Args:
+        hooks: The hooks, as for ``MonitoredTrainingSession``.
+        output_dir: Where to write the loss, the metrics and the learning rate, and steps per
+            second; None: neither is written.
+        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
+        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
+            0: none is made.
+
+    Raises:
+        TypeError: If ``hooks`` is not a list of hooks.
+        ValueError: For a negative number, and a hook that feeds values or saves checkpoints.
+    """
+
+    def __init__(
+        self,
+        hooks: Iterable[SessionRunHook] | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
+        *,
+        save_summaries_steps: int | None = 100,
+        log_step_count_steps: int | None = 100,
+    ) -> None:
+        super().__init__()
+        self._values = _KerasValues(self)
+        self._loop = HookedLoop(
+            BatchGraph(self._values, _engine()),
+            hooks,
+            output_dir,
+            save_summaries_steps,
+            log_step_count_steps,
+        )
+        self._step = 0  # that the epoch began with
+        self._last_step = 0
+        self._train_function: Any = None  # that of the model, while ours is in its place
+
+    @property
+    def graph(self) -> BatchGraph:
+        """The graph that hooks add to, to compute with what they may fetch."""
+        return self._loop.graph
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of the hooks, as checkpoints of Keras hold them."""
+        return self._loop.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what ``state_dict`` returned."""
+        self._loop.load_state_dict(state)
+
+    def set_model(self, model: Any) -> None:
+        super().set_model(model)
+        setattr(model, _ATTRIBUTE, _SavedStates(self))
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        # In on_train_begin a callback that comes later may restore the model.
+        self._values.epoch = epoch
+        if not self._loop.is_open:
+            model = self.model
+            self._last_step = int(model.optimizer.iterations)
+            self._loop.open(self._last_step)
+            self._train_function = model.train_function
+            model.train_function = self._reporting(model.train_function)
+        self._step = self._last_step
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._loop.before_batch()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._values.logs = logs
+        self._last_step = step = self._step + batch + 1
+        if self._loop.after_batch(step):
+            self._model.stop_training = True
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._restore_train_function()
+        self._loop.end()
+
+    def __enter__(self) -> Hooks:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc is not None:
+            self._fail(exc)
+
+    def _reporting(self, train_function: Callable[..., Any]) -> Callable[..., Any]:
+        ends = good_ends()
+
+        def reporting(*args: Any) -> Any:
+            try:
+                return train_function(*args)
+            except ends:  # of the data, which fit waits for
+                raise
+            except BaseException as error:
+                self._fail(error)
+                raise
+
+        return reporting
+
+    def _fail(self, error: BaseException) -> None:
+        self._restore_train_function()
+        self._loop.fail(error)
+
+    def _restore_train_function(self) -> None:
+        if self._train_function is not None:
+            self._model.train_function, self._train_function = self._train_function, None
+
+
+class _KerasValues(BatchValues):
+    """What Keras exposes of a batch."""
+
+    title = "Keras"
+
+    def __init__(self, callback: Hooks) -> None:
+        self._callback = callback
+        self.logs: Mapping[str, Any] = {}
+        self.epoch = 0
+
+    def reader(self, name: str) -> Callable[[], Any] | None:
+        kind, _, rest = name.partition("/")
+        whole = {
+            "loss": lambda: self._log("loss", name),
+            "metrics": self._metrics,
+            "learning_rate": self._learning_rate,
+            "epoch": lambda: self.epoch,
+            "model": lambda: {path: _array(it) for path, it in self._weights().items()},
+        }
+        if name in whole:
+            return whole[name]
+        if kind == "metrics" and rest:
+            return lambda: self._log(rest, name)
+        if kind == "model" and rest in self._weights():
+            return lambda: _array(self._weights()[rest])
+        return None
+
+    def names(self) -> list[str]:
+        metrics = [f"metrics/{it}" for it in self._metrics()]
+        weights = [f"model/{path}" for path in self._weights()]
+        return ["loss", *metrics, "metrics", "learning_rate", "epoch", *weights, "model"]
+
+    def unknown(self, name: str) -> str:
+        if name.startswith(("gradients", "global_gradient_norm", "activations")):
+            return "its train step keeps gradients and activations to itself"
+        return super().unknown(name)
+
+    def scalars(self) -> dict[str, Any]:
+        metrics = {f"metrics/{name}": value for name, value in self._metrics().items()}
+        loss = {"loss": self.logs["loss"]} if "loss" in self.logs else {}
+        return {**loss, **metrics, "learning_rate": self._learning_rate()}
+
+    def assign(self, name: str, value: Any) -> None:
+        if name != "learning_rate":
+            super().assign(name, value)
+        self._callback.model.optimizer.learning_rate = float(value)
+
+    def _log(self, key: str, name: str) -> Any:
+        if key not in self.logs:
+            raise ValueError(f"{name!r} is not in a batch of Keras, which has {sorted(self.logs)}")
+        return self.logs[key]
+
+    def _metrics(self) -> dict[str, Any]:
+        return {name: value for name, value in self.logs.items() if name != "loss"}
+
+    def _learning_rate(self) -> float:
+        return float(_array(self._callback.model.optimizer.learning_rate))
+
+    def _weights(self) -> dict[str, Any]:
+        model = self._callback.model
+        if model is None:
+            return {}
+        prefix = f"{model.name}/"
+        return {it.path.removeprefix(prefix): it for it in model.weights}
+
+
+class _SavedStates(keras.Operation):
+    """The states of the hooks of a callback, as an attribute of its model."""
+
+    def __init__(self, callback: Hooks) -> None:
+        super().__init__()
+        self._callback = callback
+
+    def save_own_variables(self, store: Any) -> None:
+        text = self._callback.state_dict()["hooks"]
+        store[_KEY] = np.frombuffer(text.encode(), np.uint8)
+
+    def load_own_variables(self, store: Any) -> None:
+        if _KEY in store.keys():  # noqa: SIM118 - it is no dict
+            text = np.asarray(store[_KEY]).tobytes().decode()
+            self._callback.load_state_dict({"hooks": text})
+
+
+def _array(variable: Any) -> Any:
+    return np.array(keras.ops.convert_to_numpy(variable))
+
+
+def _engine() -> BatchEngine:
+    """Return an engine with the services of the backend, if runhooks has them."""
+    with suppress(ValueError):
+        return BatchEngine(load_engine(keras.backend.backend()))
+    return BatchEngine()

@@ -1,0 +1,82 @@
+"""The files of a checkpoint, each compared with what the manifest says of it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import google_crc32c
+
+from runhooks.checkpoint import arrays
+from runhooks.checkpoint.arrays import Entry
+from runhooks.checkpoint.manifest import ArraySpec, FileDigest
+from runhooks.checkpoint.reading import opened, printable
+from runhooks.contexts import contextmanager
+from runhooks.errors import DataLossError, NotFoundError
+
+# Errors of this process. To go on from an older checkpoint because of them would lose steps.
+_NOT_OF_THE_FILE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def read_file(path: Path, name: str, expected: FileDigest) -> bytes:
+    """Return the content of the file ``name`` of the checkpoint ``path``.
+
+    Raises:
+        NotFoundError: There is no such checkpoint.
+        DataLossError: The file is missing, damaged, or cannot be read.
+    """
+    with naming(path, name), opened(path / name) as (file, size):
+        check_size(size, expected)
+        data = file.read(size)
+        check_sum(google_crc32c.value(data), expected.crc32c)
+        return data
+
+
+def check_arrays(
+    path: Path, name: str, expected: FileDigest, specs: Mapping[str, ArraySpec] | None = None
+) -> Mapping[str, Entry]:
+    """Check a file of arrays piece by piece; return what it holds.
+
+    Raises as ``read_file`` does.
+    """
+    with naming(path, name), opened(path / name) as (file, size):
+        check_size(size, expected)
+        header = arrays.header_of(file, size)
+        crc = arrays.skip(file, size - len(header), google_crc32c.value(header))
+        check_sum(crc, expected.crc32c)
+        return arrays.read_header(header, size, specs)
+
+
+def check_size(size: int, expected: FileDigest) -> None:
+    """Raise ValueError unless a file has the size that it should have."""
+    if size != expected.size:
+        raise ValueError(f"it has {size} bytes and should have {expected.size}")
+
+
+def check_sum(crc: int, expected: int) -> None:
+    """Raise ValueError unless a checksum is the one that was recorded."""
+    if crc != expected:
+        raise ValueError("its checksum does not match its content")
+
+
+@contextmanager
+def naming(path: Path, name: str) -> Iterator[None]:
+    """Turn what is wrong with the file ``name`` of a checkpoint into an error that says so."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        if path.is_dir():
+            raise damaged(path, f"{name} is missing") from None
+        raise NotFoundError(f"there is no checkpoint {printable(path)}", path=str(path)) from None
+    except OSError as error:
+        if error.errno in _NOT_OF_THE_FILE:
+            raise
+        raise damaged(path, f"{name} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise damaged(path, f"{name}: {error}") from error
+
+
+def damaged(path: Path, what: str) -> DataLossError:
+    """Return the error that says what is wrong with the checkpoint ``path``."""
+    return DataLossError(f"checkpoint {printable(path)} is damaged: {what}", path=str(path))

@@ -1,0 +1,209 @@
+"""``ShardedCheckpoint``: reads what several ranks have written, as one checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from runhooks.arrays.dtypes import dtype_named
+from runhooks.arrays.shards import block, overlap, volume
+from runhooks.checkpoint import arrays, states
+from runhooks.checkpoint.files import check_arrays, check_sum, naming, read_file
+from runhooks.checkpoint.manifest import ArraySpec, FileDigest, Manifest, files_of
+from runhooks.checkpoint.reading import opened
+from runhooks.checkpoint.shard_index import PIECE_BYTES, ShardIndex, StoredShard
+from runhooks.checkpoint.shard_writing import together
+from runhooks.checkpoint.states import EncodedStates
+
+
+class StoredArray:
+    """An array of a sharded checkpoint, of which no more is read than is asked for.
+
+    What is read is compared with its checksums. NumPy reads it whole.
+
+    Args:
+        path: The checkpoint.
+        spec: The dtype and the shape of the array.
+        shards: Its blocks, each with the name of its file.
+    """
+
+    def __init__(
+        self, path: Path, spec: ArraySpec, shards: Sequence[tuple[str, StoredShard]]
+    ) -> None:
+        self._path = path
+        self._shards = shards
+        self.shape = spec.shape
+        self.dtype = dtype_named(spec.dtype)
+
+    def read(self, start: Sequence[int], shape: Sequence[int]) -> NDArray[Any]:
+        """Return the block of ``shape`` that begins at ``start``.
+
+        Raises:
+            DataLossError: It is damaged, or cannot be read.
+        """
+        whole: NDArray[Any] | None = None
+        for name, shard in self._shards:
+            begin = shard.start or (0,) * len(shard.shape)
+            shared = overlap(begin, shard.shape, start, shape)
+            if shared is None:
+                continue
+            inside = tuple(at - first for at, first in zip(shared[0], begin, strict=True))
+            values = _read_block(self._path, name, shard, self.dtype, inside, shared[1])
+            if shared == (tuple(start), tuple(shape)):
+                return values
+            if whole is None:
+                whole = np.empty(shape, self.dtype)
+            place = tuple(at - first for at, first in zip(shared[0], start, strict=True))
+            whole[block(place, shared[1])] = values
+        # The shards were found to make up the whole: there is none of an empty block alone.
+        return np.empty(shape, self.dtype) if whole is None else whole
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        whole = self.read((0,) * len(self.shape), self.shape)
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+
+class _Rank(NamedTuple):
+    """What one rank has written."""
+
+    listed: ShardIndex
+    own: dict[str, StoredShard]
+
+
+class ShardedCheckpoint:
+    """The checkpoint ``path``, of which ``manifest`` says that several ranks have written it.
+
+    Raises:
+        DataLossError: An index is damaged, or shards are missing.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self._path = path
+        self._manifest = manifest
+        self._ranks = {rank: self._rank(rank) for rank in range(manifest.ranks or 0)}
+        with naming(path, "index"):
+            found = together({rank: it.listed for rank, it in self._ranks.items()})
+            if found != manifest.arrays:
+                raise ValueError("the shards are not those of the arrays in the manifest")
+
+    def arrays(self, rank: int | None = None) -> dict[str, StoredArray]:
+        """Return the arrays as ``rank`` had them; None: as the chief had those that differed."""
+        shards: dict[str, list[tuple[str, StoredShard]]] = {}
+        for of, it in self._ranks.items():
+            for shard in it.listed.shards:
+                if shard.start is not None:
+                    shards.setdefault(shard.name, []).append((files_of(of).variables, shard))
+        found = {
+            name: StoredArray(self._path, spec, shards.get(name, []))
+            for name, spec in self._manifest.arrays.items()
+        }
+        if rank is None:
+            return found
+        own = self._ranks[rank].own.items()
+        file = files_of(rank).variables
+        return found | {name: StoredArray(self._path, it.spec, [(file, it)]) for name, it in own}
+
+    def differing(self) -> set[str]:
+        """Return the names of arrays that some ranks had with other values than the chief."""
+        return {name for it in self._ranks.values() for name in it.own}
+
+    def states(self, rank: int) -> dict[str, Any]:
+        """Return the states of ``rank``. Raises as ``read_checkpoint`` does."""
+        return read_states(self._path, *_state_files(rank), self._manifest.files)
+
+    def check(self) -> list[str]:
+        """Check every file without keeping arrays in memory; return the names of the states.
+
+        Raises as ``read_checkpoint`` does.
+        """
+        found: set[str] = set()
+        for rank, it in self._ranks.items():
+            names = files_of(rank)
+            entries = check_arrays(
+                self._path, names.variables, self._manifest.files[names.variables]
+            )
+            with naming(self._path, names.variables):
+                if entries.keys() != {shard.key for shard in it.listed.shards}:
+                    raise ValueError("it does not hold what its index says")
+            found.update(check_states(self._path, *_state_files(rank), self._manifest.files))
+        return sorted(found)
+
+    def _rank(self, rank: int) -> _Rank:
+        name = files_of(rank).shards
+        data = read_file(self._path, name, self._manifest.files[name])
+        with naming(self._path, name):
+            index = ShardIndex.from_bytes(data)
+        return _Rank(index, {it.name: it for it in index.shards if it.start is None})
+
+
+def read_states(
+    path: Path, text_name: str, arrays_name: str, files: Mapping[str, FileDigest]
+) -> dict[str, Any]:
+    """Return the states in the two files of a checkpoint, of which the second may be missing.
+
+    Raises as ``read_file`` does.
+    """
+    kept = {}
+    if arrays_name in files:
+        data = read_file(path, arrays_name, files[arrays_name])
+        with naming(path, arrays_name):
+            kept = arrays.decode(data)
+    text = read_file(path, text_name, files[text_name])
+    with naming(path, text_name):
+        return states.decode(EncodedStates(text, kept))
+
+
+def check_states(
+    path: Path, text_name: str, arrays_name: str, files: Mapping[str, FileDigest]
+) -> list[str]:
+    """Return the names of the states, building none. Raises as ``read_file`` does."""
+    entries: Iterable[str] = ()
+    if arrays_name in files:
+        entries = check_arrays(path, arrays_name, files[arrays_name])
+    text = read_file(path, text_name, files[text_name])
+    with naming(path, text_name):
+        return states.names(text, list(entries))
+
+
+def _state_files(rank: int) -> tuple[str, str]:
+    names = files_of(rank)
+    return names.states, names.state_arrays
+
+
+def _read_block(
+    path: Path,
+    name: str,
+    shard: StoredShard,
+    dtype: np.dtype[Any],
+    start: tuple[int, ...],
+    shape: tuple[int, ...],
+) -> NDArray[Any]:
+    """The block of a shard at ``start``, counted from the start of the shard; it is not empty."""
+    if not shape:
+        return _read_bytes(path, name, shard, 0, shard.nbytes).view(dtype).reshape(())
+    row_bytes = volume(shard.shape[1:]) * dtype.itemsize
+    first, last = start[0] * row_bytes, (start[0] + shape[0]) * row_bytes
+    data = _read_bytes(path, name, shard, first, last)
+    rows = data.view(dtype).reshape(shape[0], *shard.shape[1:])
+    return rows[block((0, *start[1:]), shape)]
+
+
+def _read_bytes(
+    path: Path, name: str, shard: StoredShard, first: int, last: int
+) -> NDArray[np.uint8]:
+    begin = first // PIECE_BYTES * PIECE_BYTES
+    end = min(-(-last // PIECE_BYTES) * PIECE_BYTES, shard.nbytes)
+    data = np.empty(end - begin, np.uint8)
+    with naming(path, name), opened(path / name) as (file, _):
+        file.seek(shard.at + begin)
+        if file.readinto(data.data) != len(data):  # type: ignore[attr-defined]
+            raise ValueError("it is cut short")
+        for at in range(0, len(data), PIECE_BYTES):
+            crc = google_crc32c.value(data[at : at + PIECE_BYTES])
+            check_sum(int(crc), shard.crc32c[(begin + at) // PIECE_BYTES])
+    return data[first - begin : last - begin]

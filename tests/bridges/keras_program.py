@@ -1,0 +1,281 @@
+"""Trains with Keras on the backend ``KERAS_BACKEND``; writes what hooks saw of it as JSON."""
+
+import contextlib
+import csv
+import json
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+from sklearn.datasets import load_digits
+
+import runhooks as rh
+from runhooks.testing import read_events
+
+DIGITS = load_digits()
+X, Y = (DIGITS.data[:256] / 16).astype("float32"), DIGITS.target[:256]  # 8 batches of 32
+FETCHES = {"loss": "loss", "accuracy": "metrics/accuracy", "rate": "learning_rate"}
+
+
+class Recorder(rh.SessionRunHook):
+    """Keeps what it fetches in every run, and counts the runs, also over a resume."""
+
+    def __init__(self, **fetches):
+        self.fetches = fetches or FETCHES
+        self.steps, self.values, self.calls, self.runs = [], [], [], 0
+
+    def begin(self):
+        self.calls.append("begin")
+
+    def after_create_session(self, session, coord):
+        self.calls.append(f"session {session.global_step}")
+
+    def before_run(self, run_context):
+        return rh.SessionRunArgs(self.fetches)
+
+    def after_run(self, run_context, run_values):
+        self.runs += 1
+        self.steps.append(run_context.session.global_step)
+        self.values.append({k: float(np.sum(v)) for k, v in run_values.results.items()})
+
+    def end(self, session):
+        self.calls.append(f"end {session.global_step}")
+
+    def on_exception(self, session, exception):
+        self.calls.append(f"on_exception {exception}")
+
+    def state_dict(self):
+        return {"runs": self.runs, "array": np.arange(self.runs)}
+
+    def load_state_dict(self, state):
+        assert state["array"].tolist() == list(range(state["runs"]))
+        self.runs = state["runs"]
+
+
+class Logs(keras.callbacks.Callback):
+    """What Keras gives any callback."""
+
+    def __init__(self):
+        super().__init__()
+        self.values = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.values.append(logs)
+
+
+def make_model(cls=keras.Sequential, **compiled):
+    keras.utils.set_random_seed(0)
+    layers = [keras.Input((64,)), keras.layers.Dense(10, "softmax", name="dense")]
+    model = cls(layers)
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], **compiled)
+    return model
+
+
+def fit(model, *callbacks, x=X, **more):
+    arguments = {"batch_size": 32, "epochs": 2, "verbose": 0, **more}
+    return model.fit(x, Y, callbacks=list(callbacks), **arguments)
+
+
+def curve(folder):
+    """Every batch, as other callbacks, Keras's own CSV and the event file have it."""
+    hook, logs = Recorder(), Logs()
+    hooks = rh.bridges.keras.Hooks([hook], output_dir=folder / "run", save_summaries_steps=1)
+    fit(make_model(), hooks, logs, keras.callbacks.CSVLogger(folder / "log.csv"))
+    events = read_events(folder / "run")
+    with (folder / "log.csv").open() as file:
+        epochs = [float(row["loss"]) for row in csv.DictReader(file)]
+    return {
+        "steps": hook.steps,
+        "calls": hook.calls,
+        "loss": [it["loss"] for it in hook.values],
+        "rate": hook.values[0]["rate"],
+        "keras_loss": [it["loss"] for it in logs.values],
+        "accuracy": [it["accuracy"] for it in hook.values],
+        "keras_accuracy": [it["accuracy"] for it in logs.values],
+        "keras_epochs": epochs,
+        "events": [[it.step, it.value] for it in events if it.tag == "loss"],
+        "tags": sorted({it.tag for it in events if it.tag}),
+    }
+
+
+def weights(folder):
+    """A weight after each batch; the last are those of the model."""
+    model = make_model()
+    hook = Recorder(kernel="model/dense/kernel")
+    fit(model, rh.bridges.keras.Hooks([hook]), epochs=1)
+    kernel = float(np.sum(keras.ops.convert_to_numpy(model.weights[0])))
+    return {"hook": hook.values[-1]["kernel"], "model": kernel, "number": len(hook.values)}
+
+
+def assign(folder):
+    """A hook gives the learning rate another value after the third batch."""
+
+    class Freeze(rh.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            session = run_context.session
+            if session.global_step == 3:
+                assert session.read("learning_rate")["learning_rate"] > 0
+                session.assign({"learning_rate": 0.0})
+
+    hook = Recorder(rate="learning_rate", bias="model/dense/bias")
+    fit(make_model(), rh.bridges.keras.Hooks([hook, Freeze()]), epochs=1)
+    return {"rates": [it["rate"] for it in hook.values], "bias": [it["bias"] for it in hook.values]}
+
+
+def stop(folder):
+    """A hook stops in the second epoch, where a callback would."""
+    hook, model = Recorder(), make_model()
+    hooks = rh.bridges.keras.Hooks([rh.StopAtStepHook(last_step=11), hook])
+    fit(model, hooks, epochs=5)
+    return {"iterations": int(model.optimizer.iterations), "steps": hook.steps}
+
+
+def several_steps(folder):
+    """Two batches are one run."""
+    hook = Recorder(loss="loss")
+    fit(make_model(steps_per_execution=2), rh.bridges.keras.Hooks([hook]), epochs=1)
+    return {"steps": hook.steps, "calls": hook.calls}
+
+
+def resume(folder):
+    """A training that is cut off in its second epoch, and goes on from Keras's own backup."""
+
+    class CutOff(rh.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            if run_context.session.global_step == 12:
+                raise KeyboardInterrupt
+
+    def callbacks(*hooks):
+        backup = keras.callbacks.BackupAndRestore(folder / "backup", save_freq=5)
+        return rh.bridges.keras.Hooks(hooks), backup
+
+    first, second = Recorder(), Recorder()
+    with contextlib.suppress(KeyboardInterrupt):
+        fit(make_model(), *callbacks(first, CutOff()))
+    fit(make_model(), *callbacks(second))
+    return {
+        "first": first.steps,
+        "second": second.steps,
+        "runs": second.runs,
+        "calls": [*first.calls, *second.calls],
+    }
+
+
+def load_weights(folder):
+    """Weights that a checkpoint callback has saved bring the states back."""
+    first, second = Recorder(), Recorder()
+    path = str(folder / "{batch}.weights.h5")
+    save = keras.callbacks.ModelCheckpoint(path, save_freq=3, save_weights_only=True)
+    fit(make_model(), rh.bridges.keras.Hooks([first]), save, epochs=1)
+    model, hooks = make_model(), rh.bridges.keras.Hooks([second])
+    model.optimizer.build(model.trainable_variables)
+    hooks.set_model(model)
+    model.load_weights(path.format(batch=6))
+    fit(model, hooks, epochs=1)
+    plain = make_model()
+    plain.optimizer.build(plain.trainable_variables)
+    plain.load_weights(path.format(batch=6))  # without the callback the states are no obstacle
+    return {"steps": second.steps, "runs": second.runs, "plain": int(plain.optimizer.iterations)}
+
+
+def exceptions(folder):
+    """A batch, a hook, and another callback raise."""
+
+    class BadModel(keras.Sequential):
+        def train_step(self, *args, **kwargs):
+            raise ValueError("a bad batch")
+
+    class BadHook(rh.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            raise ValueError("a bad hook")
+
+    class BadCallback(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            raise ValueError("a bad callback")
+
+    found = {}
+    for name, cls, more, others in (
+        ("batch", BadModel, [], []),
+        ("hook", keras.Sequential, [BadHook()], []),
+        ("callback", keras.Sequential, [], [BadCallback()]),
+    ):
+        hook, model = Recorder(), make_model(cls)
+        hooks = rh.bridges.keras.Hooks([hook, *more])
+        try:
+            with hooks if name == "callback" else contextlib.nullcontext():
+                fit(model, hooks, *others)
+        except ValueError as error:
+            raised = str(error).splitlines()[0]
+        found[name] = {"raised": raised, "calls": hook.calls}
+        if cls is keras.Sequential:
+            fit(model, epochs=1)  # the model is as it was
+    return found
+
+
+def refused(folder):
+    """What hooks may not do."""
+
+    class Feeding(rh.SessionRunHook):
+        def before_run(self, run_context):
+            return rh.SessionRunArgs("loss", feed_dict={"loss": 1.0})
+
+    found = {}
+    for name, make in {
+        "gradients": lambda: Recorder(gradient="gradients/dense/kernel"),
+        "typo": lambda: rh.LoggingTensorHook(["model/dense/kernal"], every_n_iter=1),
+        "feed": Feeding,
+        "checkpoints": lambda: rh.CheckpointSaverHook(folder, save_steps=1),
+        "feed_fn": lambda: rh.FeedFnHook(dict),
+    }.items():
+        model = make_model()
+        try:
+            fit(model, rh.bridges.keras.Hooks([make()]))
+        except (ValueError, TypeError) as error:
+            found[name] = [str(error), int(model.optimizer.iterations)]
+    return found
+
+
+def other_hooks(folder):
+    """The hooks of the library do their work."""
+    logging.basicConfig(level=logging.INFO, filename=folder / "log")
+    hooks = [
+        rh.NanTensorHook("loss"),
+        rh.LoggingTensorHook(["loss", "learning_rate"], every_n_iter=4),
+        rh.StepCounterHook(every_n_steps=4, output_dir=folder),
+        rh.ThroughputHook(32, every_n_steps=4, output_dir=folder),
+        rh.WatchdogHook(600),
+        rh.ProgressHook(16, stream=(folder / "progress").open("w")),
+        rh.FinalOpsHook("model/dense/bias"),
+        rh.MemoryHook(every_n_steps=4, output_dir=folder),
+    ]
+    fit(make_model(), rh.bridges.keras.Hooks(hooks))
+    return {
+        "log": (folder / "log").read_text(),
+        "tags": sorted({it.tag for it in read_events(folder) if it.tag}),
+        "final": len(hooks[-2].final_ops_values),
+        "progress": (folder / "progress").read_text(),
+    }
+
+
+def docs(folder):
+    """What docs/bridges.md shows."""
+    text = (Path(__file__).parents[2] / "docs" / "bridges.md").read_text()
+    _, _, rest = text.partition("## Keras\n\n```python\n")
+    code, _, _ = rest.partition("```")
+    model = make_model()
+    with contextlib.chdir(folder):
+        exec(code, {"model": model, "images": X, "labels": Y})
+    events = read_events(folder / "runs" / "a")
+    return {"iterations": int(model.optimizer.iterations), "steps": [it.step for it in events]}
+
+
+if __name__ == "__main__":
+    output, *names = sys.argv[1:]
+    found = {}
+    for name in names:
+        with tempfile.TemporaryDirectory() as directory:
+            found[name] = globals()[name](Path(directory))
+    Path(output).write_text(json.dumps(found))

@@ -1,0 +1,147 @@
+"""The bridge to Keras on its backends: what hooks see of a training, and what they do to it.
+
+Keras has one backend in a process, so ``keras_program.py`` trains in a process for each.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("keras_program.py")
+EVERYWHERE = ["curve", "weights", "assign", "resume", "exceptions"]
+ON_ONE = ["stop", "several_steps", "load_weights", "refused", "other_hooks", "docs"]
+
+
+@cache
+def program(backend):
+    """Run the program; once, also if it fails."""
+    names = EVERYWHERE + (ON_ONE if backend == "tensorflow" else [])
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "found.json"
+        done = subprocess.run(
+            [sys.executable, PROGRAM, output, *names],
+            env={**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done, json.loads(output.read_text()) if output.exists() else None
+
+
+def scenes(backend):
+    done, found = program(backend)
+    assert done.returncode == 0, done.stderr
+    return found
+
+
+@pytest.fixture(params=["tensorflow", "jax", "torch"])
+def trained(request):
+    return scenes(request.param)
+
+
+@pytest.fixture
+def on_one():
+    return scenes("tensorflow")
+
+
+def test_a_batch_is_a_run(trained):
+    curve = trained["curve"]
+    assert curve["steps"] == list(range(1, 17))
+    assert curve["calls"] == ["begin", "session 0", "end 16"]
+    assert curve["rate"] == pytest.approx(0.001)
+
+
+def test_values_are_those_of_kerass_own_loggers(trained):
+    curve = trained["curve"]
+    assert curve["loss"] == curve["keras_loss"]
+    assert curve["accuracy"] == curve["keras_accuracy"]
+    assert [curve["loss"][7], curve["loss"][15]] == curve["keras_epochs"]
+
+
+def test_output_dir_gets_the_curve(trained):
+    curve = trained["curve"]
+    assert curve["tags"] == ["learning_rate", "loss", "metrics/accuracy"]
+    assert curve["events"] == [[i + 1, pytest.approx(it)] for i, it in enumerate(curve["loss"])]
+
+
+def test_weights_are_those_after_the_batch(trained):
+    weights = trained["weights"]
+    assert weights["hook"] == weights["model"]
+    assert weights["number"] == 8
+
+
+def test_a_hook_assigns_the_learning_rate(trained):
+    rates, bias = trained["assign"]["rates"], trained["assign"]["bias"]
+    assert rates == [pytest.approx(0.001)] * 3 + [0.0] * 5
+    assert bias[2] != bias[1]
+    assert set(bias[2:]) == {bias[2]}
+
+
+def test_a_training_resumes_in_mid_epoch_with_the_states_of_the_hooks(trained):
+    resume = trained["resume"]
+    assert resume["first"] == list(range(1, 13))
+    # Keras's backup of step 10, in the second epoch, which Keras then starts over.
+    assert resume["second"] == list(range(11, 19))
+    assert resume["runs"] == 10 + 8
+    assert resume["calls"] == [
+        *("begin", "session 0", "on_exception "),
+        *("begin", "session 10", "end 18"),
+    ]
+
+
+@pytest.mark.parametrize("place", ["batch", "hook", "callback"])
+def test_hooks_hear_of_exceptions(trained, place):
+    found = trained["exceptions"][place]
+    assert found["raised"] == f"a bad {place}"
+    assert found["calls"] == ["begin", "session 0", f"on_exception a bad {place}"]
+
+
+def test_request_stop_makes_the_batch_the_last(on_one):
+    assert on_one["stop"] == {"iterations": 11, "steps": list(range(1, 12))}
+
+
+def test_several_steps_per_execution_are_one_run(on_one):
+    assert on_one["several_steps"]["steps"] == [2, 4, 6, 8]
+
+
+def test_weights_of_a_checkpoint_callback_bring_the_states_back(on_one):
+    found = on_one["load_weights"]
+    assert found["steps"] == list(range(7, 15))
+    assert found["runs"] == 14
+    assert found["plain"] == 6  # weights with states load without the callback
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("gradients", "its train step keeps gradients and activations to itself"),
+        ("typo", "did you mean 'model/dense/kernel'"),
+        ("feed", "a hook cannot feed the batches of Keras, which draws its own"),
+        ("feed_fn", "hooks must not have a FeedFnHook"),
+        ("checkpoints", "let Keras save its checkpoints, which hold the states of the hooks too"),
+    ],
+)
+def test_what_a_hook_may_not_do_is_said_before_the_first_batch(on_one, asked, message):
+    said, iterations = on_one["refused"][asked]
+    assert message in said
+    assert iterations == 0
+
+
+def test_hooks_of_the_library_do_their_work(on_one):
+    found = on_one["other_hooks"]
+    assert "loss = 2." in found["log"]
+    assert "global_step/sec" in found["tags"]
+    assert "throughput/examples_per_sec" in found["tags"]
+    assert found["final"] == 10
+    assert "16" in found["progress"]
+
+
+def test_the_docs_show_what_runs(on_one):
+    assert on_one["docs"]["iterations"] == 16
+    assert 1 in on_one["docs"]["steps"]

@@ -1,0 +1,371 @@
+"""Ranks that save and restore together; here each is a thread with a session of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+from runhooks.checkpoint import DirectoryLock, checkpoints, restore_latest
+from runhooks.checkpoint.format import read_manifest
+from runhooks.errors import DataLossError, DeadlineExceededError, PeerFailedError
+from runhooks.ranks import LocalGroup, entered
+
+
+class Rank:
+    """A rank of a training: a session with variables, a saver, and a counter as a hook has one."""
+
+    def __init__(self, group: LocalGroup, source: Any = None, **options: Any) -> None:
+        self.group, self.rank = group, group.rank
+        self.counts: dict[str, Any] = {}
+        graph = rh.Graph(engine="python")
+        with graph.as_default():
+            rh.Variable(np.arange(12.0).reshape(4, 3), name="same")
+            self.own = rh.Variable(np.full(3, float(group.rank)), name="own")
+            self.step = rh.train.get_or_create_global_step()
+            self.element = None if source is None else rh.inputs(source, name="data")
+            self.count = rh.group(self.step.assign_add(1))
+        self.session = rh.Session(graph)
+        self.session.attach("hook", self)
+        self.saver = rh.Saver(**options)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.counts
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.counts = dict(state)
+
+    def train(self) -> None:
+        self.session.run(self.count if self.element is None else [self.element, self.count])
+
+    def save(self, path: Path) -> str:
+        saved = self.saver.save(self.session, path, self.session.global_step)
+        self.saver.wait()
+        return saved
+
+    def restore(self, directory: Path) -> str | None:
+        return restore_latest(self.saver, self.session, directory)
+
+    def value(self, name: str) -> Any:
+        return self.session.run(f"{name}:0")
+
+
+def on_all(ranks: Sequence[Rank], act: Callable[[Rank], Any]) -> list[Any]:
+    """Call ``act`` on all ranks at once; return what each returned or raised."""
+
+    def caught(rank: Rank) -> Any:
+        with entered(rank.group):
+            try:
+                return act(rank)
+            except Exception as error:  # noqa: BLE001 - the test looks at it
+                return error
+
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        return list(pool.map(caught, ranks))
+
+
+def make(size: int, **options: Any) -> list[Rank]:
+    groups: list[LocalGroup] = LocalGroup.together(size)
+    return [Rank(group, **options) for group in groups]
+
+
+def saved_by(size: int, path: Path, steps: int = 1) -> list[Rank]:
+    """Ranks that have saved at each of ``steps`` steps, with states of their own."""
+    ranks = make(size)
+    for _ in range(steps):
+        for it in ranks:
+            it.train()
+            it.counts = {"rank": it.rank, "step": it.session.global_step}
+        assert (
+            on_all(ranks, lambda it: it.save(path))
+            == [f"{path}-{ranks[0].session.global_step}"] * size
+        )
+    return ranks
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_each_rank_gets_back_what_it_had(tmp_path: Path, asynchronous: bool) -> None:
+    ranks = make(3, asynchronous=asynchronous)
+    for it in ranks:
+        it.train()
+        it.counts = {"rank": it.rank}
+    path = str(tmp_path / "model.ckpt-1")
+    assert on_all(ranks, lambda it: it.save(tmp_path / "model.ckpt")) == [path] * 3
+    assert [it.saver.last_checkpoints for it in ranks] == [[path]] * 3
+    again = make(3)
+    assert on_all(again, lambda it: it.restore(tmp_path)) == [path] * 3
+    for it in again:
+        np.testing.assert_array_equal(it.value("own"), np.full(3, float(it.rank)))
+        np.testing.assert_array_equal(it.value("same"), np.arange(12.0).reshape(4, 3))
+        assert (it.counts, it.session.global_step) == ({"rank": it.rank}, 1)
+
+
+def test_what_all_ranks_have_is_written_once(tmp_path: Path) -> None:
+    saved_by(2, tmp_path / "model.ckpt")
+    manifest = read_manifest(tmp_path / "model.ckpt-1")
+    assert (manifest.ranks, manifest.global_step) == (2, 1)
+    files = manifest.files
+    assert files["variables-1.safetensors"].size < files["variables-0.safetensors"].size - 96
+    assert sorted(path.name for path in (tmp_path / "model.ckpt-1").iterdir()) == sorted(
+        ["manifest.json", *files]
+    )
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (3, 2), (2, 4)])
+def test_another_number_of_ranks_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, before: int, after: int
+) -> None:
+    saved_by(before, tmp_path / "model.ckpt")
+    again = make(after)
+    with caplog.at_level(logging.INFO, "runhooks"):
+        assert (
+            on_all(again, lambda it: it.restore(tmp_path))
+            == [str(tmp_path / "model.ckpt-1")] * after
+        )
+    assert f"was saved by {before} ranks, and there are {after}" in caplog.text
+    assert ("differed in ['own']" in caplog.text) == (before > 1)
+    for it in again:
+        np.testing.assert_array_equal(it.value("own"), np.zeros(3))  # the chief's
+        assert (it.counts, it.session.global_step) == ({"rank": 0, "step": 1}, 1)
+
+
+def test_a_process_alone_reads_and_saves_what_it_did_before(tmp_path: Path) -> None:
+    saved_by(1, tmp_path / "model.ckpt")
+    assert {path.name for path in (tmp_path / "model.ckpt-1").iterdir()} == {
+        "manifest.json",
+        "variables.safetensors",
+        "states.json",
+    }
+    manifest = read_manifest(tmp_path / "model.ckpt-1")
+    assert manifest.ranks is None
+    assert b'"format_version": 2' in (tmp_path / "model.ckpt-1" / "manifest.json").read_bytes()
+
+
+def test_an_input_keeps_its_position_on_as_many_ranks_and_is_refused_on_others(
+    tmp_path: Path,
+) -> None:
+    class Loader:
+        """Gives a rank its own numbers, and knows how far it is."""
+
+        def __init__(self) -> None:
+            self.at = 0
+
+        def __iter__(self) -> Loader:
+            return self
+
+        def __next__(self) -> int:
+            self.at += 1
+            return self.at
+
+        def state_dict(self) -> dict[str, int]:
+            return {"at": self.at}
+
+        def load_state_dict(self, state: dict[str, int]) -> None:
+            self.at = state["at"]
+
+    def ranks(size: int) -> list[Rank]:
+        return [Rank(group, Loader()) for group in LocalGroup.together(size)]
+
+    first = ranks(2)
+    for it in first:
+        for _ in range(3 + it.rank):  # runs that make no step
+            it.session.run(it.element)
+    on_all(first, lambda it: it.save(tmp_path / "model.ckpt"))
+    second = ranks(2)
+    on_all(second, lambda it: it.restore(tmp_path))
+    assert [it.session.run(it.element) for it in second] == [4, 5]
+    for error in on_all(ranks(3), lambda it: it.restore(tmp_path)):
+        text = str(error) + "".join(getattr(error, "__notes__", ()))
+        assert "the input 'data' cannot go on where it was" in text
+        assert "2 ranks, and there are 3" in text
+
+
+def test_an_input_that_is_a_function_of_the_step_goes_on_with_any_number(tmp_path: Path) -> None:
+    def ranks(size: int) -> list[Rank]:
+        return [
+            Rank(
+                group, lambda step, rank=group.rank, size=size: range(step * size + rank, 99, size)
+            )
+            for group in LocalGroup.together(size)
+        ]
+
+    first = ranks(2)
+    drawn = [[it.session.run([it.element, it.count])[0] for it in first] for _ in range(3)]
+    assert drawn == [[0, 1], [2, 3], [4, 5]]
+    on_all(first, lambda it: it.save(tmp_path / "model.ckpt"))
+    second = ranks(3)
+    on_all(second, lambda it: it.restore(tmp_path))
+    assert [it.session.run(it.element) for it in second] == [9, 10, 11]
+
+
+def test_a_rank_that_cannot_write_leaves_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = saved_by(3, tmp_path / "model.ckpt")
+    write = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        file = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if file.name == "variables-1.safetensors":
+            raise OSError(28, "No space left on device")
+        write(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for it in ranks:
+        it.train()
+    chief, failed, other = on_all(ranks, lambda it: it.save(tmp_path / "model.ckpt"))
+    assert isinstance(failed, OSError)
+    for error in (chief, other):
+        assert isinstance(error, PeerFailedError)
+        assert error.rank == 1
+        assert "No space left" in str(error)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.ckpt-1"]
+    monkeypatch.undo()
+    path = str(tmp_path / "model.ckpt-2")
+    assert on_all(ranks, lambda it: it.save(tmp_path / "model.ckpt")) == [path] * 3
+
+
+def test_a_chief_that_cannot_save_is_named_too(tmp_path: Path) -> None:
+    ranks = make(2)
+    (tmp_path / "model.ckpt-0").write_text("something else")
+    chief, other = on_all(ranks, lambda it: it.save(tmp_path / "model.ckpt"))
+    assert isinstance(chief, FileExistsError)
+    assert isinstance(other, PeerFailedError)
+    assert (other.rank, "exists and is not a checkpoint" in str(other)) == (0, True)
+
+
+def test_ranks_at_different_steps_do_not_save(tmp_path: Path) -> None:
+    ranks = make(2)
+    ranks[1].train()
+    chief, other = on_all(ranks, lambda it: it.saver.save(it.session, tmp_path / "model.ckpt"))
+    assert "different global steps, [0, 1]" in str(chief)
+    assert isinstance(other, PeerFailedError)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rank_that_never_comes_is_named(tmp_path: Path) -> None:
+    ranks = make(3)
+    for it in ranks:
+        it.group.barrier_secs = 0.2
+
+    def act(it: Rank) -> Any:
+        return None if it.rank == 2 else it.save(tmp_path / "model.ckpt")
+
+    chief, other, _ = on_all(ranks, act)
+    assert isinstance(chief, DeadlineExceededError)
+    assert isinstance(other, DeadlineExceededError)
+    assert "rank 2 has not come" in str(chief)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rank_that_fails_while_others_wait_is_named(tmp_path: Path) -> None:
+    ranks = make(2)
+
+    def act(it: Rank) -> Any:
+        return it.group.fail("killed") if it.rank == 1 else it.save(tmp_path / "model.ckpt")
+
+    chief, _ = on_all(ranks, act)
+    assert isinstance(chief, PeerFailedError)
+    assert chief.rank == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_damage_that_one_rank_finds_takes_all_to_the_checkpoint_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, rank: int
+) -> None:
+    saved_by(2, tmp_path / "model.ckpt", steps=2)
+    states = tmp_path / "model.ckpt-2" / f"states-{rank}.json"  # which only that rank reads
+    states.write_bytes(states.read_bytes().replace(b"step", b"stop"))
+    again = make(2)
+    assert on_all(again, lambda it: it.restore(tmp_path)) == [str(tmp_path / "model.ckpt-1")] * 2
+    assert [it.counts for it in again] == [{"rank": 0, "step": 1}, {"rank": 1, "step": 1}]
+    assert caplog.text.count("trying the one before it") == 1
+    assert (f"rank {rank} says" in caplog.text) == (rank == 1)
+
+
+def test_when_all_are_damaged_all_ranks_say_so(tmp_path: Path) -> None:
+    saved_by(2, tmp_path / "model.ckpt")
+    (tmp_path / "model.ckpt-1" / "variables-1.safetensors").unlink()
+    for error in on_all(make(2), lambda it: it.restore(tmp_path)):
+        assert isinstance(error, DataLossError)
+        assert "none of the 1 checkpoints" in str(error)
+    shutil.rmtree(tmp_path / "model.ckpt-1")
+    assert on_all(make(2), lambda it: it.restore(tmp_path)) == [None, None]
+
+
+def test_a_model_that_does_not_fit_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
+    saved_by(2, tmp_path / "model.ckpt")
+    ranks = make(2)
+    with ranks[1].session.graph.as_default():
+        rh.Variable(np.zeros(2), name="new")
+    chief, other = on_all(ranks, lambda it: it.restore(tmp_path))
+    assert isinstance(other, ValueError)
+    assert "missing ['new']" in str(other)
+    assert isinstance(chief, PeerFailedError)
+    assert chief.rank == 1
+
+
+def test_the_chief_deletes_old_checkpoints_and_all_know(tmp_path: Path) -> None:
+    ranks = make(2, max_to_keep=2)
+    for _ in range(4):
+        for it in ranks:
+            it.train()
+        on_all(ranks, lambda it: it.save(tmp_path / "model.ckpt"))
+    names = [f"model.ckpt-{step}" for step in (3, 4)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    for it in ranks:
+        assert [Path(path).name for path in it.saver.last_checkpoints] == names
+
+
+def test_what_a_killed_attempt_has_left_is_removed(tmp_path: Path) -> None:
+    left = tmp_path / ".tmp-elsewhere-1-00000000-0-model.ckpt-5"
+    left.mkdir()
+    (left / "variables-1.safetensors").write_bytes(b"half")
+    os.utime(left, (0, 0))
+    saved_by(2, tmp_path / "model.ckpt")
+    assert not left.exists()
+
+
+def test_several_savers_of_threads_do_not_mix(tmp_path: Path) -> None:
+    """As two hooks with asynchronous savers have them: whose thread comes first is open."""
+    ranks = make(2, asynchronous=True)
+    others = [rh.Saver(asynchronous=True) for _ in ranks]
+    folders = [tmp_path / "a" / "model.ckpt", tmp_path / "b" / "model.ckpt"]
+
+    def act(it: Rank) -> None:
+        for step in range(5):
+            pairs = list(zip([it.saver, others[it.rank]], folders, strict=True))
+            for saver, folder in pairs if it.rank == 0 else pairs[::-1]:
+                saver.save(it.session, folder, step)
+            for saver, _ in pairs:
+                saver.wait()
+
+    assert on_all(ranks, act) == [None, None]
+    for folder in folders:
+        assert len(checkpoints(folder.parent)) == 5
+
+
+def test_the_lock_of_the_directory_is_the_chiefs(tmp_path: Path) -> None:
+    ranks = make(2)
+    locks = [DirectoryLock(tmp_path) for _ in ranks]
+    on_all(ranks[1:], lambda it: locks[it.rank].acquire())
+    assert list(tmp_path.iterdir()) == []
+    on_all(ranks[:1], lambda it: locks[it.rank].acquire())
+    assert [path.name for path in tmp_path.iterdir()] == [".chief.lock"]
+    for lock in locks:
+        lock.release()
+
+
+def test_no_thread_is_left(tmp_path: Path) -> None:
+    saved_by(2, tmp_path / "model.ckpt")
+    assert not [it for it in threading.enumerate() if it.name == "runhooks-save"]

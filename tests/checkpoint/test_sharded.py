@@ -1,0 +1,257 @@
+"""Shards: any split of an array among ranks, written to files, and any block read back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from runhooks.arrays.shards import Shard, ShardedArray, Share, block, parts_of_replicas
+from runhooks.checkpoint import read_checkpoint
+from runhooks.checkpoint.format import (
+    begun_manifest,
+    check_checkpoint,
+    read_manifest,
+    write_manifest,
+)
+from runhooks.checkpoint.manifest import FileDigest, Manifest, files_of
+from runhooks.checkpoint.shard_index import ShardIndex
+from runhooks.checkpoint.shard_writing import RankArrays, digests_of, together, write_rank
+from runhooks.checkpoint.sharded import ShardedCheckpoint
+from runhooks.checkpoint.states import encode
+from runhooks.errors import DataLossError
+
+DTYPES = st.sampled_from(["float32", "int8", "bool", "complex128", "float64", "datetime64[ns]"])
+
+
+def save(path: Path, ranks: list[dict[str, Any]]) -> ShardedCheckpoint:
+    """Save what each rank has as one checkpoint, of which rank 0 is the chief."""
+    path.mkdir(parents=True)
+    files, indexes = {}, {}
+    of_chief = None
+    for rank, arrays in enumerate(ranks):
+        content: RankArrays = arrays
+        files.update(write_rank(path, rank, content, encode({"rank": {"is": rank}}), of_chief))
+        of_chief = digests_of(ranks[0])
+        indexes[rank] = ShardIndex.from_bytes((path / files_of(rank).shards).read_bytes())
+    manifest = begun_manifest(7, None, {}, {})._replace(
+        files=files, arrays=together(indexes), ranks=len(ranks)
+    )
+    write_manifest(path, manifest)
+    return ShardedCheckpoint(path, manifest)
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> NDArray[Any]:
+    shape = tuple(draw(st.lists(st.integers(0, 7), max_size=3)))
+    items = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
+    return items.astype(draw(DTYPES))
+
+
+@st.composite
+def splits(draw: st.DrawFn, array: NDArray[Any], ranks: int) -> list[list[Shard]]:
+    """Blocks that make up ``array``, dealt out to ``ranks``."""
+    edges = []
+    for size in array.shape:
+        cuts = draw(st.lists(st.integers(0, size), max_size=3))
+        edges.append(sorted({0, size, *cuts}))
+    starts = [(edge[:-1] or [0]) for edge in edges]
+    dealt: list[list[Shard]] = [[] for _ in range(ranks)]
+    for index in np.ndindex(*map(len, starts)):
+        start = tuple(edge[i] for edge, i in zip(edges, index, strict=True))
+        shape = tuple(
+            (edge[i + 1] if i + 1 < len(edge) else edge[i]) - edge[i]
+            for edge, i in zip(edges, index, strict=True)
+        )
+        dealt[draw(st.integers(0, ranks - 1))].append(Shard(start, array[block(start, shape)]))
+    return dealt
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_split_any_block_can_be_read(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    array, ranks = data.draw(arrays()), data.draw(st.integers(1, 4))
+    dealt = data.draw(splits(array, ranks))
+    path = tmp_path_factory.mktemp("sharded") / "model-7"
+    with pytest.MonkeyPatch.context() as patch:
+        piece = data.draw(st.sampled_from([8, 24, 4 << 20]))  # smaller than most blocks, or larger
+        for module in ("shard_index", "sharded"):
+            patch.setattr(f"runhooks.checkpoint.{module}.PIECE_BYTES", piece)
+        sharded = save(
+            path,
+            [
+                {"a": ShardedArray(array.shape, array.dtype, tuple(shards)), "same": array}
+                for shards in dealt
+            ],
+        )
+        stored = sharded.arrays()["a"]
+        start = tuple(data.draw(st.integers(0, size)) for size in array.shape)
+        shape = tuple(
+            data.draw(st.integers(0, size - at))
+            for size, at in zip(array.shape, start, strict=True)
+        )
+        np.testing.assert_array_equal(stored.read(start, shape), array[block(start, shape)])
+        back = read_checkpoint(path)
+    np.testing.assert_array_equal(back.arrays["a"], array)
+    np.testing.assert_array_equal(back.arrays["same"], array)
+    assert back.arrays["a"].dtype == array.dtype
+    assert sharded.differing() == set()
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), max_size=3), max_size=5),
+    st.integers(1, 5),
+)
+def test_replicas_are_divided_among_ranks_evenly(shapes: list[list[int]], size: int) -> None:
+    replicas = {
+        str(i): np.arange(int(np.prod(shape))).reshape(shape) for i, shape in enumerate(shapes)
+    }
+    forms = {name: (it.shape, it.dtype) for name, it in replicas.items()}
+    parts = [parts_of_replicas(replicas, forms, Share(rank, size)) for rank in range(size)]
+    written = []
+    for name, array in replicas.items():
+        rows = [shard for part in parts for shard in part[name].shards]
+        if array.size:
+            together = np.concatenate([shard.values.reshape(-1) for shard in rows])
+            np.testing.assert_array_equal(together, array.reshape(-1))
+    for part in parts:
+        written.append(sum(s.values.nbytes for it in part.values() for s in it.shards))
+    row = max(
+        [
+            it.nbytes // it.shape[0] if it.ndim and it.size else it.nbytes
+            for it in replicas.values()
+        ],
+        default=0,
+    )
+    assert max(written) - min(written) <= 2 * row
+
+
+def two_halves(path: Path, piece: int = 1 << 20) -> NDArray[np.float32]:
+    """Save one array of 4 rows, two on each of two ranks."""
+    array = np.arange(4 * piece // 8, dtype=np.float32).reshape(4, -1)
+    halves = [
+        ShardedArray(array.shape, array.dtype, (Shard((at, 0), array[at : at + 2]),))
+        for at in (0, 2)
+    ]
+    save(path, [{"a": it} for it in halves])
+    return array
+
+
+def damage(file: Path, at: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    file.write_bytes(data)
+
+
+def test_no_more_is_read_than_is_asked_for(tmp_path: Path) -> None:
+    array = two_halves(tmp_path / "model-7")
+    damage(tmp_path / "model-7" / "variables-1.safetensors", -1)
+    sharded = ShardedCheckpoint(tmp_path / "model-7", read_manifest(tmp_path / "model-7"))
+    stored = sharded.arrays()["a"]
+    np.testing.assert_array_equal(stored.read((0, 0), (2, 9)), array[:2, :9])
+    with pytest.raises(DataLossError, match=r"variables-1\.safetensors: its checksum"):
+        stored.read((1, 0), (2, 9))
+    with pytest.raises(DataLossError, match=r"variables-1\.safetensors"):
+        check_checkpoint(tmp_path / "model-7")
+
+
+def test_one_piece_of_a_shard_is_checked_without_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("shard_index", "sharded"):
+        monkeypatch.setattr(f"runhooks.checkpoint.{module}.PIECE_BYTES", 1024)
+    array = two_halves(tmp_path / "model-7", 4096)
+    damage(tmp_path / "model-7" / "variables-0.safetensors", -1)
+    manifest = read_manifest(tmp_path / "model-7")
+    stored = ShardedCheckpoint(tmp_path / "model-7", manifest).arrays()["a"]
+    np.testing.assert_array_equal(stored.read((0, 0), (1, 512)), array[:1])
+    with pytest.raises(DataLossError):
+        stored.read((1, 0), (1, 512))
+
+
+def test_a_rank_gets_its_own_where_it_differs_from_the_chief(tmp_path: Path) -> None:
+    same, chief, mine = np.arange(5), np.zeros(3), np.ones(3)
+    ranks = [{"same": same, "mean": chief}, {"same": same, "mean": mine, "more": same}]
+    sharded = save(tmp_path / "model-7", ranks)
+    for rank, mean in enumerate([chief, mine]):
+        np.testing.assert_array_equal(sharded.arrays(rank)["mean"], mean)
+        np.testing.assert_array_equal(sharded.arrays(rank)["same"], same)
+        assert sharded.states(rank) == {"rank": {"is": rank}}
+    np.testing.assert_array_equal(sharded.arrays()["mean"], chief)
+    assert sharded.arrays().keys() == {"same", "mean"}
+    assert sharded.arrays(1).keys() == {"same", "mean", "more"}
+    assert sharded.differing() == {"mean", "more"}
+    written = safetensors.numpy.load_file(tmp_path / "model-7" / "variables-1.safetensors")
+    assert written.keys() == {"mean@rank", "more@rank"}  # and not what the chief has written
+
+
+def test_other_tools_read_the_files(tmp_path: Path) -> None:
+    array = two_halves(tmp_path / "model-7")
+    for rank, start in enumerate([0, 2]):
+        file = tmp_path / "model-7" / f"variables-{rank}.safetensors"
+        (key,) = loaded = safetensors.numpy.load_file(file)
+        assert key == f"a@{start},0"
+        np.testing.assert_array_equal(loaded[key], array[start : start + 2])
+
+
+HALF = ShardedArray((4,), np.dtype(np.int64), (Shard((0,), np.arange(2)),))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        ([{"a": HALF}, {}], r"the shards of 'a', int64\[4\], have 2 items"),
+        ([{"a": HALF}, {"a": HALF._replace(shape=(5,))}], r"'a' is int64\[5\] on rank 1"),
+        (
+            [{"a": HALF._replace(sample=np.arange(2))}, {"a": HALF._replace(sample=np.ones(2))}],
+            "'a' has other values on rank 1",
+        ),
+    ],
+    ids=["missing", "shape", "replica"],
+)
+def test_shards_that_do_not_make_a_whole_are_refused(
+    tmp_path: Path, ranks: list[dict[str, Any]], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        save(tmp_path / "model-7", ranks)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda it: it["shards"][0].update(start=[9, 0]),
+        lambda it: it["shards"][0].update(shape=[2]),
+        lambda it: it["shards"][0].update(at=-1),
+        lambda it: it["shards"][0].update(at="0"),
+        lambda it: it["shards"][0].update(crc32c=[]),
+        lambda it: it["shards"][0].update(name=7),
+        lambda it: it["shards"][0]["spec"].update(dtype="object"),
+        lambda it: it["shards"].pop(),
+        lambda it: it.pop("shards"),
+        lambda it: it.update(samples=[]),
+    ],
+    ids=["start", "shape", "at", "text", "sums", "name", "dtype", "fewer", "none", "samples"],
+)
+def test_an_index_that_makes_no_sense_is_damage(tmp_path: Path, change: Any) -> None:
+    """Such as somebody may have written, checksums and all."""
+    path = tmp_path / "model-7"
+    two_halves(path)
+    index = json.loads((path / "shards-1.json").read_text())
+    change(index)
+    data = json.dumps(index).encode()
+    (path / "shards-1.json").write_bytes(data)
+    manifest = Manifest.from_bytes((path / "manifest.json").read_bytes())
+    digest = FileDigest(len(data), google_crc32c.value(data))
+    manifest = manifest._replace(files={**manifest.files, "shards-1.json": digest})
+    with pytest.raises(DataLossError, match="model-7 is damaged"):
+        ShardedCheckpoint(path, manifest)
