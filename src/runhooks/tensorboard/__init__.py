@@ -1,11 +1,26 @@
-"""``runhooks.tensorboard``: the names of other TensorBoard writers, one import changed.
+"""``runhooks.tensorboard``: the names of other TensorBoard writers and readers, one import changed.
 
-    from runhooks.tensorboard import SummaryWriter  # torch.utils.tensorboard, tensorboardX
+    from runhooks.tensorboard import SummaryWriter      # torch.utils.tensorboard, tensorboardX
+    from runhooks.tensorboard import EventAccumulator   # tensorboard.backend.event_processing
 
-It needs no PyTorch, TensorFlow or Protocol Buffers, but for what is theirs.
+None of them needs PyTorch, TensorFlow or Protocol Buffers, but for what is theirs.
 """
 
+from typing import TYPE_CHECKING
+
+from runhooks.lazy import lazily
 from runhooks.tensorboard.file_writer import FileWriter
 from runhooks.tensorboard.summary_writer import SummaryWriter
 
-__all__ = ["FileWriter", "SummaryWriter"]
+if TYPE_CHECKING:
+    from runhooks.tensorboard.event_accumulator import EventAccumulator
+
+__all__ = ["EventAccumulator", "FileWriter", "SummaryWriter"]
+
+# A program that only writes does not load the reader.
+__getattr__ = lazily(
+    __name__,
+    {
+        "EventAccumulator": "runhooks.tensorboard.event_accumulator",
+    },
+)

@@ -14,7 +14,9 @@ from runhooks.events.format.record import HEADER_BYTES, check_of
 from runhooks.events.reading.metadata import SCALAR, kind_of
 from runhooks.events.reading.parsed_event import (
     GRAPH_DEF,
+    META_GRAPH_DEF,
     SESSION_LOG,
+    TAGGED_RUN_METADATA,
     ParsedValue,
     parse_event,
     step_of,
@@ -63,7 +65,8 @@ class Fault(NamedTuple):
 class _OneByOne:
     """Decodes single records of ``block``, in order, into its lists.
 
-    ``graph``: the place of the last graph in the block, or None.
+    ``graph``: the place of the last graph in the block, or None. ``messages``: the fields of other
+    messages than summaries and logs, and their places.
     """
 
     def __init__(self, registry: TagRegistry, block: Block) -> None:
@@ -71,6 +74,7 @@ class _OneByOne:
         self.points: list[OtherPoint] = []
         self.logs: list[Log] = []
         self.graph: tuple[int, int] | None = None
+        self.messages: list[tuple[int, int, int]] = []
         self.faults: list[Fault] = []
         self._registry = registry
         self._block = block
@@ -100,6 +104,8 @@ class _OneByOne:
             self.logs.append(Log(record, step, wall_time, SessionLog.FromString(message)))
         elif event.number == GRAPH_DEF:
             self.graph = at + contents[-1].begin, at + contents[-1].end
+        elif event.number in (META_GRAPH_DEF, TAGGED_RUN_METADATA):
+            self.messages.append((event.number, at + contents[-1].begin, at + contents[-1].end))
 
     def _decode_value(
         self, record: int, at: int, step: int, wall_time: float, payload: bytes, value: ParsedValue
@@ -121,13 +127,15 @@ class _OneByOne:
 class Decoded(NamedTuple):
     """The contents of a block, in the order in which they were written.
 
-    ``graph``: the place of the last graph in the block, or None.
+    ``graph``: the place of the last graph in the block, or None. ``messages``: the fields of
+    metagraphs and metadata of runs, and their places.
     """
 
     scalars: ScalarColumns
     points: list[OtherPoint]
     logs: list[Log]
     graph: tuple[int, int] | None
+    messages: list[tuple[int, int, int]]
     faults: list[Fault]
 
 
@@ -161,7 +169,8 @@ class EventDecoder:
         faults = sorted([*others.faults, *(Fault(record, True, BAD_PAYLOAD) for record in bad)])
         pieces = [reading.piece for reading in readings]
         scalars = in_order(len(starts), pieces, others.scalars)
-        return Decoded(scalars, others.points, others.logs, others.graph, faults)
+        places = others.graph, others.messages
+        return Decoded(scalars, others.points, others.logs, *places, faults)
 
 
 def _by_length(lengths: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:

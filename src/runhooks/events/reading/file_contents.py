@@ -56,6 +56,7 @@ class FileContents:
         self.logs: list[Point] = []
         self.errors: list[Damage] = []
         self._graph: tuple[int, int] | None = None
+        self._messages: list[tuple[int, int, int]] = []
         self._registry = registry
         self._strict = strict
         self._decoder = EventDecoder(registry, rows)
@@ -83,6 +84,20 @@ class FileContents:
     def graph(self) -> bytes | None:
         """The last graph. Raises OSError if the file is gone, DataLossError if it was replaced."""
         return self._read(*self._graph) if self._graph else None
+
+    def messages(self, number: int) -> list[bytes]:
+        """Return the messages in field ``number`` of events: metagraphs, metadata of runs.
+
+        Raises OSError if the file is gone, DataLossError if it was replaced.
+        """
+        return self._read_all([(begin, end) for n, begin, end in self._messages if n == number])
+
+    def encoded(self, points: Sequence[StoredPoint]) -> list[bytes]:
+        """Return the values of ``points`` as they are in the file, each a value of a summary.
+
+        Raises OSError if the file is gone, DataLossError if it was replaced.
+        """
+        return self._read_all([(point.begin, point.end) for point in points])
 
     def value(self, point: StoredPoint, kind: str, tag: str) -> Any:
         """Return the value of ``point``, which is of this kind and tag.
@@ -140,6 +155,10 @@ class FileContents:
         self.logs += [Point(log.step, log.wall_time, log.log) for log in decoded.logs]
         if decoded.graph:
             self._graph = block.offset + decoded.graph[0], block.offset + decoded.graph[1]
+        self._messages += [
+            (number, block.offset + begin, block.offset + end)
+            for number, begin, end in decoded.messages
+        ]
         return len(scalars.ids) + len(decoded.points)
 
     def _note(self, block: Block, record: int, is_damage: bool, reason: str) -> None:
@@ -156,15 +175,23 @@ class FileContents:
             self.errors.append(Damage(self.path, offset, size, reason))
 
     def _read(self, begin: int, end: int) -> bytes:
+        (message,) = self._read_all([(begin, end)])
+        return message
+
+    def _read_all(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        if not places:
+            return []
+        messages = []
         with open_regular(self.path) as file:
-            file.seek(begin)
-            message = file.read(end - begin)
+            for begin, end in places:
+                file.seek(begin)
+                messages.append(file.read(end - begin))
         if self.is_replaced():
             raise DataLossError(
                 f"{self.path} was replaced since it was read: call update() to read it",
                 path=str(self.path),
             )
-        return message
+        return messages
 
 
 def limits(files: Sequence[FileContents]) -> list[list[int | None]]:

@@ -113,6 +113,17 @@ class RunContents:
             lambda at: found[at][1](),
         )
 
+    def encoded_points(self, kind: str, tag_id: int) -> list[tuple[StoredPoint, bytes]]:
+        """Return the points of this kind and tag, each with its value of a summary as bytes.
+
+        Folds are included. Raises OSError if a file is gone, DataLossError if it was replaced.
+        """
+        return [
+            pair
+            for file, points in zip(self.files, self.points_of_files(kind, tag_id), strict=True)
+            for pair in zip(points, file.encoded(points), strict=True)
+        ]
+
     def scalar_tags(self) -> dict[str, int]:
         """Return the tags with scalars, and their numbers."""
         sure: set[int] = set()
