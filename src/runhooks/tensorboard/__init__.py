@@ -2,6 +2,7 @@
 
     from runhooks.tensorboard import SummaryWriter      # torch.utils.tensorboard, tensorboardX
     from runhooks.tensorboard import EventAccumulator   # tensorboard.backend.event_processing
+    from runhooks.tensorboard import SummaryReader      # tbparse
 
 None of them needs PyTorch, TensorFlow or Protocol Buffers, but for what is theirs.
 """
@@ -14,13 +15,15 @@ from runhooks.tensorboard.summary_writer import SummaryWriter
 
 if TYPE_CHECKING:
     from runhooks.tensorboard.event_accumulator import EventAccumulator
+    from runhooks.tensorboard.summary_reader import SummaryReader
 
-__all__ = ["EventAccumulator", "FileWriter", "SummaryWriter"]
+__all__ = ["EventAccumulator", "FileWriter", "SummaryReader", "SummaryWriter"]
 
 # A program that only writes does not load the reader.
 __getattr__ = lazily(
     __name__,
     {
         "EventAccumulator": "runhooks.tensorboard.event_accumulator",
+        "SummaryReader": "runhooks.tensorboard.summary_reader",
     },
 )
