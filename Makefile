@@ -1,7 +1,7 @@
 # Needs Python 3.11 or newer and make. Everything else is installed into .venv at the first use.
 #
-#   make train         train the example; Ctrl-C stops it well, run again it goes on.
-#                      ARGS="--steps 500"
+#   make train         train the example, and show what it has written; Ctrl-C stops it well, run
+#                      again it goes on. ARGS="--steps 500" RUNS=other
 #   make train-torch   the same in PyTorch instead of JAX
 #   make board         look at it: TensorBoard on RUNS (default: runs)
 #   make test          the tests; ARGS="tests/hooks -x"
@@ -19,14 +19,24 @@ TRAIN_TORCH := .venv/.train-torch
 TEST := .venv/.test
 SOAK := .venv/.soak
 BENCH := .venv-bench/.bench
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
 
 .PHONY: train train-torch board test lint bench soak clean
 
 train: $(TRAIN)
-	@.venv/bin/python examples/digits_jax.py $(ARGS)
+	@.venv/bin/python examples/digits_jax.py --dir $(RUNS)/digits $(ARGS)
+	@.venv/bin/runhooks show $(RUNS)/digits
+	@echo
+	@echo 'look further: make board (TensorBoard), or .venv/bin/runhooks plot $(RUNS)/digits; its'
+	@echo 'other commands, such as checkpoints, compare and export: .venv/bin/runhooks --help'
 
 train-torch: $(TRAIN_TORCH)
-	@.venv/bin/python examples/digits_torch.py $(ARGS)
+	@.venv/bin/python examples/digits_torch.py --dir $(RUNS)/digits-torch $(ARGS)
+	@.venv/bin/runhooks show $(RUNS)/digits-torch
+	@echo
+	@echo 'look further: make board (TensorBoard), or .venv/bin/runhooks plot $(RUNS)/digits-torch; its'
+	@echo 'other commands, such as checkpoints, compare and export: .venv/bin/runhooks --help'
 
 board: $(if $(wildcard $(TRAIN_TORCH)),,$(TRAIN))
 	@.venv/bin/tensorboard --logdir $(RUNS) --host 127.0.0.1

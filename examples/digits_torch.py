@@ -115,9 +115,8 @@ def main() -> None:
         rh.summary.scalar("learning_rate", graph["learning_rate"])
         rh.summary.scalar("test/accuracy", accuracy)
         rh.summary.image("test/misread", misread, max_outputs=3)
-        for layer in "conv1", "conv2", "dense":
-            gradient = graph[f"gradients/model/{layer}.weight"]  # copied when it is written
-            rh.summary.histogram(f"gradients/{layer}", gradient)
+        rh.summary.histogram("gradients", "gradients/model")  # copied when they are written
+        rh.summary.gradient_norms("gradients/model")
 
         hooks = hooks_until(args.steps)
         with rh.MonitoredTrainingSession(

@@ -34,7 +34,7 @@ with rh.Graph().as_default():
         keep=[rh.KeepLast(2), rh.KeepBest("error", mode="min"), rh.KeepSteps(100)],
         metrics=evaluation.metrics_at,
     )
-    stop = rh.stop_if_no_decrease_hook(evaluation, "error", 200, trigger=rh.Trigger(every_steps=50))
+    stop = rh.stop_if_no_decrease_hook(evaluation.metric("error"), max_steps_without_decrease=200)
     with rh.MonitoredTrainingSession(
         checkpoint_dir="runs/best",
         scaffold=rh.Scaffold(saver=saver),

@@ -98,7 +98,7 @@ def test_metrics_are_known_again_after_a_restart(tmp_path: Path, at_step: AtStep
 def test_each_deletion_is_logged_with_its_reason(
     kept: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="runhooks")
+    caplog.set_level(logging.DEBUG, logger="runhooks")
     kept(rh.KeepLast(1), rh.KeepBest("accuracy"), metrics=accuracies(0.9, 0.25, 0.3))
     assert caplog.messages == [
         f"deleted checkpoint {tmp_path}/model.ckpt-1, accuracy=0.25: none of "

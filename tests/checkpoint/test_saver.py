@@ -99,7 +99,7 @@ def test_arguments(arguments: dict[str, Any], error: type[Exception], message: s
 def test_keeps_the_newest_and_says_what_it_deletes(
     tmp_path: Path, at_step: AtStep, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="runhooks")
+    caplog.set_level(logging.DEBUG, logger="runhooks")
     saver = Saver(max_to_keep=2)
     for step in (10, 20, 30, 40):
         saver.save(at_step(step), tmp_path / "model.ckpt", global_step=step)

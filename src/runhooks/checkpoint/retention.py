@@ -199,4 +199,4 @@ class Series:
             else:
                 metrics = checkpoint.metrics.items()
                 known = "".join(f", {printable(name)}={it:g}" for name, it in metrics)
-                _log.info("deleted checkpoint %s%s: %s", shown, known, why)
+                _log.debug("deleted checkpoint %s%s: %s", shown, known, why)

@@ -1,0 +1,138 @@
+"""The examples that put a bare loop under hooks, each for another way to write a network."""
+
+import ast
+import hashlib
+import importlib
+import signal
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import runhooks as rh
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+MOST_ADDED = {
+    "jax_plain": 6,
+    "flax_linen": 6,
+    "flax_nnx": 8,
+    "equinox_mlp": 8,
+    "numpy_kmeans": 6,
+}
+STEPS = 100
+
+
+@pytest.fixture(scope="module", params=MOST_ADDED)
+def example(request, tmp_path_factory):
+    """An example after ``STEPS`` steps under hooks, and the directory of its run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        module = importlib.import_module(request.param)
+        directory = tmp_path_factory.mktemp(request.param)
+        module.train(str(directory), STEPS)
+        yield module, directory
+        for name in ("digits_data", request.param):
+            sys.modules.pop(name, None)
+
+
+def statements(module, function):
+    tree = ast.parse(Path(module.__file__).read_text())
+    (found,) = [it for it in tree.body if isinstance(it, ast.FunctionDef) and it.name == function]
+    return [node for node in ast.walk(found) if isinstance(node, ast.stmt)][1:]
+
+
+def test_few_statements_are_added_to_the_bare_loop(example):
+    module, _ = example
+    bare, hooked = (statements(module, function) for function in ("bare", "train"))
+    bare = [it for it in bare if not isinstance(it, ast.Return)]  # for the tests
+    assert len(hooked) - len(bare) <= MOST_ADDED[module.__name__]
+
+
+def test_the_loop_under_hooks_computes_what_the_bare_loop_does(example, capsys):
+    module, directory = example
+    bare = [
+        np.asarray(leaf) for leaf in jax.tree.leaves(module.bare(STEPS)) if hasattr(leaf, "shape")
+    ]
+    arrays = load_file(directory / f"model.ckpt-{STEPS}" / "variables.safetensors")
+    for leaf in bare:
+        assert any(
+            leaf.shape == it.shape and np.allclose(leaf, it, rtol=1e-3, atol=1e-5)
+            for it in arrays.values()
+        )
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["50", "100"]
+    evaluated = rh.read_eval_metrics(directory / "eval")
+    (metric,) = evaluated[STEPS]
+    assert evaluated[STEPS][metric] == pytest.approx(float(lines[-1].split()[-1]), abs=0.01)
+
+
+def test_it_learns_and_shows_it(example):
+    _, directory = example
+    evaluated = rh.read_eval_metrics(directory / "eval")
+    (reached,) = evaluated[STEPS].values()
+    assert reached > 0.8
+    run = rh.events.read(str(directory))["."]
+    assert run.scalars["loss"].steps.tolist() == [1]
+    assert any(name.startswith(("gradients/", "moved")) for name in run.histograms)
+
+
+# --- Killed
+
+JAX_EXAMPLES = [name for name in MOST_ADDED if name != "numpy_kmeans"]
+LAST_STEP, KILLED_AT = 120, 80
+
+PROGRAM = f"""
+import importlib, os, signal, sys
+
+path, name, directory, *killed = sys.argv[1:]
+sys.path.insert(0, path)
+example = importlib.import_module(name)
+batches = example.batches
+
+
+def deadly(step):
+    for number, batch in enumerate(batches(step), start=step):
+        if number == {KILLED_AT}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield batch
+
+
+if killed:
+    example.batches = deadly
+example.train(directory, {LAST_STEP})
+"""
+
+
+@pytest.fixture(scope="module")
+def launcher(launcher_with, tmp_path_factory):
+    return launcher_with(
+        *("jax", "optax", "flax.nnx", "flax.linen", "flax.training.train_state", "equinox"),
+        *("runhooks", "sklearn.datasets", "sklearn.model_selection"),
+        OMP_NUM_THREADS="1",
+        JAX_COMPILATION_CACHE_DIR=str(tmp_path_factory.mktemp("compiled")),
+        JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
+        JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
+    )
+
+
+@pytest.mark.parametrize("name", JAX_EXAMPLES)
+def test_killed_and_resumed_it_ends_with_the_same_checkpoint(launcher, name, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+
+    def run(directory, *killed):
+        directory.mkdir(exist_ok=True)
+        process = launcher.start(tmp_path / "log", program, EXAMPLES, name, directory, *killed)
+        status = launcher.wait(process)
+        assert status == (-signal.SIGKILL if killed else 0), (tmp_path / "log").read_text()
+
+    run(tmp_path / "whole")
+    run(tmp_path / "killed", "killed")
+    assert rh.latest_checkpoint(tmp_path / "killed").endswith("model.ckpt-50")
+    run(tmp_path / "killed")
+    saved = Path(f"model.ckpt-{LAST_STEP}", "variables.safetensors")
+    whole, resumed = ((tmp_path / it / saved).read_bytes() for it in ("whole", "killed"))
+    assert hashlib.sha256(whole).hexdigest() == hashlib.sha256(resumed).hexdigest()
