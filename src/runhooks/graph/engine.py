@@ -9,13 +9,29 @@ import numpy as np
 
 from runhooks.arrays import ArrayLibrary
 from runhooks.arrays.shards import ArraySource
+from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.framework import Framework
 from runhooks.graph.plan import Body
 from runhooks.graph.tensor import Variable
 
 #: From the session's variables and the values of ``body.given`` to the new values of
-#: ``body.assigned``, followed by the values of ``body.fetches``, in one flat sequence.
+#: ``body.assigned``, followed by the values of ``body.fetches``, in one flat sequence; what may
+#: stand behind these is ignored.
 Compiled = Callable[[Mapping[Variable, Any], Sequence[Any]], Sequence[Any]]
+
+
+class AssignedError(Exception):
+    """A run has failed after it gave up the old values of variables.
+
+    Attributes:
+        new: The new values that are there.
+        error: The error to raise.
+    """
+
+    def __init__(self, new: Mapping[Variable, Any], error: Exception) -> None:
+        super().__init__(str(error))
+        self.new = new
+        self.error = error
 
 
 class Engine(Framework):
@@ -41,6 +57,18 @@ class Engine(Framework):
         that buffers it has taken over are gone, the error carries a note that says so.
         """
         raise NotImplementedError
+
+    def compile_run(self, body: Body, shared: BoundedCache[Any, Any]) -> Compiled:
+        """Return a function that computes ``body``; override it to compile its parties apart.
+
+        Args:
+            body: What a run computes.
+            shared: What the engine keeps for all runs of the graph.
+
+        If what is left to compute fails after old values were given up, the function raises
+        ``AssignedError``.
+        """
+        return self.compile(body)
 
     def constant(self, value: Any) -> Any:
         """Return an array among the arguments of a call, put where the engine computes."""

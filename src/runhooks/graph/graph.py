@@ -41,7 +41,8 @@ class Graph(BaseGraph):
             raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
         #: The executables of fetches and feeds, kept for every session of this graph.
         self.executables: dict[Hashable, Any] = BoundedCache()
-        self._compiled: dict[Body, Compiled] = BoundedCache()
+        self._compiled: BoundedCache[Body, Compiled] = BoundedCache()
+        self._shared_by_runs: BoundedCache[Any, Any] = BoundedCache()
         self._operations: dict[str, Operation] = {}
         self._forms = Forms(self._engine)
         self._collections: dict[str, list[Any]] = {}
@@ -139,9 +140,9 @@ class Graph(BaseGraph):
 
     def compiled(self, body: Body) -> Compiled:
         """Return what the engine compiled ``body`` to, once for all sessions of this graph."""
-        if body not in self._compiled:
-            self._compiled[body] = self._engine.compile(body)
-        return self._compiled[body]
+        return self._compiled.get_or_make(
+            body, lambda: self._engine.compile_run(body, self._shared_by_runs)
+        )
 
     def finalize(self) -> None:
         self._finalized = True

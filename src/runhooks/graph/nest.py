@@ -19,13 +19,22 @@ _MOST_NESTED = 50
 
 
 class FetchList(list[Any]):
-    """A list of fetches that is run again and again: a copy whose key is computed once."""
+    """What several parties of a run ask for, which is run again and again.
 
-    __slots__ = ("key",)
+    It is a copy, whose key is computed once.
 
-    def __init__(self, parts: Iterable[Any]) -> None:
+    Attributes:
+        parties: Who asks for each item.
+        key: As ``structure_key`` returns it.
+    """
+
+    __slots__ = ("key", "parties")
+
+    def __init__(self, by_party: Iterable[tuple[str, Any]]) -> None:
+        parties, parts = zip(*by_party, strict=True)
         super().__init__(map_leaves(lambda leaf: leaf, list(parts)))
-        self.key = structure_key(list(self))
+        self.parties: tuple[str, ...] = parties
+        self.key = FetchList, structure_key(list(self))
 
 
 def structure_key(structure: Any) -> Any:

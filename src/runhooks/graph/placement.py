@@ -27,8 +27,9 @@ def place(operations: Sequence[Operation], fed: Iterable[Tensor]) -> Phases:
     """Divide ``operations``, in the order of their numbers, among the phases of a run.
 
     An operation that must be on the host is computed as soon as its inputs are known. Arithmetic
-    goes to the engine, unless an operation on the host needs it, or it needs a value that the host
-    computes after the engine.
+    goes to the engine, unless it needs a value that the host computes after the engine. If an
+    operation on the host needs it, the host computes it; if the engine needs it too, both do, so
+    that what the engine computes does not depend on what else is asked for.
 
     Raises:
         ValueError: If the engine would need a value that the host computes after it.
@@ -41,7 +42,12 @@ def place(operations: Sequence[Operation], fed: Iterable[Tensor]) -> Phases:
                 phases[op] = _Phase.BODY
             else:
                 for_host.update(op.inputs)
-    return Phases(*(tuple(op for op in operations if phases[op] is phase) for phase in _Phase))
+    twice = _needed_by_engine_too(operations, phases)
+    return Phases(
+        head=tuple(op for op in operations if phases[op] is _Phase.HEAD),
+        body=tuple(op for op in operations if phases[op] is _Phase.BODY or op in twice),
+        tail=tuple(op for op in operations if phases[op] is _Phase.TAIL),
+    )
 
 
 def _earliest(operations: Sequence[Operation], fed: set[Tensor]) -> dict[Operation, _Phase]:
@@ -65,6 +71,19 @@ def _earliest(operations: Sequence[Operation], fed: set[Tensor]) -> dict[Operati
             phases[op] = max(phases[op], last_assigned.get(op.assigns, _Phase.HEAD))
             last_assigned[op.assigns] = phases[op]
     return phases
+
+
+def _needed_by_engine_too(
+    operations: Sequence[Operation], phases: dict[Operation, _Phase]
+) -> set[Operation]:
+    taken = {t for op in operations if phases[op] is _Phase.BODY for t in op.inputs}
+    twice = set()
+    for op in reversed(operations):
+        is_on_host = op.placement is Placement.EITHER and phases[op] is _Phase.HEAD
+        if is_on_host and not taken.isdisjoint(op.outputs):
+            twice.add(op)
+            taken.update(op.inputs)
+    return twice
 
 
 def _known(tensor: Tensor, phases: dict[Operation, _Phase], fed: set[Tensor]) -> _Phase:

@@ -9,20 +9,38 @@ again ``tail``, which needs values of the body: summaries, the global step.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 from runhooks.graph import nest
 from runhooks.graph.base import BaseGraph
 from runhooks.graph.placement import Phases, place
 from runhooks.graph.tensor import READS_OBJECTS, Operation, Tensor, Variable
 
+#: What the caller of a run is called in messages.
+CALLER = "the caller of run"
+
 AnyTensor = TypeVar("AnyTensor", bound=Tensor)
 
 
 @dataclass(frozen=True)
+class Party:
+    """What one party of a run, its caller or a hook, asks of the engine.
+
+    Attributes:
+        operations: The operations of the body that it needs, in the order of the graph.
+        fetches: The tensors of the body whose values it gets, or the host needs for it.
+        name: Who it is, for messages.
+    """
+
+    operations: tuple[Operation, ...]
+    fetches: tuple[Tensor, ...]
+    name: str = field(default=CALLER, compare=False)
+
+
+@dataclass(frozen=True)
 class Body:
-    """The operations that an engine compiles into one function.
+    """The operations that an engine computes, for one party or several.
 
     All tuples are in the order of the graph.
 
@@ -34,6 +52,7 @@ class Body:
         kept: The variables that are only read.
         donate: Whether the old values of ``assigned`` may be given up; False if assignments follow
             after the body, which may fail.
+        parties: Who asks for what: the caller of the run first.
     """
 
     operations: tuple[Operation, ...]
@@ -42,11 +61,34 @@ class Body:
     assigned: tuple[Variable, ...]
     kept: tuple[Variable, ...]
     donate: bool
+    parties: tuple[Party, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to compute and nothing to read."""
         return not (self.operations or self.fetches)
+
+
+def part_of(
+    body: Body, operations: Iterable[Operation], fetches: Iterable[Tensor], *, donate: bool = False
+) -> Body:
+    """Return the body of some of the ``operations`` of ``body``, in the order of the graph.
+
+    What they take and do not make, other than variables, is given.
+    """
+    kept = tuple(operations)
+    known, made = set(body.given), {tensor for op in kept for tensor in op.outputs}
+    taken = _inputs(kept).union(fetches)
+    assigned = {op.assigns for op in kept if op.assigns is not None}
+    read = {t for t in taken - known if isinstance(t, Variable)}
+    return Body(
+        operations=kept,
+        given=_ordered((taken - made - read) | (taken & known)),
+        fetches=_ordered(fetches),
+        assigned=_ordered(assigned),
+        kept=_ordered(read - assigned),
+        donate=donate,
+    )
 
 
 @dataclass(frozen=True)
@@ -94,7 +136,7 @@ def make_plan(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
         inputs=tuple(op for op in needed if op.type == "Inputs"),
         counters=tuple(v for v in _variables(needed) if v.on_host and v not in fed),
         head=parts.head,
-        body=_body(parts, needed, fed, fetched),
+        body=_body(parts, needed, fed, fetched, _asked(graph, fetches, wanted, fed)),
         tail=parts.tail,
         fetches=fetched,
         result=nest.map_leaves(_none_if_operation, wanted),
@@ -181,18 +223,51 @@ def _ordered(tensors: Iterable[AnyTensor]) -> tuple[AnyTensor, ...]:
     return tuple(sorted(tensors, key=lambda t: (t.op.number, t.index)))
 
 
+class _Asked(NamedTuple):
+    """What one party asks for."""
+
+    name: str
+    fetched: set[Tensor]
+    needed: set[Operation]
+
+
+def _asked(graph: BaseGraph, fetches: Any, wanted: Any, fed: set[Tensor]) -> list[_Asked]:
+    by_party = [(CALLER, wanted)]
+    if isinstance(fetches, nest.FetchList):
+        by_party = list(zip(fetches.parties, wanted, strict=True))
+    return [
+        _Asked(name, set(nest.tensors(part)), set(_needed(list(nest.leaves(part)), fed)))
+        for name, part in by_party
+    ]
+
+
 def _body(
-    parts: Phases, needed: Iterable[Operation], fed: set[Tensor], fetched: frozenset[Tensor]
+    parts: Phases,
+    needed: Iterable[Operation],
+    fed: set[Tensor],
+    fetched: frozenset[Tensor],
+    asked: Iterable[_Asked],
 ) -> Body:
     made = {tensor for op in parts.body for tensor in op.outputs}
     read = [v for v in _variables(needed) if not v.on_host]
     assigned = {op.assigns for op in parts.body if op.assigns is not None}
     own = made.union(read).difference(fed)
+    returned = own.difference(tensor for op in parts.head for tensor in op.outputs)
     return Body(
         operations=parts.body,
         given=_ordered(_inputs(parts.body) - own),
-        fetches=_ordered(own & (fetched | _inputs(parts.tail))),
+        fetches=_ordered(returned & (fetched | _inputs(parts.tail))),
         assigned=_ordered(assigned),
         kept=_ordered(set(read) - assigned),
         donate=not any(op.assigns is not None for op in parts.tail),
+        parties=tuple(_party(it, parts, returned) for it in asked),
+    )
+
+
+def _party(asked: _Asked, parts: Phases, returned: set[Tensor]) -> Party:
+    taken = _inputs(op for op in parts.tail if op in asked.needed)
+    return Party(
+        operations=tuple(op for op in parts.body if op in asked.needed),
+        fetches=_ordered(returned & (asked.fetched | taken)),
+        name=asked.name,
     )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from runhooks.errors import OutOfRangeError, add_note
-from runhooks.graph.engine import Compiled, Engine
+from runhooks.graph.engine import AssignedError, Compiled, Engine
 from runhooks.graph.evaluate import evaluate, outputs_of
 from runhooks.graph.graph import Graph
 from runhooks.graph.nest import reader
@@ -102,7 +102,13 @@ def _body_run(plan: Plan, body: Compiled | None, feeds: Feeds, engine: Engine) -
             given += [value for op in plan.inputs for value in _drawn(op, inputs[op])]
             given += [integer(variables[counter]) for counter in plan.counters]
         if body is not None:
-            results = body(variables, given if is_ordered else [given[i] for i in places])
+            try:
+                results = body(variables, given if is_ordered else [given[i] for i in places])
+            except AssignedError as failed:
+                variables.update(failed.new)
+                for counter, delta in increments:
+                    variables[counter] += delta
+                raise _landed(failed) from None
             for variable, value in zip(assigned, results):  # noqa: B905 - then come fetches
                 variables[variable] = value
         for counter, delta in increments:
@@ -132,15 +138,20 @@ def _phased_run(plan: Plan, body: Compiled | None, feeds: Feeds, engine: Engine)
         counted = evaluate(plan.head, values, variables, _conform)
         new: Variables = {}
         if body is not None:
-            results = body(variables, [for_engine(values[t]) for t in plan.body.given])
-            new.update(zip(plan.body.assigned, results))  # noqa: B905 - then come the fetches
-            values.update(zip(plan.body.fetches, results[len(new) :], strict=True))
+            try:
+                results = body(variables, [for_engine(values[t]) for t in plan.body.given])
+            except AssignedError as failed:
+                _land(variables, failed.new, counted)
+                raise _landed(failed) from None
+            # Each zip ends with its tensors: more results may follow.
+            new.update(zip(plan.body.assigned, results))  # noqa: B905
+            values.update(zip(plan.body.fetches, results[len(new) :]))  # noqa: B905
         try:
             counted |= evaluate(plan.tail, values, {**variables, **counted}, _conform)
         except BaseException as error:
             if gives_up and new:  # the old values are gone: all that was computed lands
                 _land(variables, new, counted)
-                add_note(error, _LANDED)
+                add_note(error, _LANDED.format("on the host"))
             raise
         _land(variables, new, counted)
         return read(values)
@@ -150,11 +161,18 @@ def _phased_run(plan: Plan, body: Compiled | None, feeds: Feeds, engine: Engine)
 
 _LANDED = (
     "the variables have their new values all the same: the device had given up the old ones when "
-    "this was raised on the host"
+    "this was raised {}"
 )
 
 
-def _land(variables: Variables, new: Variables, counted: Mapping[Variable, Any]) -> None:
+def _landed(failed: AssignedError) -> Exception:
+    add_note(failed.error, _LANDED.format("by what else was asked for"))
+    return failed.error
+
+
+def _land(
+    variables: Variables, new: Mapping[Variable, Any], counted: Mapping[Variable, Any]
+) -> None:
     variables.update(new)
     variables.update((counter, int(value)) for counter, value in counted.items())
 

@@ -12,12 +12,12 @@ from runhooks.errors import add_note
 from runhooks.graph import nest
 from runhooks.graph.base import BaseGraph
 from runhooks.graph.bounded_cache import BoundedCache
+from runhooks.graph.plan import CALLER
 from runhooks.graph.tensor import Operation, Tensor
 from runhooks.session.scheduled_hook import ScheduledHook
 
 _log = logging.getLogger("runhooks")
 
-_CALLER = "the caller of run"
 _NOTHING: list[Any] = []
 _LEAVES = (Tensor, Operation, str)
 
@@ -53,7 +53,8 @@ class RequestMerger:
 
         def merged() -> _Watched:
             kept = [it for it in watching if not self._lacks_step(it, fetches, it.watched, ())]
-            return nest.FetchList((fetches, *[hook.watched for hook in kept])), kept
+            watched = [(_name(hook), hook.watched) for hook in kept]
+            return nest.FetchList([(CALLER, fetches), *watched]), kept
 
         key = fetches if isinstance(fetches, _LEAVES) else nest.structure_key(fetches)
         return self._with_watched.get_or_make(key, merged)
@@ -78,11 +79,11 @@ class RequestMerger:
         Raises:
             RuntimeError: If two parties feed one tensor, or give options that cannot be merged.
         """
-        fetches = self._fetch_list([caller.fetches, *[_fetches(it) for it in requests.values()]])
+        fetches = self._fetch_list(caller, requests)
         feed_dict, options = caller.feed_dict, caller.options
         for request in requests.values():
             if request.feed_dict or request.options is not None:
-                parties = {_CALLER: caller, **{hook.name: it for hook, it in requests.items()}}
+                parties = {CALLER: caller, **{hook.name: it for hook, it in requests.items()}}
                 feed_dict, options = _feeds(self._graph, parties), self._options(parties)
                 break
         return SessionRunArgs(fetches, feed_dict, options)
@@ -129,9 +130,14 @@ class RequestMerger:
         given = {name: args.options for name, args in parties.items() if args.options is not None}
         return self._raw.merge_options(given) if given else None
 
-    def _fetch_list(self, fetches: list[Any]) -> nest.FetchList:
-        key = nest.structure_key(fetches)
-        return self._lists.get_or_make(key, lambda: nest.FetchList(fetches))
+    def _fetch_list(self, caller: SessionRunArgs, requests: Requests) -> nest.FetchList:
+        fetches = [caller.fetches, *[_fetches(it) for it in requests.values()]]
+
+        def made() -> nest.FetchList:
+            parties = [CALLER, *[_name(hook) for hook in requests]]
+            return nest.FetchList(zip(parties, fetches, strict=True))
+
+        return self._lists.get_or_make(nest.structure_key(fetches), made)
 
 
 def _is_sound(
@@ -144,6 +150,10 @@ def _is_sound(
     except (TypeError, ValueError, KeyError):
         return False
     return True
+
+
+def _name(hook: ScheduledHook) -> str:
+    return f"the hook {hook.name}"
 
 
 def _is_tensor(graph: BaseGraph, key: Any) -> bool:

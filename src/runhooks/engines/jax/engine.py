@@ -1,14 +1,17 @@
-"""The jax engine: a run is one executable, to which the buffers of variables are donated.
+"""The jax engine: a training step is an executable, to which the buffers of variables are donated.
+
+The step, all that the caller of a run asks for if it assigns variables, is compiled at most twice:
+so that it returns its small values, which any run may then fetch, and so that it returns large
+ones too. What each hook adds is an executable before the step, on the same variables, or after it,
+on what it returns. Which executables make a run depends on its fetches, never on earlier runs.
 
 Fetched values stay on the device until somebody reads them, and survive later runs: whatever would
-share its buffer with a variable is copied inside the executable. Each combination of fetches, such
-as the hooks of a step ask for, is an executable of its own, compiled when it is first needed. Hooks
-with cadences that are multiples of each other make few of them.
+share its buffer with a variable is copied inside an executable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -35,12 +38,11 @@ from runhooks.engines.jax.held import (
     release,
     without_variables,
 )
-from runhooks.errors import AbortedError, UnavailableError, add_note
-from runhooks.graph import nest
+from runhooks.engines.jax.run import compile_run
+from runhooks.errors import AbortedError, UnavailableError
+from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.engine import Compiled, Engine
-from runhooks.graph.evaluate import evaluate
 from runhooks.graph.plan import Body
-from runhooks.graph.tensor import Operation, Tensor, Variable
 
 _MEMORY = {"allocated_bytes": "bytes_in_use", "peak_allocated_bytes": "peak_bytes_in_use"}
 
@@ -57,64 +59,10 @@ class JaxEngine(Engine):
     arrays = ARRAYS
 
     def compile(self, body: Body) -> Compiled:
-        reads = (*body.assigned, *body.kept)
-        reads_end, assigned_end = len(reads), len(body.assigned)
-        given_end = reads_end + len(body.given)
-        # Arrays among a call's arguments are arguments of the executable too. Inside it they would
-        # be constants: compiled with it, slowly, and no tracers to the function that takes them.
-        constants = {id(leaf): leaf for op in body.operations for leaf in _arrays(op.args)}
+        return self.compile_run(body, BoundedCache())
 
-        is_plain = True  # whether what is fetched is arrays alone, as far as it was traced
-
-        def step(*args: Any) -> list[Any]:
-            nonlocal is_plain
-            variables = dict(zip(reads, args[:reads_end], strict=True))
-            values: dict[Tensor, Any] = dict(zip(reads, args[:reads_end], strict=True))
-            values.update(zip(body.given, args[reads_end:given_end], strict=True))
-            traced = dict(zip(constants, args[given_end:], strict=True))
-
-            def read_args(op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
-                return _own_args(op, values, traced)
-
-            new = evaluate(body.operations, values, variables, self.conform, read_args)
-            fetched = [hold(values[t]) for t in body.fetches]
-            is_plain = is_plain and not any(map(is_held, fetched))
-            return _with_own_buffers(
-                inputs=args,
-                old=args[:assigned_end],
-                new=[new[v] for v in body.assigned],
-                fetched=fetched,
-            )
-
-        jitted = jax.jit(step, donate_argnums=tuple(range(assigned_end)) if body.donate else ())
-
-        placed = list(constants.values())
-
-        def run(variables: Mapping[Variable, Any], given: Sequence[Any]) -> Any:
-            if placed:
-                given = [*given, *placed]
-            try:
-                results = jitted(*[variables[v] for v in reads], *given)
-                if is_plain:
-                    return results
-                return [*results[:assigned_end], *map(release, results[assigned_end:])]
-            except Exception as error:
-                if type(error).__name__ == "TraceContextError":  # of Flax
-                    add_note(
-                        error,
-                        "a function of the graph cannot change a module that it closes over: hold "
-                        "the state of graphdef, state = nnx.split(model) in a variable, take it as "
-                        "an argument, and return the new one",
-                    )
-                if _any_deleted(variables[v] for v in body.assigned):
-                    add_note(
-                        error,
-                        "the device failed after it had taken over the variables' buffers: "
-                        "their values are gone, restore them from a checkpoint",
-                    )
-                raise
-
-        return run
+    def compile_run(self, body: Body, shared: BoundedCache[Any, Any]) -> Compiled:
+        return compile_run(self, body, shared)
 
     def is_lost(self, error: BaseException) -> bool:
         if isinstance(error, jax.errors.JaxRuntimeError):
@@ -248,49 +196,6 @@ def start_jax_profile(folder: Path, step: int) -> Callable[[], Path]:
 
 def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-
-
-def _with_own_buffers(
-    *, inputs: Sequence[Any], old: Sequence[Any], new: list[Any], fetched: list[Any]
-) -> list[Any]:
-    """Return new and fetched values, each array in a buffer of its own.
-
-    The next run is donated the buffers of new values. So they may be shared neither with feeds or
-    fetched values, nor with other variables; only with the variable's own old value.
-    """
-    taken = {id(leaf) for leaf in jax.tree.leaves(inputs)}
-
-    def own(leaf: Any, before: Any = None) -> Any:
-        if leaf is not before and (id(leaf) in taken or not isinstance(leaf, jax.core.Tracer)):
-            leaf = jnp.copy(leaf)
-        taken.add(id(leaf))
-        return leaf
-
-    owned = [jax.tree.map(own, value, before) for value, before in zip(new, old, strict=True)]
-    copied = jax.tree.map(lambda leaf: jnp.copy(leaf) if id(leaf) in taken else leaf, fetched)
-    return [*owned, *copied]
-
-
-def _own_args(
-    op: Operation, values: Mapping[Tensor, Any], traced: Mapping[int, Any]
-) -> tuple[Any, ...]:
-    """Return the arguments of ``op``, in containers that its function may change.
-
-    ``traced``: what stands in the place of constants, by their id.
-    """
-    args = [
-        nest.map_leaves(lambda leaf: traced.get(id(leaf), leaf), arg) if _arrays(arg) else arg
-        for arg in op.args
-    ]
-    return nest.args_reader(tuple(args))({it: release(values[it]) for it in op.inputs})
-
-
-def _arrays(args: Any) -> list[jax.Array]:
-    return [leaf for leaf in nest.leaves(args) if isinstance(leaf, jax.Array)]
-
-
-def _any_deleted(values: Iterable[Any]) -> bool:
-    return any(leaf.is_deleted() for leaf in jax.tree.leaves(list(values)))
 
 
 def _check_has_arrays(name: str, held: Any, value: Any) -> None:

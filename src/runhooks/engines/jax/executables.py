@@ -1,0 +1,170 @@
+"""The jitted functions of the jax engine: ``PartExecutable`` and ``CoreExecutable``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import jax
+
+from runhooks import clock
+from runhooks.engines.jax.held import hold
+from runhooks.engines.jax.layout import Layout, lay_out
+from runhooks.engines.jax.traced_body import TracedBody, copied, own_buffers
+from runhooks.graph.engine import Engine
+from runhooks.graph.plan import Body
+from runhooks.graph.tensor import Variable
+
+_log = logging.getLogger("runhooks")
+
+
+class _Traces:
+    """Notices when JAX traces a function, which it does before it compiles it.
+
+    ``since`` is when a trace began that is not logged yet, by the monotonic clock; None: no trace.
+    """
+
+    __slots__ = ("_ahead_secs", "since")
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+        self._ahead_secs = 0.0
+
+    def begin(self) -> None:
+        if self.since is None:
+            self.since = clock.monotonic()
+
+    def ahead(self, trace: Callable[[], Any]) -> Any:
+        """Return ``trace()``, which takes part of the time that compiling will have taken."""
+        start = clock.monotonic()
+        result = trace()
+        self._ahead_secs += clock.monotonic() - start
+        return result
+
+    def log(self, what: str, party: str, start: float | None = None) -> None:
+        """Log the compilation that followed a trace, if there was one.
+
+        ``start`` is when the call began; None: with the trace.
+        """
+        if self.since is not None:
+            secs = clock.monotonic() - (start or self.since) + self._ahead_secs
+            self.since, self._ahead_secs = None, 0.0
+            _log.info("compiled %s for %s in %.2f seconds", what, party, secs)
+
+
+class PartExecutable:
+    """A body that is one executable.
+
+    Args:
+        engine: The engine.
+        body: What it computes.
+        party: Who asks for it, for the log.
+    """
+
+    def __init__(self, engine: Engine, body: Body, party: str) -> None:
+        self.traced = TracedBody(engine, body)
+        self.party = party
+        self.traces = _Traces()
+        self.jitted = jax.jit(self._fetches())
+
+    def __call__(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Any:
+        """Return the new values of ``body.assigned``, then those of ``body.fetches``, held."""
+        start = clock.monotonic()
+        results = self.jitted(*self.traced.args(variables, given))
+        if self.traced.body.operations:
+            self.traces.log(_described(self.traced.body), self.party, start)
+        return results
+
+    def shapes(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Any:
+        """Return the shapes and dtypes of the results, traced but not computed."""
+        args = self.traced.args(variables, given)
+        return self.traces.ahead(lambda: cast(Any, self.jitted).eval_shape(*args))
+
+    def _fetches(self) -> Callable[..., Any]:
+        def fetches(*args: Any) -> list[Any]:
+            self.traces.begin()
+            body = self.traced.body
+            values, new = self.traced.evaluate(args)
+            old = args[: len(body.assigned)]
+            owned = own_buffers(args, old, [new[v] for v in body.assigned])
+            fetched = [hold(values[t]) for t in body.fetches]
+            return [*owned, *copied(fetched, (args, owned))]
+
+        return fetches
+
+
+class Traced(NamedTuple):
+    """What a core returns, as arrays or as their shapes and dtypes.
+
+    Attributes:
+        new: The new values of ``body.assigned``.
+        arrays: What its operations give besides.
+        layout: Where the values of the operations are among these.
+    """
+
+    new: list[Any]
+    arrays: list[Any]
+    layout: Layout
+
+
+class CoreExecutable:
+    """A training step: two executables, which return what its operations give in part or in full.
+
+    ``base`` and ``wide`` are functions of the same arguments. Both return the new values of
+    variables, and a dict of one item: the number of the layout, and a tuple of the small arrays, or
+    of all. The user's functions are traced once for both.
+    """
+
+    def __init__(self, engine: Engine, body: Body, party: str) -> None:
+        self.traced = TracedBody(engine, body)
+        self.party = party
+        self.traces = _Traces()
+        self.layouts: list[Layout] = []
+        self._operations = jax.jit(self._trace)
+        donated = tuple(range(len(body.assigned))) if body.donate else ()
+        self.base = jax.jit(self._step(wide=False), donate_argnums=donated)
+        self.wide = jax.jit(self._step(wide=True), donate_argnums=donated)
+
+    def shapes(self, args: Sequence[Any]) -> Traced:
+        """Return what ``args`` lead to, traced but not computed."""
+        trace = cast(Any, self._operations).eval_shape
+        return self.traces.ahead(lambda: trace(*args))  # type: ignore[no-any-return]
+
+    def run(self, args: Sequence[Any], wide_for: str | None) -> Any:
+        """Run ``base``; or ``wide``, for the party ``wide_for``."""
+        results = self.base(*args) if wide_for is None else self.wide(*args)
+        self.log(wide_for)
+        return results
+
+    def log(self, wide_for: str | None = None) -> None:
+        """Log the compilation of ``base`` or ``wide``, if JAX has just compiled it."""
+        what = f"the step ({_described(self.traced.body)})"
+        if wide_for is not None:
+            what += " with the large values of its calls"
+        self.traces.log(what, wide_for or self.party)
+
+    def _step(self, *, wide: bool) -> Callable[..., list[Any]]:
+        def step(*args: Any) -> list[Any]:
+            self.traces.begin()
+            new, arrays, layout = self._operations(*args)
+            returned = arrays if wide else arrays[: layout.small]
+            # A dict of one item is unpacked in C++, where a pytree of ours would call Python.
+            return [*new, {layout.number: tuple(returned)}]
+
+        return step
+
+    def _trace(self, *args: Any) -> Traced:
+        body = self.traced.body
+        values, assigned = self.traced.evaluate(args)
+        new = [assigned[v] for v in body.assigned]
+        owned = own_buffers(args, args[: len(body.assigned)], new)
+        layout = Layout(len(self.layouts))
+        arrays = lay_out(layout, body, values, args, [jax.tree.leaves(it) for it in (new, owned)])
+        self.layouts.append(layout)
+        return Traced(owned, arrays, layout)
+
+
+def _described(body: Body) -> str:
+    count = len(body.operations)
+    return f"{count} operation{'' if count == 1 else 's'}"

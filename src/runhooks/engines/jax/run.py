@@ -1,0 +1,228 @@
+"""A run of the jax engine: the core, which is a training step, and parts for each party."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from runhooks.engines.jax.binding import Binding, bind
+from runhooks.engines.jax.executables import CoreExecutable, PartExecutable, Traced
+from runhooks.engines.jax.held import is_held, release
+from runhooks.errors import add_note
+from runhooks.graph.bounded_cache import BoundedCache
+from runhooks.graph.core import core_of, stepping_party
+from runhooks.graph.engine import AssignedError, Compiled, Engine
+from runhooks.graph.plan import CALLER, Body
+from runhooks.graph.tensor import Tensor, Variable
+
+
+def compile_run(engine: Engine, body: Body, shared: BoundedCache[Any, Any]) -> Compiled:
+    """Return a function that computes ``body`` with executables that are kept in ``shared``."""
+    core_body, party = core_of(body), stepping_party(body)
+    if core_body is None or party is None:
+        return _Run(engine, body, None, shared)
+    core: CoreExecutable = shared.get_or_make(
+        ("core", core_body), lambda: CoreExecutable(engine, core_body, party.name)
+    )
+    if not body.fetches and len(core_body.operations) == len(body.operations):
+        return step_alone(core)
+    return _Run(engine, body, core, shared)
+
+
+def step_alone(core: CoreExecutable) -> Compiled:
+    """Return the run of a step of which nothing is fetched: an off-step."""
+    base, traces = core.base, core.traces
+    reads, placed = core.traced.reads, core.traced.placed
+
+    def run(variables: Mapping[Variable, Any], given: Sequence[Any]) -> Any:
+        if placed:
+            given = [*given, *placed]
+        try:
+            results = base(*[variables[v] for v in reads], *given)
+        except Exception as error:
+            note_failure(error, [variables[v] for v in core.traced.body.assigned])
+            raise
+        if traces.since is not None:
+            core.log()
+        return results
+
+    return run
+
+
+def note_failure(error: Exception, assigned: Iterable[Any]) -> None:
+    """Note on ``error`` what to do about it, where that is known."""
+    if type(error).__name__ == "TraceContextError":  # of Flax
+        add_note(
+            error,
+            "a function of the graph cannot change a module that it closes over: hold "
+            "the state of graphdef, state = nnx.split(model) in a variable, take it as "
+            "an argument, and return the new one",
+        )
+    if any(leaf.is_deleted() for leaf in jax.tree.leaves(list(assigned))):
+        add_note(
+            error,
+            "the device failed after it had taken over the variables' buffers: "
+            "their values are gone, restore them from a checkpoint",
+        )
+
+
+class _Run:
+    """Computes ``body``: parts before the core, the core if there is one, and parts after it.
+
+    Which executables that takes depends on what is fetched, and on the shapes of what is given.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        body: Body,
+        core: CoreExecutable | None,
+        shared: BoundedCache[Any, Any],
+    ) -> None:
+        self._engine = engine
+        self._body = body
+        self._core = core
+        self._shared = shared
+        core_given = () if core is None else core.traced.body.given
+        self._places = [body.given.index(tensor) for tensor in core_given]
+        self._session = 0
+        self._bindings: BoundedCache[Any, Binding] = BoundedCache()
+
+    def __call__(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
+        binding = self._binding(variables, given)
+        values: dict[Tensor, Any] = {}
+        assigned: dict[Variable, Any] = {}
+        if binding.indices is None:
+            values.update(zip(self._body.given, given, strict=True))
+            self._compute(binding.before, variables, values, assigned)
+        if self._core is not None:
+            *new, by_layout = self._run_core(self._core, binding, variables, given)
+            ((layout, arrays),) = by_layout.items()
+            if binding.indices is not None and layout == binding.layout:
+                return [*new, *[arrays[i] for i in binding.indices]]
+            assigned.update(zip(self._core.traced.body.assigned, new, strict=True))
+            try:
+                if layout != binding.layout:
+                    traced = Traced(new, arrays, self._core.layouts[layout])
+                    binding = self._bound_again(binding, traced)
+                values.update(binding.read(arrays, new))
+                self._compute(binding.after, variables, values, assigned)
+            except Exception as error:
+                if self._body.donate:
+                    raise AssignedError(assigned, error) from error
+                raise
+        results = [assigned[v] for v in self._body.assigned]
+        for tensor in binding.held:
+            values[tensor] = release(values[tensor])
+        return results + [values[t] for t in self._body.fetches]
+
+    def _run_core(
+        self,
+        core: CoreExecutable,
+        binding: Binding,
+        variables: Mapping[Variable, Any],
+        given: Sequence[Any],
+    ) -> Any:
+        args = core.traced.args(variables, [given[i] for i in self._places])
+        try:
+            return core.run(args, binding.wide_for)
+        except Exception as error:
+            note_failure(error, [variables[v] for v in core.traced.body.assigned])
+            raise
+
+    def _compute(
+        self,
+        parts: Iterable[PartExecutable],
+        variables: Mapping[Variable, Any],
+        values: dict[Tensor, Any],
+        assigned: dict[Variable, Any],
+    ) -> None:
+        for part in parts:
+            body = part.traced.body
+            with noting_party(part.party):
+                results = part(variables, [values[t] for t in body.given])
+            assigned.update(zip(body.assigned, results))  # noqa: B905 - then come the fetches
+            values.update(zip(body.fetches, results[len(body.assigned) :], strict=True))
+
+    def _binding(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Binding:
+        # The variables of one session keep their shapes; another may have others.
+        if self._session != id(variables):
+            self._session = id(variables)
+            self._bindings.clear()
+        signature = _signature(given)
+        binding = self._bindings.get(signature)
+        if binding is None:
+            binding = self._bindings[signature] = self._bind(variables, given)
+        return binding
+
+    def _bind(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Binding:
+        """Trace everything, so that errors come before anything is computed."""
+        core = self._core
+        traced = None
+        if core is not None:
+            try:
+                traced = core.shapes(core.traced.args(variables, [given[i] for i in self._places]))
+            except Exception as error:
+                note_failure(error, [])
+                raise
+        binding = bind(self._body, core, traced, self._executable)
+        values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
+        if traced is not None:
+            values.update(binding.read(traced.arrays, traced.new))
+        for part in (*binding.before, *binding.after):
+            body = part.traced.body
+            with noting_party(part.party):
+                shapes = part.shapes(variables, [values[t] for t in body.given])
+            values.update(zip(body.fetches, shapes[len(body.assigned) :], strict=True))
+        held = frozenset(t for t in self._body.fetches if is_held(values[t]))
+        return replace(binding, held=held)
+
+    def _bound_again(self, binding: Binding, traced: Traced) -> Binding:
+        """Return the binding of what the core has returned: JAX has traced it anew."""
+        again = bind(self._body, self._core, traced, self._executable)
+        again = replace(again, held=binding.held)
+        if (again.wide_for and not binding.wide_for) or again.before != binding.before:
+            raise RuntimeError(
+                "the values of a variable have other shapes in this session of the graph than in "
+                "an earlier one: make a graph for each"
+            )
+        return again
+
+    def _executable(self, body: Body, party: str) -> PartExecutable:
+        executable: PartExecutable = self._shared.get_or_make(
+            ("part", body), lambda: PartExecutable(self._engine, body, party)
+        )
+        return executable
+
+
+class noting_party:  # noqa: N801 - used like a function
+    """Note on any error out of the ``with`` block for whom something is computed, if for a hook."""
+
+    __slots__ = ("_party",)
+
+    def __init__(self, party: str) -> None:
+        self._party = party
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+    ) -> None:
+        if isinstance(error, Exception):
+            note_failure(error, [])
+            if self._party != CALLER:
+                add_note(error, f"in what {self._party} asks for")
+
+
+def _signature(given: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a key that is equal for values of the same shapes and dtypes."""
+    try:
+        return tuple([(value.shape, value.dtype) for value in given])
+    except AttributeError:
+        leaves, structure = jax.tree.flatten(list(given))
+        forms = [(getattr(it, "shape", ()), getattr(it, "dtype", type(it))) for it in leaves]
+        return (structure, *forms)
