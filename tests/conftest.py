@@ -235,3 +235,63 @@ def launcher_with() -> Iterator[Callable[..., Launcher]]:
             return launcher
 
         yield make
+
+
+RANK_PROGRAM = Path(__file__).parent / "ranks" / "rank_program.py"
+
+
+class Ranks:
+    """Starts ranks of ``ranks/rank_program.py``; all groups share one store, hosted by no rank."""
+
+    def __init__(self, launcher, folder):
+        self.launcher, self.folder = launcher, folder
+        self.cases = 0
+        self.start("host", RANK_PROGRAM, folder, "host")
+
+    def start(self, name, *words):
+        return self.launcher.start(self.folder / f"{name}.log", *words)
+
+    def train(self, size=2, **events):
+        """Train on ``size`` ranks, with events; return the training, which has begun."""
+        self.cases += 1
+        return Training(self, f"case-{self.cases}", size, events)
+
+
+class Training:
+    def __init__(self, ranks, case, size, events):
+        self.ranks, self.case, self.size = ranks, case, size
+        self.processes = [
+            ranks.start(
+                f"{case}-{rank}", RANK_PROGRAM, ranks.folder, case, rank, size, json.dumps(events)
+            )
+            for rank in range(size)
+        ]
+
+    def log(self, rank):
+        return (self.ranks.folder / f"{self.case}-{rank}.log").read_text()
+
+    def has_started(self, rank):
+        return (self.ranks.folder / f"{self.case}-{rank}.started").exists()
+
+    def let_go(self):
+        """Let ranks that wait go on."""
+        (self.ranks.folder / "go").touch()
+
+    def found_by(self, rank):
+        """Wait for the end of one rank; return what it has found."""
+        self.ranks.launcher.wait(self.processes[rank])
+        return json.loads((self.ranks.folder / f"{self.case}-{rank}.json").read_text())
+
+    def end(self):
+        """Wait for the ends of all ranks; return their statuses and what they have found."""
+        statuses = [self.ranks.launcher.wait(process) for process in self.processes]
+        files = [self.ranks.folder / f"{self.case}-{rank}.json" for rank in range(self.size)]
+        found = [json.loads(it.read_text()) if it.exists() else None for it in files]
+        return statuses, found
+
+
+@pytest.fixture(scope="module")
+def ranks(launcher_with, tmp_path_factory) -> Ranks:
+    """Trains on several ranks of torch.distributed."""
+    launcher = launcher_with("torch", "torch.distributed", "runhooks", OMP_NUM_THREADS="1")
+    return Ranks(launcher, tmp_path_factory.mktemp("ranks"))

@@ -6,6 +6,7 @@ clock for a while with ``use``.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -24,6 +25,30 @@ class Clock(Protocol):
 # Functions of `time` themselves: an off-step may read the time, and a second call would show.
 monotonic: Callable[[], float] = time.monotonic
 wall: Callable[[], float] = time.time
+
+
+#: Inside ``standing_at``, the time at which hooks stand.
+_agreed: float | None = None
+
+
+def hook_times() -> tuple[float, float]:
+    """Return ``monotonic()`` and ``wall()`` as timers take them.
+
+    Those of hooks that must act in the same run on several ranks stand still between the moments
+    that the ranks agree on; there is no wall clock then: it is NaN.
+    """
+    return (monotonic(), wall()) if _agreed is None else (_agreed, math.nan)
+
+
+@contextmanager
+def standing_at(time: float) -> Iterator[None]:
+    """Let ``hook_times`` be ``time`` in the ``with`` block."""
+    global _agreed
+    before, _agreed = _agreed, time
+    try:
+        yield
+    finally:
+        _agreed = before
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from runhooks.hooks import (
     StepCounterHook,
     SummarySaverHook,
 )
+from runhooks.ranks import current_group
 from runhooks.session.creators import creator_for
 from runhooks.session.hook_names import in_order
 from runhooks.session.monitored import MonitoredSession
@@ -65,7 +66,8 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
     Args:
         master: As ``config``, for sessions of TensorFlow only. TensorFlow's distribute coordinator
             overrides ``master`` and ``is_chief``.
-        is_chief: Whether to save. A worker waits ``max_wait_secs`` for the chief's checkpoint.
+        is_chief: Whether to save. A worker waits ``max_wait_secs`` for the chief's checkpoint. Of
+            ranks of PyTorch or JAX, which do not wait, rank 0 is the chief unless one says it is.
         checkpoint_dir: Where to resume from, and to save every ``save_checkpoint_secs`` seconds or
             ``save_checkpoint_steps`` steps (default: 600 seconds), at the start and at the end.
         summary_dir: Where to write summaries every ``save_summaries_steps`` steps or
@@ -84,7 +86,7 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
     role = opener.role(master, is_chief, config)
     scaffold = scaffold or Scaffold()
     creator = creator_for(role, scaffold, checkpoint_dir, max_wait_secs)
-    all_hooks = in_order(chief_only_hooks) if role.has_chief_hooks else []
+    all_hooks = _for_chief(in_order(chief_only_hooks)) if role.has_chief_hooks else []
     if folder := _inside(checkpoint_dir, role.checkpoints):
         all_hooks.insert(0, _OnlyChief(opener.resolve(folder)))  # before a file is written
     if folder := _inside(summary_dir or checkpoint_dir, role.summaries):
@@ -98,10 +100,18 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
     return MonitoredSession(creator, all_hooks, stop_grace_period_secs, recovery=recovery)
 
 
+def _for_chief(hooks: list[SessionRunHook]) -> list[SessionRunHook]:
+    if current_group().size > 1:  # each rank has them, and the chief calls them
+        for hook in hooks:
+            hook.runs_on = "chief"
+    return hooks
+
+
 class _OnlyChief(SessionRunHook):
     """Refuses a second process that would save in the same directory."""
 
     first: ClassVar[bool] = True
+    runs_on = "chief"
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._lock = DirectoryLock(directory)

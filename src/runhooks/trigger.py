@@ -117,7 +117,7 @@ class Timer:
         """Start over, at step 0 unless ``start`` says otherwise; seconds count from now."""
         self._last_step: int | None = None
         self._passed = 0  # the steps up to here were used or missed
-        self._since, self._since_wall = clock.monotonic(), clock.wall()
+        self._since, self._since_wall = clock.hook_times()
 
     def start(self, step: int) -> None:
         """Note that a session starts at ``step``; what was triggered after it never happened."""
@@ -137,11 +137,11 @@ class Timer:
         Returns:
             The seconds and the steps since the last time, or None and None the first time.
         """
-        now = clock.monotonic()
+        now, wall = clock.hook_times()
         elapsed: tuple[float | None, int | None] = None, None
         if self._last_step is not None:
             elapsed = now - self._since, step - self._last_step
-        self._since, self._since_wall, self._last_step = now, clock.wall(), step
+        self._since, self._since_wall, self._last_step = now, wall, step
         self._passed = max(self._passed, step)
         return elapsed
 
@@ -182,7 +182,8 @@ class Timer:
         if secs is None:
             return False
         # The monotonic clock stands still while a computer sleeps; the wall clock may be set back.
-        return clock.monotonic() >= self._next_time() or clock.wall() >= self._since_wall + secs
+        now, wall = clock.hook_times()
+        return now >= self._next_time() or wall >= self._since_wall + secs
 
     def _next_time(self) -> float:
         if self._trigger.every_secs is None:

@@ -256,45 +256,6 @@ def test_a_subclass_of_the_same_name_is_called(train_op):
     assert SessionRunHook.calls == 1
 
 
-DISTRIBUTED = """
-import logging, os, sys
-logging.basicConfig(level="WARNING")
-import torch.distributed as dist
-import runhooks as rh
-
-store = dist.TCPStore("127.0.0.1", int(sys.argv[2]), 2, sys.argv[1] == "0")
-dist.init_process_group("gloo", store=store, rank=int(sys.argv[1]), world_size=2)
-with rh.Graph().as_default():
-    op = rh.train.get_or_create_global_step().assign_add(1)
-    with rh.MonitoredSession() as session:
-        session.run(op)
-dist.barrier()
-dist.destroy_process_group()
-"""
-
-
-def test_several_processes_of_a_distributed_runtime_are_warned_of():
-    pytest.importorskip("torch")
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", DISTRIBUTED, str(rank), str(port)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    for process in ranks:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
-        assert errors.count("is_chief=False") == 1
-        assert "2 in torch.distributed" in errors
-
-
 def test_a_run_whose_host_part_fails_leaves_the_variables_as_they_were(graph):
     weights = rh.Variable(np.zeros(2, np.float32), name="weights")
     step = rh.train.get_or_create_global_step()

@@ -29,6 +29,11 @@ class SessionRunHook:
     #: must be, so that a checkpoint holds what the other hooks made of the step.
     last: ClassVar[bool] = False
 
+    #: Where this hook is called if several ranks train together: ``"all"`` ranks, in the same runs,
+    #: or the ``"chief"`` alone, as one that only writes. A hook of all ranks that acts by seconds
+    #: goes by a ``Timer``, which follows the clock of the chief.
+    runs_on: str = "all"
+
     #: The name of this hook in messages and in checkpoints, by which its state is found again.
     #: None: the name of its class, with ``_1`` added for a second hook of that class.
     hook_name: str | None = None

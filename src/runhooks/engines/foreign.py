@@ -53,21 +53,6 @@ def session_of(session: Any) -> RawSession:
     raise TypeError(f"session must be a RawSession, or TensorFlow's, got {session!r}")
 
 
-def distributed_runtime() -> tuple[str, int] | None:
-    """Return the distributed runtime that this process has joined, and the number of its processes.
-
-    None if it has joined none, or is alone in it.
-    """
-    torch, jax = sys.modules.get("torch.distributed"), sys.modules.get("jax")
-    if torch is not None and torch.is_available() and torch.is_initialized():
-        found = "torch.distributed", int(torch.get_world_size())
-    elif jax is not None and jax.distributed.is_initialized():
-        found = "jax.distributed", int(jax.process_count())
-    else:
-        return None
-    return found if found[1] > 1 else None
-
-
 def _is_tensorflow_imported() -> bool:
     # While TensorFlow is being imported it lacks this.
     return hasattr(sys.modules.get("tensorflow"), "compat")

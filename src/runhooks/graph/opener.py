@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 #: A directory or a file; None: none was given.
 Place: TypeAlias = str | os.PathLike[str] | None
@@ -47,6 +47,9 @@ class SessionOpener:
 
     #: The framework's own scaffold classes, which creators take as well.
     scaffolds: tuple[type, ...] = ()
+
+    #: Whether the sessions of all ranks of a group agree; False: the framework has its own way.
+    joins_ranks: ClassVar[bool] = True
 
     def check_target(self, master: str, config: Any) -> None:
         """Raise ValueError if sessions of this graph take no ``master`` or ``config``."""

@@ -25,6 +25,7 @@ from runhooks.hooks.helpers.summary_output import SummaryOutput
 from runhooks.hooks.helpers.tensorflow_hook import StepReadingHook, SummaryWritingHook
 from runhooks.hooks.helpers.timed_hook import TimedHook
 from runhooks.hooks.helpers.training_time import not_training
+from runhooks.ranks import current_group
 from runhooks.session.opening import opener_of
 from runhooks.summary import SessionLog, SessionStatus
 from runhooks.trigger import Due, Trigger, tensorflow_timer_of
@@ -200,6 +201,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         return self._finish_if_done(session) or stopping
 
     def _write_graph(self, session: RawSession) -> None:
+        if not current_group().is_chief:
+            return
         folder = self._checkpoint_dir if self._save_graph_def else None
         session_of(session).write_graph(self._output.writer, folder)
 

@@ -57,6 +57,8 @@ class HookTimesHook(SessionRunHook):
             given.
     """
 
+    runs_on = "chief"
+
     def __init__(
         self,
         every_n_steps: int | None = EVERY_N_STEPS,
@@ -77,7 +79,7 @@ class HookTimesHook(SessionRunHook):
     def begin(self) -> None:
         required_global_step(self)
         self.times = {}
-        self._output.open()
+        self._output.open(on_each_rank=self.runs_on == "all")
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._windows.start(session)

@@ -47,6 +47,8 @@ class LoggingTensorHook(TensorFlowHook):
             end and need feeds or inputs.
     """
 
+    runs_on = "chief"
+
     def __init__(
         self,
         tensors: Mapping[str, Any] | Iterable[Any],

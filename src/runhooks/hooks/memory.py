@@ -39,6 +39,8 @@ class MemoryHook(TimedHook):
         ValueError: If both ``every_n_steps`` and ``trigger`` are given.
     """
 
+    runs_on = "chief"
+
     def __init__(
         self,
         every_n_steps: int | None = _EVERY_N_STEPS,
@@ -54,7 +56,7 @@ class MemoryHook(TimedHook):
     def begin(self) -> None:
         required_global_step(self)
         self._timer.reset()
-        self._output.open()
+        self._output.open(on_each_rank=self.runs_on == "all")
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._timer.start(step_of(session))

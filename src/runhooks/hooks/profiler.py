@@ -18,6 +18,7 @@ from runhooks.contract import (
 )
 from runhooks.engines.foreign import session_of
 from runhooks.errors import described
+from runhooks.hooks.helpers.rank_folder import rank_folder
 from runhooks.hooks.helpers.session import log_of, next_step_of, step_of
 from runhooks.hooks.helpers.tensorflow_hook import TensorFlowHook
 from runhooks.hooks.helpers.timed_hook import TimedHook
@@ -82,6 +83,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
                 f"trigger must not have at_end, got {trigger!r}: at the end there is no step "
                 "to profile"
             )
+        self._output_dir = output_dir
         self._folder = Path(output_dir)
         self._shown = {"show_dataflow": show_dataflow, "show_memory": show_memory}
         self._num_steps = num_steps
@@ -96,6 +98,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         super().begin()
         self._timer.reset()
         self._first_step = None
+        self._folder = Path(rank_folder(self._output_dir))
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._finish(session)  # the profile that a lost session was in
@@ -119,7 +122,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         if self._first_step is None:  # TensorFlow's own loop may never call after_create_session
             self._start(step_of(session))
         if self._is_open:
-            if clock.monotonic() >= self._deadline:
+            if clock.hook_times()[0] >= self._deadline:
                 self._close(session)
         elif self._is_due(session, step):
             self._timer.update_last_triggered_step(step)
@@ -133,7 +136,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         step = step_of(session)
         if self._trace is not None:
             self._write(session, step, lambda: self._trace.add(step, run_values.run_metadata))
-        if step >= self._last_step or clock.monotonic() >= self._deadline:
+        if step >= self._last_step or clock.hook_times()[0] >= self._deadline:
             self._close(session)
 
     def end(self, session: RawSession) -> None:
@@ -168,7 +171,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
             except Exception as error:  # noqa: BLE001 - training matters more
                 log_of(session).warning("no profile of step %d: %s", step, described(error))
         self._last_step = step + self._num_steps - 1
-        self._deadline = clock.monotonic() + self._max_secs
+        self._deadline = clock.hook_times()[0] + self._max_secs
 
     def _close(self, session: RawSession) -> None:
         try:

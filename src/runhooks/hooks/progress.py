@@ -19,6 +19,7 @@ from runhooks.hooks.helpers.named_tensors import NamedTensors
 from runhooks.hooks.helpers.progress_display import Rate, display_for, progress_line
 from runhooks.hooks.helpers.session import next_step_of, required_global_step, step_of
 from runhooks.hooks.helpers.timed_hook import TimedHook
+from runhooks.ranks import current_group
 from runhooks.trigger import Due, Timer, Trigger
 
 
@@ -34,6 +35,8 @@ class ProgressHook(TimedHook):
         every_n_steps: Fetch the tensors at step 1 and at the multiples of this number.
         stream: The text file to write to; None: ``sys.stderr``.
     """
+
+    runs_on = "chief"
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class ProgressHook(TimedHook):
     def begin(self) -> None:
         required_global_step(self)
         self._fetches = self._tensors.fetches()
+        self._is_shown = current_group().is_chief or self.runs_on == "all"
         self._timer.reset()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
@@ -90,7 +94,8 @@ class ProgressHook(TimedHook):
     def _show(self, step: int) -> None:
         values = [] if self._values is None else self._tensors.labelled(self._values)
         rate = self._rate.mark(step)
-        self._display.show(
-            progress_line(step, self._last_step, rate, values, self._display.bar_width)
-        )
+        if self._is_shown:
+            self._display.show(
+                progress_line(step, self._last_step, rate, values, self._display.bar_width)
+            )
         self._next_show = clock.monotonic() + self._display.interval_secs

@@ -21,6 +21,8 @@ class RecoveryCounterHook(SessionRunHook):
         summary_writer: The writer to write with. With neither nothing is written.
     """
 
+    runs_on = "chief"
+
     def __init__(
         self,
         output_dir: str | os.PathLike[str] | None = None,
@@ -30,7 +32,7 @@ class RecoveryCounterHook(SessionRunHook):
 
     def begin(self) -> None:
         required_global_step(self)
-        self._output.open()
+        self._output.open(on_each_rank=self.runs_on == "all")
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._output.start(session)

@@ -38,6 +38,8 @@ class StepCounterHook(StepReadingHook, SummaryWritingHook):
             given.
     """
 
+    runs_on = "chief"
+
     _last_global_step: int | None = None
 
     def __init__(
@@ -63,7 +65,7 @@ class StepCounterHook(StepReadingHook, SummaryWritingHook):
     def begin(self) -> None:
         super().begin()
         self._summary_tag = f"{self._global_step_tensor.op.name}/sec"
-        self._output.open()
+        self._output.open(on_each_rank=self.runs_on == "all")
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._windows.start(session)

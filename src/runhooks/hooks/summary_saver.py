@@ -46,6 +46,8 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
             computed at the end and needs feeds or inputs.
     """
 
+    runs_on = "chief"
+
     absent = ("_next_step",)
 
     def __init__(
@@ -73,7 +75,7 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
         for summary in _listed(self._summary_op):
             _check_summary(get_default_graph(), summary)
         self._timer.reset()
-        self._output.open()
+        self._output.open(on_each_rank=self.runs_on == "all")
         self._summaries = None
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:

@@ -23,6 +23,7 @@ from runhooks.hooks.helpers.named_tensors import NamedTensors
 from runhooks.hooks.helpers.session import required_global_step, step_of
 from runhooks.hooks.helpers.summary_output import SummaryOutput, SummaryWriter
 from runhooks.hooks.helpers.training_time import EVERY_N_STEPS, Window, Windows
+from runhooks.ranks import current_group
 from runhooks.summary import Summary, scalar_value
 from runhooks.trigger import Due, Trigger, timer_of
 
@@ -45,6 +46,9 @@ class ThroughputHook(SessionRunHook):
     are compiled, does not count, and neither do evaluations and synchronous saving. When the hook
     is due it waits for the device, so that it measures work that is done, not work that is queued.
 
+    Of several ranks of PyTorch the chief measures: its examples and tokens count once for each
+    rank. With ``jax.distributed``, where a run is one program of all ranks, they are those of all.
+
     Args:
         examples: How many examples there are in a step; or a tensor, or its name, whose value says
             how many there were in a run. A tensor is fetched in every run and read when the hook
@@ -60,6 +64,8 @@ class ThroughputHook(SessionRunHook):
         ValueError: If more than one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
             given, or for a number that is not above zero.
     """
+
+    runs_on = "chief"
 
     def __init__(
         self,
@@ -102,7 +108,9 @@ class ThroughputHook(SessionRunHook):
     def begin(self) -> None:
         required_global_step(self)
         self._fetches = self._tensors.fetches()
-        self._output.open()
+        group = current_group()
+        self._ranks = 1 if group.runs_one_program else group.size
+        self._output.open(on_each_rank=self.runs_on == "all")
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         session_of(session).time_inputs()
@@ -135,6 +143,7 @@ class ThroughputHook(SessionRunHook):
         waited, self._waited_before = waited - self._waited_before, waited
         if window is not None:
             made |= {label: number * window.steps for label, number in self._per_step.items()}
+            made = {label: number * self._ranks for label, number in made.items()}
             self._record(step_of(session), window, made, waited)
 
     def _record(self, step: int, window: Window, made: dict[str, float], waited: float) -> None:

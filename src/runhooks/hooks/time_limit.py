@@ -33,13 +33,14 @@ class TimeLimitHook(SessionRunHook):
         self._start = 0.0
 
     def begin(self) -> None:
-        self._start = clock.monotonic()
+        self._start, _ = clock.hook_times()
 
     def next_due(self) -> Due | None:
         return Due(time=self._start + self._secs)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        passed = clock.monotonic() - self._start
+        now, _ = clock.hook_times()
+        passed = now - self._start
         if passed >= self._secs:
             _log.info(
                 "asking to stop at step %s: the session has been open for %g seconds, its time "

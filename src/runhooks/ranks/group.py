@@ -39,6 +39,7 @@ class Group(ABC):
         barrier_secs: The seconds that ranks wait for each other where none are given.
         grace_secs: The seconds that this rank has, once another has failed, to get out of what it
             does, before the runtime is aborted and, at last, the process is ended.
+        silence_secs: The seconds after which a process that gives no sign of life has failed.
     """
 
     #: What the runtime is called in messages.
@@ -47,8 +48,12 @@ class Group(ABC):
     #: Whether all ranks must ask for the same in the same run, since a run is one program of them.
     runs_one_program: ClassVar[bool] = False
 
+    #: Whether each rank is a process of its own.
+    has_own_process: ClassVar[bool] = True
+
     barrier_secs: float = 600.0
     grace_secs: float = 30.0
+    silence_secs: float = 100.0
 
     def __init__(self, rank: int, size: int) -> None:
         arguments.whole(1, size=size)
@@ -161,6 +166,11 @@ class Group(ABC):
             return None
         rank, cause = json.loads(found)
         return None if rank == self.rank else PeerFailedError(rank, cause)
+
+    def failed_rank(self) -> int | None:
+        """Return the rank that has failed, which may be this one; None if none has."""
+        found = self.get("failed")
+        return None if found is None else int(json.loads(found)[0])
 
     @abstractmethod
     def store_get(self, key: str) -> str | None:

@@ -18,6 +18,7 @@ class LocalGroup(Group):
     """
 
     runtime: ClassVar[str] = "one process"
+    has_own_process: ClassVar[bool] = False
 
     def __init__(self, rank: int, size: int, memory: _Memory | None = None) -> None:
         super().__init__(rank, size)

@@ -12,6 +12,7 @@ from runhooks import arguments, clock
 from runhooks.contract import RawSession, StopRequest
 from runhooks.graph import get_default_graph
 from runhooks.graph.opener import Place, Role
+from runhooks.ranks import current_group
 from runhooks.session.opening import opener_of
 from runhooks.session.scaffold import Scaffold
 
@@ -34,6 +35,9 @@ class SessionCreator(ABC):
     #: Whether every state in a checkpoint should belong to a hook or an input here. A worker
     #: restores what the chief has saved, and does not have the chief's hooks.
     owns_all_states: ClassVar[bool] = True
+
+    #: Whether this process is the chief, or does not say so: of several ranks one is.
+    is_chief: ClassVar[bool] = True
 
     #: The directory whose latest checkpoint its sessions restore; None: they restore none.
     restores_from: str | os.PathLike[str] | None = None
@@ -95,8 +99,8 @@ class WorkerSessionCreator(SessionCreator):
     """Starts from what the chief, the process with ``is_chief=True``, has saved.
 
     It waits until there is a checkpoint in ``checkpoint_dir`` and the scaffold finds the session
-    ready. Without a ``checkpoint_dir`` it starts as a chief does. On a ``tf.Graph`` it waits until
-    the chief has made the session at ``master`` ready.
+    ready. Without a ``checkpoint_dir``, and as one of several ranks, it starts as a chief does. On
+    a ``tf.Graph`` it waits until the chief has made the session at ``master`` ready.
 
     Args:
         scaffold: What the session needs before training; None: a new ``Scaffold``.
@@ -107,6 +111,7 @@ class WorkerSessionCreator(SessionCreator):
     """
 
     owns_all_states: ClassVar[bool] = False
+    is_chief: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -130,6 +135,11 @@ class WorkerSessionCreator(SessionCreator):
         """Raises DeadlineExceededError if the chief takes too long, or at a request to stop."""
         scaffold, opener = self._scaffold.finalize(), opener_of(get_default_graph())
         start, said = clock.monotonic(), -math.inf
+        if opener.joins_ranks and current_group().size > 1:  # which all start together
+            opened: RawSession = opener.open_chief(
+                scaffold, *self._target, self._checkpoint_dir, None
+            )
+            return opened
         while True:
             found, lacking = opener.try_worker(scaffold, *self._target, self._checkpoint_dir)
             if found is not None:

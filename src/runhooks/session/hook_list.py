@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from runhooks.events import flush_all
 from runhooks.events.writing.failures import error_text
 from runhooks.session.hook_names import HookNames, in_order
 from runhooks.session.live_session import LiveSession
+from runhooks.session.placement import Placement
 from runhooks.session.scheduled_hook import hook_note, noting_hook
 
 _FLUSH_SECS = 5.0  # that a failing session waits for event files
@@ -38,6 +40,17 @@ class HookList:
         self._begun: dict[str, SessionRunHook] = {}
         self._saved: dict[str, dict[str, _SavedObject]] = {}  # by hook, by name in checkpoints
         self._compared = False
+        self._placement: Placement | None = None
+
+    def place(self, placement: Placement) -> None:
+        """Keep the hooks that run on this rank, and let those of all live by one time."""
+        self._placement = placement
+        self._hooks = {name: it for name, it in self._hooks.items() if placement.is_here(it)}
+
+    @property
+    def by_name(self) -> Mapping[str, SessionRunHook]:
+        """The hooks that take part in every run, by name."""
+        return self._hooks
 
     @property
     def hooks(self) -> tuple[SessionRunHook, ...]:
@@ -73,7 +86,7 @@ class HookList:
         return [
             error
             for name, hook in self._in_order()
-            for error in caught(partial(_end, name, hook, raw))
+            for error in caught(partial(self._end, name, hook, raw))
         ]
 
     def on_exception(self, raw: RawSession | None, error: BaseException) -> None:
@@ -109,7 +122,7 @@ class HookList:
             )
 
     def _begin(self, name: str, hook: SessionRunHook) -> None:
-        with noting_hook(name, "begin"):
+        with noting_hook(name, "begin"), self._time_of(hook):
             hook.begin()
         self._begun[name] = hook
         self._begun_ids.add(id(hook))
@@ -123,6 +136,10 @@ class HookList:
         elif _has_state(hook):
             self._saved[name] = {name: _SavedObject(name, hook)}
 
+    def _end(self, name: str, hook: SessionRunHook, raw: RawSession) -> None:
+        with noting_hook(name, "end"), self._time_of(hook):
+            hook.end(raw)
+
     def _in_order(self) -> list[tuple[str, SessionRunHook]]:
         """Return the hooks that have begun, those whose ``last`` is true after all that joined."""
         return sorted(self._begun.items(), key=lambda it: bool(getattr(it[1], "last", False)))
@@ -133,17 +150,24 @@ class HookList:
         """Restore a hook's state, hand it the session, and add it to the runs."""
         saved, phase = self._saved.get(name, {}), "load_state_dict"
         try:
-            for key, it in saved.items():
-                it.attach_to(session.raw, key)
-            phase = "after_create_session"
-            hook.after_create_session(session.raw, session.coord)
+            with self._time_of(hook):
+                for key, it in saved.items():
+                    it.attach_to(session.raw, key)
+                phase = "after_create_session"
+                hook.after_create_session(session.raw, session.coord)
         except BaseException as error:
             if isinstance(error, Exception):
                 add_note(error, hook_note(name, phase))
             for key in saved:
                 session.raw.detach(key)
             raise
-        session.hooked.add(name, hook, always=always)
+        placement = self._placement
+        shares = placement is not None and placement.is_shared(hook)
+        time = placement.time if placement is not None and shares else None
+        session.hooked.add(name, hook, always=always, shared_time=time)
+
+    def _time_of(self, hook: SessionRunHook) -> AbstractContextManager[None]:
+        return nullcontext() if self._placement is None else self._placement.time_of(hook)
 
     def _join(self, hook: SessionRunHook, session: LiveSession | None) -> None:
         name = self._names.name(hook)
@@ -234,8 +258,3 @@ def _has_state(hook: SessionRunHook) -> bool:
     if not all(callable(getattr(hook, method, None)) for method in methods):
         return False
     return getattr(hook.state_dict, "__func__", None) is not SessionRunHook.state_dict
-
-
-def _end(name: str, hook: SessionRunHook, raw: RawSession) -> None:
-    with noting_hook(name, "end"):
-        hook.end(raw)

@@ -35,6 +35,8 @@ def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
                 f"hooks must be SessionRunHooks, got {hook!r}, whose first or last is not a bool: "
                 f"in tests use runhooks.testing.RecordingHook, or Mock(spec={list(_METHODS)})"
             )
+        if getattr(hook, "runs_on", "all") not in ("all", "chief"):
+            raise ValueError(f"runs_on must be 'all' or 'chief', got {hook.runs_on!r} of {hook!r}")
     return sorted(given, key=_place)
 
 

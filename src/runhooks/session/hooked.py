@@ -16,6 +16,7 @@ from runhooks.contract import (
 )
 from runhooks.errors import add_note
 from runhooks.session.merge import RequestMerger
+from runhooks.session.placement import GroupTime
 from runhooks.session.scheduled_hook import ScheduledHook, hook_note
 
 
@@ -46,12 +47,23 @@ class HookedSession:
         self._hook_secs: dict[str, float] | None = None
         self._due_step = self._due_time = self._due_run = math.inf
         self._some_due_by_time = False
+        self._shared_due_time = math.inf
         # Run options and metadata for TensorFlow's hooks, which always get some; never written to.
         self._empty_records = raw.new_records()
 
-    def add(self, name: str, hook: SessionRunHook, *, always: bool) -> None:
-        """Add a hook: for every run if ``always``, otherwise for the runs that name it."""
-        added = ScheduledHook(hook, name)
+    def add(
+        self,
+        name: str,
+        hook: SessionRunHook,
+        *,
+        always: bool,
+        shared_time: GroupTime | None = None,
+    ) -> None:
+        """Add a hook: for every run if ``always``, otherwise for the runs that name it.
+
+        ``shared_time``: the time by which a hook of several ranks lives, see ``ScheduledHook``.
+        """
+        added = ScheduledHook(hook, name, shared_time)
         self._measure(added)
         if not added.takes_part:
             return
@@ -77,6 +89,19 @@ class HookedSession:
     def stop_reason(self) -> str | None:
         """The name of the hook that has asked to stop, or None."""
         return self._stop_reason
+
+    @property
+    def shared_due_time(self) -> float:
+        """The time at which a hook that lives by the time of the group is due."""
+        return self._shared_due_time
+
+    def withdraw_stop(self) -> None:
+        """Forget that a hook has asked to stop: the ranks stop together, later."""
+        self._stop_reason = None
+
+    def wake(self) -> None:
+        """Call the hooks that are due in the next run; the time of the group has moved."""
+        self._due_run = self._runs + 1
 
     def run_with_hooks(
         self,
@@ -228,7 +253,7 @@ class HookedSession:
             if hook.watched is not None
             or next_step >= hook.step
             or run >= hook.run
-            or now >= hook.time
+            or (now if hook.shared_time is None else hook.shared_time.now) >= hook.time
         ]
 
     def _metadata(self, options: Any, given: Any) -> Any:
@@ -284,9 +309,18 @@ class HookedSession:
     def _find_next_due(self) -> None:
         others = [hook for hook in self._hooks if hook.watched is None]
         self._due_step = min([hook.step for hook in others], default=math.inf)
-        self._due_time = min([hook.time for hook in others], default=math.inf)
+        own = [hook for hook in others if hook.shared_time is None]
+        self._due_time = min([hook.time for hook in own], default=math.inf)
         self._some_due_by_time = self._due_time < math.inf
         self._due_run = min([hook.run for hook in others], default=math.inf)
+        if len(own) < len(others):
+            self._find_shared_due([hook for hook in others if hook.shared_time is not None])
+
+    def _find_shared_due(self, hooks: list[ScheduledHook]) -> None:
+        due = {hook.time for hook in hooks if hook.shared_time and hook.shared_time.now < hook.time}
+        self._shared_due_time = min(due, default=math.inf)
+        if any(hook.shared_time and hook.shared_time.now >= hook.time for hook in hooks):
+            self.wake()  # on all ranks alike, without a decision
 
     def _note_stop(self, context: SessionRunContext, hook: ScheduledHook) -> None:
         if context.stop_requested and self._stop_reason is None:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from runhooks.contract import RawSession
 from runhooks.session.coordinator import Coordinator
 from runhooks.session.hooked import HookedSession
+
+
+class CoordinatedCreator(NamedTuple):
+    """The raw session and its coordinator, as TensorFlow's session has them; None after its end."""
+
+    tf_sess: RawSession | None
+    coord: Coordinator | None
 
 
 @dataclass

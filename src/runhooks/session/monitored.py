@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from runhooks import arguments
 from runhooks.contract import RawSession, SessionRunHook, StopRequest
-from runhooks.engines import foreign
 from runhooks.errors import (
     OutOfRangeError,
     cause,
@@ -24,23 +25,17 @@ from runhooks.errors import (
     good_ends,
 )
 from runhooks.graph import get_default_graph
-from runhooks.session.coordinator import Coordinator
+from runhooks.ranks import Group, current_group
+from runhooks.session.agreement import Agreement
 from runhooks.session.creators import SessionCreator, creator_for
 from runhooks.session.hook_list import HookList, caught, raise_first
 from runhooks.session.interruption import Interruption
-from runhooks.session.live_session import LiveSession
+from runhooks.session.live_session import CoordinatedCreator, LiveSession
 from runhooks.session.opening import Opening, opener_of
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
 from runhooks.session.step_context import StepContext, check_step_fn
 
 _log = logging.getLogger("runhooks")
-
-
-class CoordinatedCreator(NamedTuple):
-    """The raw session and its coordinator, as TensorFlow's session has them; None after its end."""
-
-    tf_sess: RawSession | None
-    coord: Coordinator | None
 
 
 class MonitoredSession:
@@ -82,11 +77,12 @@ class MonitoredSession:
         self._stop = StopRequest()
         self._tests_stop = False  # whether should_stop() was ever called
         self._calls_hooks = False  # whether a run with all hooks was ever made
-        self._runs_left: int | None = None  # before run ends the loop; None: it does not
+        self._asks_first = False  # whether run has to ask if it may
+        self._runs_left = 0  # before run ends the loop, after a signal
+        self._agreement: Agreement | None = None  # with other ranks; None: there are none
         self._recoveries = 0
         self._last_step: int | None = None
         self._session: RecoverableSession | None = None
-        _warn_of_other_processes()
         creator = session_creator or creator_for(opener_of(self._graph).role("", True, None))
         is_own = isinstance(creator, SessionCreator)
         if is_own:
@@ -103,13 +99,22 @@ class MonitoredSession:
         is_lost, policy = self._graph.engine.is_lost, recovery or RecoveryPolicy()
         with ExitStack() as at_end:
             at_end.enter_context(self._graph.in_use())
+            if opener_of(self._graph).joins_ranks and current_group().size > 1:
+                policy = RecoveryPolicy(failures=0)  # one rank cannot go back without the others
+                self._join(current_group(), not is_own or creator.is_chief)
             try:
                 with self._graph.as_default():
                     self._hook_list.begin()
                 self._session = RecoverableSession(opening, is_lost, policy)
+                if self._agreement is not None:
+                    self._agreement.open()
             except BaseException as error:
-                self._hook_list.on_exception(None, error)
-                raise
+                outcome = self._blamed(error)
+                self._hook_list.on_exception(None, outcome)
+                self._leave([outcome])
+                if outcome is error:
+                    raise
+                raise outcome from error
             at_end.enter_context(Interruption(self._interrupt))
             self._at_end = at_end.pop_all()
 
@@ -163,8 +168,8 @@ class MonitoredSession:
         session = self._session
         if session is None:
             raise RuntimeError("run was called on a closed session: create a new one")
-        if self._runs_left is not None:
-            self._take_run(hooks)
+        if self._asks_first:
+            self._ask_to_run(hooks)
         if hooks is None or hooks is True:
             self._calls_hooks = True
             return session.run_or_recover(fetches, feed_dict, options, run_metadata)
@@ -183,8 +188,8 @@ class MonitoredSession:
         check_step_fn(step_fn)
         if self._session is None:
             raise RuntimeError("run_step_fn was called on a closed session: create a new one")
-        if self._runs_left is not None:
-            self._take_run(None)
+        if self._asks_first:
+            self._ask_to_run(None)
 
         def step(inner: LiveSession) -> Any:
             def run_with_hooks(
@@ -211,11 +216,16 @@ class MonitoredSession:
         self._tests_stop = True
         if self._session is None or self._stop.reason is not None:
             return True
+        if self._agreement is not None:
+            return self._agreement.should_stop(self._live())
         return self._session.should_stop()
 
     def request_stop(self, reason: str = "request_stop was called") -> None:
-        """Make ``should_stop()`` true. Any thread, and a signal handler, may call it."""
-        self._stop.ask(reason)
+        """Make ``should_stop()`` true. Any thread, and a signal handler, may call it.
+
+        If several ranks train together, on all of them before the same run.
+        """
+        (self._agreement or self._stop).ask(reason)
 
     def close(self) -> None:
         """End well: call ``end`` of every hook, stop the threads, close the session.
@@ -302,12 +312,29 @@ class MonitoredSession:
 
     def _interrupt(self, number: int) -> None:
         self.request_stop(signal.Signals(number).name)
-        if not self._tests_stop and self._runs_left is None:
-            self._runs_left = 1  # the caller may have decided on it already
+        if not self._tests_stop and not self._asks_first:
+            self._asks_first, self._runs_left = True, 1  # the caller may have decided on it already
         if number == signal.SIGINT:
             when = b"" if self._session is None else b" after this step"
             with suppress(OSError):  # not print: a handler may interrupt one
                 os.write(2, b"\nstopping%s; press Ctrl-C again to interrupt it\n" % when)
+
+    def _join(self, group: Group, says_chief: bool) -> None:
+        agreement = Agreement(group, self._stop, self._hook_list)
+        agreement.start(says_chief, self._graph)
+        self._agreement, self._asks_first = agreement, True
+        weakref.finalize(self, agreement.abandon, "its session was dropped without close")
+
+    def _live(self) -> LiveSession:
+        live = None if self._session is None else self._session.session
+        assert live is not None, "in a group no session is replaced"
+        return live
+
+    def _ask_to_run(self, hooks: Iterable[SessionRunHook] | bool | None) -> None:
+        if self._agreement is None:
+            self._take_run(hooks)
+        elif hooks is None or hooks is True:
+            self._agreement.start_run(self._live())
 
     def _take_run(self, hooks: Iterable[SessionRunHook] | bool | None) -> None:
         if self._calls_hooks and hooks is not None and hooks is not True:
@@ -333,6 +360,7 @@ class MonitoredSession:
         inner = session.session
         raw = None if inner is None else inner.raw
         outcome = error if error is not None else _thread_failure(inner)
+        outcome = self._finish(raw) if outcome is None else self._blamed(outcome)
         reason = "close was called" if outcome is None else described(outcome)
         self._stop.ask((inner and inner.stop_reason) or reason)
         step = None if raw is None else raw.global_step
@@ -344,21 +372,26 @@ class MonitoredSession:
                 self._hook_list.on_exception(raw, outcome or RuntimeError("the session was lost"))
         finally:
             errors += [e for e in caught(session.close) if not isinstance(e, good_ends())]
+            errors += self._leave(errors)
             at_step = "" if step is None else f" at step {step}"
             _log.info("the session has ended%s: %s", at_step, self._stop.reason)
         raise_first(errors, already=error)
 
+    def _finish(self, raw: RawSession | None) -> BaseException | None:
+        """Wait for the ends of all ranks; return the error that ends this one instead."""
+        if self._agreement is None:
+            return None
+        step = None if raw is None else raw.global_step
+        return next(iter(caught(partial(self._agreement.finish, step))), None)
 
-def _warn_of_other_processes() -> None:
-    runtime = foreign.distributed_runtime()
-    if runtime is not None:
-        name, processes = runtime
-        _log.warning(
-            "this process is one of %d in %s, but runhooks does not coordinate them. Pass "
-            "is_chief=False in all but one; each worker restores the random states and input "
-            "positions of the chief, so all of them draw the same data",
-            *(processes, name),
-        )
+    def _blamed(self, error: BaseException) -> BaseException:
+        """Return ``error``, or the failure of another rank that it is an effect of."""
+        return error if self._agreement is None else self._agreement.blame(error)
+
+    def _leave(self, errors: Sequence[BaseException]) -> list[BaseException]:
+        if self._agreement is None:
+            return []
+        return self._agreement.close(errors[0] if errors else None)
 
 
 def _thread_failure(inner: LiveSession | None) -> BaseException | None:

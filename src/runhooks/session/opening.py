@@ -19,7 +19,8 @@ from runhooks.contract import RawSession, StopRequest
 from runhooks.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
 from runhooks.graph import GraphKeys, get_default_graph
 from runhooks.graph.base import BaseGraph
-from runhooks.graph.opener import Place, SessionOpener
+from runhooks.graph.opener import Place, Role, SessionOpener, role_alone
+from runhooks.ranks import current_group
 from runhooks.session.coordinator import Coordinator
 from runhooks.session.hook_list import HookList
 from runhooks.session.hooked import HookedSession
@@ -99,6 +100,13 @@ class OwnOpener(SessionOpener):
 
     def resolve(self, place: str | os.PathLike[str]) -> str | os.PathLike[str]:
         return place if "://" in os.fspath(place) else Path(place).expanduser().absolute()
+
+    def role(self, master: str, is_chief: bool, config: Any) -> Role:
+        role = role_alone(master, is_chief, config)
+        if current_group().size == 1:
+            return role
+        # Each rank has all hooks; those that are for the chief are not called on the others.
+        return role._replace(has_chief_hooks=True, summaries="", checkpoints="")
 
     def fill_scaffold(self, scaffold: Any) -> None:
         for name, key in (

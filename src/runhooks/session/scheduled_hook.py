@@ -15,6 +15,7 @@ from runhooks.contract import (
 )
 from runhooks.errors import add_note
 from runhooks.graph.bounded_cache import BoundedCache
+from runhooks.session.placement import GroupTime
 from runhooks.trigger import Due
 
 
@@ -50,16 +51,24 @@ class ScheduledHook:
         name: What it is called in messages and checkpoints.
         sleeps: Whether it says when it is next due; if not, it is called in every run.
         watched: The tensor it watches in runs in which no other hook is due, or None.
+        shared_time: The time of the group, by which a hook of all ranks lives; None: it lives by
+            the clock of this process.
         step: The global step at which it is next due.
         time: The time, by the monotonic clock, at which it is next due.
         run: The number of the run in which it is next due.
     """
 
-    __slots__ = ("_after", "_before", "hook", "name", "run", "sleeps", "step", "time", "watched")
+    __slots__ = (
+        *("_after", "_before", "_next_due", "hook", "name", "run", "shared_time", "sleeps", "step"),
+        *("time", "watched"),
+    )
 
-    def __init__(self, hook: SessionRunHook, name: str) -> None:
+    def __init__(
+        self, hook: SessionRunHook, name: str, shared_time: GroupTime | None = None
+    ) -> None:
         self.hook = hook
         self.name = name
+        self.shared_time = shared_time
         methods = _methods_of(hook)
         self._before = hook.before_run if methods.before else None
         self._after = hook.after_run if methods.after else None
@@ -70,6 +79,12 @@ class ScheduledHook:
                 self.watched = hook.watched()
                 if self.watched is not None and self._before is None:
                     raise TypeError("before_run must ask for the tensor that watched() returns")
+        self._next_due = hook.next_due if self.sleeps else None
+        if shared_time is not None:
+            self._before, self._after, self._next_due = (
+                call and shared_time.inside(call)
+                for call in (self._before, self._after, self._next_due)
+            )
         self.step = self.time = self.run = -math.inf
 
     @property
@@ -85,8 +100,9 @@ class ScheduledHook:
 
     def ask_next_due(self, runs: int) -> None:
         """Ask the hook when it is next due, ``runs`` runs having been made."""
+        assert self._next_due is not None, "only a hook that sleeps is asked"
         try:
-            due = self.hook.next_due()
+            due = self._next_due()
             if due is not None and not isinstance(due, Due):
                 raise TypeError(f"next_due must return a Due or None, got {due!r}")
         except Exception as error:

@@ -25,6 +25,7 @@ class TensorFlowOpener(SessionOpener):
     """Creates the sessions of one graph with ``SessionManager``."""
 
     scaffolds = (v1.train.Scaffold,)
+    joins_ranks = False
 
     def __init__(self, graph: StepGraph) -> None:
         self._graph = graph

@@ -10,7 +10,9 @@ from weakref import WeakKeyDictionary
 from runhooks.contract import RawSession
 from runhooks.engines.foreign import session_of
 from runhooks.graph.default_graph import get_default_graph
+from runhooks.hooks.helpers.rank_folder import rank_folder
 from runhooks.hooks.helpers.session import step_of
+from runhooks.ranks import current_group
 from runhooks.summary import FileWriterCache, SessionLog, SessionStatus
 from runhooks.summary.sinks.adapted import AnyWriter, adapted
 
@@ -52,11 +54,19 @@ class SummaryOutput:
         """The writer in use; None if there is none."""
         return self._writer
 
-    def open(self) -> None:
-        """Get the writer; for a hook's ``begin``."""
-        if self._output_dir is not None:
-            self._given = FileWriterCache.get(self._output_dir)
-            get_default_graph().engine.share_event_file(self._given, self._output_dir)
+    def open(self, on_each_rank: bool = False) -> None:
+        """Get the writer; for a hook's ``begin``.
+
+        Args:
+            on_each_rank: Whether a rank other than the chief writes, too: to a directory of its
+                own, ``rank-1`` inside the directory of the chief.
+        """
+        if not on_each_rank and not current_group().is_chief:
+            self._writer = None
+        elif self._output_dir is not None:
+            directory = rank_folder(self._output_dir)
+            self._given = FileWriterCache.get(directory)
+            get_default_graph().engine.share_event_file(self._given, directory)
             self._writer = adapted(self._given)
         elif self._is_others:
             self._message = get_default_graph().engine.message

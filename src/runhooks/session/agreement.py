@@ -1,0 +1,204 @@
+"""``Agreement``: how the monitored session of one rank goes along with those of the others.
+
+A program that trains by itself has none, and pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+
+from runhooks import clock
+from runhooks.contract import StopRequest
+from runhooks.errors import OutOfRangeError, PeerFailedError, described
+from runhooks.graph.base import BaseGraph
+from runhooks.ranks import Group
+from runhooks.ranks.decisions import STOP, Decisions
+from runhooks.session.agreement_start import agree_on_start
+from runhooks.session.hook_list import HookList, caught
+from runhooks.session.live_session import LiveSession
+from runhooks.session.placement import Placement
+
+_log = logging.getLogger("runhooks")
+
+_STRIKE = "strike"
+
+
+class Agreement:
+    """Lets all ranks stop, and call hooks that go by seconds, before the same run.
+
+    Runs are counted from 1; a *boundary* is the moment before one. A rank that wants to stop waits
+    at a boundary, so that ranks that all want it there do stop there; otherwise it goes on up to
+    the run that is agreed on. Without wishes a boundary costs a few comparisons.
+
+    Args:
+        group: The ranks.
+        stop: Asked to stop once all ranks are to.
+        hooks: The hooks of this rank.
+    """
+
+    def __init__(self, group: Group, stop: StopRequest, hooks: HookList) -> None:
+        self._group = group
+        self._stop = stop
+        self._hooks = hooks
+        self._placement = Placement(group)
+        self._decisions = Decisions(group)
+        self._wish: str | None = None
+        self._runs = 0
+        self._reached = 0  # the run whose boundary this rank has come to
+        self._keeps_time = False  # the chief does
+        self._has_struck = False
+        self._ended_at = 0.0
+        self._is_told = self._is_over = False
+        self._loop = threading.get_ident()
+
+    def start(self, says_chief: bool, graph: BaseGraph) -> None:
+        """Start the training together. Raises as ``agree_on_start``."""
+        agree_on_start(self._group, says_chief, self._hooks.by_name, graph)
+        self._hooks.place(self._placement)
+        self._keeps_time = self._group.is_chief
+        if not self._group.is_chief and self._group.has_own_process:
+            _log.addFilter(_is_for_all)
+        self._decisions.start()
+
+    def open(self) -> None:
+        """Return when the sessions of all ranks are open.
+
+        Raises:
+            PeerFailedError: If another rank has failed.
+            DeadlineExceededError: Naming the ranks that are missing.
+        """
+        self._group.barrier("open")
+
+    def ask(self, reason: str) -> None:
+        """Ask all ranks to stop. Any thread, and a signal handler, may call it."""
+        if self._wish is None:
+            self._wish = reason
+            self._decisions.propose(STOP, reason)
+
+    def should_stop(self, live: LiveSession) -> bool:
+        """Come to the boundary of the next run; return whether the loop is to end there.
+
+        Raises:
+            PeerFailedError: If another rank has failed.
+        """
+        if threading.get_ident() == self._loop:
+            self._reach(live)
+        return self._stop.reason is not None
+
+    def start_run(self, live: LiveSession) -> None:
+        """Come to the boundary of the next run, and begin that run.
+
+        Raises:
+            OutOfRangeError: If all ranks stop there.
+            PeerFailedError: If another rank has failed.
+        """
+        if not self._runs:
+            self._loop = threading.get_ident()
+        self._reach(live)
+        if self._stop.reason is not None:
+            raise OutOfRangeError(
+                f"Stopped by {self._stop.reason}. Check should_stop() in the loop to exit cleanly"
+            )
+        self._runs += 1
+
+    def blame(self, error: BaseException) -> BaseException:
+        """Tell the other ranks of ``error``; return it, or the failure of another that it is of."""
+        if isinstance(error, Exception) and not isinstance(error, PeerFailedError):
+            failure = self._decisions.failure()
+            if isinstance(failure, PeerFailedError):
+                failure.__cause__ = error
+                error = failure
+        self._tell(_told(error))
+        return error
+
+    def close(self, error: BaseException | None) -> list[BaseException]:
+        """End the agreement, together or because of ``error``; return the errors of doing so."""
+        errors = [] if error is not None else caught(self._decisions.leave)
+        if error is not None or errors:
+            self.abandon(_told(error or errors[0]))
+        else:
+            self._is_over = True
+            secs = clock.monotonic() - self._ended_at
+            _log.info("all %d ranks have ended, in %.2f seconds", self._group.size, secs)
+        _log.removeFilter(_is_for_all)
+        return errors
+
+    def abandon(self, cause: str) -> None:
+        """Tell the other ranks that this one has failed, unless it is over, and wait for nobody."""
+        if not self._is_over:
+            self._is_over = True
+            self._tell(cause)
+            self._decisions.abandon()
+
+    def _tell(self, cause: str) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self._decisions.tell_failure(cause)
+
+    def _reach(self, live: LiveSession) -> None:
+        run = self._runs + 1
+        if self._reached == run:
+            return
+        decisions = self._decisions
+        if self._wish is not None or live.stop_reason is not None:
+            self._wait_to_stop(live)
+        elif (
+            live.hooked.shared_due_time != math.inf
+            and self._keeps_time
+            and not self._has_struck
+            and clock.monotonic() >= live.hooked.shared_due_time
+        ):
+            self._has_struck = True
+            decisions.propose(_STRIKE, self._placement.time.strike())
+        decisions.begun = run
+        if decisions.frozen:  # looked at only now: see Decisions
+            self._act(run, live)
+        self._reached = run
+
+    def _wait_to_stop(self, live: LiveSession) -> None:
+        live.coord.raise_requested_exception()
+        reason = live.stop_reason
+        if reason is not None:
+            self.ask(reason)
+            live.hooked.withdraw_stop()
+        self._decisions.wait_for_stop()
+
+    def _act(self, run: float, live: LiveSession | None) -> None:
+        for decision in self._decisions.due(run):
+            if decision.kind == STOP:
+                here = decision.rank == self._group.rank
+                self._stop.ask(decision.text + ("" if here else f" (rank {decision.rank})"))
+            elif live is not None:
+                self._has_struck = False
+                self._placement.time.take(decision.text)
+                live.hooked.wake()
+
+    def finish(self, step: int | None) -> None:
+        """Return when all ranks have come to the ends of their loops. Raises as ``open``."""
+        if self._stop.reason is None:
+            self.ask("the loop has ended")
+            self._decisions.wait_for_stop()
+            self._act(math.inf, None)
+        steps = self._group.gather("end", str(step))
+        self._ended_at = clock.monotonic()
+        secs = self._ended_at - self._decisions.heard_at
+        _log.info(
+            "all %d ranks stop before run %s, %.2f seconds after it was asked for",
+            *(self._group.size, self._decisions.stop_at, secs),
+        )
+        if len(set(steps)) > 1:
+            _log.warning(
+                "the ranks have ended at different global steps, %s: their data differ in length",
+                ", ".join(steps),
+            )
+
+
+def _is_for_all(record: logging.LogRecord) -> bool:
+    """Return whether ranks other than the chief log ``record``, too."""
+    return record.levelno >= logging.WARNING
+
+
+def _told(error: BaseException) -> str:
+    return error.cause if isinstance(error, PeerFailedError) else described(error)

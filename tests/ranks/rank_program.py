@@ -1,0 +1,196 @@
+"""One rank of torch.distributed that trains, and what happens to it; see ``ranks.py``.
+
+``rank_program.py FOLDER host`` hosts the store of all groups. ``rank_program.py FOLDER CASE RANK
+SIZE EVENTS`` trains as a rank and writes what became of it to ``CASE-RANK.json``. ``EVENTS`` is a
+dict: ``at`` has the events, by rank and run, that ``happen`` knows.
+"""
+
+import faulthandler
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import runhooks as rh
+from runhooks.ranks import current_group
+
+DEADLINE_SECS = 100  # of gloo: half an hour
+
+
+def connected(folder):
+    file = folder / "port"
+    while not file.exists():
+        time.sleep(0.01)
+    return dist.TCPStore("127.0.0.1", int(file.read_text()), None, False)
+
+
+def host(folder):
+    store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    part = folder / "port.part"
+    part.write_text(str(store.port))
+    part.rename(folder / "port")
+    while True:
+        time.sleep(1000)
+
+
+class Events(rh.SessionRunHook):
+    """Lets happen what is to happen to this rank after a run, and counts the runs."""
+
+    def __init__(self, at, marks):
+        self.at = {int(run): event for run, event in at.items()}
+        self.marks, self.runs = marks, 0
+
+    def before_run(self, run_context):
+        self.happen(-self.runs - 1, run_context)
+
+    def after_run(self, run_context, run_values):
+        self.runs += 1
+        self.happen(self.runs, run_context)
+
+    def happen(self, run, run_context):
+        event = self.at.get(run)
+        if event is None:
+            return
+        (self.marks / f"{os.getpid()}").write_text(str(time.time()))
+        if event == "raise":
+            raise ValueError("it broke")
+        if event == "stop":
+            run_context.request_stop("enough")
+        elif event == "sleep":
+            time.sleep(0.3)
+        elif event == "wait":
+            while not (self.marks / "go").exists():
+                time.sleep(0.01)
+            run_context.request_stop("enough")
+        elif event == "hang":
+            time.sleep(1000)
+        else:
+            os.kill(os.getpid(), signal.Signals[event])
+
+
+class CountsCalls(rh.SessionRunHook):
+    """A hook by seconds that notes the runs in which it acts."""
+
+    def __init__(self, secs):
+        self.timer = rh.Timer(rh.Trigger(every_secs=secs))
+        self.acted = []
+
+    def begin(self):
+        self.timer.reset()
+
+    def after_create_session(self, session, coord):
+        self.timer.start(session.global_step)
+
+    def next_due(self):
+        return self.timer.due()
+
+    def after_run(self, run_context, run_values):
+        step = run_context.session.global_step
+        if self.timer.should_trigger_for_step(step):
+            self.timer.update_last_triggered_step(step)
+            self.acted.append(step)
+
+
+def shift_clock(secs):
+    import runhooks.clock as clock
+
+    monotonic, wall = time.monotonic, time.time
+    clock.monotonic = lambda: monotonic() + secs
+    clock.wall = lambda: wall() + secs
+
+
+def train(folder, case, rank, size, events):
+    store = dist.PrefixStore(case, connected(folder))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    group = current_group()
+    group.grace_secs = events.get("grace_secs", 1.0)
+    group.barrier_secs = events.get("barrier_secs", 60.0)
+    group.silence_secs = events.get("silence_secs", 60.0)
+    if secs := events.get("clock", {}).get(str(rank)):
+        shift_clock(secs)
+    ranks_events = events.get("at", {}).get(str(rank), {})
+    found = {"error": None, "secs": None}
+    hook = Events(ranks_events, folder)
+    hooks = [hook, *more_hooks(events, rank)]
+    batches = events.get("batches", {}).get(str(rank), 10**6)
+    try:
+        if rank not in events.get("absent", ()):
+            run(folder, case, rank, events, hooks, batches, found)
+    except Exception as error:  # noqa: BLE001 - the test looks at it
+        found["error"] = [type(error).__name__, str(error)]
+        found["cause"] = type(error.__cause__).__name__
+    found["runs"] = hook.runs
+    found["acted"] = [it.acted for it in hooks if isinstance(it, CountsCalls)]
+    found["at"] = time.time()
+    part = folder / f"{case}-{rank}.part"
+    part.write_text(json.dumps(found))
+    part.rename(folder / f"{case}-{rank}.json")
+
+
+def more_hooks(events, rank):
+    if "every_secs" in events:
+        yield CountsCalls(events["every_secs"])
+    if "time_limit" in events:
+        yield rh.TimeLimitHook(events["time_limit"])
+    if "last_step" in events:
+        yield rh.StopAtStepHook(last_step=events["last_step"])
+    if rank in events.get("more_on", ()):
+        yield rh.TimeLimitHook(1000)
+
+
+def run(folder, case, rank, events, hooks, batches, found):
+    with rh.Graph().as_default():
+        step = rh.train.get_or_create_global_step()
+        if "nan" in events:
+            value = rh.placeholder("value", shape=(), dtype=float)
+            hooks.insert(0, rh.NanTensorHook(value))
+        if events.get("other_name") == rank:
+            rh.call(lambda: 1.0, name="other")
+        ones = torch.ones(1)
+
+        def work(number):
+            if events.get("collective", True):
+                dist.all_reduce(ones)
+            time.sleep(events.get("step_secs", 0.002))
+            return number + 1
+
+        op = step.assign(rh.call(work, step))
+        options = {} if "is_chief" not in events else {"is_chief": events["is_chief"][rank]}
+        checkpoints = folder / events.get("directory", case) if events.get("saves") else None
+        loader = iter(range(batches))
+        with rh.MonitoredTrainingSession(
+            hooks=hooks,
+            checkpoint_dir=checkpoints,
+            save_checkpoint_secs=events.get("saves"),
+            log_step_count_steps=None,
+            **options,
+        ) as session:
+            found["started"] = True
+            (folder / f"{case}-{rank}.started").write_text(str(os.getpid()))
+            while not session.should_stop():
+                number = next(loader)
+                if number == events.get("loader_raises", {}).get(str(rank)):
+                    raise ValueError("the loader broke")
+                feeds = {}
+                if "nan" in events:
+                    is_nan = events["nan"] == [rank, number]
+                    feeds = {value: float("nan") if is_nan else 1.0}
+                session.run([op, value] if feeds else op, feeds)
+            found["reason"] = session.stop_reason
+            found["step"] = session.global_step
+
+
+if __name__ == "__main__":
+    faulthandler.dump_traceback_later(DEADLINE_SECS, exit=True)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    place = Path(sys.argv[1])
+    if sys.argv[2] == "host":
+        faulthandler.cancel_dump_traceback_later()
+        host(place)
+    train(place, sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), json.loads(sys.argv[5]))

@@ -1,0 +1,160 @@
+"""Real ranks of torch.distributed: whatever happens to one, all end, and at the same step."""
+
+import os
+import signal
+
+import pytest
+
+
+def ended(training):
+    """What the ranks have found, each of which has ended by itself."""
+    statuses, found = training.end()
+    assert statuses == [0] * training.size, [training.log(rank) for rank in range(training.size)]
+    return found
+
+
+def errors(found):
+    return [it["error"] and it["error"][0] for it in found]
+
+
+@pytest.mark.parametrize("collective", [True, False])
+@pytest.mark.parametrize(("event", "reason"), [("SIGTERM", "SIGTERM"), ("stop", "enough")])
+def test_what_stops_one_rank_stops_all_at_the_same_step(ranks, collective, event, reason):
+    found = ended(ranks.train(at={"1": {"5": event}}, collective=collective))
+    assert errors(found) == [None, None]
+    assert found[0]["runs"] == found[1]["runs"] >= 5
+    assert found[0]["step"] == found[1]["step"] == found[0]["runs"]
+    assert all(reason in it["reason"] for it in found)
+    assert "(rank 1)" in found[0]["reason"]
+
+
+def test_signals_to_all_ranks_stop_them_once(ranks):
+    found = ended(ranks.train(at={"0": {"5": "SIGTERM"}, "1": {"4": "SIGTERM"}}))
+    assert errors(found) == [None, None]
+    assert found[0]["step"] == found[1]["step"] >= 4
+
+
+def test_ranks_that_stop_by_the_step_stop_at_that_step(ranks):
+    found = ended(ranks.train(last_step=4, at={"1": {"2": "sleep"}}, collective=False))
+    assert [it["runs"] for it in found] == [4, 4]
+
+
+@pytest.mark.parametrize("collective", [True, False])
+def test_an_error_on_one_rank_ends_the_others_by_its_name(ranks, collective):
+    first, second = ended(ranks.train(at={"1": {"5": "raise"}}, collective=collective))
+    assert second["error"] == ["ValueError", "it broke"]
+    kind, text = first["error"]
+    assert kind == "PeerFailedError"
+    assert "rank 1" in text
+    assert "it broke" in text
+
+
+def test_an_error_of_a_loader_and_a_nan_end_all_ranks(ranks):
+    both = [
+        ranks.train(loader_raises={"0": 3}, collective=False),
+        ranks.train(nan=[1, 4], collective=False, saves=1000),
+    ]
+    for training, culprit, cause in zip(both, (0, 1), ("loader broke", "NaN"), strict=True):
+        found = ended(training)
+        assert cause in found[culprit]["error"][1]
+        assert errors(found)[1 - culprit] == "PeerFailedError"
+        assert cause in found[1 - culprit]["error"][1]
+
+
+def test_a_rank_that_hangs_after_another_has_failed_is_killed_with_its_stacks(ranks):
+    training = ranks.train(at={"0": {"3": "hang"}, "1": {"3": "raise"}}, collective=False)
+    statuses, found = training.end()
+    assert statuses == [-signal.SIGKILL, 0]
+    assert found[1]["error"] == ["ValueError", "it broke"]
+    assert "rank_program.py" in training.log(0)
+    assert "has not come to the end of its run in 1 seconds" in training.log(0)
+
+
+def test_a_rank_that_dies_without_a_word_is_missed(ranks):
+    training = ranks.train(at={"1": {"3": "SIGKILL"}}, collective=False, silence_secs=0.5)
+    statuses, found = training.end()
+    assert statuses == [0, -signal.SIGKILL]
+    assert "no sign of life for 0.5 seconds" in found[0]["error"][1]
+
+
+def test_a_rank_that_is_stopped_is_missed(ranks):
+    training = ranks.train(at={"1": {"3": "SIGSTOP"}}, collective=False, silence_secs=0.5)
+    found = training.found_by(0)
+    os.kill(training.processes[1], signal.SIGKILL)
+    assert "no sign of life" in found["error"][1]
+
+
+def test_a_rank_that_never_comes_is_named(ranks):
+    training = ranks.train(absent=[1], barrier_secs=0.5)
+    found = ended(training)
+    assert found[0]["error"][0] == "DeadlineExceededError"
+    assert "rank 1 has not come" in found[0]["error"][1]
+
+
+def test_hooks_by_seconds_act_in_the_same_runs_whatever_the_clocks_say(ranks):
+    training = ranks.train(
+        every_secs=0.02, time_limit=0.4, clock={"1": 3600.0}, at={"1": {"9": "sleep"}}
+    )
+    found = ended(training)
+    assert errors(found) == [None, None]
+    assert found[0]["acted"] == found[1]["acted"]
+    assert len(found[0]["acted"][0]) > 1
+    assert found[0]["step"] == found[1]["step"]
+    assert all("TimeLimitHook" in it["reason"] for it in found)
+
+
+def test_ranks_with_unequal_data_end_together(ranks):
+    training = ranks.train(batches={"1": 5}, collective=False)
+    found = ended(training)
+    assert errors(found) == [None, None]
+    assert found[1]["runs"] == 5
+    assert found[0]["runs"] >= 5
+    if found[0]["runs"] > 5:
+        assert "different global steps" in training.log(1)
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ({"more_on": [1]}, ("rank 1", "rank 0", "TimeLimitHook", "missing", "runs_on = 'chief'")),
+        ({"other_name": 1}, ("rank 1", "rank 0", "'other'")),
+        ({"is_chief": [False, False]}, ("no rank is the chief", "is_chief=True")),
+    ],
+)
+def test_ranks_that_differ_are_refused_before_they_begin(ranks, events, words):
+    for it in ended(ranks.train(**events)):
+        assert it["error"][0] in ("RuntimeError", "ValueError")
+        assert "started" not in it
+        for word in words:
+            assert word in it["error"][1]
+
+
+def test_of_two_chiefs_both_are_refused(ranks):
+    for it in ended(ranks.train(3, is_chief=[True, False, True], saves=1000)):
+        assert it["error"][0] == "ValueError"
+        assert "ranks 0, 2 are the chief" in it["error"][1]
+
+
+def test_the_chief_alone_writes_and_logs(ranks):
+    training = ranks.train(last_step=3, saves=1000, is_chief=[False, True])
+    found = ended(training)
+    assert errors(found) == [None, None]
+    folder = ranks.folder / training.case
+    assert {it.name for it in folder.iterdir()} >= {"model.ckpt-0", "model.ckpt-3"}
+    assert len(list(folder.glob("events.*"))) == 1
+    assert "saved checkpoint" in training.log(1)
+    assert "saved checkpoint" not in training.log(0)
+    assert "all 2 ranks stop before run 4" in training.log(1)
+
+
+def test_two_trainings_in_one_directory_are_refused(ranks):
+    first = ranks.train(saves=1000, at={"0": {"-1": "wait"}})
+    while not all(first.has_started(rank) for rank in (0, 1)):
+        pass
+    second = ranks.train(saves=1000, directory=first.case)
+    found = ended(second)
+    first.let_go()
+    assert found[0]["error"][0] == "RuntimeError"
+    assert "another process" in found[0]["error"][1]
+    assert found[1]["error"][0] == "PeerFailedError"
+    assert errors(ended(first)) == [None, None]

@@ -1,0 +1,241 @@
+"""Sessions of several ranks, here threads of one process: they stop before the same run."""
+
+import random
+import sys
+import threading
+import time
+
+import pytest
+
+import runhooks as rh
+from runhooks.ranks import LocalGroup, entered
+
+OFF_STEPS = 50
+
+
+class CountingGroup(LocalGroup):
+    """Counts the requests to the store that each thread makes."""
+
+    requests: dict[int, int]
+
+    def _key(self, key):
+        thread = threading.get_ident()
+        counts = vars(self).setdefault("requests", {})
+        counts[thread] = counts.get(thread, 0) + 1
+        return super()._key(key)
+
+
+def on_all(groups, act):
+    """Call ``act(group)`` in a thread for each rank; return what each returned or raised."""
+    results = [None] * len(groups)
+
+    def thread(group):
+        try:
+            with entered(group), rh.Graph().as_default():
+                results[group.rank] = act(group)
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            results[group.rank] = error
+
+    threads = [threading.Thread(target=thread, args=[group]) for group in groups]
+    for it in threads:
+        it.start()
+    for it in threads:
+        it.join()
+    return results
+
+
+def counter():
+    return rh.train.get_or_create_global_step().assign_add(1)
+
+
+class StopsAfter(rh.SessionRunHook):
+    def __init__(self, run):
+        self.run, self.runs = run, 0
+
+    def after_run(self, run_context, run_values):
+        self.runs += 1
+        if self.runs == self.run:
+            run_context.request_stop("enough")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranks_of_any_speed_stop_before_the_same_run(seed):
+    generator = random.Random(seed)
+    pauses = [generator.choice([0, 0.0005, 0.002]) for _ in range(3)]
+    wishes = [generator.choice([3, 10, 30, 10**6]) for _ in range(3)]
+    wishes[generator.randrange(3)] = 20
+    asks = generator.random() < 0.5  # in the way of a loop that never asks should_stop
+
+    def train(group):
+        op = counter()
+        with rh.MonitoredSession(hooks=[StopsAfter(wishes[group.rank])]) as session:
+            while asks or not session.should_stop():
+                session.run(op)
+                time.sleep(pauses[group.rank])
+        return session.global_step, session.stop_reason.startswith("StopsAfter (enough)")
+
+    first, second, third = on_all(LocalGroup.together(3), train)
+    assert first == second == third
+    assert first[0] >= min(wishes)
+
+
+def test_ranks_that_all_want_to_stop_do_so_at_once():
+    def train(group):
+        op = counter()
+        with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=7)]) as session:
+            while not session.should_stop():
+                session.run(op)
+        return session.global_step
+
+    assert on_all(LocalGroup.together(3), train) == [7, 7, 7]
+
+
+def test_loops_that_end_by_themselves_end_together():
+    def train(group):
+        op = counter()
+        with rh.MonitoredSession() as session:
+            for _ in range(5):
+                session.run(op)
+        return session.global_step, session.stop_reason.partition(" (")[0]
+
+    assert on_all(LocalGroup.together(2), train) == [(5, "the loop has ended")] * 2
+
+
+def test_request_stop_of_one_rank_stops_all():
+    def train(group):
+        op = counter()
+        with rh.MonitoredSession() as session:
+            while not session.should_stop():
+                session.run(op)
+                if group.rank == 1 and session.global_step == 3:
+                    session.request_stop("three are enough")
+        return session.global_step, session.stop_reason.partition(" (")[0]
+
+    first, second = on_all(LocalGroup.together(2), train)
+    assert first == second
+    assert first[1] == "three are enough"
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_an_off_step_asks_the_store_nothing(asks):
+    requests = {}
+
+    def train(group):
+        op = counter()
+        hooks = [rh.StopAtStepHook(last_step=1000), rh.TimeLimitHook(1000)]
+        with rh.MonitoredSession(hooks=hooks) as session:
+            for _ in range(3):
+                session.run(op)
+            before = dict(group.requests)
+            calls = []
+            sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_qualname))
+            for _ in range(OFF_STEPS):
+                if asks:
+                    session.should_stop()
+                session.run(op)
+            sys.setprofile(None)
+            own = threading.get_ident()
+            requests[group.rank] = group.requests[own] - before[own]
+            return {it for it in calls if it.startswith(("Decisions", "CountingGroup", "Group"))}
+
+    memory = LocalGroup.together(2)[0]._memory
+    assert on_all([CountingGroup(rank, 2, memory) for rank in range(2)], train) == [set(), set()]
+    assert requests == {0: 0, 1: 0}
+
+
+def test_an_error_of_one_rank_is_raised_on_the_others_with_its_cause():
+    def train(group):
+        op = counter()
+        with rh.MonitoredSession() as session:
+            while not session.should_stop():
+                session.run(op)
+                if group.rank == 1:
+                    raise ValueError("it broke")
+
+    first, second = on_all(LocalGroup.together(2), train)
+    assert isinstance(second, ValueError)
+    assert isinstance(first, rh.errors.PeerFailedError)
+    assert (first.rank, first.cause) == (1, "ValueError('it broke')")
+
+
+def test_an_error_in_begin_of_one_rank_ends_the_others():
+    class Breaks(rh.SessionRunHook):
+        def __init__(self, rank):
+            self.rank = rank
+
+        def begin(self):
+            if self.rank == 1:
+                raise ValueError("it broke")
+
+    def train(group):
+        rh.MonitoredSession(hooks=[Breaks(group.rank)])
+
+    first, second = on_all(LocalGroup.together(2), train)
+    assert isinstance(second, ValueError)
+    assert isinstance(first, rh.errors.PeerFailedError)
+
+
+def test_a_session_that_is_dropped_ends_the_others():
+    def train(group):
+        op = counter()
+        session = rh.MonitoredSession()
+        if group.rank == 1:
+            session.run(op)
+            del session
+            return
+        with session:
+            while not session.should_stop():
+                session.run(op)
+
+    first, _ = on_all(LocalGroup.together(2), train)
+    assert isinstance(first, rh.errors.PeerFailedError)
+    assert "dropped without close" in first.cause
+
+
+def test_hooks_of_the_chief_are_called_on_the_chief_alone():
+    class Records(rh.SessionRunHook):
+        def __init__(self, runs_on):
+            self.runs_on, self.calls = runs_on, []
+
+        def begin(self):
+            self.calls.append("begin")
+
+        def after_run(self, run_context, run_values):
+            self.calls.append("run")
+
+        def end(self, session):
+            self.calls.append("end")
+
+    def train(group):
+        op = counter()
+        hooks = [Records("chief"), Records("all")]
+        with rh.MonitoredSession(hooks=hooks) as session:
+            session.run(op)
+        return [hook.calls for hook in hooks]
+
+    life = ["begin", "run", "end"]
+    assert on_all(LocalGroup.together(2), train) == [[life, life], [[], life]]
+
+
+def test_runs_on_is_checked():
+    hook = rh.SessionRunHook()
+    hook.runs_on = "rank 3"
+    with rh.Graph().as_default():
+        with pytest.raises(ValueError, match="runs_on must be 'all' or 'chief', got 'rank 3'"):
+            rh.MonitoredSession(hooks=[hook])
+
+
+def test_one_training_follows_another_in_the_same_group():
+    def train(group):
+        steps = []
+        for last_step in (2, 4):
+            with rh.Graph().as_default():
+                op = counter()
+                hooks = [rh.StopAtStepHook(last_step=last_step)]
+                with rh.MonitoredSession(hooks=hooks) as session:
+                    while not session.should_stop():
+                        session.run(op)
+                steps.append(session.global_step)
+        return steps
+
+    assert on_all(LocalGroup.together(2), train) == [[2, 4], [2, 4]]
