@@ -78,6 +78,11 @@ class HookedLoop:
         return self._session is not None
 
     @property
+    def is_asked(self) -> bool:
+        """Whether a hook takes part in the batch that is being made."""
+        return self._asked is not None
+
+    @property
     def stop_reason(self) -> str | None:
         """The hook that has asked to stop, or why the loop is to end; None: it goes on."""
         return self._stop_reason or (self._live.stop_reason if self.is_open else None)

@@ -1,0 +1,241 @@
+"""The bridge to ``Trainer`` of transformers: what hooks see of a training, and do to it."""
+
+import logging
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from torch.utils.data import Dataset
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+import runhooks as rh
+from runhooks.testing import read_events
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Digits(Dataset):
+    def __init__(self, images, labels):
+        self.images, self.labels = images, labels
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        return {"images": self.images[index], "labels": self.labels[index]}
+
+
+class Model(nn.Module):
+    bad_step = None
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(64, 10)
+        self.calls = 0
+
+    def forward(self, images, labels=None):
+        self.calls += 1
+        if self.calls == self.bad_step:
+            raise ValueError("a bad batch")
+        logits = self.net(images)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    logging.getLogger("accelerate").setLevel(logging.ERROR)
+
+
+@pytest.fixture
+def make_trainer(digits, tmp_path):
+    def make(*callbacks, model=None, eval_dataset=None, **more):
+        torch.manual_seed(0)
+        arguments = TrainingArguments(
+            **{
+                "output_dir": str(tmp_path / "out"),
+                "per_device_train_batch_size": 32,
+                "num_train_epochs": 2,
+                "learning_rate": 0.05,
+                "logging_steps": 1,
+                "save_strategy": "no",
+                "report_to": [],
+                "use_cpu": True,
+                "disable_tqdm": True,
+                **more,
+            }
+        )
+        return Trainer(
+            model=model or Model(),
+            args=arguments,
+            train_dataset=Digits(*digits),
+            eval_dataset=eval_dataset,
+            callbacks=list(callbacks),
+        )
+
+    return make
+
+
+def logged(trainer, name):
+    return [row[name] for row in trainer.state.log_history if name in row]
+
+
+def test_values_are_those_that_trainer_logs(make_trainer, recorder, tmp_path):
+    hook = recorder(loss="loss", rate="learning_rate")
+    trainer = make_trainer(
+        rh.bridges.transformers.Hooks([hook], tmp_path / "run", save_summaries_steps=1)
+    )
+    trainer.train()
+    assert hook.steps == list(range(1, 17))
+    assert hook.calls == ["begin", "session 0", "end 16"]
+    assert hook.column("loss") == pytest.approx(logged(trainer, "loss"))
+    assert hook.column("rate") == pytest.approx(logged(trainer, "learning_rate"))
+    assert len(set(hook.column("rate"))) == 16
+    events = read_events(tmp_path / "run")
+    curve = [it.value for it in events if it.tag == "loss"]
+    assert curve == pytest.approx(hook.column("loss"))
+
+
+def test_the_loss_of_accumulated_batches_is_that_of_the_update(make_trainer, recorder):
+    hook = recorder(loss="loss")
+    trainer = make_trainer(rh.bridges.transformers.Hooks([hook]), gradient_accumulation_steps=4)
+    trainer.train()
+    assert hook.steps == [1, 2, 3, 4]
+    assert hook.column("loss") == pytest.approx(logged(trainer, "loss"))
+
+
+def test_parameters_gradients_and_activations_by_name(make_trainer, recorder):
+    hook = recorder(
+        weight="model/net.weight",
+        gradient="gradients/model/net.weight",
+        norm="global_gradient_norm",
+        activation="activations/model/net",
+    )
+    trainer = make_trainer(rh.bridges.transformers.Hooks([hook]), max_grad_norm=1e9)
+    trainer.train()
+    assert torch.equal(hook.values[-1]["weight"], trainer.model.net.weight)
+    assert hook.column("norm") == pytest.approx(logged(trainer, "grad_norm"))
+    assert all(it["norm"] >= it["gradient"].norm() > 0 for it in hook.values)
+    assert hook.values[0]["activation"].shape == (32, 10)
+    assert len(trainer.model._forward_hooks) == 0
+
+
+def test_steps_at_which_nobody_asks_leave_the_model_alone(make_trainer):
+    class Looks(TrainerCallback):
+        seen = ()
+
+        def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+            self.seen = (*self.seen, len(model._forward_hooks))
+
+    looks = Looks()
+    hooks = [rh.LoggingTensorHook(["loss"], every_n_iter=8)]
+    make_trainer(rh.bridges.transformers.Hooks(hooks), looks, num_train_epochs=1).train()
+    assert looks.seen == (1, 0, 0, 0, 0, 0, 0, 0)
+
+
+def test_request_stop_makes_the_update_the_last(make_trainer, recorder):
+    hook = recorder()
+    hooks = [rh.StopAtStepHook(last_step=11), hook]
+    trainer = make_trainer(rh.bridges.transformers.Hooks(hooks))
+    trainer.train()
+    assert trainer.state.global_step == 11
+    assert hook.calls == ["begin", "session 0", "end 11"]
+
+
+def test_early_stopping_stops_where_a_callback_does(make_trainer):
+    class Below(rh.SessionRunHook):
+        def before_run(self, run_context):
+            return rh.SessionRunArgs("loss")
+
+        def after_run(self, run_context, run_values):
+            if run_values.results < 2.0:
+                run_context.request_stop()
+
+    class Stopping(TrainerCallback):
+        def on_log(self, args, state, control, logs=None, **kwargs):
+            control.should_training_stop = logs.get("loss", 3.0) < 2.0
+
+    stopped = []
+    for callback in (rh.bridges.transformers.Hooks([Below()]), Stopping()):
+        trainer = make_trainer(callback, num_train_epochs=5)
+        trainer.train()
+        stopped.append(trainer.state.global_step)
+    assert stopped[0] == stopped[1] < 40
+
+
+def test_a_training_resumes_in_mid_epoch_with_the_states_of_the_hooks(
+    make_trainer, recorder, raises, tmp_path
+):
+    whole, first, second = (recorder(loss="loss") for _ in range(3))
+    saving = {"save_strategy": "steps", "save_steps": 5}
+    make_trainer(rh.bridges.transformers.Hooks([whole])).train()
+    cut = raises(12, OSError("cut off"))
+    with pytest.raises(OSError, match="cut off"):
+        make_trainer(rh.bridges.transformers.Hooks([first, cut]), **saving).train()
+    path = str(tmp_path / "out" / "checkpoint-10")
+    trainer = make_trainer(rh.bridges.transformers.Hooks([second]), **saving)
+    trainer.train(resume_from_checkpoint=path)
+    assert first.calls == ["begin", "session 0", "on_exception cut off"]
+    assert second.calls == ["begin", "session 10", "end 16"]
+    assert second.runs == 16
+    assert second.column("loss") == whole.column("loss")[10:]
+
+
+def test_hooks_join_a_training_that_was_saved_without_them(make_trainer, recorder, tmp_path):
+    hook, saving = recorder(), {"save_strategy": "steps", "save_steps": 5}
+    make_trainer(**saving).train()
+    trainer = make_trainer(rh.bridges.transformers.Hooks([hook]), **saving)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-10"))
+    assert hook.calls == ["begin", "session 10", "end 16"]
+    assert hook.runs == 6
+
+
+def test_metrics_of_an_evaluation(make_trainer, recorder, digits, tmp_path):
+    class Later(recorder):
+        def before_run(self, run_context):
+            later = run_context.session.global_step >= 8
+            return rh.SessionRunArgs({"eval": "metrics/eval_loss"}) if later else None
+
+        def after_run(self, run_context, run_values):
+            if run_values.results:
+                super().after_run(run_context, run_values)
+
+    hook = Later()
+    hooks = rh.bridges.transformers.Hooks([hook], tmp_path / "run", save_summaries_steps=1)
+    trainer = make_trainer(hooks, eval_dataset=Digits(*digits), eval_strategy="epoch")
+    trainer.train()
+    assert set(hook.column("eval")) == {logged(trainer, "eval_loss")[0]}
+    assert {it.tag for it in read_events(tmp_path / "run") if it.tag} == {"learning_rate", "loss"}
+
+
+@pytest.mark.parametrize("place", ["batch", "hook"])
+def test_hooks_hear_of_exceptions(make_trainer, recorder, raises, place):
+    hook, model = recorder(loss="loss"), Model()
+    model.bad_step = 3 if place == "batch" else None
+    more = [] if place == "batch" else [raises(2, ValueError("a bad hook"))]
+    with pytest.raises(ValueError, match=f"a bad {place}"):
+        with rh.bridges.transformers.Hooks([hook, *more]) as hooks:
+            make_trainer(hooks, model=model).train()
+    assert hook.calls == ["begin", "session 0", f"on_exception a bad {place}"]
+    assert len(model._forward_hooks) == 0
+
+
+def test_what_a_hook_may_not_do_is_said_before_the_first_batch(make_trainer, recorder):
+    model = Model()
+    hooks = rh.bridges.transformers.Hooks([recorder(value="gradients/model/nett.weight")])
+    with pytest.raises(ValueError, match="did you mean 'gradients/model/net.weight'"):
+        make_trainer(hooks, model=model).train()
+    assert model.calls == 0
+
+
+def test_an_argument_that_would_lose_the_hooks_is_refused(make_trainer):
+    with pytest.raises(ValueError, match="restore_callback_states_from_checkpoint must be False"):
+        make_trainer(rh.bridges.transformers.Hooks(), restore_callback_states_from_checkpoint=True)
+
+
+def test_the_docs_show_what_runs(make_trainer, shown, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(shown("Hugging Face Trainer"), {"trainer": make_trainer()})
+    assert {it.tag for it in read_events("runs/a")} >= {"loss", "learning_rate"}
