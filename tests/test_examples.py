@@ -79,6 +79,27 @@ def test_it_learns_and_shows_it(example):
     assert any(name.startswith(("gradients/", "moved")) for name in run.histograms)
 
 
+# --- Fine-tuning
+
+
+def test_a_body_goes_on_under_a_new_head(tmp_path, monkeypatch, capsys, caplog):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    caplog.set_level("INFO", "runhooks")
+    fine_tuning = importlib.import_module("fine_tuning")
+    fine_tuning.main(str(tmp_path), STEPS)
+    (line,) = [line for line in caplog.messages if line.startswith("initialised from")]
+    assert "state/params/body (2 arrays); not from there:" in line
+    assert "state/params/head (2 arrays)" in line
+    _, _, reached = capsys.readouterr().out.partition("task: ")
+    assert float(reached.split("%")[0]) > 50
+    head = rh.load(tmp_path / "digits", "ema/state/params/head")
+    assert head["kernel"].shape == (32, 10)
+    fine_tuning.main(str(tmp_path), STEPS)  # it has nothing left to do
+    assert capsys.readouterr().out.partition("task: ")[2] == reached
+    for name in ("digits_data", "fine_tuning"):
+        sys.modules.pop(name, None)
+
+
 # --- Killed
 
 JAX_EXAMPLES = [name for name in MOST_ADDED if name != "numpy_kmeans"]
