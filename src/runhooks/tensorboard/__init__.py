@@ -1,6 +1,8 @@
 """``runhooks.tensorboard``: the names of other TensorBoard writers and readers, one import changed.
 
     from runhooks.tensorboard import SummaryWriter      # torch.utils.tensorboard, tensorboardX
+    from runhooks.tensorboard import metric_writers     # clu
+    from runhooks.tensorboard import flax               # flax.metrics.tensorboard
     from runhooks.tensorboard import EventAccumulator   # tensorboard.backend.event_processing
     from runhooks.tensorboard import SummaryReader      # tbparse
 

@@ -1,0 +1,341 @@
+"""Metric writers with the interface of ``clu.metric_writers``, on runhooks' event files.
+
+from runhooks.tensorboard import metric_writers
+
+writer = metric_writers.create_default_writer("runs/a")
+writer.write_scalars(step, {"loss": loss})
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from runhooks.arrays import host_form
+from runhooks.contexts import contextmanager
+from runhooks.events.writing.failures import call_all
+from runhooks.summary import (
+    FileWriter,
+    Summary,
+    Value,
+    clip_value,
+    mesh_values,
+    tensor_value,
+    text_value,
+)
+from runhooks.summary.kinds.bucketed_histogram import bucketed_histogram_value
+from runhooks.summary.kinds.image_batch import image_batch_value
+from runhooks.summary.kinds.video import video_value
+from runhooks.tensorboard.flattened import flattened
+
+__all__ = [
+    "LoggingWriter",
+    "MetricWriter",
+    "MultiWriter",
+    "SummaryWriter",
+    "create_default_writer",
+    "ensure_flushes",
+]
+
+_logger = logging.getLogger("runhooks")
+
+
+class MetricWriter(ABC):
+    """Writes dicts of values, by tag, at a step."""
+
+    @abstractmethod
+    def write_summaries(
+        self, step: int, values: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write arrays as they are; ``metadata``: a ``SummaryMetadata`` or its bytes, by tag."""
+
+    @abstractmethod
+    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        """Write numbers."""
+
+    @abstractmethod
+    def write_images(self, step: int, images: Mapping[str, Any]) -> None:
+        """Write images, ``[N, H, W, C]`` or ``[H, W, C]``: uint8, or floats from 0.0 to 1.0."""
+
+    @abstractmethod
+    def write_videos(self, step: int, videos: Mapping[str, Any]) -> None:
+        """Write videos, ``[N, T, H, W, C]`` or ``[T, H, W, C]`` with 1 or 3 channels, as GIF."""
+
+    @abstractmethod
+    def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
+        """Write sounds, ``[N, T, C]``, floats from -1.0 to 1.0."""
+
+    @abstractmethod
+    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+        """Write texts, which TensorBoard shows as Markdown."""
+
+    @abstractmethod
+    def write_histograms(
+        self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
+    ) -> None:
+        """Write how numbers are distributed; ``num_buckets``: 30 if it is not given."""
+
+    @abstractmethod
+    def write_pointcloud(
+        self,
+        step: int,
+        point_clouds: Mapping[str, Any],
+        *,
+        point_colors: Mapping[str, Any] | None = None,
+        configs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write points, ``[N, points, 3]``; colors from 0 to 255; classes of three.js, by tag."""
+
+    @abstractmethod
+    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+        """Write hyperparameters; those in a dict or list inside are named ``outer.inner``."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Return when everything written before is on its way to the disk."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Flush, and write no more."""
+
+
+class SummaryWriter(MetricWriter):
+    """Writes an event file in ``logdir``, in the background.
+
+    Raises:
+        OSError: No file can be made in ``logdir``.
+    """
+
+    def __init__(self, logdir: str | os.PathLike[str]) -> None:
+        self._writer = FileWriter(logdir)
+
+    def write_summaries(
+        self, step: int, values: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        about = metadata or {}
+        self._add(
+            step, [tensor_value(tag, value, about.get(tag) or b"") for tag, value in values.items()]
+        )
+
+    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        self._writer.scalars(step, scalars)
+
+    def write_images(self, step: int, images: Mapping[str, Any]) -> None:
+        every = np.iinfo(np.int64).max
+        self._add(
+            step,
+            [
+                image_batch_value(tag, image, "HWC" if _ndim(image) == 3 else "NHWC", int(every))
+                for tag, image in images.items()
+            ],
+        )
+
+    def write_videos(self, step: int, videos: Mapping[str, Any]) -> None:
+        for tag, video in videos.items():
+            batch = video[None] if _ndim(video) == 4 else video
+            self._add(step, [video_value(tag, batch, axes="NTHWC")])
+
+    def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
+        self._add(step, [clip_value(tag, sound, sample_rate) for tag, sound in audios.items()])
+
+    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+        self._add(step, [text_value(tag, text) for tag, text in texts.items()])
+
+    def write_histograms(
+        self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
+    ) -> None:
+        buckets = num_buckets or {}
+        self._add(
+            step,
+            [
+                bucketed_histogram_value(tag, array, buckets.get(tag))
+                for tag, array in arrays.items()
+            ],
+        )
+
+    def write_pointcloud(
+        self,
+        step: int,
+        point_clouds: Mapping[str, Any],
+        *,
+        point_colors: Mapping[str, Any] | None = None,
+        configs: Mapping[str, Any] | None = None,
+    ) -> None:
+        colors, settings = point_colors or {}, configs or {}
+        for tag, points in point_clouds.items():
+            self._add(step, mesh_values(tag, points, colors.get(tag), None, settings.get(tag)))
+
+    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+        self._writer.hparams(flattened(hparams))
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _add(self, step: int, values: Sequence[Value]) -> None:
+        self._writer.add_summary(Summary(values), step)
+
+
+class LoggingWriter(MetricWriter):
+    """Logs scalars, texts and hyperparameters at level INFO, and the shapes of other values.
+
+    Args:
+        collection: Stands at the beginning of each line.
+    """
+
+    def __init__(self, collection: str | None = None) -> None:
+        self._prefix = f"[{collection}] " if collection else ""
+
+    def write_summaries(
+        self, step: int, values: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        self._log_shapes(step, "tensors", values)
+
+    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        numbers = (f"{tag}={float(np.asarray(value).item()):.6g}" for tag, value in scalars.items())
+        self._log(step, ", ".join(numbers))
+
+    def write_images(self, step: int, images: Mapping[str, Any]) -> None:
+        self._log_shapes(step, "images", images)
+
+    def write_videos(self, step: int, videos: Mapping[str, Any]) -> None:
+        self._log_shapes(step, "videos", videos)
+
+    def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
+        self._log_shapes(step, "sounds", audios)
+
+    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+        for tag, text in texts.items():
+            self._log(step, f"text {tag}: {text}")
+
+    def write_histograms(
+        self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
+    ) -> None:
+        self._log_shapes(step, "histograms", arrays)
+
+    def write_pointcloud(
+        self,
+        step: int,
+        point_clouds: Mapping[str, Any],
+        *,
+        point_colors: Mapping[str, Any] | None = None,
+        configs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._log_shapes(step, "point clouds", point_clouds)
+
+    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+        _logger.info("%shyperparameters: %s", self._prefix, dict(hparams))
+
+    def flush(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+    def _log(self, step: int, line: str) -> None:
+        _logger.info("%s[%d] %s", self._prefix, step, line)
+
+    def _log_shapes(self, step: int, noun: str, values: Mapping[str, Any]) -> None:
+        shapes = (f"{tag} of shape {np.shape(value)}" for tag, value in values.items())
+        self._log(step, f"{noun}: {', '.join(shapes)}")
+
+
+class MultiWriter(MetricWriter):
+    """Passes everything on to all of ``writers``, even if one of them raises."""
+
+    def __init__(self, writers: Sequence[MetricWriter]) -> None:
+        self._writers = tuple(writers)
+
+    def write_summaries(
+        self, step: int, values: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        self._all("write_summaries", step, values, metadata)
+
+    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        self._all("write_scalars", step, scalars)
+
+    def write_images(self, step: int, images: Mapping[str, Any]) -> None:
+        self._all("write_images", step, images)
+
+    def write_videos(self, step: int, videos: Mapping[str, Any]) -> None:
+        self._all("write_videos", step, videos)
+
+    def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
+        self._all("write_audios", step, audios, sample_rate=sample_rate)
+
+    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+        self._all("write_texts", step, texts)
+
+    def write_histograms(
+        self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
+    ) -> None:
+        self._all("write_histograms", step, arrays, num_buckets)
+
+    def write_pointcloud(
+        self,
+        step: int,
+        point_clouds: Mapping[str, Any],
+        *,
+        point_colors: Mapping[str, Any] | None = None,
+        configs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._all(
+            "write_pointcloud", step, point_clouds, point_colors=point_colors, configs=configs
+        )
+
+    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+        self._all("write_hparams", hparams)
+
+    def flush(self) -> None:
+        self._all("flush")
+
+    def close(self) -> None:
+        self._all("close")
+
+    def _all(self, method: str, *args: Any, **kwargs: Any) -> None:
+        methods = (getattr(writer, method) for writer in self._writers)
+        call_all(partial(call, *args, **kwargs) for call in methods)
+
+
+def create_default_writer(
+    logdir: str | os.PathLike[str] | None = None,
+    *,
+    just_logging: bool = False,
+    asynchronous: bool = True,
+    collection: str | None = None,
+) -> MetricWriter:
+    """Return a writer that logs, and writes an event file unless ``just_logging``.
+
+    Args:
+        logdir: The directory of the event file; None: only log.
+        just_logging: Whether to only log, as in processes that are not the first.
+        asynchronous: Has no effect: event files are written in the background either way.
+        collection: The name of a directory in ``logdir``, which stands in log lines too.
+    """
+    logs = LoggingWriter(collection)
+    if just_logging or logdir is None:
+        return MultiWriter([logs])
+    return MultiWriter([logs, SummaryWriter(Path(logdir, collection or ""))])
+
+
+@contextmanager
+def ensure_flushes(*writers: MetricWriter) -> Iterator[None]:
+    """Flush ``writers`` at the end of the ``with`` block."""
+    try:
+        yield
+    finally:
+        call_all(writer.flush for writer in writers)
+
+
+def _ndim(array: Any) -> int:
+    form = host_form(array)
+    return len(form[0]) if form is not None else np.ndim(array)
