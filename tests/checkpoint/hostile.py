@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
+import runhooks as rh
 from runhooks.checkpoint import (
     Saver,
     Snapshot,
@@ -206,6 +207,7 @@ def exercise(directory: Path, most_bytes: int) -> bool:
         for path in directory.iterdir():
             sound = readable(path, read_checkpoint, said)
             assert readable(path, check_checkpoint, said) or not sound
+            assert readable(path, rh.load, said) or not sound
         with contextlib.suppress(DataLossError, ValueError, ImportError):
             restore_latest(Saver(), session, directory)  # type: ignore[arg-type]
         _, peak = tracemalloc.get_traced_memory()

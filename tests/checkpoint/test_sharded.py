@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import runhooks as rh
 from runhooks.arrays.shards import Shard, ShardedArray, Share, block, parts_of_replicas
 from runhooks.checkpoint import read_checkpoint
 from runhooks.checkpoint.format import (
@@ -73,6 +74,24 @@ def splits(draw: st.DrawFn, array: NDArray[Any], ranks: int) -> list[list[Shard]
         )
         dealt[draw(st.integers(0, ranks - 1))].append(Shard(start, array[block(start, shape)]))
     return dealt
+
+
+def test_load_reads_what_several_ranks_have_written(tmp_path: Path) -> None:
+    whole = np.arange(12.0).reshape(4, 3)
+    ranks = [
+        {"state/w": ShardedArray((4, 3), whole.dtype, (Shard((0, 0), whole[:2]),))},
+        {"state/w": ShardedArray((4, 3), whole.dtype, (Shard((2, 0), whole[2:]),))},
+    ]
+    ranks[0]["global_step"] = ranks[1]["global_step"] = np.array(7)
+    save(tmp_path / "run" / "model.ckpt-7", ranks)
+    found = rh.load(tmp_path / "run", "state", like={"w": np.zeros((4, 3), np.float32)})
+    np.testing.assert_array_equal(found["w"], whole)
+    found["w"] += 1
+    rh.load(tmp_path / "run")["state"]["w"] += 1
+    rh.export(tmp_path / "run", tmp_path / "a.safetensors")
+    exported = safetensors.numpy.load_file(tmp_path / "a.safetensors")
+    np.testing.assert_array_equal(exported["state/w"], whole)
+    assert exported["global_step"] == 7
 
 
 @given(st.data())

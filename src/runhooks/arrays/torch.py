@@ -13,7 +13,7 @@ import torch
 from runhooks.arrays.array_library import Array, ArrayLibrary, Packed, copied
 from runhooks.arrays.dtypes import dtype_named
 from runhooks.arrays.histogram import BUCKETS, HistogramCounts, histogram_counts
-from runhooks.arrays.shards import ArraySource, Shard, ShardedArray
+from runhooks.arrays.shards import ArrayInMemory, ArraySource, Shard, ShardedArray
 from runhooks.errors import cause
 
 #: By size in bytes: integers that carry the bits of a dtype which NumPy itself lacks.
@@ -46,6 +46,8 @@ class TorchArrays(ArrayLibrary):
         return from_numpy(array) if like is None else from_numpy(array, like.dtype).to(like.device)
 
     def place(self, array: Array, like: Any) -> Any:
+        if is_distributed(like):
+            return self.from_source(ArrayInMemory(array), like)
         tensor = from_numpy(array, like.dtype)
         return tensor if like.is_meta else tensor.to(like.device)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from runhooks.checkpoint.names import Renaming
 from runhooks.contract import Snapshot
 from runhooks.graph.collections import GraphKeys
-from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM_STATES, STANDS_FOR_ARRAY
+from runhooks.graph.objects import MODULE_VERSIONS, OBJECT_STATES, STANDS_FOR_ARRAY
 
 
 def renamed(snapshot: Snapshot, rename: Mapping[str, str]) -> Snapshot:
@@ -72,19 +72,25 @@ def other_names(states: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def is_run_state(name: str, states: Collection[str]) -> bool:
-    """Return whether an array belongs to a run, and not to its model: the global step, say.
+def is_run_state(name: str, states: Mapping[str, Any]) -> bool:
+    """Return whether an array belongs to a run, and not to its model.
 
-    ``states``: the names of the states beside the array.
+    So do the global step, and objects of ``rh.torch`` that are no modules: optimizers, averages,
+    random states.
+
+    Args:
+        name: The name of the array.
+        states: The states beside it, by name.
     """
-    owner = name.partition("/")[0]
-    of_torch = owner in (RANDOM_STATES, PENDING) and OBJECT_STATES + owner in states
-    return of_torch or name.rpartition("/")[2] == GraphKeys.GLOBAL_STEP
+    if name.rpartition("/")[2] == GraphKeys.GLOBAL_STEP:
+        return True
+    state = states.get(OBJECT_STATES + name.partition("/")[0])
+    return isinstance(state, Mapping) and MODULE_VERSIONS not in state
 
 
 def _names(path: str, state: Any) -> Iterator[tuple[str, str]]:
     if type(state) is tuple and len(state) == 2 and state[0] == STANDS_FOR_ARRAY:
-        yield path, state[1]
+        yield path, str(state[1])
     elif isinstance(state, Mapping):
         for key, value in state.items():
             yield from _names(f"{path}/{key}", value)

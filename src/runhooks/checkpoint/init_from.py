@@ -18,6 +18,7 @@ from runhooks.arrays.trees import cast
 from runhooks.checkpoint.adapt import is_run_state, other_names
 from runhooks.checkpoint.best import Choice, Mode
 from runhooks.checkpoint.names import Only, Renaming
+from runhooks.checkpoint.reading import printable
 from runhooks.checkpoint.weight_files import open_file
 from runhooks.checkpoint.weights import Weights, read_weights
 from runhooks.contract import RawSession, Snapshot
@@ -36,8 +37,9 @@ class InitFrom:
         scaffold = rh.Scaffold(init_from=pretrained)
 
     They are read where the session has no checkpoint of its own to restore, after ``init_op`` and
-    before ``init_fn``. The log says what came from there and what did not. The global step, states
-    of random generators and those of hooks and inputs are never taken.
+    before ``init_fn``. The log says what came from there and what did not. The global step and the
+    states of hooks and inputs are never taken; of a graph of ``rh.torch`` modules are, and no other
+    objects.
 
     Args:
         path: What to read, as for ``load``.
@@ -184,4 +186,4 @@ def _prefixes(name: str) -> list[str]:
 
 def _first(items: Sequence[str]) -> str:
     more = f" and {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
-    return ", ".join(items[:_MOST_SHOWN]) + more
+    return printable(", ".join(items[:_MOST_SHOWN])) + more

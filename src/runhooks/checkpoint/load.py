@@ -10,6 +10,7 @@ from runhooks.arrays.array_library import Flat
 from runhooks.arrays.trees import Form, flatten, form_of, place
 from runhooks.checkpoint.best import Choice, Mode
 from runhooks.checkpoint.names import Only, nested
+from runhooks.checkpoint.reading import printable
 from runhooks.checkpoint.weight_files import open_file
 from runhooks.checkpoint.weights import Weights, read_weights
 from runhooks.near_names import suggestion
@@ -137,4 +138,4 @@ def _shown(form: Form) -> str:
 
 def _first(items: list[str]) -> str:
     more = f" and {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
-    return "; ".join(items[:_MOST_SHOWN]) + more
+    return printable("; ".join(items[:_MOST_SHOWN])) + more

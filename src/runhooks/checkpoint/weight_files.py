@@ -179,4 +179,6 @@ def _naming(path: Path) -> Iterator[None]:
             raise
         raise NotFoundError(f"there is no file {printable(path)}", path=str(path)) from None
     except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataLossError(f"{printable(path)} cannot be read: {error}", path=str(path)) from error
+        raise DataLossError(
+            f"{printable(path)} cannot be read: {printable(error)}", path=str(path)
+        ) from error

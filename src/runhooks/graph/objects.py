@@ -18,6 +18,10 @@ OBJECT_STATES = "objects/"
 #: gradients that are not applied yet.
 RANDOM_STATES, PENDING = "random", "gradients"
 
+#: The key in the state of a module under which the versions of its classes stand; other objects
+#: have none.
+MODULE_VERSIONS = "metadata"
+
 #: In their states, ``(STANDS_FOR_ARRAY, name)`` stands in the place of the array of that name.
 STANDS_FOR_ARRAY = "runhooks.tensor"
 

@@ -16,7 +16,14 @@ from runhooks.arrays.torch import from_numpy, is_distributed
 from runhooks.checkpoint import read_checkpoint
 from runhooks.checkpoint.best import Choice, Mode
 from runhooks.engines.torch.shards import whole_here
-from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM_STATES, STANDS_FOR_ARRAY, Arrays
+from runhooks.graph.objects import (
+    MODULE_VERSIONS,
+    OBJECT_STATES,
+    PENDING,
+    RANDOM_STATES,
+    STANDS_FOR_ARRAY,
+    Arrays,
+)
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
@@ -58,7 +65,10 @@ def split(
     metadata = getattr(state, "_metadata", None)
     if metadata is None:
         return tensors, {"state": whole}
-    return tensors, {"state": whole, "metadata": {key: dict(it) for key, it in metadata.items()}}
+    return tensors, {
+        "state": whole,
+        MODULE_VERSIONS: {key: dict(it) for key, it in metadata.items()},
+    }
 
 
 def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
@@ -74,10 +84,10 @@ def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[
         return value
 
     state = whole(saved["state"])
-    if "metadata" not in saved:
+    if MODULE_VERSIONS not in saved:
         return state  # type: ignore[no-any-return]
     ordered = OrderedDict(state)
-    metadata = OrderedDict((key, dict(it)) for key, it in saved["metadata"].items())
+    metadata = OrderedDict((key, dict(it)) for key, it in saved[MODULE_VERSIONS].items())
     setattr(ordered, "_metadata", metadata)  # noqa: B010 - what torch itself does
     return ordered
 
