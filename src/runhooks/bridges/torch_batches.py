@@ -159,10 +159,10 @@ class TorchBatchGraph(BatchGraph):
     def values(self) -> NamedValues:
         return self._all
 
-    def take(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    def take(self, model: nn.Module | None, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """Expose the values of a model, as ``model``, and of its ``optimizer``, ``optimizer_1``."""
         named = {f"optimizer_{i}" if i else "optimizer": it for i, it in enumerate(optimizers)}
-        self._objects = TorchObjects({"model": model, **named})
+        self._objects = TorchObjects({**({} if model is None else {"model": model}), **named})
         self._all.objects = ObjectTensors(self, self._objects)
         self._captures = {}
         self.executables.clear()  # those of names may read the objects of before

@@ -1,0 +1,165 @@
+"""``Hooks``: the hooks of a session around the iterations of an engine of ignite."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from runhooks.bridges.hooked_loop import HookedLoop
+from runhooks.bridges.requirement import require
+from runhooks.bridges.torch_batches import TorchBatchGraph, TorchValues
+from runhooks.contract import SessionRunHook
+
+require("ignite", "pytorch-ignite>=0.5")
+
+import ignite.distributed as idist  # noqa: E402
+from ignite.engine import Engine, Events  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.optim import Optimizer  # noqa: E402
+
+
+class Hooks:
+    """The hooks of a session, attached to an engine: each iteration of it is a run.
+
+    Hooks may fetch, by name, what there is of an iteration when it has been made:
+
+    - ``"output"``, what the process function returned, and ``"output/accuracy"`` of a dict;
+      ``"loss"`` is ``"output/loss"``, or the output itself if it is a number;
+    - ``"metrics/accuracy"`` and the like, of ``engine.state.metrics``; ``"metrics"`` is a dict of
+      all. Those that change in each iteration must be attached before this;
+    - ``"learning_rate"``, of the iteration, if ``optimizer`` is given;
+    - ``"model/layer.weight"``, ``"gradients/model/layer.weight"``, ``"global_gradient_norm"``,
+      ``"activations/model/layer"``, as in ``rh.torch.Graph``, if ``model`` is given.
+
+    The global step is ``engine.state.iteration``. ``request_stop`` calls ``engine.terminate()``,
+    and the iteration is the last.
+
+    It has ``state_dict`` and ``load_state_dict``: put it into ``to_save`` of a ``Checkpoint``, as
+    the engine itself, to resume with the states of the hooks. ``on_exception`` is called for
+    whatever ends the run.
+
+    Args:
+        hooks: The hooks, as for ``MonitoredTrainingSession``.
+        output_dir: Where to write the loss, the metrics and the learning rate, and steps per
+            second; None: neither is written.
+        model: The module that the engine trains.
+        optimizer: Its optimizer, or a list of several.
+        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
+        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
+            0: none is made.
+
+    Raises:
+        TypeError: If ``hooks`` is not a list of hooks.
+        ValueError: For a negative number, and a hook that feeds values or saves checkpoints.
+    """
+
+    def __init__(
+        self,
+        hooks: Iterable[SessionRunHook] | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
+        *,
+        model: nn.Module | None = None,
+        optimizer: Optimizer | Iterable[Optimizer] = (),
+        save_summaries_steps: int | None = 100,
+        log_step_count_steps: int | None = 100,
+    ) -> None:
+        self._values = _IgniteValues()
+        self._graph = TorchBatchGraph(self._values)
+        self._loop = HookedLoop(
+            self._graph, hooks, output_dir, save_summaries_steps, log_step_count_steps
+        )
+        self._model = model
+        self._optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+
+    @property
+    def graph(self) -> TorchBatchGraph:
+        """The graph that hooks add to, to compute with what they may fetch."""
+        return self._graph
+
+    def attach(self, engine: Engine) -> Hooks:
+        """Call the hooks around the iterations of ``engine``; return this."""
+        for event, handler in (
+            (Events.STARTED, self._open),
+            (Events.ITERATION_STARTED, self._before),
+            (Events.ITERATION_COMPLETED, self._after),
+            (Events.TERMINATE, self._terminated),
+            (Events.COMPLETED, self._end),
+            (Events.EXCEPTION_RAISED, self._fail),
+        ):
+            engine.add_event_handler(event, handler)
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of the hooks."""
+        return self._loop.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take back what ``state_dict`` returned."""
+        self._loop.load_state_dict(state_dict)
+
+    def _open(self, engine: Engine) -> None:
+        self._loop.check_processes(idist.get_world_size())
+        self._values.engine = engine
+        self._graph.take(self._model, self._optimizers)
+        self._loop.open(engine.state.iteration)
+
+    def _before(self, engine: Engine) -> None:
+        self._loop.before_batch()
+
+    def _after(self, engine: Engine) -> None:
+        if self._loop.after_batch(engine.state.iteration):
+            engine.terminate()
+
+    def _terminated(self, engine: Engine) -> None:
+        if engine.should_terminate == "skip_completed":
+            self._loop.end()
+
+    def _end(self, engine: Engine) -> None:
+        self._loop.end()
+
+    def _fail(self, engine: Engine, error: BaseException) -> None:
+        self._loop.fail(error)
+        # An engine with handlers of exceptions leaves it to them to raise.
+        if len(vars(engine)["_event_handlers"][Events.EXCEPTION_RAISED]) == 1:
+            raise error
+
+
+class _IgniteValues(TorchValues):
+    """What ignite has of an iteration."""
+
+    title = "ignite"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine: Engine | None = None
+
+    def loss(self) -> Any:
+        output = self._output()
+        if isinstance(output, Mapping):
+            return output.get("loss")
+        return None if isinstance(output, tuple | list) else output
+
+    def metrics(self) -> Mapping[str, Any]:
+        return {} if self.engine is None else self.engine.state.metrics
+
+    def reader(self, name: str) -> Callable[[], Any] | None:
+        kind, _, rest = name.partition("/")
+        if kind == "output":
+            return self._output if not rest else lambda: self._output_of(rest)
+        return super().reader(name)
+
+    def names(self) -> list[str]:
+        output = self._output()
+        keys = output if isinstance(output, Mapping) else ()
+        return ["output", *(f"output/{key}" for key in keys), *super().names()]
+
+    def _output(self) -> Any:
+        return None if self.engine is None else self.engine.state.output
+
+    def _output_of(self, key: str) -> Any:
+        output = self._output()
+        if not isinstance(output, Mapping) or key not in output:
+            what = sorted(output) if isinstance(output, Mapping) else type(output).__name__
+            raise ValueError(f"{f'output/{key}'!r} is not in the output of the engine: {what}")
+        return output[key]

@@ -1,0 +1,261 @@
+"""The bridge to ignite: what hooks see of an engine, and what they do to it."""
+
+import logging
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import runhooks as rh
+from runhooks.testing import read_events
+
+with warnings.catch_warnings():  # importing ignite uses what torch deprecates
+    warnings.simplefilter("ignore")
+    from ignite.engine import Engine, Events
+    from ignite.engine.deterministic import DeterministicEngine
+    from ignite.handlers import Checkpoint, DiskSaver, EarlyStopping
+    from ignite.metrics import RunningAverage
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Training:
+    """A model, its optimizer and schedule, and an engine that trains it."""
+
+    def __init__(self, data, cls=Engine, seed=0, shuffle=True):
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(nn.Linear(64, 10))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 3, gamma=0.5)
+        self.batches = DataLoader(TensorDataset(*data), batch_size=32, shuffle=shuffle)
+        self.bad_step = None
+        self.norms = []
+        self.engine = cls(self.step)
+        self.engine.logger.setLevel(logging.CRITICAL)
+        RunningAverage(output_transform=lambda it: it["loss"]).attach(self.engine, "mean")
+
+    def step(self, engine, batch):
+        if engine.state.iteration == self.bad_step:
+            raise ValueError("a bad batch")
+        images, labels = batch
+        loss = nn.functional.cross_entropy(self.model(images), labels)
+        loss.backward()
+        self.norms.append(self.model[0].weight.grad.norm().item())
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.schedule.step()
+        return {"loss": loss.item(), "size": len(images)}
+
+    def hook_up(self, *hooks, output_dir=None, **more):
+        objects = {"model": self.model, "optimizer": self.optimizer}
+        return rh.bridges.ignite.Hooks(hooks, output_dir, **objects, **more).attach(self.engine)
+
+    def run(self, epochs=2):
+        return self.engine.run(self.batches, max_epochs=epochs)
+
+
+class Log:
+    """Keeps what handlers of ignite find in each iteration."""
+
+    def __init__(self, training):
+        self.losses, self.rates, self.means = [], [], []
+        self._optimizer = training.optimizer
+        training.engine.add_event_handler(Events.ITERATION_STARTED, self._before)
+        training.engine.add_event_handler(Events.ITERATION_COMPLETED, self._after)
+
+    def _before(self, engine):
+        self.rates.append(self._optimizer.param_groups[0]["lr"])
+
+    def _after(self, engine):
+        self.losses.append(engine.state.output["loss"])
+        self.means.append(engine.state.metrics["mean"])
+
+
+@pytest.fixture
+def training(digits):
+    return Training(digits)
+
+
+def test_values_are_those_of_the_engine(training, recorder, tmp_path):
+    hook = recorder(
+        loss="loss", rate="learning_rate", mean="metrics/mean", size="output/size", all="output"
+    )
+    log = Log(training)
+    training.hook_up(hook, output_dir=tmp_path, save_summaries_steps=1)
+    training.run()
+    assert hook.steps == list(range(1, 17))
+    assert hook.calls == ["begin", "session 0", "end 16"]
+    assert hook.column("loss") == log.losses
+    assert hook.column("mean") == log.means
+    assert hook.column("rate") == log.rates
+    assert hook.column("size") == [32] * 16
+    assert hook.values[3]["all"] == {"loss": log.losses[3], "size": 32}
+    events = read_events(tmp_path)
+    assert [it.value for it in events if it.tag == "loss"] == pytest.approx(log.losses)
+    tags = {it.tag for it in events if it.tag}
+    assert tags == {"loss", "learning_rate", "metrics/mean"}
+
+
+def test_parameters_gradients_and_activations_by_name(training, recorder):
+    hook = recorder(
+        weight="model/0.weight",
+        gradient="gradients/model/0.weight",
+        norm="global_gradient_norm",
+        activation="activations/model/0",
+    )
+    training.hook_up(hook)
+    training.run()
+    assert torch.equal(hook.values[-1]["weight"], training.model[0].weight)
+    norms = [it["gradient"].norm().item() for it in hook.values]
+    assert norms == training.norms
+    assert all(it["norm"] >= it["gradient"].norm() for it in hook.values)
+    assert hook.values[0]["activation"].shape == (32, 10)
+
+
+def test_request_stop_makes_the_iteration_the_last(training, recorder):
+    hook = recorder()
+    training.hook_up(rh.StopAtStepHook(last_step=11), hook)
+    state = training.run(5)
+    assert state.iteration == 11
+    assert hook.calls == ["begin", "session 0", "end 11"]
+
+
+def test_early_stopping_stops_where_ignites_does(digits):
+    class NoBetter(rh.SessionRunHook):
+        """Stops at the second value in a row that is no better than the best."""
+
+        best, waited = float("inf"), 0
+
+        def before_run(self, run_context):
+            return rh.SessionRunArgs("loss")
+
+        def after_run(self, run_context, run_values):
+            self.waited = 0 if run_values.results < self.best else self.waited + 1
+            self.best = min(self.best, run_values.results)
+            if self.waited == 2:
+                run_context.request_stop()
+
+    ours, theirs = Training(digits), Training(digits)
+    ours.hook_up(NoBetter())
+    stopping = EarlyStopping(2, lambda engine: -engine.state.output["loss"], theirs.engine)
+    theirs.engine.add_event_handler(Events.ITERATION_COMPLETED, stopping)
+    stopped = []
+    for training in (ours, theirs):
+        torch.manual_seed(1)  # of the order of the data
+        stopped.append(training.run(20).iteration)
+    assert stopped[0] == stopped[1] < 160
+
+
+def test_a_training_resumes_in_mid_epoch_with_the_states_of_the_hooks(
+    digits, recorder, raises, tmp_path
+):
+    def objects(training, hooks):
+        return {
+            "hooks": hooks,
+            "engine": training.engine,
+            "model": training.model,
+            "optimizer": training.optimizer,
+            "schedule": training.schedule,
+        }
+
+    whole, first, second = (recorder(loss="loss") for _ in range(3))
+    training = Training(digits, DeterministicEngine, shuffle=False)
+    training.hook_up(whole)
+    training.run()
+
+    training = Training(digits, DeterministicEngine, shuffle=False)
+    hooks = training.hook_up(first, raises(12, OSError("cut off")))
+    save = Checkpoint(objects(training, hooks), DiskSaver(tmp_path), n_saved=None)
+    training.engine.add_event_handler(Events.ITERATION_COMPLETED(every=5), save)
+    with pytest.raises(OSError, match="cut off"):
+        training.run()
+
+    training = Training(digits, DeterministicEngine, seed=1, shuffle=False)
+    hooks = training.hook_up(second)
+    # It has NumPy's random state.
+    saved = torch.load(tmp_path / "checkpoint_10.pt", weights_only=False)
+    Checkpoint.load_objects(objects(training, hooks), saved)
+    training.run()
+    assert first.calls == ["begin", "session 0", "on_exception cut off"]
+    assert second.calls == ["begin", "session 10", "end 16"]
+    assert second.runs == 16
+    assert second.column("loss") == whole.column("loss")[10:]
+
+
+@pytest.mark.parametrize("place", ["batch", "hook"])
+def test_hooks_hear_of_exceptions(training, recorder, raises, place):
+    hook = recorder()
+    training.bad_step = 3 if place == "batch" else None
+    training.hook_up(hook, *([] if place == "batch" else [raises(2, ValueError("a bad hook"))]))
+    with pytest.raises(ValueError, match=f"a bad {place}"):
+        training.run()
+    assert hook.calls == ["begin", "session 0", f"on_exception a bad {place}"]
+
+
+def test_an_exception_that_another_handler_takes_is_not_raised(training, recorder):
+    hook, taken = recorder(), []
+    training.bad_step = 3
+    training.hook_up(hook)
+    training.engine.add_event_handler(Events.EXCEPTION_RAISED, lambda engine, e: taken.append(e))
+    training.run()
+    assert [str(it) for it in taken] == ["a bad batch"]
+    assert hook.calls == ["begin", "session 0", "on_exception a bad batch"]
+
+
+@pytest.mark.parametrize("skip_completed", [False, True])
+def test_an_engine_that_is_terminated_ends_well(training, recorder, skip_completed):
+    hook = recorder()
+    training.hook_up(hook)
+    training.engine.add_event_handler(
+        Events.ITERATION_COMPLETED(once=3), lambda engine: engine.terminate(skip_completed)
+    )
+    training.run()
+    assert hook.calls == ["begin", "session 0", "end 3"]
+
+
+def test_an_engine_runs_again(training, recorder):
+    hook = recorder(loss="loss")
+    training.hook_up(hook)
+    training.run(1)
+    training.run(1)
+    assert hook.calls == ["begin", "session 0", "end 8"] * 2
+    assert hook.steps == [*range(1, 9)] * 2
+
+
+def test_a_hook_assigns_the_learning_rate(training, recorder):
+    class Freeze(rh.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            if run_context.session.global_step == 4:
+                run_context.session.assign({"learning_rate": 0.0})
+
+    hook = recorder(rate="learning_rate")
+    training.hook_up(hook, Freeze())
+    training.run(1)
+    assert hook.column("rate") == [0.5] * 3 + [0.25] + [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("fetch", "message"),
+    [
+        ("gradients/model/0.wait", "did you mean 'gradients/model/0.weight'"),
+        ("output/los", "'output/los' is not in the output of the engine"),
+    ],
+)
+def test_an_unknown_name_is_one_error(training, recorder, fetch, message):
+    training.hook_up(recorder(value=fetch))
+    with pytest.raises(ValueError, match=message):
+        training.run()
+
+
+def test_the_docs_show_what_runs(training, shown, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    known = {
+        "train_step": training.step,
+        "model": training.model,
+        "optimizer": training.optimizer,
+        "batches": training.batches,
+    }
+    exec(shown("ignite"), known)
+    assert {it.tag for it in read_events("runs/a")} >= {"loss", "learning_rate"}
