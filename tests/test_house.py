@@ -82,7 +82,7 @@ PROBES = {
         ("checkpoint.saver", "rule.wanted"),
         ("graph.build", "fn.__name__"),
         ("graph.build", "source.__next__"),
-        ("graph.step_graph", "fn.__name__"),
+        ("graph.step_parameters", "fn.__name__"),
         ("graph.source", "batch_sampler.sampler"),
         ("graph.source", "elements.batch_sampler"),
         ("graph.source", "elements.dataset"),

@@ -24,6 +24,7 @@ def graph(
     name: str = "train_op",
     *,
     data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,
+    epochs: int | None = 1,
     **state: Any,
 ) -> StepGraph:
     """Return a graph whose operation ``"train_op"`` makes a step, as ``rh.graph`` does, on JAX.
@@ -43,10 +44,11 @@ def graph(
         outputs: As for ``rh.graph``.
         name: As for ``rh.graph``.
         data: As for ``rh.graph``.
+        epochs: As for ``rh.graph``.
         **state: As for ``rh.graph``.
 
     Raises:
         TypeError, ValueError: As ``rh.graph``, before any run if the names are found.
         Exception: Whatever ``train_step`` raises when it is traced.
     """
-    return step_graph("jax", train_step, outputs, name, data, state)
+    return step_graph("jax", train_step, outputs, name, data, epochs, state)

@@ -15,6 +15,7 @@ def graph(
     name: str = "train_op",
     *,
     data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,
+    epochs: int | None = 1,
     engine: str | Engine = "python",
     **state: Any,
 ) -> StepGraph:
@@ -40,6 +41,7 @@ def graph(
             parameter alone, its value. None: each is a placeholder of its name. A parameter called
             ``step`` or ``global_step`` is the global step, one called ``key`` or ``rng`` a fresh
             random key in each run.
+        epochs: As for ``rh.inputs``: how often to go through ``data``.
         engine: The engine of the graph, as for ``rh.Graph``.
         **state: What the step takes and returns anew, by parameter: a pytree of arrays, or a
             function without arguments that makes it. If such a function returns a tensor, as
@@ -50,4 +52,4 @@ def graph(
         ValueError: If the states are not found in what ``train_step`` returns; on an engine that
             cannot tell beforehand, in the first run.
     """
-    return step_graph(engine, train_step, outputs, name, data, state)
+    return step_graph(engine, train_step, outputs, name, data, epochs, state)

@@ -1,6 +1,13 @@
 """``rh.jax.graph``: the user's own step, in the ways in which users of JAX write it."""
 
-from typing import NamedTuple
+import functools
+import hashlib
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import equinox as eqx
 import flax.linen as linen
@@ -10,195 +17,280 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
-from flax.training.train_state import TrainState
 
 import runhooks as rh
+from runhooks import events
+
+PROGRAM = Path(__file__).with_name("jax_programs.py")
+programs = runpy.run_path(str(PROGRAM))
+GRAPHS, batches, params, sgd = (programs[name] for name in ("GRAPHS", "batches", "params", "sgd"))
+X = np.ones((4, 2), np.float32)
+
+every_framework = pytest.mark.parametrize("name", GRAPHS)
 
 
-def batches(step):
-    while True:
-        x = np.random.default_rng(step).normal(size=(8, 2)).astype(np.float32)
-        yield x, x @ np.array([[2.0], [-3.0]], np.float32)
-        step += 1
-
-
-def params():
-    return {"w": jnp.zeros((2, 1)), "b": jnp.zeros(1)}
-
-
-def loss_of(params, x, y):
-    return jnp.mean((x @ params["w"] + params["b"] - y) ** 2)
-
-
-def sgd(params, x, y):
-    loss, grads = jax.value_and_grad(loss_of)(params, x, y)
-    return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), {"loss": loss, "grads": grads}
-
-
-def train(graph, steps, fetches="loss", directory=None, **feeds):
+def run(graph, steps, fetches="loss", feeds=None, hooks=(), directory=None):
     """Make steps until the global step is ``steps``; return what each gave for ``fetches``."""
-    hooks = [rh.StopAtStepHook(last_step=steps)]
     values = []
     with (
         graph.as_default(),
-        rh.MonitoredTrainingSession(checkpoint_dir=directory, hooks=hooks) as session,
+        rh.MonitoredTrainingSession(
+            checkpoint_dir=directory, hooks=[rh.StopAtStepHook(last_step=steps), *hooks]
+        ) as session,
     ):
         while not session.should_stop():
             values.append(session.run(["train_op", fetches], feeds)[1])
     return values
 
 
-def linen_graph():
-    model, tx = linen.Dense(1), optax.adam(0.1)
-
-    def create_state():
-        variables = model.init(jax.random.key(0), jnp.ones((1, 2)))
-        return TrainState.create(apply_fn=model.apply, params=variables["params"], tx=tx)
-
-    @jax.jit
-    def train_step(state, x, y):
-        def loss_of(params):
-            return jnp.mean((state.apply_fn({"params": params}, x) - y) ** 2)
-
-        loss, grads = jax.value_and_grad(loss_of)(state.params)
-        return state.apply_gradients(grads=grads), {"loss": loss, "grads": grads}
-
-    return rh.jax.graph(train_step, state=create_state, data=batches)
+def arrays_hash(directory):
+    path = Path(rh.latest_checkpoint(directory)) / "variables.safetensors"
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def equinox_graph():
-    class Net(eqx.Module):
-        linear: eqx.nn.Linear
-        norm: eqx.nn.BatchNorm
-        dropout: eqx.nn.Dropout
-
-        def __init__(self, key):
-            self.linear = eqx.nn.Linear(2, 1, key=key)
-            self.norm = eqx.nn.BatchNorm(1, "batch", mode="ema")
-            self.dropout = eqx.nn.Dropout(0.1)
-
-        def __call__(self, x, state, key):
-            x, state = self.norm(self.linear(x), state)
-            return self.dropout(x, key=key), state
-
-    model, state = eqx.nn.make_with_state(Net)(jax.random.key(0))
-    tx = optax.adam(0.1)
-
-    @eqx.filter_jit
-    def train_step(model, state, opt_state, x, y, key):
-        def loss_of(model, state):
-            keys = jax.random.split(key, len(x))
-            axes = {"axis_name": "batch", "in_axes": (0, None, 0), "out_axes": (0, None)}
-            predicted, state = jax.vmap(model, **axes)(x, state, keys)
-            return jnp.mean((predicted - y) ** 2), state
-
-        (loss, state), grads = eqx.filter_value_and_grad(loss_of, has_aux=True)(model, state)
-        updates, opt_state = tx.update(grads, opt_state, model)
-        return eqx.apply_updates(model, updates), state, opt_state, {"loss": loss, "grads": grads}
-
-    opt_state = tx.init(eqx.filter(model, eqx.is_inexact_array))
-    return rh.jax.graph(train_step, model=model, state=state, opt_state=opt_state, data=batches)
+@pytest.fixture(scope="module")
+def launcher(launcher_with):
+    return launcher_with("runhooks.jax", "flax.nnx", "flax.linen", "optax", "equinox")
 
 
-class Net(nnx.Module):
-    def __init__(self, rngs):
-        self.linear = nnx.Linear(2, 3, rngs=rngs)
-        self.norm = nnx.BatchNorm(3, rngs=rngs)
-        self.dropout = nnx.Dropout(0.1, rngs=rngs)
-        self.out = nnx.Linear(3, 1, rngs=rngs)
+@every_framework
+def test_killed_run_ends_where_an_undisturbed_one_ends(name, launcher, tmp_path):
+    def go(folder, *arguments):
+        log = tmp_path / "log"
+        status = launcher.wait(launcher.start(log, PROGRAM, name, tmp_path / folder, *arguments))
+        return status, log.read_text()
 
-    def __call__(self, x):
-        return self.out(self.dropout(self.norm(self.linear(x))))
-
-
-def nnx_graph():
-    model = Net(nnx.Rngs(0))
-    optimizer = nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param)
-
-    @nnx.jit
-    def train_step(model, optimizer, x, y):
-        loss, grads = nnx.value_and_grad(lambda model: jnp.mean((model(x) - y) ** 2))(model)
-        optimizer.update(model, grads)
-        return {"loss": loss, "grads": grads}
-
-    return rh.jax.graph(train_step, model=model, optimizer=optimizer, data=batches)
-
-
-def plain_graph():
-    return rh.jax.graph(sgd, params=params, data=batches)
-
-
-GRAPHS = [plain_graph, linen_graph, equinox_graph, nnx_graph]
-
-
-@pytest.mark.parametrize("make", GRAPHS)
-def test_step_learns_and_resumes(make, tmp_path):
-    losses = train(make(), 8, directory=tmp_path / "one")
-    assert losses[-1] < losses[0]
-    train(make(), 3, directory=tmp_path / "two")
-    assert train(make(), 8, directory=tmp_path / "two") == losses[3:]
+    killed = go("killed", "8", "5")
+    assert killed[0] == -signal.SIGKILL, killed
+    for folder in ("killed", "undisturbed"):
+        ended = go(folder, "8")
+        assert ended[0] == 0, ended
+    assert arrays_hash(tmp_path / "killed") == arrays_hash(tmp_path / "undisturbed")
 
 
 @pytest.mark.parametrize(
-    ("make", "names"),
+    ("name", "paths"),
     [
-        (plain_graph, ["params/w", "grads/w"]),
-        (linen_graph, ["state/params/kernel", "grads/kernel", "state/opt_state/0/mu/kernel"]),
-        (equinox_graph, ["model/linear/weight", "grads/linear/weight"]),
-        (nnx_graph, ["model/linear/kernel", "grads/linear/kernel", "optimizer/step"]),
+        ("plain", ["params/w", "grads/w"]),
+        ("linen", ["state/params/kernel", "grads/kernel", "state/opt_state/0/mu/kernel"]),
+        ("equinox", ["model/linear/weight", "grads/linear/weight", "opt_state/0/mu/linear/bias"]),
+        ("nnx", ["model/linear/kernel", "grads/linear/kernel", "optimizer/step"]),
     ],
 )
-def test_everything_has_a_name(make, names):
-    graph = make()
-    with rh.Session(graph) as session:
-        for name, value in zip(names, session.run(names), strict=True):
-            assert isinstance(value, jax.Array), name
-        for name in names:
-            with pytest.raises(ValueError, match=f"nothing is named '{name}_'.*'{name}'"):
-                graph[f"{name}_"]
+def test_everything_has_a_name(name, paths, tmp_path):
+    graph = GRAPHS[name]()
+    values = run(graph, 2, paths, directory=tmp_path)
+    assert all(isinstance(value, jax.Array) for value in values[0])
+    for path in paths:
+        with pytest.raises(ValueError, match=f"nothing is named '{path}_'.*'{path}'"):
+            graph[f"{path}_"]
+    saved = rh.load(tmp_path)
+    assert paths[0].partition("/")[0] in saved
 
 
-@pytest.mark.parametrize(("make", "kind"), [(equinox_graph, eqx.Module), (nnx_graph, nnx.Module)])
-def test_model_is_the_users_own_where_it_is_fetched_and_called(make, kind):
-    graph = make()
+@pytest.mark.parametrize(("name", "kind"), [("equinox", eqx.Module), ("nnx", nnx.Module)])
+def test_model_is_the_users_own_where_it_is_fetched_and_called(name, kind):
+    graph = GRAPHS[name]()
+    kinds = []
     with graph.as_default():
-        name = rh.call(lambda model, x: (type(model).__name__, x), graph["model"], np.ones(2))
+        called = rh.call(lambda model: kinds.append(type(model)), graph["model"])
     with rh.Session(graph) as session:
         assert isinstance(session.run("model"), kind)
-        assert session.run(name)[0] == "Net"
+        session.run(called)
+    assert issubclass(*kinds, kind)
+
+
+def test_evaluation_of_a_model_in_another_mode_leaves_the_training_alone(tmp_path):
+    def evaluate(model, x, y):
+        model.eval()
+        return jnp.mean((model(x) - y) ** 2)
+
+    losses, evaluated = {}, {}
+    for steps in (2, 100):
+        graph = GRAPHS["nnx"]()
+        with graph.as_default():
+            error = rh.call(evaluate, graph["model"], *next(batches(100)))
+        hook = rh.EvaluationHook({"error": error}, every_n_steps=steps, output_dir=tmp_path)
+        losses[steps] = run(graph, 6, hooks=[hook])
+        evaluated[steps] = list(hook.metrics_by_step())
+    assert losses[2] == losses[100]
+    assert evaluated == {2: [2, 4, 6], 100: []}
+
+
+def test_hooks_and_summaries_take_names(tmp_path, caplog):
+    graph = GRAPHS["linen"]()
+    with graph.as_default():
+        rh.summary.scalar("loss")
+        rh.summary.scalar("train/loss", "loss")
+        rh.summary.histogram("grads")
+        rh.summary.scalars("metrics", {"a": graph["loss"], "b": graph["state/step"]})
+    hooks = [
+        rh.NanTensorHook("grads"),
+        rh.LoggingTensorHook(["loss", "grads/kernel"], every_n_iter=1),
+        rh.ProgressHook(2, "loss"),
+    ]
+    with caplog.at_level("INFO"):
+        run(graph, 2, hooks=hooks, directory=tmp_path)
+    assert "grads/kernel = " in caplog.text
+    found = events.read(tmp_path)["."]
+    assert {"loss", "train/loss", "metrics/a", "metrics/b"} <= set(found.scalars)
+    assert {"grads/bias", "grads/kernel"} <= set(found.histograms)
+
+
+def test_nan_in_a_part_of_a_module_is_found():
+    def step(model, x):
+        grads = eqx.tree_at(lambda it: it.bias, model, model.bias * np.nan)
+        return model, {"grads": grads}
+
+    model = eqx.nn.Linear(2, 1, key=jax.random.key(0))
+    graph = rh.jax.graph(step, model=model, data=[X])
+    with pytest.raises(rh.train.NanLossDuringTrainingError, match="NaN in 'bias'"):
+        run(graph, 1, "model", hooks=[rh.NanTensorHook("grads")])
 
 
 def test_placeholders_stand_for_what_is_no_state():
+    feeds = dict(zip("xy", next(batches(0)), strict=True))
     graph = rh.jax.graph(sgd, params=params)
-    x, y = next(batches(0))
-    assert train(graph, 2, x=x, y=y)[0] == np.mean(np.square(y))
+    assert run(graph, 2, "x", feeds)[0].shape == (8, 2)
     with pytest.raises(ValueError, match="placeholder '[xy]:0'.*not fed"):
-        train(graph, 2)
+        run(graph, 2)
+    late = rh.LoggingTensorHook("los", every_n_iter=1000)
     with pytest.raises(ValueError, match="nothing is named 'los'.*mean 'loss'"):
-        train(rh.jax.graph(sgd, params=params), 2, "los", x=x, y=y)
+        run(rh.jax.graph(sgd, params=params), 2, "x", feeds, hooks=[late])
 
 
-class Pair(NamedTuple):
+@functools.partial(jax.jit, donate_argnums=0, static_argnames="times")
+def donating(params, x, y, times=2):
+    for _ in range(times):
+        params, outputs = sgd(params, x, y)
+    return params, outputs
+
+
+def scanning(params, x, y):
+    return jax.lax.scan(lambda params, _: (sgd(params, x, y)[0], 0.0), params, length=2)
+
+
+@pytest.mark.parametrize("step", [donating, scanning])
+def test_step_may_be_jitted_donate_and_scan(step):
+    twice = run(rh.jax.graph(step, params=params, data=[next(batches(0))] * 3), 3, "params/w")
+    once = run(rh.jax.graph(sgd, params=params, data=[next(batches(0))] * 6), 6, "params/w")
+    np.testing.assert_allclose(twice, once[::2], rtol=1e-6)
+
+
+def test_initial_values_that_need_the_numbers_themselves():
+    def create():
+        w = jnp.ones(2)
+        return {"w": w, "scale": float(w.sum()), "count": 0}
+
+    def step(state, x):
+        return {**state, "count": state["count"] + 1}, {"scale": state["scale"]}
+
+    graph = rh.jax.graph(step, state=create, data=[X] * 3)
+    assert run(graph, 3, ["scale", "state/count"])[-1] == [2.0, 2]
+
+
+def test_state_that_nnx_makes_metrics_and_a_module_that_is_returned():
+    def step(model, metrics, x):
+        metrics.update(values=model(x))
+        model.bias[...] += 1
+        return model, {"mean": metrics.compute()}
+
+    graph = rh.jax.graph(
+        step,
+        model=lambda: nnx.Linear(2, 1, rngs=nnx.Rngs(0)),
+        metrics=nnx.metrics.Average(),
+        data=[X] * 3,
+    )
+    assert [bias.tolist() for bias in run(graph, 3, "model/bias")] == [[0], [1], [2]]
+
+
+def test_objects_that_share_a_variable_are_refused():
+    model = nnx.Linear(2, 1, rngs=nnx.Rngs(0))
+    optimizer = nnx.ModelAndOptimizer(model, optax.sgd(0.1))
+    with pytest.raises(ValueError, match=r"'model' and 'optimizer' share .* 'model/bias'"):
+        rh.jax.graph(lambda model, optimizer: None, model=model, optimizer=optimizer)
+
+
+class Counting(eqx.Module):
     w: jax.Array
-    b: jax.Array
+    count: int
 
 
-@pytest.mark.parametrize("returned", ["state, loss", "loss, state", "state", "dict", "grads"])
-def test_state_is_found_in_the_result(returned):
-    def train_step(pair, x):
-        new, loss = Pair(pair.w + 1, pair.b), x.sum()
-        return {
-            "state, loss": (new, loss),
-            "loss, state": (loss, new),
-            "state": new,
-            "dict": {"pair": new, "loss": loss},
-            "grads": (new, loss, pair),
-        }[returned]
+@pytest.mark.parametrize(
+    ("step", "states", "message"),
+    [
+        (lambda state, x: {"loss": x}, {"state": params}, r"must return the new 'state' first"),
+        (lambda state, x: ({"w": x}, 0), {"state": params}, r"w': float32\[4, 2\].*nothing has"),
+        (lambda w, x: (w[:1], 0), {"w": X}, r"'w' keeps its shape and dtype, float32\[4, 2\]"),
+        (lambda w, x: (x, w), {"w": X}, r"'w' may be the first or the last.*outputs=\['w', "),
+        (lambda w, x: w @ x, {"w": X}, "contracting dimensions"),
+        (
+            lambda s, x: (Counting(s.w, s.count + 1), 0),
+            {"s": Counting(X, 0)},
+            "'s' at 'count' is no array.* 0: the new value has 1",
+        ),
+        (lambda w, x: w, {"w": linen.Dense(1)}, "^w must be a pytree of arrays, or a function"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(step, states, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        rh.jax.graph(step, data=[X] * 2, **states)
 
-    pair = Pair(jnp.zeros(2), jnp.zeros(()))
-    graph = rh.jax.graph(train_step, pair=pair, data=[np.ones(2, np.float32)] * 3)
-    assert [it.w.tolist() for it in train(graph, 3, "pair")] == [[i, i] for i in range(3)]
-    graph["pair/w"]
-    outputs = {"state": [], "dict": ["loss"], "grads": ["output/0", "output/1/w"]}
-    for name in outputs.get(returned, ["output"]):
-        assert graph[name].name == f"{name}:0"
+
+def test_text_in_the_data_is_refused():
+    with pytest.raises(TypeError, match="data has the text 'cat' for 'batch'"):
+        rh.jax.graph(lambda w, batch: w, w=X, data=[{"x": X, "label": "cat"}])
+
+
+SHARDED = """
+import functools, sys
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+import runhooks as rh
+
+_, directory, last_step = sys.argv
+devices = jax.device_count()
+mesh = jax.make_mesh((devices // 2, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+shardings = {"w": NamedSharding(mesh, P(None, "model")), "b": NamedSharding(mesh, P())}
+
+
+@functools.partial(jax.jit, out_shardings=shardings)
+def create():
+    return {"w": jnp.zeros((4, 8)), "b": jnp.zeros(8)}
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def step(state, x):
+    x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("data")))
+    error = x @ state["w"] + state["b"] - 1
+    return {"w": state["w"] - x.T @ error / 16, "b": state["b"] - error.mean(0)}, (error**2).mean()
+
+
+def batches(step):  # small integers: sums are exact, whatever the order
+    while True:
+        yield np.random.default_rng(step).integers(-2, 2, (16, 4)).astype(np.float32)
+        step += 1
+
+
+graph = rh.jax.graph(step, ["loss"], state=create, data=batches)
+hooks = [rh.StopAtStepHook(last_step=int(last_step))]
+with graph.as_default(), rh.MonitoredTrainingSession(checkpoint_dir=directory, hooks=hooks) as it:
+    while not it.should_stop():
+        assert it.run(["train_op", "state"])[1]["w"].sharding == shardings["w"]
+"""
+
+
+def test_sharded_state_is_saved_and_resumed_on_eight_devices_and_on_two(tmp_path):
+    def go(folder, devices, last_step):
+        flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+        command = [sys.executable, "-W", "error", "-c", SHARDED, tmp_path / folder, str(last_step)]
+        subprocess.run(command, env=os.environ | flags, check=True, timeout=300)
+
+    go("whole", 8, 4)
+    go("eight", 8, 2)
+    go("eight", 8, 4)
+    go("two", 8, 2)
+    go("two", 2, 4)
+    assert arrays_hash(tmp_path / "eight") == arrays_hash(tmp_path / "whole")
+    whole, two = (rh.load(tmp_path / folder)["state"] for folder in ("whole", "two"))
+    np.testing.assert_allclose(two["w"], whole["w"], rtol=1e-6)

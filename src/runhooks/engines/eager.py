@@ -50,8 +50,7 @@ class EagerEngine(Engine):
         evaluate = self.evaluator(body.operations)
 
         def run(variables: Mapping[Variable, Any], given: Sequence[Any]) -> list[Any]:
-            # A function may change what it is handed, and a caller what it gets back.
-            values: dict[Tensor, Any] = {v: self.own(variables[v]) for v in reads}
+            values: dict[Tensor, Any] = {v: variables[v] for v in reads}
             values.update(zip(body.given, given, strict=True))
             before = [variables[v] for v in body.assigned]
             assigned = evaluate(values, variables)
@@ -61,7 +60,13 @@ class EagerEngine(Engine):
                         f"variable {variable.op.name!r} was assigned by a run inside this run, "
                         "which assigns it too: make the inner run a part of the graph"
                     )
-            fetched = [self.fetched(t, self._own_key(t, values[t])) for t in body.fetches]
+            # A caller may change what it gets back.
+            fetched = [
+                self.own(variables[t])
+                if isinstance(t, Variable)
+                else self.fetched(t, self._own_key(t, values[t]))
+                for t in body.fetches
+            ]
             return [self.own(assigned[v]) for v in body.assigned] + fetched
 
         return run
@@ -77,9 +82,14 @@ class EagerEngine(Engine):
 
     def read_args(self, op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
         """Return what the function of ``op`` is called with."""
+        return tuple([self.constant(arg) for arg in op.read_args(self.handed(op, values))])
+
+    def handed(self, op: Operation, values: Mapping[Tensor, Any]) -> Mapping[Tensor, Any]:
+        """Return ``values`` as the function of ``op`` may have them, which may change them."""
+        own: dict[Tensor, Any]
+        own = {t: self.own(values[t]) for t in op.inputs if isinstance(t, Variable)}
         keys = {t: self._own_key(t, values[t]) for t in op.inputs if t.op.type == "RandomKey"}
-        args = op.read_args({**values, **keys} if keys else values)
-        return tuple([self.constant(arg) for arg in args])
+        return {**values, **own, **keys} if own or keys else values
 
     def own(self, value: Any) -> Any:
         """Return a copy of ``value``; what is done to it does not reach ``value``."""
@@ -196,7 +206,8 @@ class EagerEngine(Engine):
         return self.own_key(value) if tensor.op.type == "RandomKey" else value
 
     def _conformed(self, name: str, path: str, old: Any, new: Any) -> Any:
-        if isinstance(new, int | float) and not isinstance(new, np.generic):
+        is_number = isinstance(new, int | float) and not isinstance(new, np.generic)
+        if is_number and not old.shape:
             number = number_as(name, path, new, self.host_form(old)[1])
             return self.from_host(old, np.asarray(number))
         if not self.arrays.owns(type(new)):

@@ -119,13 +119,8 @@ def inputs(
         ValueError: If ``epochs`` is given for an iterator or a function, which cannot be gone
             through twice.
     """
-    arguments.whole(num_outputs=num_outputs, epochs=epochs)
-    check_source("source", source)
-    if epochs != 1 and (callable(source) or hasattr(source, "__next__")):
-        raise ValueError(
-            f"epochs must be left out for an iterator or a function of the step, got {epochs!r}: "
-            "only an iterable, such as a list or a loader, can be gone through again"
-        )
+    arguments.whole(num_outputs=num_outputs)
+    check_source("source", source, epochs)
     return _outputs(add_inputs(Source(source, epochs), num_outputs, name or "inputs"))
 
 
@@ -137,10 +132,16 @@ def add_inputs(source: Source, num_outputs: int, name: str) -> Operation:
     return op
 
 
-def check_source(argument: str, source: Any) -> None:
-    """Raise TypeError unless ``source`` is an iterable or a function."""
+def check_source(argument: str, source: Any, epochs: int | None) -> None:
+    """Raise TypeError or ValueError if ``source`` is not one for ``Source``, or ``epochs`` not."""
     if not callable(source) and not isinstance(source, Iterable):
         raise TypeError(f"{argument} must be an iterable or a function of the step, got {source!r}")
+    arguments.whole(epochs=epochs)
+    if epochs != 1 and (callable(source) or hasattr(source, "__next__")):
+        raise ValueError(
+            f"epochs must be left out for an iterator or a function of the step, got {epochs!r}: "
+            "only an iterable, such as a list or a loader, can be gone through again"
+        )
 
 
 def group(*operations: Tensor | Operation, name: str | None = None) -> Operation:

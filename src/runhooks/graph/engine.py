@@ -163,6 +163,9 @@ class Engine(Framework):
         """Return whether functions change ``value`` in place, and return no new one."""
         return False
 
+    def check_distinct(self, values: Mapping[str, Any]) -> None:
+        """Raise ValueError if two of ``values``, by name, share a part that is changed in place."""
+
     def form(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Return ``fn(*args)`` with shapes and dtypes in place of arrays; compute nothing.
 

@@ -1,11 +1,57 @@
-"""``Arrangement``: which parameter of a step gets which part of an element of its data."""
+"""Where the parameters of a step that are no states come from: its data, or placeholders."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from runhooks.graph import nest
+from runhooks.graph.build import add_inputs, check_source, placeholder
+from runhooks.graph.graph import Graph
+from runhooks.graph.source import Source
+from runhooks.graph.tensor import Tensor
 from runhooks.near_names import suggestion
+
+
+def placeholders(parameters: Sequence[str]) -> dict[str, Tensor]:
+    """Return a placeholder for each of ``parameters``."""
+    return {parameter: placeholder(parameter) for parameter in parameters}
+
+
+def drawn(
+    graph: Graph, parameters: Sequence[str], data: Any, epochs: int | None
+) -> dict[str, Tensor]:
+    """Return a tensor for each of ``parameters``, drawn from ``data``, as ``rh.inputs`` takes it.
+
+    Their forms are noted, if ``graph`` knows forms and the first element can be looked at.
+
+    Raises:
+        TypeError: If ``data`` cannot be iterated, or has text for a graph that compiles.
+        ValueError: If there are no ``parameters``, or the first element does not fit them.
+    """
+    check_source("data", data, epochs)
+    if not parameters:
+        raise ValueError("data must be left out: no parameter of the step is left for it")
+    source = Source(data, epochs, Arrangement(parameters))
+    op = add_inputs(source, len(parameters), "data")
+    if graph.engine.finds_forms:
+        with suppress(LookupError):
+            first = source.peek()
+            elements = first if len(parameters) > 1 else (first,)
+            for tensor, name, element in zip(op.outputs, parameters, elements, strict=True):
+                _check(name, element)
+                graph.note_form(tensor, graph.engine.form(lambda element=element: element))
+    return dict(zip(parameters, op.outputs, strict=True))
+
+
+def _check(parameter: str, element: Any) -> None:
+    for leaf in nest.leaves(element):
+        if isinstance(leaf, str | bytes):
+            raise TypeError(
+                f"data has the text {leaf!r} for {parameter!r}, which cannot be compiled: leave it "
+                "out of the elements"
+            )
 
 
 class Arrangement:

@@ -61,8 +61,8 @@ class ResultRule:
             changed: Which of ``old`` it has changed in place; it need not return these.
 
         Raises:
-            ValueError: If the states are not found in ``returned``, or the outputs do not have
-                the names they were given.
+            ValueError: If the states are not found in ``returned``, or have other shapes or
+                dtypes, or if the outputs do not have the names they were given.
         """
         if self._place is None:
             self._place = self._find(returned, old, changed)
@@ -89,9 +89,11 @@ class ResultRule:
                 for place in self._places(names, returned)
                 if all(fits(i, old[i], it) for i, it in zip(wanted, place.split(returned)[0]))  # noqa: B905
             ]
-            if len(places) > 1 and self._is_one_array([old[i] for i in wanted]):
+            is_sure = fits is fits_roughly or not self._is_one_array([old[i] for i in wanted])
+            if len(places) > 1 and not is_sure:
                 raise self._ambiguous(places, returned)
             if places:
+                self._check(wanted, old, places[0].split(returned)[0])
                 return places[0], wanted
         raise self._not_found(returned, [self._states[i] for i in rest])
 
@@ -148,8 +150,11 @@ class ResultRule:
         return True
 
     def _has_same_paths(self, i: int, old: Any, new: Any) -> bool:
-        # With other shapes or dtypes: the assignment says which.
         return self._engine.leaves(old).keys() == self._engine.leaves(new).keys()
+
+    def _check(self, wanted: Sequence[int], old: Sequence[Any], new: Sequence[Any]) -> None:
+        for i, state in zip(wanted, new, strict=True):
+            self._engine.conform(self._states[i], old[i], state)
 
     def _is_one_array(self, states: Sequence[Any]) -> bool:
         return sum(len(self._engine.leaves(state)) for state in states) == 1

@@ -28,10 +28,13 @@ from runhooks.engines.conform import (
     by_path,
     check_leaf,
     check_structure,
+    describe,
     number_as,
 )
 from runhooks.engines.jax.held import (
     Static,
+    changed_part,
+    check_distinct,
     has_nnx,
     hold,
     is_held,
@@ -92,6 +95,12 @@ class JaxEngine(Engine):
         old, new = hold(old), hold(new)
         structure, new_structure = _structure(old), _structure(new)
         if structure != new_structure:
+            if (changed := changed_part(old, new)) is not None:
+                path, before, after = changed
+                raise ValueError(
+                    f"variable {describe(name, path)} is no array, and stays as it is, {before!r}: "
+                    f"the new value has {after!r}; make it an array if it is to change"
+                )
             check_structure(name, self.leaves(old), self.leaves(new))
             raise ValueError(
                 f"variable {name!r}: the new value has a different structure, {new_structure}, not "
@@ -153,6 +162,9 @@ class JaxEngine(Engine):
         children = {_text(path): child for path, child in flat if path}
         # Objects of nnx keep their own records beside the user's attributes.
         return {key: it for key, it in children.items() if not key.startswith("_pytree__")}
+
+    def check_distinct(self, values: Mapping[str, Any]) -> None:
+        check_distinct(values)
 
     def is_changed_in_place(self, value: Any) -> bool:
         return has_nnx(value)

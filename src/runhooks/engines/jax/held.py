@@ -8,6 +8,7 @@ by what they have imported, and never imported here.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -87,6 +88,26 @@ def has_nnx(value: Any) -> bool:
     return any(is_nnx(leaf) or isinstance(leaf, NnxObject) for leaf in leaves)
 
 
+def check_distinct(values: Mapping[str, Any]) -> None:
+    """Raise ValueError if objects of nnx in two of ``values`` share a variable."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None:
+        return
+    owners: dict[int, tuple[str, str]] = {}
+    for name, value in values.items():
+        for part in filter(is_nnx, jax.tree.leaves(value, is_leaf=is_nnx)):
+            for path, variable in nnx.iter_graph(part):
+                if not isinstance(variable, nnx.Variable):
+                    continue
+                where = "/".join(map(str, path))
+                other, its_path = owners.setdefault(id(variable), (name, where))
+                if other != name:
+                    raise ValueError(
+                        f"{other!r} and {name!r} share a variable, {its_path!r} of the one and "
+                        f"{where!r} of the other: give only the one that holds both"
+                    )
+
+
 def without_variables(value: Any) -> Any:
     """Return ``value`` with the arrays of nnx's variables in the place of these."""
     nnx = sys.modules.get("flax.nnx")
@@ -152,6 +173,22 @@ def _released(it: Any) -> Any:
     if isinstance(it, NnxObject):
         return sys.modules["flax.nnx"].merge(it.graphdef, it.state)
     return it
+
+
+def changed_part(old: Any, new: Any) -> tuple[str, Any, Any] | None:
+    """Return the path of a static part that differs in two held values, and both of its values."""
+    parts, new_parts = (
+        {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
+        for flat in (
+            jax.tree_util.tree_leaves_with_path(it, is_leaf=lambda part: isinstance(part, Static))
+            for it in (old, new)
+        )
+    )
+    for path, part in parts.items():
+        other = new_parts.get(path, part)
+        if isinstance(part, Static) and other != part:
+            return path, part.value, release(other)
+    return None
 
 
 def is_held(value: Any) -> bool:

@@ -83,7 +83,7 @@ class StepEngine(TorchEngine):
 
     def read_args(self, op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
         if op.effect in _STEP_OR_CAPTURE:
-            return op.read_args(values)
+            return op.read_args(self.handed(op, values))
         return super().read_args(op, values)
 
     def fetched(self, tensor: Tensor, value: Any) -> Any:

@@ -1,0 +1,83 @@
+"""The states of a user's step, and what else is made for its parameters, as tensors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from runhooks.graph.base import UNKNOWN
+from runhooks.graph.engine import Engine
+from runhooks.graph.global_step import get_or_create_global_step
+from runhooks.graph.graph import Graph
+from runhooks.graph.random_key import random_key
+from runhooks.graph.tensor import Tensor, Variable
+
+_STEPS = ("global_step", "step")
+_KEYS = ("key", "rng")
+
+
+def state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
+    """Return a variable of ``graph``, the default graph, that begins with ``value``.
+
+    If ``value`` is a function that returns a tensor, return that.
+
+    Raises:
+        TypeError: If it is a function that takes arguments, or holds what no variable can hold.
+    """
+    engine = graph.engine
+    if not (callable(value) and engine.is_leaf(value)):
+        return Variable(value, name=name)
+    try:
+        inspect.signature(value).bind()
+    except TypeError:
+        raise TypeError(
+            f"{name} must be a pytree of arrays, or a function without arguments that returns one, "
+            f"got {value!r}"
+        ) from None
+    form, value = _form_of_made(engine, value)
+    if isinstance(form, Tensor):
+        return form
+    variable = Variable(value, name=name)
+    if form is not UNKNOWN:
+        graph.note_form(variable, form)
+    return variable
+
+
+def _form_of_made(engine: Engine, make: Callable[[], Any]) -> tuple[Any, Any]:
+    """Return the form of what ``make`` returns, or UNKNOWN, and the initial value; or a tensor."""
+    tensors: list[Tensor] = []
+
+    def value() -> Any:
+        found = make()
+        if not isinstance(found, Tensor):
+            return found
+        tensors.append(found)
+        return None
+
+    form: Any = UNKNOWN
+    if engine.finds_forms:
+        # Some need the numbers themselves, which they have when they really run.
+        with suppress(Exception):
+            form = engine.form(value)
+    if form is UNKNOWN:
+        made = value()
+        return (tensors[0], None) if tensors else (UNKNOWN, made)
+    return (tensors[0], None) if tensors else (form, make)
+
+
+def is_state(tensor: Tensor) -> bool:
+    """Return whether ``tensor`` is a variable that the step is to return anew."""
+    return isinstance(tensor, Variable) and not tensor.on_host
+
+
+def made_for(parameters: Iterable[str]) -> dict[str, Tensor]:
+    """Return the global step and random keys for those that ask for these by their names."""
+    made: dict[str, Tensor] = {}
+    for parameter in parameters:
+        if parameter in _STEPS:
+            made[parameter] = get_or_create_global_step()
+        elif parameter in _KEYS:
+            made[parameter] = random_key(name=parameter)
+    return made

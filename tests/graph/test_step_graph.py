@@ -1,0 +1,279 @@
+"""``rh.graph``: a step of NumPy, or of any callable, as a graph with a name for everything."""
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+X = np.arange(6.0).reshape(3, 2)
+
+
+def run(graph, steps, fetches, feeds=None, hooks=()):
+    """Make steps; return what each gave for ``fetches``."""
+    values = []
+    with (
+        graph.as_default(),
+        rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=steps), *hooks]) as session,
+    ):
+        while not session.should_stop():
+            values.append(session.run(["train_op", fetches], feeds)[1])
+    return values
+
+
+def count(state, x):
+    return {"n": state["n"] + 1}, {"sum": x.sum(), "moments": {"mean": x.mean()}}
+
+
+@pytest.mark.parametrize("state", [{"n": 0}, lambda: {"n": 0}])
+def test_outputs_states_and_arguments_have_names(state):
+    graph = rh.graph(count, state=state, data=[X] * 3)
+    names = ["sum", "moments/mean", "moments", "state/n", "train_op/sum", "global_step"]
+    values = run(graph, 3, names)
+    assert values[2] == [15, 2.5, {"mean": 2.5}, 2, 15, 2]
+    assert run(graph, 1, "x")[0].tolist() == X.tolist()
+    assert graph["sum"] is graph["sum:0"]
+    assert graph["global_step"] is rh.train.get_global_step(graph)
+
+
+def test_only_the_operation_itself_makes_a_step():
+    graph = rh.graph(count, state={"n": 0})
+    with rh.Session(graph) as session:
+        assert session.run(["sum", "state/n"], {"x": X}) == [15, 0]
+        assert session.run("state/n") == 0
+        session.run("train_op", {"x": X})
+        assert session.run(["state/n", "global_step"]) == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["sums", "moments/men", "state/m"])
+def test_misspelt_name_is_told_in_the_first_run(name):
+    """Also where the hook that asks for it is due much later; nothing has changed then."""
+    graph = rh.graph(count, state={"n": 0}, data=[X] * 3)
+    hook = rh.NanTensorHook(name, trigger=rh.Trigger(every_steps=100))
+    with pytest.raises(ValueError, match=rf"nothing is named '{name}'.*gives.*mean '"):
+        run(graph, 3, "sum", hooks=[hook])
+    known = rh.graph(count, state={"n": 0}, data=[X] * 3)
+    run(known, 1, "sum")
+    with pytest.raises(ValueError, match=rf"nothing is named '{name}'.*mean '"):
+        known[name]
+
+
+def test_summaries_of_names_whose_leaves_only_a_run_knows():
+    graph = rh.graph(count, state={"n": 0}, data=[X] * 3)
+    with graph.as_default():
+        merged = rh.summary.merge(
+            [
+                rh.summary.scalar("sum"),
+                rh.summary.scalars("moments"),
+                rh.summary.histogram("state"),
+                rh.summary.histogram("x"),
+            ]
+        )
+    (summary,) = run(graph, 1, merged)
+    assert [value.tag for value in summary] == ["sum", "moments/mean", "state/n", "x"]
+    assert run(graph, 1, "sum") == [15]
+
+
+class Pair(NamedTuple):
+    a: np.ndarray
+    b: np.ndarray
+
+
+@dataclasses.dataclass
+class Record:
+    a: np.ndarray
+    b: np.ndarray
+
+
+@pytest.mark.parametrize("kind", [Pair, Record])
+def test_states_of_named_fields(kind):
+    def step(state):
+        return kind(state.a + 1, state.b)
+
+    graph = rh.graph(step, state=kind(np.zeros(2), np.ones(())))
+    values = run(graph, 2, ["state", "state/a"])
+    assert type(values[1][0]) is kind
+    assert values[1][1].tolist() == values[1][0].a.tolist() == [1, 1]
+
+
+def test_state_that_the_step_changes_in_place_is_fetched_as_it_was():
+    def step(record):
+        record.a = record.a + 1
+        return record
+
+    assert [it.a for it in run(rh.graph(step, record=Record(0, 1)), 3, "record")] == [0, 1, 2]
+
+
+def returning(result):
+    """A step that returns what ``result`` makes of the new states."""
+
+    def step(w, v):
+        return result(w + 1, v + 1)
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("result", "outputs", "fetched"),
+    [
+        (lambda w, v: (w, v), [], {}),
+        (lambda w, v: (w, v, 5.0), [], {"output": 5}),
+        (lambda w, v: (w, v, 5.0), ["loss"], {"loss": 5}),
+        (lambda w, v: (w, v, {"loss": 5.0}), [], {"loss": 5}),
+        (lambda w, v: (w, v, {"loss": 5.0}), ["loss"], {"loss": 5}),
+        (lambda w, v: (w, v, {"loss": 5.0}), ["all"], {"all/loss": 5}),
+        (lambda w, v: (w, v, None), [], {}),
+        (lambda w, v: (w, v, 5.0, 6.0), [], {"output/0": 5, "output/1": 6}),
+        (lambda w, v: (w, v, 5.0, w), ["loss", "grads"], {"loss": 5}),
+        (lambda w, v: (5.0, 6.0, w, v), ["loss", "more"], {"loss": 5, "more": 6}),
+        (lambda w, v: ((w, v), 5.0), [], {"output": 5}),
+        (lambda w, v: ([5.0, 6.0], [w, v]), [], {"output/1": 6}),
+        (lambda w, v: {"v": v, "w": w, "loss": 5.0}, [], {"loss": 5}),
+        (lambda w, v: (v, 5.0, w), ["v", "loss", "w"], {"loss": 5}),
+    ],
+)
+def test_states_are_found_in_the_result_and_the_rest_are_outputs(result, outputs, fetched):
+    graph = rh.graph(returning(result), outputs, w=np.zeros(2), v=np.zeros(3))
+    values = run(graph, 2, {"w": "w", "v": "v", **{name: name for name in fetched}})
+    assert values[1]["w"].tolist() == [1, 1]
+    assert values[1]["v"].tolist() == [1, 1, 1]
+    assert {name: values[1][name] for name in fetched} == fetched
+
+
+@pytest.mark.parametrize(
+    ("result", "outputs", "message"),
+    [
+        (lambda w, v: w, [], r"'step' must return the new 'w' and 'v' first: return w, v, {"),
+        (lambda w, v: {"loss": 5.0}, [], r"returned {'loss': a float}"),
+        (lambda w, v: None, [], "returned None"),
+        (lambda w, v: (w, v[:1]), [], r"'v' keeps its shape and dtype, float64\[3\]"),
+        (
+            lambda w, v: (w, v, {"loss": 5.0}),
+            ["los", "acc"],
+            "got .'los', 'acc'.; did you .*'loss'",
+        ),
+        (lambda w, v: (w, v, 5.0), ["loss", "acc"], r"name what 'step' returns beside"),
+        (lambda w, v: (5.0, v, w), ["loss", "v"], r"lacks \['w'\]"),
+        (lambda w, v: (5.0, v, w), ["v", "w"], r"name each element of what 'step' returns, \("),
+    ],
+)
+def test_result_without_the_states_is_told_with_what_to_return(result, outputs, message):
+    graph = rh.graph(returning(result), outputs, w=np.zeros(2), v=np.zeros(3))
+    with pytest.raises(ValueError, match=message):
+        run(graph, 1, "w")
+
+
+def test_array_that_may_be_first_or_last_must_be_named():
+    def step(w):
+        return w * 2, w + 1
+
+    with pytest.raises(ValueError, match=r"'w' may be the first or the last.*outputs=\['w', "):
+        run(rh.graph(step, w=1.0), 1, "w")
+    assert run(rh.graph(step, ["loss", "w"], w=1.0), 3, ["w", "loss"])[2] == [3, 6]
+    assert run(rh.graph(step, ["w", "loss"], w=1.0), 3, ["w", "loss"])[2] == [4, 5]
+
+
+def test_step_key_and_defaults_are_filled_in():
+    def train(w, x, step, rng, scale=2.0, *, more, rate=0.1):
+        return w, {"got": (x, int(step), rng.normal(), scale, more, rate)}
+
+    graph = rh.graph(train, w=0.0, data=[(1.0, 5.0)] * 2)
+    values = run(graph, 2, ["got", "x", "step", "more"])
+    assert [value[0][:2] for value in values] == [(1, 0), (1, 1)]
+    assert values[0][0][2] != values[1][0][2]
+    assert values[0][0][3:] == (2, 5, 0.1)
+    assert values[1][1:] == [1, 1, 5]
+
+
+def test_function_that_returns_a_tensor_fills_a_parameter():
+    def train(w, noise, at):
+        return w, {"drawn": noise.normal(), "step": int(at)}
+
+    def graph(seed):
+        key = functools.partial(rh.random_key, seed)
+        return rh.graph(train, w=0.0, noise=key, at=rh.train.get_or_create_global_step)
+
+    (first, again, other) = (run(graph(seed), 2, ["drawn", "step"]) for seed in (1, 1, 2))
+    assert first == again != other
+    assert [step for _, step in first] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [(X, 1.0)] * 3,
+        [{"y": 1.0, "x": X, "id": "a"}] * 3,
+        iter([[X, 1.0]] * 3),
+        lambda step: [(X, 1.0)] * (3 - step),
+    ],
+)
+def test_elements_of_data_fill_the_parameters(data):
+    graph = rh.graph(lambda w, x, y: (w, {"sum": x.sum() + y}), w=0.0, data=data)
+    assert run(graph, 9, ["sum", "y"]) == [[16, 1]] * 3
+
+
+@pytest.mark.parametrize("batch", [X, (X, X), {"image": X}])
+def test_single_parameter_gets_the_element_itself(batch):
+    seen = []
+    graph = rh.graph(lambda w, batch: (w, seen.append(batch)), w=0.0, data=[batch])
+    run(graph, 2, "w")
+    assert seen == [batch] or seen[0] is batch
+
+
+def test_data_is_gone_through_several_times():
+    graph = rh.graph(lambda w, x: (w + x, {}), w=0.0, data=[1.0, 2.0], epochs=3)
+    assert run(graph, 99, "w") == [0, 1, 3, 4, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("element", "message"),
+    [
+        ((1.0, 2.0, 3.0), r"a tuple of 2, for the parameters \['x', 'y'\].* got a tuple of 3"),
+        (1.0, "got a float"),
+        ({"x": 1.0, "yy": 2.0}, "must have 'y', .*'yy'.*mean 'yy'"),
+    ],
+)
+def test_element_that_does_not_fit_is_told(element, message):
+    graph = rh.graph(lambda w, x, y: w, w=0.0, data=[element])
+    with pytest.raises(ValueError, match=message):
+        run(graph, 1, "w")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: rh.graph(count), r"name what count\(state, x\) takes .*, such as state=\.\.\."),
+        (lambda: rh.graph(count, stat=0), r"'stat' is not a parameter of count.*mean 'state'"),
+        (lambda: rh.graph(lambda *args: args, args=0), "'args' is not a parameter"),
+        (lambda: rh.graph(5, state=0), "train_step must be a callable, got 5"),
+        (lambda: rh.graph(count, "sum", state=0), r"outputs must be a list .* got 'sum'"),
+        (lambda: rh.graph(count, ["a", "a"], state=0), "outputs must be different names"),
+        (lambda: rh.graph(count, state=lambda x: x), "^state must be a pytree .* got <function"),
+        (lambda: rh.graph(count, state={"n": "a"}), "'state' at 'n' must hold arrays"),
+        (lambda: rh.graph(count, state=rh.random_key), "name what count"),
+        (lambda: rh.graph(count, state=0, data=5), "data must be an iterable or a function"),
+        (lambda: rh.graph(count, state=0, x=0, data=[X]), "data must be left out"),
+        (lambda: rh.graph(count, state=0, data=iter([X]), epochs=2), "epochs must be left out"),
+        (lambda: rh.graph(count, name="train op", state=0), "name must"),
+    ],
+)
+def test_bad_arguments_are_told_at_once(make, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()
+
+
+def test_graph_is_one_to_which_anything_can_be_added():
+    graph = rh.graph(count, state={"n": 0}, data=[X] * 3)
+    with graph.as_default():
+        total = rh.Variable(0.0, name="total")
+        added = total.assign(total + graph["sum"])
+        both = rh.group(graph.get_operation_by_name("train_op"), added, name="both")
+        distance = rh.call(np.hypot, graph["sum"], graph["state/n"], name="distance")
+        with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=2)]) as session:
+            while not session.should_stop():
+                values = session.run({"both": both, "name": "distance", "tensor": distance})
+    assert values == {"both": None, "name": np.hypot(15, 1), "tensor": np.hypot(15, 1)}
+    assert graph["total"] is total
