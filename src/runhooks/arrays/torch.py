@@ -106,7 +106,8 @@ class TorchArrays(ArrayLibrary):
         if not is_distributed(like):
             return super().from_source(source, like)
         found = _block(like)
-        host = source.read(*found) if found else np.empty((0,), source.dtype)
+        nothing = np.empty(like.to_local().shape, source.dtype)
+        host = nothing if found is None else source.read(*found)
         return type(like).from_local(
             from_numpy(host, like.dtype).to(like.device),
             *(like.device_mesh, like.placements),

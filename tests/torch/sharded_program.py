@@ -1,0 +1,195 @@
+"""One rank of torch.distributed, given RANK SIZE FOLDER TASK...; writes what each task came to.
+
+A task is ``exact:KIND``, ``train:KIND:FIRST:LAST`` or ``die``, KIND ``ddp``, ``fsdp`` or ``plain``.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler, TensorDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import runhooks as rh
+from runhooks.checkpoint import restore_latest, staging
+from runhooks.errors import DeadlineExceededError
+from runhooks.ranks import current_group
+
+rank, size, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+torch.set_num_threads(1)
+
+
+def start():
+    """Join the group; rank 0 hosts its store at a port that the system chooses."""
+    file = folder / f"port-{size}"
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, size, True, wait_for_workers=False)
+        part = file.with_suffix(".part")
+        part.write_text(str(store.port))
+        part.rename(file)
+    else:
+        while not file.exists():
+            time.sleep(0.01)
+        store = dist.TCPStore("127.0.0.1", int(file.read_text()), size, False)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+
+
+def network(exact):
+    extra = [nn.BatchNorm1d(7), nn.Dropout(0.3)] if exact else []
+    return nn.Sequential(nn.Linear(6, 7), *extra, nn.Tanh(), nn.Linear(7, 3, bias=False))
+
+
+class Training:
+    """A model of ``kind``, its optimizer, and a session of the graph of its step."""
+
+    def __init__(self, kind, source, *, exact=False, seed=0):
+        torch.manual_seed(seed)
+        model = network(exact)
+        if kind == "ddp":
+            # Each rank keeps the statistics of the batches that it has seen.
+            model = DistributedDataParallel(model, forward_sync_buffers=False)
+        elif kind == "fsdp":
+            fully_shard(model[0])
+            fully_shard(model)
+        self.model = model
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+        torch.manual_seed(seed + 1 + rank)
+        graph = rh.torch.Graph(model=model, optimizer=self.optimizer)
+        with graph.as_default():
+            batch = rh.inputs(source, 2, epochs=None if exact else 1)
+            rh.torch.step(self.step, outputs=["loss"], args=batch)
+        self.session, self.saver = rh.Session(graph), rh.Saver(asynchronous=True)
+
+    def step(self, features, labels):
+        self.optimizer.zero_grad()
+        loss = functional.cross_entropy(self.model(features), labels)
+        loss.backward()
+        self.optimizer.step()
+        return {"loss": loss}
+
+    def train(self, steps):
+        losses = [self.session.run(["loss", "train_op"])[0] for _ in range(steps)]
+        whole = torch.stack(losses)
+        if dist.is_initialized():
+            dist.all_reduce(whole)
+        return [it.item() for it in losses], (whole / size).tolist()
+
+    def state(self):
+        """All tensors of this rank, by name."""
+        found = {}
+        for name, tensor in self.model.state_dict().items():
+            found[name.removeprefix("module.")] = tensor
+        for i, state in self.optimizer.state_dict()["state"].items():
+            found |= {f"{i}/{key}": tensor for key, tensor in state.items()}
+        return {k: (it.to_local() if hasattr(it, "to_local") else it) for k, it in found.items()}
+
+    def whole(self):
+        """All parameters in full."""
+        found = {}
+        for name, parameter in self.model.named_parameters():
+            whole = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
+            found[name.removeprefix("module.")] = whole.tolist()
+        return found
+
+
+def examples(count):
+    generator = torch.Generator().manual_seed(7)
+    return torch.randn(count, 6, generator=generator), torch.arange(count) % 3
+
+
+def loader():
+    data = TensorDataset(*examples(30))
+    sampler = DistributedSampler(data, size, rank, seed=3)
+    return StatefulDataLoader(data, batch_size=3, sampler=sampler)
+
+
+def parts(step):
+    """This rank's part of the batches of 12 from ``step`` on, the same on any number of ranks."""
+    while True:
+        features, labels = examples(12 * (step + 1))
+        mine = slice(12 * step + rank, None, size)
+        yield features[mine], labels[mine]
+        step += 1
+
+
+def exact(kind):
+    """8 steps, saved, and 8 more in other objects, against 16."""
+    path = folder / f"exact-{kind}"
+    straight = Training(kind, loader(), exact=True)
+    losses = straight.train(16)[0]
+    first = Training(kind, loader(), exact=True)
+    begun = first.train(8)[0]
+    first.saver.save(first.session, path / "model.ckpt", 8)
+    first.train(3)  # while it is being written
+    first.saver.wait()
+    again = Training(kind, loader(), exact=True, seed=100)
+    assert restore_latest(again.saver, again.session, path) == str(path / "model.ckpt-8")
+    begun += again.train(8)[0]
+    ours, theirs = again.state(), straight.state()
+    return {
+        "losses": begun == losses,
+        "names": sorted(ours) == sorted(theirs),
+        "differing": [name for name, it in ours.items() if not torch.equal(it, theirs[name])],
+        "step": again.session.global_step,
+        "sizes": {it.name: it.stat().st_size for it in (path / "model.ckpt-8").iterdir()},
+        "drawn": torch.rand(1).item(),
+    }
+
+
+def train(kind, first, last):
+    """Go on from step ``first`` to ``last``, and save there."""
+    first, last = int(first), int(last)
+    it = Training(kind, parts, seed=first)
+    if first:
+        it.saver.restore(it.session, folder / f"model.ckpt-{first}")
+        assert it.session.global_step == first
+    begun = it.whole()
+    losses = it.train(last - first)[1]
+    it.saver.save(it.session, folder / "model.ckpt", last)
+    it.saver.wait()
+    return {"losses": losses, "begun": begun, "ended": it.whole(), "drawn": torch.rand(1).item()}
+
+
+def die():
+    """Save step 17; rank 1 is killed in the middle of that."""
+    it = Training("fsdp", parts)
+
+    def write(path, pieces):
+        if rank == 1 and path.name == "shards-1.json":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write_file(path, pieces)
+
+    write_file, staging.write_file = staging.write_file, write
+    current_group().barrier_secs = 3
+    it.saver.save(it.session, folder / "model.ckpt", 17)
+    try:
+        it.saver.wait()
+    except DeadlineExceededError as error:
+        return {"error": str(error), "left": sorted(it.name for it in folder.glob("*ckpt-17*"))}
+
+
+TASKS = {"exact": exact, "train": train, "die": die}
+if size > 1:
+    start()
+current_group().barrier_secs = 60
+results = {}
+for task in sys.argv[4:]:
+    name, *words = task.split(":")
+    results[task] = TASKS[name](*words)
+(folder / f"results-{size}-{rank}.json").write_text(json.dumps(results))
+if size > 1 and "die" not in results:
+    if rank:
+        current_group().set(f"left/{rank}", "")
+    else:  # the host of the store leaves last
+        for other in range(1, size):
+            current_group().wait(f"left/{other}")
+    dist.destroy_process_group()

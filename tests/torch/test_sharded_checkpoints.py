@@ -1,0 +1,116 @@
+"""Checkpoints of DDP and FSDP2: by real ranks, on gloo, and in turn by other numbers of them."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from runhooks.checkpoint import checkpoints, read_checkpoint
+from runhooks.checkpoint.format import check_checkpoint, read_manifest
+
+PROGRAM = Path(__file__).with_name("sharded_program.py")
+
+
+class Ranks:
+    """Runs the program on a number of ranks; what each found, by task."""
+
+    def __init__(self, launcher, folder):
+        self.launcher, self.folder = launcher, folder
+
+    def run(self, size, *tasks, killed=()):
+        logs = [self.folder / f"log-{size}-{rank}" for rank in range(size)]
+        for old in self.folder.glob(f"port-{size}"):
+            old.unlink()
+        started = [
+            self.launcher.start(log, PROGRAM, str(rank), str(size), str(self.folder), *tasks)
+            for rank, log in enumerate(logs)
+        ]
+        ended = [self.launcher.wait(number) for number in started]
+        expected = [-9 if rank in killed else 0 for rank in range(size)]
+        assert ended == expected, "\n".join(log.read_text() for log in logs)
+        return [
+            json.loads((self.folder / f"results-{size}-{rank}.json").read_text())
+            for rank in range(size)
+            if rank not in killed
+        ]
+
+
+@pytest.fixture(scope="module")
+def ranks(launcher_with, tmp_path_factory):
+    launcher = launcher_with(
+        "torch.distributed.fsdp",
+        "torchdata.stateful_dataloader",
+        "runhooks.engines.torch.graph",
+        OMP_NUM_THREADS="1",
+    )
+    return Ranks(launcher, tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.fixture(scope="module")
+def first(ranks):
+    """What two ranks come to first; they have saved step 8 of a training with FSDP2."""
+    return ranks.run(2, "exact:ddp", "exact:fsdp", "train:ddp:0:16", "train:fsdp:0:8")
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_resumed_training_ends_with_the_same_bits(first, kind):
+    """Its random states, loaders and statistics of batches are of each rank its own."""
+    for rank, found in enumerate(first):
+        result = found[f"exact:{kind}"]
+        assert result["differing"] == [], rank
+        assert result["losses"], rank
+        assert (result["names"], result["step"]) == (True, 16)
+    assert first[0]["exact:ddp"]["drawn"] != first[1]["exact:ddp"]["drawn"]
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_what_both_ranks_hold_is_written_once(first, kind):
+    sizes = first[0][f"exact:{kind}"]["sizes"]
+    values = 3 * 4 * (6 * 7 + 7 + 7 * 3 + 14)  # parameters, and two states of each
+    both = 2 * (5056 + 300)  # random states and statistics of the batches, of each rank
+    headers = 2 * 2400
+    written = sizes["variables-0.safetensors"] + sizes["variables-1.safetensors"]
+    assert values + both <= written <= values + both + headers
+
+
+def test_the_arrays_of_a_checkpoint_are_read_on_one_machine(ranks, first):
+    path = ranks.folder / "model.ckpt-8"
+    assert read_manifest(path).ranks == 2
+    assert "objects/model" in check_checkpoint(path)
+    arrays = read_checkpoint(path).arrays
+    for name, values in first[0]["train:fsdp:0:8"]["ended"].items():
+        np.testing.assert_array_equal(arrays[f"model/{name}"], np.float32(values))
+    rows = [
+        safetensors.numpy.load_file(path / f"variables-{rank}.safetensors") for rank in range(2)
+    ]
+    np.testing.assert_array_equal(
+        np.concatenate([rows[0]["model/0.weight@0,0"], rows[1]["model/0.weight@4,0"]]),
+        arrays["model/0.weight"],
+    )
+
+
+def test_any_number_of_ranks_goes_on_and_a_rank_that_is_killed_in_a_save_leaves_none(ranks, first):
+    stages = [first[0]["train:fsdp:0:8"]]
+    (alone,) = ranks.run(1, "train:plain:8:12")
+    stages.append(alone["train:plain:8:12"])
+    assert read_manifest(ranks.folder / "model.ckpt-12").ranks is None
+    four = ranks.run(4, "train:fsdp:12:14")
+    stages.append(four[0]["train:fsdp:12:14"])
+    assert len({it["train:fsdp:12:14"]["drawn"] for it in four}) == 4
+    (survivor,) = ranks.run(2, "train:ddp:14:16", "die", killed=[1])
+    stages.append(survivor["train:ddp:14:16"])
+
+    for before, after in itertools.pairwise(stages):
+        assert after["begun"] == before["ended"]
+    losses = [loss for stage in stages for loss in stage["losses"]]
+    reference = first[0]["train:ddp:0:16"]
+    np.testing.assert_allclose(losses, reference["losses"], rtol=1e-4)
+    for name, values in stages[-1]["ended"].items():
+        np.testing.assert_allclose(values, reference["ended"][name], rtol=1e-2, atol=1e-4)
+
+    assert "rank 1 has not come" in survivor["die"]["error"]
+    assert survivor["die"]["left"] == []
+    assert checkpoints(ranks.folder)[-1] == str(ranks.folder / "model.ckpt-16")
