@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from bench import ours, peers, readers, saving, tensorflow_step, torch_step, writers
+from bench import (
+    ours,
+    peers,
+    readers,
+    saving,
+    sharded_saving,
+    tensorflow_step,
+    torch_step,
+    writers,
+)
 from bench.measure import Contender, measure, table
 
 
@@ -20,6 +29,7 @@ def main() -> None:
     show("an image 256x256x3, to the file", writers.images(), 5, 5)
     readers.show(turns=5)
     saving.show(turns=7)
+    sharded_saving.show(turns=7)
     # The last, for they leave PyTorch with one thread.
     show("PyTorch, a trivial step", torch_step.contenders(torch_step.trivial, 8.0), turns, 300)
     show("PyTorch, a step of the digits", torch_step.contenders(torch_step.digits, 20.0), turns, 10)

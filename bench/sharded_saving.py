@@ -32,7 +32,8 @@ ROWS = 1000
 def torch_saves() -> dict[str, Save]:
     import torch.distributed.checkpoint
     from torch import nn
-    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
 
     mesh = init_device_mesh("cpu", (RANKS,))
     whole = torch.rand(ROWS, PART_ITEMS // ROWS)
@@ -43,7 +44,8 @@ def torch_saves() -> dict[str, Save]:
     model = nn.ParameterList(parameters)
     session = rh.Session(rh.torch.graph(lambda: None, model=model))
     saver = rh.Saver(asynchronous=True)
-    async_save: Any = torch.distributed.checkpoint.async_save
+    distributed: Any = torch.distributed
+    async_save = distributed.checkpoint.async_save
 
     def dcp(folder: Path) -> Cost:
         futures: list[Any] = []
@@ -67,7 +69,8 @@ def jax_saves() -> dict[str, Save]:
     import orbax.checkpoint as ocp
     from jax.sharding import NamedSharding, PartitionSpec
 
-    sharding = NamedSharding(jax.make_mesh((RANKS,), ("x",)), PartitionSpec("x"))
+    spec: Any = PartitionSpec
+    sharding = NamedSharding(jax.make_mesh((RANKS,), ("x",)), spec("x"))
     whole = np.random.default_rng(0).random((ROWS, PART_ITEMS // ROWS), np.float32)
     arrays = {
         f"part_{i}": jax.make_array_from_callback(whole.shape, sharding, lambda at: whole[at])
@@ -91,8 +94,9 @@ def jax_saves() -> dict[str, Save]:
 
 
 def start_torch(rank: int, port: int, folder: Path) -> None:
-    import torch.distributed as dist
+    import torch
 
+    dist: Any = torch.distributed
     file = folder / "port"
     if rank == 0:  # its store does not share a port with the holder of one
         store = dist.TCPStore("127.0.0.1", 0, RANKS, True, wait_for_workers=False)
@@ -108,8 +112,9 @@ def start_torch(rank: int, port: int, folder: Path) -> None:
 def start_jax(rank: int, port: int, folder: Path) -> None:
     import jax
 
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    config: Any = jax.config
+    config.update("jax_platforms", "cpu")
+    config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", RANKS, rank)
 
 
@@ -140,7 +145,7 @@ def be_rank(engine: str, rank: int, port: int, folder: Path, turns: int) -> None
             if turn:  # the first finds memory that nobody had before
                 costs[name].append(cost)
     print(json.dumps(costs), flush=True)
-    if rank == 0:
+    if engine == "torch" and rank == 0:
         sys.stdin.read()  # it has the store: it leaves when the other has
 
 
@@ -169,13 +174,18 @@ def measure(engine: str, turns: int) -> dict[str, list[Cost]]:
         outputs = [rank.communicate()[0] for rank in reversed(ranks)]
     found = [json.loads(output.splitlines()[-1]) for output in outputs]
     return {
-        name: [Cost(*map(max, zip(*turn, strict=True))) for turn in zip(*[it[name] for it in found])]
+        name: [
+            Cost(*map(max, zip(*turn, strict=True)))
+            for turn in zip(*[it[name] for it in found], strict=True)
+        ]
         for name in found[0]
     }
 
 
 def show(turns: int) -> None:
-    print(f"\na state of 500 MB of {RANKS} ranks, saved in the background: medians of {turns} turns")
+    print(
+        f"\na state of 500 MB of {RANKS} ranks, saved in the background: medians of {turns} turns"
+    )
     print(f"{'':50}{'blocked ms':>12}{'of a copy':>11}{'durable ms':>12}")
     for engine in ENGINES:
         costs = measure(engine, turns)
