@@ -1,10 +1,14 @@
 import copy
+import itertools
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 import torch
+from flax import nnx
 from safetensors.numpy import load_file
 
 import runhooks as rh
@@ -265,6 +269,43 @@ def test_averages_of_a_hook_that_no_session_has(metrics):
     with pytest.raises(RuntimeError, match="add it to the hooks of the session"):
         with rh.MonitoredSession(hooks=[evaluation]) as sess:
             sess.run("train_op")
+
+
+# --- Modules of flax and equinox
+
+
+def nnx_step(model, x):
+    model.kernel[...] += x
+    return {"sum": model.kernel[...].sum()}
+
+
+def equinox_step(model, x):
+    model = eqx.tree_at(lambda it: it.weight, model, model.weight + x)
+    return model, {"sum": model.weight.sum()}
+
+
+@pytest.mark.parametrize(
+    ("make", "step", "name"),
+    [
+        (lambda: nnx.Linear(2, 2, rngs=nnx.Rngs(0)), nnx_step, "kernel"),
+        (lambda: eqx.nn.Linear(2, 2, key=jax.random.key(0)), equinox_step, "weight"),
+    ],
+    ids=["nnx", "equinox"],
+)
+def test_a_module_under_the_front_door(make, step, name):
+    model = make()
+    graph = rh.jax.graph(step, model=model, data=lambda step: itertools.repeat(np.float32(1.0)))
+    seen = rh.call(lambda model: getattr(model, name)[...].sum(), graph["model"])
+    ema = rh.EmaHook("model", decay=0.5, debias=False)
+    averaged = rh.EvaluationHook({"sum": seen}, every_n_steps=3, averages=ema)
+    plain = rh.EvaluationHook({"sum": seen}, every_n_steps=3)
+    with graph.as_default(), rh.MonitoredSession(hooks=[ema, averaged, plain]) as sess:
+        for _ in range(3):
+            sess.run("train_op")
+        assert raw_of(sess).read("ema").keys() == {f"ema/model/{name}", "ema/model/bias"}
+    begun = float(getattr(model, name)[...].sum())
+    assert plain.metrics_at(3)["sum"] == pytest.approx(begun + 3 * 4, rel=1e-5)
+    assert averaged.metrics_at(3)["sum"] == pytest.approx(begun + 2.25 * 4, rel=1e-5)
 
 
 # --- Modules of PyTorch
