@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from runhooks.graph.each_step import is_of_each_step
 from runhooks.graph.part import Part
 from runhooks.graph.plan import Body, Party, part_of
 from runhooks.graph.tensor import Operation, Placement, Tensor, Variable
@@ -13,7 +14,8 @@ def core_of(body: Body) -> Body | None:
     """Return what ``body`` computes for the first party that assigns variables: a training step.
 
     All that this party asks for is in it, but for parts of what calls return, which can be taken
-    afterwards. Of other parties' assignments it has those to variables that several parties assign.
+    afterwards. Of other parties' assignments it has those to variables that several parties assign,
+    and those that are made in each step.
     Its fetches are what the party asks for beyond what calls return: values of variables, and
     arithmetic. None if no party assigns any.
     """
@@ -21,6 +23,7 @@ def core_of(body: Body) -> Body | None:
     if first is None:
         return None
     kept = _without_last_parts(first)
+    kept |= _with_ancestors(set(filter(is_of_each_step, body.operations)), body.operations)
     while missing := _shared_assignments(body.parties, kept):
         kept |= _with_ancestors(missing, body.operations)
     operations = [op for op in body.operations if op in kept]

@@ -112,7 +112,7 @@ class EmaHook(TimedHook):
                 f"EmaHook cannot add to a graph of {title}: use "
                 "tf.train.ExponentialMovingAverage there"
             )
-        self._averages = averages_of(self._name, self._parts)
+        self._averages = averages_of(self._name, self._parts, each_step=self._in_every_run)
         self._updates_in.clear()
         self._timer.reset()
         self._num_updates = 0

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from runhooks.graph import call, placeholder
+from runhooks.graph.each_step import EachStep
 from runhooks.graph.engine import Engine
 from runhooks.graph.global_step import get_global_step
 from runhooks.graph.graph import Graph, own_graph
@@ -24,13 +25,15 @@ class Averages:
         graph: The graph, which is the default graph.
         name: What stands in front of their names.
         parts: The names, in checkpoints, of variables, objects or parts of these.
+        each_step: Whether there is an update in each step, and not now and then.
 
     Raises:
         ValueError: If no variable or object has such a name.
     """
 
-    def __init__(self, graph: Graph, name: str, parts: Collection[str]) -> None:
+    def __init__(self, graph: Graph, name: str, parts: Collection[str], *, each_step: bool) -> None:
         self._graph = graph
+        self._each_step = each_step
         #: The names of the averages by those of the parts.
         self.places = {part: f"{name}/{part}" for part in parts}
         #: How far an update moves the averages; fed in each run that makes one.
@@ -60,7 +63,8 @@ class Averages:
         average = Variable(initial, name=self.places[part], trainable=False)
         for op in self._graph.get_operations():
             if op.assigns is variable:
-                fn = partial(_moved, engine, part, path)
+                move = partial(_moved, engine, part, path)
+                fn = EachStep(move) if self._each_step else move
                 new = call(fn, average, op.outputs[0], self.weight, name=f"{average.op.name}/move")
                 self._updates.setdefault(op, []).append(average.assign(new).op)
 
@@ -73,8 +77,10 @@ class Averages:
                 ]
 
 
-def averages_of(name: str, parts: Collection[str]) -> Averages:
+def averages_of(name: str, parts: Collection[str], *, each_step: bool) -> Averages:
     """Return the averages of the default graph of that name; they are added if it has none.
+
+    Arguments are those of ``Averages``.
 
     Raises:
         TypeError: If the graph is a framework's own.
@@ -89,7 +95,7 @@ def averages_of(name: str, parts: Collection[str]) -> Averages:
                     f"of {list(found.places)}"
                 )
             return found  # type: ignore[no-any-return]
-    made = Averages(graph, name, parts)
+    made = Averages(graph, name, parts, each_step=each_step)
     graph.add_to_collection(_COLLECTION, (name, made))
     return made
 
