@@ -6,7 +6,7 @@ Each module imports its framework, and is imported when it is first used.
 from importlib import import_module
 from typing import Any
 
-_MODULES = ("ignite", "keras", "lightning", "optuna", "transformers")
+_MODULES = ("ignite", "keras", "lightning", "optuna", "tracking", "transformers")
 
 
 def __getattr__(name: str) -> Any:

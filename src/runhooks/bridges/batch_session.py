@@ -36,8 +36,11 @@ class BatchSession(Session):
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
         value = self.run(name)
-        parts = value.items() if isinstance(value, Mapping) else [("", value)]
-        return {f"{name}/{path}" if path else name: to_numpy(it) for path, it in parts}
+        if isinstance(value, list):  # the rates of several groups
+            value = dict(enumerate(value))
+        if not isinstance(value, Mapping):
+            return {name: to_numpy(value)}
+        return {f"{name}/{path}": to_numpy(it) for path, it in value.items()}
 
     def assign(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():

@@ -1,0 +1,77 @@
+"""``TrackingHook``: numbers of a session to a client of W&B, MLflow, Comet or Aim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunValues,
+    StopSignal,
+)
+from runhooks.hooks.helpers.evaluation_results import number
+from runhooks.hooks.helpers.named_tensors import NamedTensors
+from runhooks.hooks.helpers.session import next_step_of, required_global_step, step_of
+from runhooks.hooks.helpers.timed_hook import TimedHook
+from runhooks.trigger import Due, Trigger, timer_of
+
+
+class TrackingHook(TimedHook):
+    """Fetches numbers every so often, and hands them to ``log`` with the global step.
+
+    ``log`` is what a client has for that: ``wandb_run.log``, ``mlflow.log_metrics``,
+    ``comet_experiment.log_metrics``, ``aim_run.track``. It is called in the thread of the training,
+    which waits for it; ``rh.summary`` has writers to W&B and MLflow that take whole summaries
+    and do not keep the training waiting. The client is its owner's to open and to close.
+
+    Args:
+        log: Called as ``log(numbers, step=step)``, with a dict of numbers by name.
+        tensors: Tensors, or their names: a dict by the name to log them under, or a list.
+        every_n_steps: Log at the multiples of this number.
+        trigger: Says when to log.
+
+    Raises:
+        TypeError: If ``log`` cannot be called or ``tensors`` is neither a dict nor a list.
+        ValueError: Unless exactly one of ``every_n_steps`` and ``trigger`` is given; in a run, for
+            a value that is not a single number.
+    """
+
+    def __init__(
+        self,
+        log: Callable[..., Any],
+        tensors: Mapping[str, Any] | Iterable[Any],
+        every_n_steps: int | None = None,
+        *,
+        trigger: Trigger | None = None,
+    ) -> None:
+        if not callable(log):
+            raise TypeError(f"log must be a function of numbers and a step, got {log!r}")
+        super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
+        self._log = log
+        self._tensors = NamedTensors(tensors)
+
+    def begin(self) -> None:
+        required_global_step(self)
+        self._timer.reset()
+        self._request = SessionRunArgs(self._tensors.fetches())
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._timer.start(step_of(session))
+
+    def next_due(self) -> Due | None:
+        return self._timer.due()
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        is_due = self._timer.should_trigger_for_step(next_step_of(run_context))
+        return self._request if is_due else None
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if run_values.results is None:
+            return
+        step = step_of(run_context.session)
+        self._timer.update_last_triggered_step(step)
+        labelled = self._tensors.labelled(run_values.results)
+        self._log({name: number(name, value) for name, value in labelled}, step=step)
