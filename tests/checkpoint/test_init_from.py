@@ -53,7 +53,7 @@ def pretrained(tmp_path):
 @pytest.mark.every_engine
 def test_fine_tuning_with_a_new_head(pretrained, tmp_path, engine, caplog):
     state = {"body": NEW_BODY, "head": head(5)}
-    init = rh.InitFrom(pretrained, only="state/body")
+    init = rh.InitFrom(pretrained, only=iter(["state/body"]))
     with caplog.at_level(logging.INFO, "runhooks"):
         begun, first = train(tmp_path / "b", state, 4, init, engine)
     assert begun == 0

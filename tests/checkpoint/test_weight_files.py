@@ -125,6 +125,14 @@ def test_a_shard_that_is_not_there(tmp_path):
         rh.load(path)
 
 
+def test_a_dtype_that_is_not_known(tmp_path):
+    header = json.dumps({"a": {"dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}).encode()
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"0")
+    with pytest.raises(DataLossError, match="a.safetensors.*'F4', a dtype that runhooks does not"):
+        rh.load(path)
+
+
 def test_every_file_that_is_cut_short_is_refused(file):
     content = file.read_bytes()
     for size in {0, 1, 9, len(content) // 2, len(content) - 1}:
@@ -213,6 +221,7 @@ def test_an_npz_that_lies(content, tmp_path):
         '{"weight_map": {"other": "one.safetensors"}}',
         "[" * 100_000,
     ],
+    ids=range(10),
 )
 def test_an_index_that_lies(index, tmp_path):
     folder = tmp_path / "model"

@@ -228,10 +228,13 @@ def is_unicode(text: str) -> bool:
 def _span(content: Any) -> tuple[Entry, int]:
     """The array that an entry of a header describes, and where it ends."""
     try:
-        dtype, shape = _DTYPES[content["dtype"]], content["shape"]
+        code, shape = content["dtype"], content["shape"]
         start, stop = content["data_offsets"]
+        dtype = _DTYPES.get(code)
     except (KeyError, TypeError, ValueError):
         raise ValueError("an entry makes no sense") from None
+    if dtype is None:
+        raise ValueError(f"it has an array of {code!r}, a dtype that runhooks does not know")
     if not is_shape(shape) or not is_shape([start, stop]):
         raise ValueError("an entry has a shape or offsets that make no sense")
     if stop - start != math.prod(shape) * item_bytes(dtype):

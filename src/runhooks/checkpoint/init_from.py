@@ -17,16 +17,13 @@ from runhooks.arrays.dtypes import dtype_named, is_same_kind
 from runhooks.arrays.trees import cast
 from runhooks.checkpoint.adapt import is_run_state, other_names
 from runhooks.checkpoint.best import Choice, Mode
-from runhooks.checkpoint.names import Only, Renaming
-from runhooks.checkpoint.reading import printable
+from runhooks.checkpoint.names import Only, Renaming, first_of
 from runhooks.checkpoint.weight_files import open_file
 from runhooks.checkpoint.weights import Weights, read_weights
 from runhooks.contract import RawSession, Snapshot
 from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")
-
-_MOST_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -67,6 +64,8 @@ class InitFrom:
     def __post_init__(self) -> None:
         arguments.given(path=self.path)
         arguments.directory(path=self.path)
+        if not isinstance(self.only, str | None):
+            object.__setattr__(self, "only", list(self.only))  # it is gone through again
         Only(self.only)
         arguments.instance(Mapping, rename=self.rename)
         if self.missing not in ("error", "keep"):
@@ -148,7 +147,7 @@ def _check_forms(weights: Weights, sources: Mapping[str, str], present: Snapshot
             problems[name] = f"{place!r} is {own}, {name!r} there {spec.dtype}{[*spec.shape]}"
     if problems:
         raise ValueError(
-            f"init_from: {weights} does not fit the model: {_first(list(problems.values()))}; to "
+            f"init_from: {weights} does not fit the model: {first_of(list(problems.values()))}; to "
             f"leave an array out: only={'!' + next(iter(problems))!r}"
         )
 
@@ -159,9 +158,9 @@ def _misfit(
     problems = []
     if unused:
         near = suggestion(unused[0], known)
-        problems.append(f"the model has no place for {_first(unused)}{near}")
+        problems.append(f"the model has no place for {first_of(unused)}{near}")
     if lacking:
-        problems.append(f"it has nothing for {_first(lacking)}")
+        problems.append(f"it has nothing for {first_of(lacking)}")
     return ValueError(
         f"init_from: {weights} does not fit the model: {', and '.join(problems)}; say what to take "
         "with only and rename, or give missing='keep'"
@@ -176,14 +175,9 @@ def _listed(names: Collection[str], everything: Iterable[str]) -> str:
         next(prefix for prefix in _prefixes(name) if here[prefix] == of_all[prefix])
         for name in names
     )
-    return _first([f"{it} ({n} arrays)" if n > 1 else it for it, n in whole.items()])
+    return first_of([f"{it} ({n} arrays)" if n > 1 else it for it, n in whole.items()])
 
 
 def _prefixes(name: str) -> list[str]:
     """Return the names that ``name`` is below, the shortest first, and ``name`` itself."""
     return [*(name[: it.start()] for it in re.finditer(r"[/.]", name)), name]
-
-
-def _first(items: Sequence[str]) -> str:
-    more = f" and {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
-    return printable(", ".join(items[:_MOST_SHOWN])) + more

@@ -9,15 +9,13 @@ from typing import Any
 from runhooks.arrays.array_library import Flat
 from runhooks.arrays.trees import Form, flatten, form_of, place
 from runhooks.checkpoint.best import Choice, Mode
-from runhooks.checkpoint.names import Only, nested
-from runhooks.checkpoint.reading import printable
+from runhooks.checkpoint.names import Only, first_of, nested
 from runhooks.checkpoint.weight_files import open_file
 from runhooks.checkpoint.weights import Weights, read_weights
 from runhooks.near_names import suggestion
 
 #: What Flax puts behind the name of an array in a module that it shows to JAX as a tree.
 _FLAX_VALUE = "/value"
-_MOST_SHOWN = 5
 
 
 def load(
@@ -88,7 +86,9 @@ def _target(like: Any) -> Flat:
 
 
 def _like(weights: Weights, names: Mapping[str, str], target: Flat) -> Any:
-    sources = [_source(path, leaf, names) for path, leaf in target.leaves]
+    sources = [
+        names.get(path, names.get(path.removesuffix(_FLAX_VALUE))) for path, _ in target.leaves
+    ]
     _check(weights, names, target, sources)
     leaves = [leaf for _, leaf in target.leaves]
     places: dict[str, list[int]] = {}
@@ -103,10 +103,6 @@ def _like(weights: Weights, names: Mapping[str, str], target: Flat) -> Any:
             except ValueError as error:
                 raise ValueError(f"{name!r} in {weights} does not fit like: {error}") from None
     return target.rebuild(leaves)
-
-
-def _source(path: str, leaf: Any, names: Mapping[str, str]) -> str | None:
-    return names.get(path, names.get(path.removesuffix(_FLAX_VALUE)))
 
 
 def _check(
@@ -126,16 +122,11 @@ def _check(
     if not missing and not any(sources):
         missing = [path for path, _ in target.leaves]
     if missing:
-        near = suggestion(missing[0], names) or f", but for {_first(list(names))}"
-        problems.append(f"it has nothing for {_first(missing)}{near}")
+        near = suggestion(missing[0], names) or f", but for {first_of(list(names))}"
+        problems.append(f"it has nothing for {first_of(missing)}{near}")
     if problems:
-        raise ValueError(f"like does not fit {weights}: {_first(problems)}")
+        raise ValueError(f"like does not fit {weights}: {first_of(problems)}")
 
 
 def _shown(form: Form) -> str:
     return f"{form.dtype or 'a number'}{[*form.shape] or ''}"
-
-
-def _first(items: list[str]) -> str:
-    more = f" and {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
-    return printable("; ".join(items[:_MOST_SHOWN])) + more

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from runhooks.checkpoint.reading import printable
 from runhooks.near_names import suggestion
 
 _SEPARATORS = ("/", ".")
+_MOST_SHOWN = 5
 
 
 def is_below(name: str, prefix: str) -> bool:
@@ -133,6 +135,12 @@ def nested(arrays: Mapping[str, Any]) -> Any:
             raise _both(name)
         folder[last] = array
     return tree
+
+
+def first_of(items: Sequence[str]) -> str:
+    """Return the first few of ``items`` for a message, and how many more there are."""
+    more = f" and {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
+    return printable(", ".join(items[:_MOST_SHOWN])) + more
 
 
 def _both(name: str) -> ValueError:
