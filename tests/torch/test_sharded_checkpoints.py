@@ -12,6 +12,7 @@ from runhooks.checkpoint import checkpoints, read_checkpoint
 from runhooks.checkpoint.format import check_checkpoint, read_manifest
 
 PROGRAM = Path(__file__).with_name("sharded_program.py")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "fsdp_torch.py"
 
 
 class Ranks:
@@ -21,27 +22,34 @@ class Ranks:
         self.launcher, self.folder = launcher, folder
 
     def run(self, size, *tasks, killed=()):
-        logs = [self.folder / f"log-{size}-{rank}" for rank in range(size)]
         for old in self.folder.glob(f"port-{size}"):
             old.unlink()
-        started = [
-            self.launcher.start(log, PROGRAM, str(rank), str(size), str(self.folder), *tasks)
-            for rank, log in enumerate(logs)
-        ]
-        ended = [self.launcher.wait(number) for number in started]
-        expected = [-9 if rank in killed else 0 for rank in range(size)]
-        assert ended == expected, "\n".join(log.read_text() for log in logs)
+        self.start(PROGRAM, size, *tasks, killed=killed)
         return [
             json.loads((self.folder / f"results-{size}-{rank}.json").read_text())
             for rank in range(size)
             if rank not in killed
         ]
 
+    def start(self, program, size, *words, killed=()):
+        """Run ``program`` on ``size`` ranks to its end; what each has written to its log."""
+        logs = [self.folder / f"log-{size}-{rank}" for rank in range(size)]
+        started = [
+            self.launcher.start(log, program, str(rank), str(size), str(self.folder), *words)
+            for rank, log in enumerate(logs)
+        ]
+        ended = [self.launcher.wait(number) for number in started]
+        texts = [log.read_text() for log in logs]
+        assert ended == [-9 if rank in killed else 0 for rank in range(size)], "\n".join(texts)
+        return texts
+
 
 @pytest.fixture(scope="module")
 def ranks(launcher_with, tmp_path_factory):
     launcher = launcher_with(
         "torch.distributed.fsdp",
+        "sklearn.model_selection",
+        "sklearn.datasets",
         "torchdata.stateful_dataloader",
         "runhooks.engines.torch.graph",
         OMP_NUM_THREADS="1",
@@ -114,3 +122,19 @@ def test_any_number_of_ranks_goes_on_and_a_rank_that_is_killed_in_a_save_leaves_
     assert "rank 1 has not come" in survivor["die"]["error"]
     assert survivor["die"]["left"] == []
     assert checkpoints(ranks.folder)[-1] == str(ranks.folder / "model.ckpt-16")
+
+
+def test_the_example_trains_with_fsdp_and_resumes(ranks):
+    directory = ranks.folder / "example"
+    words = [str(EXAMPLE), "--dir", str(directory), "--save-steps", "20", "--steps"]
+    ranks.start(PROGRAM.with_name("example_rank.py"), 2, *words, "20")
+    for file in [*ranks.folder.glob("left-*"), ranks.folder / "example-port"]:
+        file.unlink()
+    chief, other = ranks.start(PROGRAM.with_name("example_rank.py"), 2, *words, "40")
+    assert f"resumed from step 20: {directory}/model.ckpt-20" in chief
+    assert float(chief.rpartition("step 40: ")[2].partition("%")[0]) > 50
+    assert "of the test digits" not in other
+    steps = [read_manifest(Path(path)).global_step for path in checkpoints(directory)]
+    assert steps == [0, 20, 40]
+    assert {read_manifest(Path(path)).ranks for path in checkpoints(directory)} == {2}
+    assert len(list(directory.glob("events.*"))) == 2  # of the chief, in each run
