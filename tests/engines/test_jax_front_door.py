@@ -148,6 +148,26 @@ def test_nan_in_a_part_of_a_module_is_found():
         run(graph, 1, "model", hooks=[rh.NanTensorHook("grads")])
 
 
+def test_tensors_have_the_structure_of_their_values():
+    def step(w, x):
+        return w, ({"loss": x.sum(), "grads": {"w": w}}, (x.sum(), x.mean()))
+
+    graph = rh.jax.graph(step, ["metrics", "pair"], w=jnp.ones(2), data=[X] * 9)
+    assert list(graph["metrics"]) == ["grads", "loss"]
+    assert len(graph["metrics"]) == 2
+    assert "loss" in graph["metrics"]
+    total, mean = graph["pair"]
+    with graph.as_default():
+        doubled, halved = rh.call(lambda total: (total * 2, total / 2), total)
+        parts = [graph["metrics"][name] for name in graph["metrics"]]
+    assert run(graph, 1, [mean, doubled, halved, parts[1]]) == [[1, 16, 4, 8]]
+    for tensor in (total, graph["w"], rh.jax.graph(step, ["a", "b"], w=jnp.ones(2))["a"]):
+        with pytest.raises(TypeError, match="cannot be iterated before a run"):
+            list(tensor)
+    with pytest.raises(ValueError, match=r"'pair/0:0'|'getitem:0'|is not an array.*rh\.call"):
+        jnp.sin(total)
+
+
 def test_placeholders_stand_for_what_is_no_state():
     feeds = dict(zip("xy", next(batches(0)), strict=True))
     graph = rh.jax.graph(sgd, params=params)

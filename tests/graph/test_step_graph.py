@@ -130,6 +130,8 @@ def returning(result):
         (lambda w, v: (w, v, 5.0, w), ["loss", "grads"], {"loss": 5}),
         (lambda w, v: (5.0, 6.0, w, v), ["loss", "more"], {"loss": 5, "more": 6}),
         (lambda w, v: ((w, v), 5.0), [], {"output": 5}),
+        (lambda w, v: ((w, v), (5.0, 6.0)), ["loss", "more"], {"loss": 5, "more": 6}),
+        (lambda w, v: ((w, v), (5.0, 6.0)), [], {"output": (5, 6), "output/1": 6}),
         (lambda w, v: ([5.0, 6.0], [w, v]), [], {"output/1": 6}),
         (lambda w, v: {"v": v, "w": w, "loss": 5.0}, [], {"loss": 5}),
         (lambda w, v: (v, 5.0, w), ["v", "loss", "w"], {"loss": 5}),
@@ -277,3 +279,21 @@ def test_graph_is_one_to_which_anything_can_be_added():
                 values = session.run({"both": both, "name": "distance", "tensor": distance})
     assert values == {"both": None, "name": np.hypot(15, 1), "tensor": np.hypot(15, 1)}
     assert graph["total"] is total
+
+
+def test_values_of_added_operations_have_parts_with_names_too():
+    graph = rh.graph(count, state={"n": 0}, data=[X] * 3)
+    with graph.as_default():
+        rh.call(lambda x: {"low": x.min(), "high": x.max()}, graph["x"], name="bounds")
+    assert run(graph, 1, ["bounds/low", "bounds/high"]) == [[0, 5]]
+    with pytest.raises(ValueError, match="nothing is named 'bounds/hi'.*mean 'bounds/high'"):
+        run(graph, 1, "bounds/hi")
+
+
+def test_call_passes_keyword_arguments_on():
+    with rh.Graph().as_default(), rh.Session() as session:
+        x = rh.placeholder("x")
+        power = rh.call(lambda x, *, by, plus=0: x ** by["e"] + plus, x, by={"e": x}, plus=1)
+        assert session.run(power, {x: 3}) == 28
+        with pytest.raises(TypeError, match="'to'"):
+            session.run(rh.call(lambda x, *, by: x, x, to=1), {x: 3})

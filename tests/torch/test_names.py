@@ -71,6 +71,9 @@ def test_summaries_take_names(training):
             rh.summary.scalar("a", "loss"),
             rh.summary.histogram("b", "gradients/model/0.weight"),
             rh.summary.tensor_summary("c", "model/0.bias"),
+            rh.summary.scalar("loss"),
+            rh.summary.histogram("gradients/model/0"),
+            rh.summary.scalars("optimizer/learning_rate"),
         ]
         with pytest.raises(ValueError, match="'los'.*'loss'"):
             rh.summary.scalar("d", "los")
@@ -79,7 +82,8 @@ def test_summaries_take_names(training):
     with rh.Session(graph) as sess:
         *summaries, _ = sess.run([*made, "train_op"], training.batch)
     tags = [value.tag for summary in summaries for value in summary]
-    assert tags == ["a", "b", "c"]
+    gradients = ["gradients/model/0/weight", "gradients/model/0/bias"]
+    assert tags == ["a", "b", "c", "loss", *gradients, "optimizer/learning_rate"]
 
 
 def test_what_is_no_summary_is_refused_before_training(training, tmp_path):

@@ -91,9 +91,10 @@ class ResultRule:
             ]
             is_sure = fits is fits_roughly or not self._is_one_array([old[i] for i in wanted])
             if len(places) > 1 and not is_sure:
-                raise self._ambiguous(places, returned)
-            if places:
+                raise self._ambiguous(names[0], places, returned)
+            if places and fits is fits_roughly:
                 self._check(wanted, old, places[0].split(returned)[0])
+            if places:
                 return places[0], wanted
         raise self._not_found(returned, [self._states[i] for i in rest])
 
@@ -167,8 +168,9 @@ class ResultRule:
             return fields
         if not names:
             names = ["output"] if len(rest) == 1 else [f"output/{i}" for i in range(len(rest))]
-        if len(names) == len(rest):
-            return dict(zip(names, rest, strict=True))
+        for values in (rest, _elements(rest[0]) if len(rest) == 1 else []):
+            if len(names) == len(values):
+                return dict(zip(names, values, strict=True))
         unknown = next((name for name in names if fields is not None and name not in fields), None)
         near = "" if unknown is None else suggestion(unknown, fields or ())
         raise ValueError(
@@ -176,8 +178,7 @@ class ResultRule:
             f"{self._described(tuple(rest))}, got {names}{near}"
         )
 
-    def _ambiguous(self, places: Sequence[_Place], returned: Any) -> ValueError:
-        (name,) = self._states
+    def _ambiguous(self, name: str, places: Sequence[_Place], returned: Any) -> ValueError:
         texts = " or ".join(dict.fromkeys(place.text for place in places))
         return ValueError(
             f"{name!r} may be {texts} of what {self._step!r} returns, {self._described(returned)}: "

@@ -84,11 +84,19 @@ class StepValues(NamedValues):
     def _place(self, name: str) -> tuple[str, str]:
         """Return the argument that ``name`` is a part of, or OUTPUTS, and its path there."""
         owner, _, path = name.partition("/")
-        if owner in self._roots and path:
-            return owner, path
         if owner == self._step and path:
             return OUTPUTS, path
+        if path and name not in self._paths.get(OUTPUTS, ()) and self._is_whole(owner):
+            return owner, path
         return OUTPUTS, name
+
+    def _is_whole(self, owner: str) -> bool:
+        """Return whether ``owner`` is an argument, or an operation whose value has parts."""
+        if owner not in self._roots and self._graph.has_operation(owner):
+            op = self._graph.get_operation_by_name(owner)
+            if op.type in ("Call", "Variable") and len(op.outputs) == 1:
+                self.add(owner, op.outputs[0])
+        return owner in self._roots
 
     def _part(self, name: str, whole: Tensor, path: str) -> Operation:
         return Operation(
