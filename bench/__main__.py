@@ -10,6 +10,7 @@ from bench import (
     readers,
     saving,
     sharded_saving,
+    summary_writers,
     tensorflow_step,
     torch_step,
     writers,
@@ -27,6 +28,9 @@ def main() -> None:
     writers.show_sustained(turns=5)
     show("a histogram of a million float32, to the file", writers.histograms(), 5, 2)
     show("an image 256x256x3, to the file", writers.images(), 5, 5)
+    for name, contenders in summary_writers.contenders().items():
+        show(f"SummaryWriter.{name}", contenders, *summary_writers.ROUNDS[name])
+    show("EventAccumulator, 200,000 scalars of 20 tags", summary_writers.reading(), 3, 1)
     readers.show(turns=5)
     saving.show(turns=7)
     sharded_saving.show(turns=7)

@@ -47,6 +47,11 @@ def test_domains_are_those_of_torch(hparams, domains, same_as_torch):
     same_as_torch(lambda writer: writer.add_hparams(hparams, {"loss": 1}, domains, "run"))
 
 
+def test_functions_are_named_as_by_tensorboardx(same_as_tensorboardx):
+    hparams = {"activation": torch.relu, "optimizer": torch.optim.SGD}
+    same_as_tensorboardx(lambda writer: writer.add_hparams(hparams, {"loss": 1}, name="run"))
+
+
 def test_hparams_have_a_run_of_their_own(tmp_path):
     with SummaryWriter(tmp_path) as writer:
         writer.add_hparams({"lr": 0.1}, {"loss": 1}, name="named")

@@ -117,10 +117,13 @@ def test_metadata_stands_in_for_what_is_not_given(tmp_path):
             writer.add_text("b", "text")
             writer.add_text("c", "text", 3, walltime=4)
         writer.add_scalar("d", np.float32(1))
+        with writer.use_metadata(walltime=2.5):
+            writer.add_scalar("e", 1.0, 4)
     found = {e.summary.value[0].tag: (e.step, e.wall_time) for e in events_in(tmp_path)["."]}
     assert found["a"] == found["b/text_summary"] == (7, 12.5)
     assert found["c/text_summary"] == (3, 4)
     assert found["d"][0] == 0
+    assert found["e"] == (4, 2.5)
 
 
 def test_metadata_must_be_given_once(tmp_path):
@@ -185,6 +188,12 @@ def test_file_writer_takes_messages_of_protocol_buffers(tmp_path):
     assert second.wall_time > 1e9
     assert (third.step, third.wall_time) == (5, 2.5)
     assert {e.summary.value[0].simple_value for e in (first, second, third)} == {0.5}
+
+
+def test_the_event_file_is_where_tensorboardx_says(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        (path,) = tmp_path.iterdir()
+        assert writer.file_writer.event_writer._ev_writer._file_name == str(path)
 
 
 def test_a_file_writer_goes_on_after_reopen(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from runhooks import arguments, clock
@@ -71,7 +72,8 @@ class FileWriter:
         arguments.not_negative(flush_secs=flush_secs)
         self._logdir = os.fspath(log_dir)
         self._default_step: int | None = None
-        self._default_wall_time: float | None = None
+        #: The time of what is added without one; None: that of the call.
+        self.default_wall_time: float | None = None
         self._writer = _TimedWriter(
             self._logdir,
             max_queue=max(max_queue, MAX_QUEUE),
@@ -95,11 +97,21 @@ class FileWriter:
         if step is None:
             step = self._default_step
         if wall_time is None:
-            wall_time = self._default_wall_time
+            wall_time = self.default_wall_time
         return (
             0 if step is None else int(step),
             clock.wall() if wall_time is None else float(wall_time),
         )
+
+    @property
+    def _ev_writer(self) -> FileWriter:
+        """Itself: programs for tensorboardX ask for ``event_writer._ev_writer._file_name``."""
+        return self
+
+    @property
+    def _file_name(self) -> str:
+        """The path of the newest event file in the directory."""
+        return str(max(Path(self._logdir).glob("events.out.tfevents.*")))
 
     def add_event(self, event: Message, step: Any = None, walltime: float | None = None) -> None:
         """Add ``event``, of Protocol Buffers or ours, with this step and time.
@@ -168,15 +180,15 @@ class FileWriter:
         Raises:
             ValueError: Neither is given, or the block is in another one.
         """
-        if self._default_step is not None or self._default_wall_time is not None:
+        if self._default_step is not None or self.default_wall_time is not None:
             raise ValueError("use_metadata must not be used inside of another use_metadata")
         if global_step is None and walltime is None:
             raise ValueError("use_metadata must be given a global_step, a walltime or both")
-        self._default_step, self._default_wall_time = global_step, walltime
+        self._default_step, self.default_wall_time = global_step, walltime
         try:
             yield self
         finally:
-            self._default_step = self._default_wall_time = None
+            self._default_step = self.default_wall_time = None
 
 
 class NoFileWriter(FileWriter):
@@ -184,7 +196,7 @@ class NoFileWriter(FileWriter):
 
     def __init__(self, log_dir: str | os.PathLike[str]) -> None:
         self._logdir = os.fspath(log_dir)
-        self._default_step = self._default_wall_time = None
+        self._default_step = self.default_wall_time = None
         self.put = _nothing
 
     def add_event(self, event: Message, step: Any = None, walltime: float | None = None) -> None:

@@ -35,7 +35,8 @@ class ModelMethods(RunFiles):
         """Add hyperparameters and what came of them, in a sub-run of its own.
 
         Args:
-            hparam_dict: bools, numbers, strs or arrays of one number, by name; None is left out.
+            hparam_dict: bools, numbers, strs, functions (their names) or arrays of one number, by
+                name; None is left out.
             metric_dict: Numbers by tag.
             hparam_domain_discrete: All values that a hyperparameter may have, by name.
             run_name: The name of the sub-run; None: the time.

@@ -52,7 +52,7 @@ class ScalarMethods(RunFiles):
             type(scalar_value) is float
             and type(global_step) is int
             and type(tag) is str
-            and walltime is None
+            and walltime is writer.default_wall_time is None
             and not (new_style or display_name or summary_description)
         ):
             writer.put(tag, scalar_value, global_step, clock.wall())  # nothing to check or to read
@@ -113,6 +113,8 @@ def _points(directory: str) -> list[list[float]]:
 
 
 def _kept(tag: str, value: Any) -> Any:
+    if getattr(value, "is_cpu", False) and value.numel() == 1:
+        value = value.item()  # a tensor of PyTorch, which nobody has to wait for
     if type(value) in NUMBERS:
         return value
     return kept_number(tag, float(value) if isinstance(value, str) else value)

@@ -42,8 +42,8 @@ def experiment_values(
     """Return the records of one run: of the experiment, the start of the session, and its end.
 
     Args:
-        hparams: Numbers, bools (which are written as numbers), strs, or arrays of one number, by
-            name; None is left out.
+        hparams: Numbers, bools (which are written as numbers), strs, functions or classes (their
+            names), or arrays of one number, by name; None is left out.
         metrics: The tags of the scalars that say how well the run did.
         domains: All the values that a hyperparameter may have, by name, of its own type.
 
@@ -95,11 +95,13 @@ def _plain(name: str, value: Any) -> tuple[_Kind, Any]:
         return _TEXT, value
     if isinstance(value, int | float):
         return _FLOAT, value
+    if callable(value) and not is_array(value):
+        return _TEXT, getattr(value, "__name__", str(value))
     array = to_numpy(value) if is_array(value) else None
     if array is None or array.size != 1 or array.dtype.kind not in "biuf":
         raise ValueError(
-            f"the hyperparameter {name!r} must be a bool, an int, a float, a str or an array of "
-            f"one number, got {value!r}"
+            f"the hyperparameter {name!r} must be a bool, a number, a str, a function or an array "
+            f"of one number, got {value!r}"
         )
     return _FLOAT, array.item()
 

@@ -70,11 +70,22 @@ def as_bytes_of_color(kind: str, tag: str, numbers: NDArray[Any]) -> NDArray[np.
     if numbers.dtype == np.uint8:
         return numbers
     numbers = numbers.astype(np.float32)
-    finite_in(kind, tag, numbers, "shown red or dark")
+    if not are_finite(numbers):
+        finite_in(kind, tag, numbers, "shown red or dark")
+        numbers = np.nan_to_num(numbers, posinf=0, neginf=0)
     with np.errstate(over="ignore"):
-        scaled = np.nan_to_num(numbers, copy=False, posinf=0, neginf=0) * np.float32(255)
-    pixels: NDArray[np.uint8] = scaled.clip(0, 255).astype(np.uint8)
+        scaled = numbers * np.float32(255)
+    np.clip(scaled, 0, 255, out=scaled)
+    pixels: NDArray[np.uint8] = scaled.astype(np.uint8)
     return pixels
+
+
+def are_finite(numbers: NDArray[Any]) -> bool:
+    """Whether all of ``numbers`` are finite, in one pass if so; False for huge ones too."""
+    if numbers.dtype.kind in "biu":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(numbers.sum(dtype=np.float32)))
 
 
 def in_rows(images: NDArray[Any], columns: int) -> NDArray[Any]:
@@ -131,7 +142,7 @@ def _encode(tag: str, data: tuple[Any, str, Boxes | None]) -> bytes:
     pixels = as_bytes_of_color("image", tag, picture)
     if pixels.shape[-1] == 1:
         pixels = np.repeat(pixels, 3, axis=-1)
-    if picture.dtype.kind not in "biu" and pixels.shape[-1] > 2:
+    if not are_finite(picture) and pixels.shape[-1] > 2:
         pixels[~np.isfinite(picture).all(axis=-1)] = _RED[: pixels.shape[-1]]
     height, width, channels = pixels.shape
     if boxes is not None:
