@@ -11,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from torch.utils.tensorboard.summary import hparams
 
+import runhooks as rh
 from runhooks import events
 from runhooks.tensorboard import FileWriter, SummaryWriter
 from tests.tensorboard.conftest import events_in
@@ -194,6 +195,27 @@ def test_the_event_file_is_where_tensorboardx_says(tmp_path):
     with SummaryWriter(tmp_path) as writer:
         (path,) = tmp_path.iterdir()
         assert writer.file_writer.event_writer._ev_writer._file_name == str(path)
+
+
+def test_hooks_write_with_it(tmp_path):
+    def step():
+        return 0.5
+
+    writer = SummaryWriter(tmp_path)
+    graph = rh.Graph()
+    with graph.as_default():
+        loss = rh.summary.scalar("loss", rh.call(step, name="loss"))
+        train_op = rh.train.get_or_create_global_step().assign_add(1)
+        hook = rh.SummarySaverHook(save_steps=1, summary_writer=writer, summary_op=loss)
+        hooks = [hook, rh.StopAtStepHook(last_step=3)]
+        with rh.MonitoredTrainingSession(hooks=hooks) as session:
+            while not session.should_stop():
+                session.run(train_op)
+                writer.add_scalar("mine", 1.0, 2)
+    assert not writer.closed
+    writer.close()
+    assert writer.closed
+    assert len(values_of(tmp_path)) == len(values_of(tmp_path, "mine")) == 3
 
 
 def test_a_file_writer_goes_on_after_reopen(tmp_path):

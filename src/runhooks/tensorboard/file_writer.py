@@ -127,7 +127,11 @@ class FileWriter:
 
     def start_session(self, step: int) -> None:
         """Have TensorBoard drop what was written before of this step and later ones."""
-        self._writer.add_session_log(SessionLog(SessionStatus.START), step)
+        self.add_session_log(SessionLog(SessionStatus.START), step)
+
+    def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
+        """Add ``session_log``, of Protocol Buffers or ours."""
+        self._writer.add_session_log(session_log, global_step)
 
     def add_summary(
         self,
@@ -202,7 +206,7 @@ class NoFileWriter(FileWriter):
     def add_event(self, event: Message, step: Any = None, walltime: float | None = None) -> None:
         return
 
-    def start_session(self, step: int) -> None:
+    def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
         return
 
     def add_summary(

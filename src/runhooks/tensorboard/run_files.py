@@ -66,6 +66,24 @@ class RunFiles:
         """Return the directory of the event file, as it was given."""
         return self.log_dir
 
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed; what is added then opens new files."""
+        return self.file_writer is None
+
+    def add_summary(
+        self,
+        summary: Summary | Message | bytes,
+        global_step: Any = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Add ``summary``, of Protocol Buffers or ours: so hooks write with a ``SummaryWriter``."""
+        self._get_file_writer().add_summary(summary, global_step, walltime)
+
+    def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
+        """Add ``session_log``, of Protocol Buffers or ours."""
+        self._get_file_writer().add_session_log(session_log, global_step)
+
     def flush(self) -> None:
         """Return when everything added before is written, in all sub-runs too.
 
@@ -143,8 +161,7 @@ class RunFiles:
 
     def _add(self, value: Value | list[Value], global_step: Any, walltime: float | None) -> None:
         values = value if isinstance(value, list) else [value]
-        summary: Summary | Message = Summary(values)
-        self._get_file_writer().add_summary(summary, global_step, walltime)
+        self.add_summary(Summary(values), global_step, walltime)
 
 
 def _default_directory(comment: str) -> str:
