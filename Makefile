@@ -28,15 +28,13 @@ train: $(TRAIN)
 	@.venv/bin/python examples/digits_jax.py --dir $(RUNS)/digits $(ARGS)
 	@.venv/bin/runhooks show $(RUNS)/digits
 	@echo
-	@echo 'look further: make board (TensorBoard), or .venv/bin/runhooks plot $(RUNS)/digits; its'
-	@echo 'other commands, such as checkpoints, compare and export: .venv/bin/runhooks --help'
+	@echo 'look further: make board, .venv/bin/runhooks plot $(RUNS)/digits, .venv/bin/runhooks --help'
 
 train-torch: $(TRAIN_TORCH)
 	@.venv/bin/python examples/digits_torch.py --dir $(RUNS)/digits-torch $(ARGS)
 	@.venv/bin/runhooks show $(RUNS)/digits-torch
 	@echo
-	@echo 'look further: make board (TensorBoard), or .venv/bin/runhooks plot $(RUNS)/digits-torch; its'
-	@echo 'other commands, such as checkpoints, compare and export: .venv/bin/runhooks --help'
+	@echo 'look further: make board, .venv/bin/runhooks plot $(RUNS)/digits-torch, .venv/bin/runhooks --help'
 
 board: $(if $(wildcard $(TRAIN_TORCH)),,$(TRAIN))
 	@.venv/bin/tensorboard --logdir $(RUNS) --host 127.0.0.1

@@ -36,7 +36,8 @@ class ReduceOnPlateauHook(TimedHook):
     """Multiplies a learning rate by ``factor`` when a metric has stopped improving.
 
     The numbers are those of PyTorch's ``ReduceLROnPlateau``, and so are the rates that come of the
-    same metrics. A resumed run reduces where an undisturbed one does.
+    same metrics. A resumed run reduces where an undisturbed one does. Of several ranks each reduces
+    the rate by its own metric, which has to be the same on all of them.
 
         evaluation = rh.EvaluationHook({"loss": test_loss}, every_n_steps=500)
         rate = "state/opt_state/hyperparams/learning_rate"  # of optax.inject_hyperparams
