@@ -60,6 +60,25 @@ def test_steps_are_those_of_torch(step, same_as_torch):
     same_as_torch(lambda writer: writer.add_scalar("loss", 0.5, step))
 
 
+@pytest.mark.parametrize("step", [1 << 63, -(1 << 63) - 1])
+def test_steps_of_more_than_64_bits_are_refused(step, tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        for value in (0.5, np.float32(0.5)):
+            with pytest.raises(ValueError, match="must fit in 64 bits"):
+                writer.add_scalar("loss", value, step)
+        with pytest.raises(ValueError, match="must fit in 64 bits"):
+            writer.add_text("text", "text", step)
+
+
+@pytest.mark.parametrize("tag", [7, None, b"tag"])
+def test_what_is_no_tag_is_refused(tag, tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        with pytest.raises(TypeError, match="tag must be a str"):
+            writer.add_scalar(tag, 0.5, 1)
+        with pytest.raises(TypeError, match="tag must be a str"):
+            writer.add_histogram(tag, np.ones(3), 1)
+
+
 def test_times_are_given(ours):
     def add(writer):
         writer.add_scalar("a", 0.5, 1, 12.5)

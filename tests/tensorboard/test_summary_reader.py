@@ -129,6 +129,53 @@ def test_nothing_is_refused_or_empty(tmp_path):
     assert isinstance(SummaryReader(tmp_path, pivot=True).images, pd.DataFrame)
 
 
+LIMITS = np.array([-2.0, -1.0, -0.05, -0.05, 0.5, 3.0])
+COUNTS = np.array([0.0, 3.0, 2.0, 4.0, 0.0, 6.0])
+
+
+def test_distributions_are_those_of_tbparse():
+    x = np.array([-3.0, -2.0, -1.5, -1.0, -0.2, 0.25, 1.0, 3.0, 4.0])
+    ours = SummaryReader.histogram_to_cdf(COUNTS, LIMITS, x)
+    np.testing.assert_allclose(ours, tbparse.SummaryReader.histogram_to_cdf(COUNTS, LIMITS, x))
+    found = SummaryReader.histogram_to_pdf(COUNTS, LIMITS, x)
+    np.testing.assert_allclose(found, tbparse.SummaryReader.histogram_to_pdf(COUNTS, LIMITS, x))
+    with pytest.raises(ValueError, match="ascending"):
+        SummaryReader.histogram_to_cdf(COUNTS, LIMITS, [1, 0])
+    with pytest.raises(ValueError, match="one length"):
+        SummaryReader.histogram_to_cdf(COUNTS[1:], LIMITS, x)
+
+
+@pytest.mark.parametrize("bounds", [(-2, 3), (-1.55, 1.1), (-10, 10), (5, 6), (None, None), (2, 2)])
+@pytest.mark.parametrize("n_bins", [1, 7, 30])
+def test_bins_are_those_of_tbparse(bounds, n_bins):
+    ours = SummaryReader.histogram_to_bins(COUNTS, LIMITS, *bounds, n_bins)
+    theirs = tbparse.SummaryReader.histogram_to_bins(COUNTS, LIMITS, *bounds, n_bins)
+    np.testing.assert_allclose(ours, theirs, atol=1e-9)
+
+
+def test_the_first_count_is_zero():
+    with pytest.raises(ValueError, match="first of counts must be 0"):
+        SummaryReader.histogram_to_bins([1, 2], [0, 1])
+
+
+def test_tensors_are_what_tbparse_makes_of_them(tmp_path):
+    rng = np.random.default_rng(0)
+    with tf.summary.create_file_writer(str(tmp_path)).as_default():
+        tf.summary.histogram("histogram", rng.normal(size=50), 1)
+        for count in (1, 2):
+            tf.summary.image(f"image{count}", rng.random((count, 3, 4, 3)), 1)
+            tf.summary.audio(f"audio{count}", rng.random((count, 9, 1), np.float32), 8000, 1)
+    frame = SummaryReader(tmp_path).tensors.set_index("tag")["value"]
+    for name, function in (
+        ("histogram", "tensor_to_histogram"),
+        ("histogram", "buckets_to_histogram_dict"),
+        *((f"image{count}", "tensor_to_image") for count in (1, 2)),
+        *((f"audio{count}", "tensor_to_audio") for count in (1, 2)),
+    ):
+        ours = getattr(SummaryReader, function)(frame[name])
+        np.testing.assert_equal(ours, getattr(tbparse.SummaryReader, function)(frame[name]))
+
+
 def test_animations_are_frames(tmp_path):
     with SummaryWriter(tmp_path) as writer:
         writer.add_video("video", np.arange(3 * 4, dtype=np.uint8).reshape(1, 3, 1, 2, 2) * 20)

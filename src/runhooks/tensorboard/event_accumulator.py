@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
@@ -11,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from runhooks import arguments
+from runhooks.contexts import contextmanager
 from runhooks.events.format.fields import as_bytes, fields
 from runhooks.events.reading.parsed_event import (
     META_GRAPH_DEF,
@@ -110,7 +112,8 @@ class EventAccumulator:
             kept = np.array(kept_in_reservoir(len(steps), size))
             steps, values, wall_times = steps[kept], values[kept], wall_times[kept]
         rows = zip(wall_times.tolist(), steps.tolist(), values.tolist(), strict=True)
-        return list(map(ScalarEvent._make, rows))
+        with _without_collections():
+            return list(map(ScalarEvent._make, rows))
 
     def Histograms(self, tag: str) -> list[HistogramEvent]:  # noqa: N802
         """Return the histograms of ``tag``."""
@@ -274,6 +277,18 @@ class EventAccumulator:
             parts = {field.number: as_bytes(field.value) for field in fields(message)}
             found[parts.get(1, b"").decode()] = parts.get(2, b"")
         return found
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Let the garbage collector rest: of many new objects none is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _sizes(guidance: Mapping[str, int | str] | str | None) -> dict[str, int]:

@@ -158,6 +158,41 @@ _COLUMNS: dict[str, Callable[[Any, set[str]], dict[str, Any]]] = {
 }
 
 
+def image_of_tensor(tensor: Sequence[bytes]) -> dict[str, Any]:
+    """Return the images that TensorFlow 2 writes as a tensor: their pixels, width and height.
+
+    Args:
+        tensor: The width and the height as text, and the file of each image.
+
+    Raises:
+        ImportError: Pillow is not installed.
+    """
+    images = np.stack(list(map(pixels_in, tensor[2:])))
+    shown = images[0] if len(images) == 1 else images
+    return {"image": shown, "width": int(tensor[0]), "height": int(tensor[1])}
+
+
+def sound_of_tensor(tensor: Sequence[Sequence[bytes]]) -> dict[str, Any]:
+    """Return the sounds that TensorFlow 2 writes as a tensor, with their lengths and rates.
+
+    Args:
+        tensor: The WAV file and the label of each sound.
+
+    Raises:
+        ValueError: A file is of another kind.
+    """
+    found = [samples_in(row[0]) for row in tensor]
+    sounds = np.stack([samples for samples, _ in found])
+    rates = np.array([rate for _, rate in found])
+    is_one = len(found) == 1
+    return {
+        "audio": sounds[0] if is_one else sounds,
+        "content_type": "audio/wav",
+        "length_frames": sounds.shape[1],
+        "sample_rate": rates[0] if is_one else rates,
+    }
+
+
 def pixels_in(encoded: bytes) -> NDArray[np.uint8]:
     """Return the image in a file, uint8 ``[height, width, channels]``; frames first if animated.
 

@@ -98,10 +98,10 @@ class FileWriter:
             step = self._default_step
         if wall_time is None:
             wall_time = self.default_wall_time
-        return (
-            0 if step is None else int(step),
-            clock.wall() if wall_time is None else float(wall_time),
-        )
+        number = 0 if step is None else int(step)
+        if not -(1 << 63) <= number < 1 << 63:
+            raise ValueError(f"global_step must fit in 64 bits, got {step!r}")
+        return number, clock.wall() if wall_time is None else float(wall_time)
 
     @property
     def _ev_writer(self) -> FileWriter:

@@ -15,6 +15,7 @@ from runhooks.errors import add_note
 from runhooks.events import Message
 from runhooks.events.writing.failures import call_all, error_text
 from runhooks.summary import Summary, Value
+from runhooks.summary.tag_and_step import checked_tag
 from runhooks.tensorboard.file_writer import FileWriter, NoFileWriter
 
 _DIRECTORY = "runs"
@@ -161,6 +162,8 @@ class RunFiles:
 
     def _add(self, value: Value | list[Value], global_step: Any, walltime: float | None) -> None:
         values = value if isinstance(value, list) else [value]
+        for one in values:
+            checked_tag(one.tag)
         self.add_summary(Summary(values), global_step, walltime)
 
 

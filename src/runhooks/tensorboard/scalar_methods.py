@@ -15,6 +15,7 @@ from runhooks.arrays.scalars import NUMBERS
 from runhooks.summary import SummaryMetadata
 from runhooks.summary.kinds.scalar import kept_number
 from runhooks.summary.kinds.scalar_with_metadata import described_scalar_value, tensor_scalar_value
+from runhooks.summary.tag_and_step import checked_tag
 from runhooks.tensorboard.refusals import refusals
 from runhooks.tensorboard.run_files import RunFiles
 
@@ -52,13 +53,14 @@ class ScalarMethods(RunFiles):
             type(scalar_value) is float
             and type(global_step) is int
             and type(tag) is str
+            and not global_step >> 63
             and walltime is writer.default_wall_time is None
             and not (new_style or display_name or summary_description)
         ):
             writer.put(tag, scalar_value, global_step, clock.wall())  # nothing to check or to read
             return
         with refusals():
-            value = _kept(tag, scalar_value)
+            value = _kept(checked_tag(tag), scalar_value)
         if new_style:
             made = tensor_scalar_value(tag, value, double_precision=double_precision)
             self._add(made, global_step, walltime)
@@ -89,7 +91,7 @@ class ScalarMethods(RunFiles):
         step, wall_time = self._get_file_writer().at(global_step, walltime)
         for tag, scalar_value in tag_scalar_dict.items():
             with refusals():
-                value = _kept(main_tag, scalar_value)
+                value = _kept(checked_tag(main_tag), scalar_value)
             writer = self._sub_runs.get((main_tag, tag)) or self._open_sub_run(main_tag, tag)
             writer.put(main_tag, value, step, wall_time)
 

@@ -10,9 +10,21 @@ from typing import Any
 
 from runhooks.events.reading.find import find_files
 from runhooks.events.reading.row_decoder import RowDecoders
-from runhooks.tensorboard.event_rows import EVENT_TYPES, rows_of, tags_of
+from runhooks.tensorboard.event_rows import (
+    EVENT_TYPES,
+    image_of_tensor,
+    rows_of,
+    sound_of_tensor,
+    tags_of,
+)
 from runhooks.tensorboard.event_source import EventSource, all_rows
 from runhooks.tensorboard.frames import FileRows, frame
+from runhooks.tensorboard.histogram_functions import (
+    density,
+    distribution,
+    histogram_of_tensor,
+    in_bins,
+)
 
 _EXTRA_COLUMNS = frozenset(
     (
@@ -150,6 +162,14 @@ class SummaryReader:
     def text(self) -> Any:
         """The frame of texts."""
         return self.get_events("text")
+
+    tensor_to_histogram = staticmethod(histogram_of_tensor)
+    buckets_to_histogram_dict = staticmethod(histogram_of_tensor)
+    tensor_to_image = staticmethod(image_of_tensor)
+    tensor_to_audio = staticmethod(sound_of_tensor)
+    histogram_to_cdf = staticmethod(distribution)
+    histogram_to_pdf = staticmethod(density)
+    histogram_to_bins = staticmethod(in_bins)
 
     def __getitem__(self, name: str) -> SummaryReader:
         return self._children[name]
