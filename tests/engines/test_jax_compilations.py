@@ -1,6 +1,9 @@
 """The jax engine compiles a step once, and what each hook adds once, whatever their cadences."""
 
+import contextlib
+
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -112,3 +115,156 @@ def test_two_histograms_and_an_evaluation_need_one_compilation_each_and_one_toge
     train(model, more_hooks(model, tmp_path), 200)
     assert sorted(compiled) == ["jit(fetches)"] * 3 + ["jit(step)"] * 2
     assert model.traced == 1
+
+
+def test_rate_that_is_logged_is_computed_in_the_step_too(graph, compiled, tmp_path):
+    step = rh.train.create_global_step()
+    rate = 1.0 - step * 0.125  # on the host too, where a summary needs it
+    w = rh.Variable(np.float32(0), name="w")
+    train_op = rh.group(w.assign_add(rate), step.assign_add(1))
+    hook = rh.SummarySaverHook(3, output_dir=tmp_path, summary_op=rh.summary.scalar("rate", rate))
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(5):
+            sess.run(train_op)
+        assert sess.run(w, hooks=False) == 5 - 10 * 0.125
+    assert compiled == ["jit(step)", "jit(fetches)"]
+
+
+def test_hook_and_caller_see_one_random_key(graph):
+    key = rh.random_key(seed=1)
+    noise = rh.Variable(np.zeros((SIZE, SIZE), np.float32), name="noise")
+    train_op = rh.group(noise.assign(rh.call(lambda k: jax.random.normal(k, (SIZE, SIZE)), key)))
+    again = rh.call(lambda k: jax.random.normal(k, (SIZE, SIZE)).sum(), key)
+    logged = []
+    hook = rh.LoggingTensorHook({"again": again}, every_n_iter=2, formatter=logged.append)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(3):
+            sess.run(train_op)
+            drawn = sess.run(noise, hooks=False)
+    assert len(logged) == 2
+    np.testing.assert_allclose(logged[-1]["again"], drawn.sum(), rtol=1e-4)
+
+
+def test_metric_of_a_batch_is_read_whatever_the_size_of_the_batch(graph, compiled):
+    x = rh.placeholder("x")
+    w = rh.Variable(np.float32(0), name="w")
+    total, each = rh.call(lambda w, x: (w + x.sum(), x * 2), w, x, num_outputs=2)
+    train_op = rh.group(w.assign(total))
+    got = []
+    hook = rh.LoggingTensorHook({"each": each}, every_n_iter=1, formatter=got.append)
+    sizes = [10, 2_000, 10, 20, 2_000]  # some are small, some are not
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for size in sizes:
+            sess.run(train_op, {x: np.ones(size, np.float32)})
+    for size, values in zip(sizes, got, strict=True):
+        np.testing.assert_array_equal(values["each"], np.full(size, 2, np.float32))
+    assert len(compiled) == 3
+
+
+def test_compilations_are_logged_with_those_they_are_for(model, tmp_path, caplog):
+    caplog.set_level("INFO", "runhooks")
+    train(model, more_hooks(model, tmp_path)[:1], 3)
+    lines = [line for line in caplog.messages if line.startswith("compiled")]
+    assert [line.partition(" in ")[0] for line in lines] == [
+        "compiled the step (2 operations) with the large values of its calls "
+        "for the hook SummarySaverHook",
+        "compiled 1 operation for the hook SummarySaverHook",
+        "compiled the step (2 operations) for the caller of run",
+    ]
+
+
+class LostError(Exception):
+    """The process is gone."""
+
+
+def train_until_lost(directory, stops):
+    """Train to step 40 in sessions that are lost at ``stops``; return the last checkpoint."""
+    for stop in (*stops, 40):
+        with rh.Graph("jax").as_default():
+            model = Model()
+            hooks = [*more_hooks(model, directory), *loggers(model, (3, 5, 7, 9))]
+            with (
+                contextlib.suppress(LostError),
+                rh.MonitoredTrainingSession(
+                    checkpoint_dir=directory,
+                    hooks=hooks,
+                    save_checkpoint_steps=4,
+                    save_checkpoint_secs=None,
+                    save_summaries_steps=None,
+                    log_step_count_steps=None,
+                ) as sess,
+            ):
+                while sess.global_step < stop:
+                    sess.run(model.train_op, model.feeds)
+                if stop != 40:
+                    raise LostError
+    return rh.load(directory)
+
+
+def test_run_that_is_lost_and_resumed_ends_with_the_same_bits(tmp_path):
+    undisturbed = train_until_lost(tmp_path / "undisturbed", ())
+    resumed = train_until_lost(tmp_path / "lost", (14, 15, 27))
+    assert undisturbed["global_step"] == resumed["global_step"] == 40
+    for name in ("w", "count"):
+        np.testing.assert_array_equal(undisturbed["state"][name], resumed["state"][name])
+
+
+# before and after the step
+
+
+def without_lowering():
+    """Return a function that JAX can trace, but not compile."""
+    primitive = jax.extend.core.Primitive("unknown")
+    primitive.def_abstract_eval(lambda x: x)
+    return primitive.bind
+
+
+@pytest.mark.parametrize("depends_on", ["old state", "new state"])
+def test_request_that_fails_when_it_is_compiled(depends_on, model):
+    value = model.state["w"] if depends_on == "old state" else model.new_state["w"]
+    broken = rh.call(without_lowering(), value, name="broken")
+    hook = rh.LoggingTensorHook({"broken": broken}, every_n_iter=1)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        with pytest.raises(NotImplementedError) as caught:
+            sess.run(model.train_op, model.feeds)
+        # The device had given up the old values before it came to the second.
+        steps = 0 if depends_on == "old state" else 1
+        assert sess.global_step == steps
+        assert sess.run(model.state, hooks=False)["count"] == steps
+    notes = caught.value.__notes__
+    assert any("the hook LoggingTensorHook" in note for note in notes)
+    assert any("have their new values" in note for note in notes) == bool(steps)
+
+
+# ahead
+
+
+def test_warm_up_leaves_nothing_to_compile(model, compiled, tmp_path):
+    with rh.MonitoredSession(
+        hooks=[*more_hooks(model, tmp_path), rh.NanTensorHook(model.metrics["loss"])]
+    ) as sess:
+        sess.warm_up("train_op", model.feeds)
+        assert sess.global_step == 0
+        assert len(compiled) == 5
+        compiled.clear()
+        for _ in range(30):
+            sess.run(model.train_op, model.feeds)
+        sess.warm_up("train_op", model.feeds)
+        assert compiled == []
+        assert sess.run(model.state, hooks=False)["count"] == 30
+    assert model.traced == 1
+
+
+def test_warm_up_for_state_that_is_committed_to_a_device(model, compiled, tmp_path):
+    placed = jax.device_put(np.zeros((SIZE, SIZE), np.float32), jax.devices()[0])
+    weights = rh.Variable(placed, name="weights")
+    new, doubled = rh.call(lambda w: (w + 1, w * 2), weights, num_outputs=2)
+    train_op = rh.group(weights.assign(new))
+    summary = rh.summary.histogram("doubled", doubled)
+    hook = rh.SummarySaverHook(2, output_dir=tmp_path, summary_op=summary)
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.warm_up(train_op)
+        compiled.clear()
+        for _ in range(4):
+            sess.run(train_op)
+    assert compiled == []

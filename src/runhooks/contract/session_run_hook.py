@@ -101,6 +101,14 @@ class SessionRunHook:
         """
         return None
 
+    def warm_up(self, session: RawSession) -> SessionRunArgs | None:
+        """Return what ``before_run`` will ask for, so that it is compiled before the first run.
+
+        Called by ``warm_up`` of a monitored session, after ``after_create_session``. What the hook
+        will run by itself, it can give to ``session.warm_up``. None: nothing, or it is not known.
+        """
+        return None
+
     def state_dict(self) -> Mapping[str, Any]:
         """Return what a checkpoint keeps of this hook, by name; empty for nothing.
 

@@ -128,7 +128,7 @@ class OpenInput:
         by_step: Whether it comes from a function of the global step, and has no state.
     """
 
-    __slots__ = ("by_step", "iterator", "position")
+    __slots__ = ("_peeked", "by_step", "iterator", "position")
 
     def __init__(
         self,
@@ -140,10 +140,46 @@ class OpenInput:
         self.iterator = iterator
         self.by_step = by_step
         self.position = position
+        self._peeked: _Peeked | None = None
+
+    def peek(self) -> Any:
+        """Return the element that is drawn next, and is still there for the run that draws it.
+
+        Raises:
+            StopIteration: If there are no more.
+        """
+        if self._peeked is None or self._peeked.is_drawn:
+            self._peeked = _Peeked(self)
+        return self._peeked.element
 
     def timed(self, spend: Callable[[float], None]) -> None:
         """Call ``spend`` with the seconds that each element takes, from now on."""
         self.iterator = _Timed(self.iterator, spend)
+
+
+class _Peeked:
+    """Puts an element back in front of those of ``opened``, whose position does not know of it."""
+
+    def __init__(self, opened: OpenInput) -> None:
+        self._opened = opened
+        self._rest, self._position = opened.iterator, opened.position
+        place = opened.position()
+        self.element = next(self._rest)
+        self.is_drawn = False
+        opened.iterator, opened.position = self, lambda: place
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.is_drawn:
+            return next(self._rest)
+        self.is_drawn = True
+        self._opened.position = self._position
+        if self._opened.iterator is self:
+            self._opened.iterator = self._rest
+        element, self.element = self.element, None
+        return element
 
 
 class _Passes:

@@ -141,6 +141,19 @@ class EvaluationHook(EvaluatingHook):
         check_no_step(get_default_graph(), self._fetches)
         self._loop.begin()
 
+    def warm_up(self, session: RawSession) -> SessionRunArgs | None:
+        found = None if self._given_feeds is None else self._given_feeds()
+        # An iterator that is always the same one would lack what is taken out of it now.
+        if isinstance(found, Iterator) and self._given_feeds is not None:
+            found = None if self._given_feeds() is found else found
+        if isinstance(found, Iterable):
+            for feed_dict in found:
+                session.warm_up(self._fetches, feed_dict)
+                break
+        elif self._given_feeds is None and not session.inputs_of(self._fetches):
+            session.warm_up(self._fetches)
+        return None
+
     def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
         if self._averages is None:
             return self._evaluate_parameters(session, training)

@@ -109,6 +109,9 @@ class NanTensorHook(SessionRunHook):
             return False
         return self._report(last_step, last_value)
 
+    def warm_up(self, session: RawSession) -> SessionRunArgs | None:
+        return self._request
+
     def end(self, session: RawSession) -> None:
         self._look_at_the_last()
 

@@ -105,6 +105,9 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
         self._timer.update_last_triggered_step(step)
         self._write(run_values.results, step)
 
+    def warm_up(self, session: RawSession) -> SessionRunArgs | None:
+        return SessionRunArgs(self._summaries) if self._summaries else None
+
     def end(self, session: RawSession) -> None:
         step = step_of(session)
         if self._summaries and self._timer.should_trigger_at_end(step):

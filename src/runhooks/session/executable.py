@@ -39,12 +39,15 @@ class Executable:
         changed: The variables that a run changes.
         run: ``run(variables, inputs, feed_dict)`` returns the values of the fetches, and puts the
             new values into ``variables`` once everything has succeeded.
+        warm_up: Takes the same arguments, and compiles what the run needs. It changes nothing; what
+            an input gives is still there.
     """
 
     variables: frozenset[Variable]
     inputs: tuple[Operation, ...]
     changed: frozenset[Variable]
     run: Run
+    warm_up: Run
 
 
 def make_executable(graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> Executable:
@@ -68,6 +71,7 @@ def make_executable(graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> E
         inputs=plan.inputs,
         changed=changed,
         run=make_run(plan, body, feeds, graph.engine),
+        warm_up=_warm_up(plan, feeds, graph),
     )
 
 
@@ -120,26 +124,19 @@ def _body_run(plan: Plan, body: Compiled | None, feeds: Feeds, engine: Engine) -
 
 def _phased_run(plan: Plan, body: Compiled | None, feeds: Feeds, engine: Engine) -> Run:
     """Return the run of a plan in which the host computes before or after the engine."""
-    read, integer = reader(plan.result), engine.integer
+    read = reader(plan.result)
     gives_up = plan.body.donate and engine.donates
 
-    def for_engine(value: Any) -> Any:
-        return integer(int(value)) if type(value) is np.int64 else value
-
     def run(variables: Variables, inputs: Inputs, feed_dict: Any) -> Any:
-        values: dict[Tensor, Any] = {
-            tensor: convert(feed_dict[key])
-            for tensor, (key, convert) in zip(plan.feeds, feeds, strict=True)
-        }
+        values = _known(plan, feeds, feed_dict)
         for op in plan.inputs:
-            for tensor, value in zip(op.outputs, _drawn(op, inputs[op]), strict=True):
-                values.setdefault(tensor, value)
+            _take_in(values, op, _drawn(op, inputs[op]))
         values.update((counter, np.int64(variables[counter])) for counter in plan.counters)
         counted = evaluate(plan.head, values, variables, _conform)
         new: Variables = {}
         if body is not None:
             try:
-                results = body(variables, [for_engine(values[t]) for t in plan.body.given])
+                results = body(variables, _given(plan, values, engine))
             except AssignedError as failed:
                 _land(variables, failed.new, counted)
                 raise _landed(failed) from None
@@ -157,6 +154,40 @@ def _phased_run(plan: Plan, body: Compiled | None, feeds: Feeds, engine: Engine)
         return read(values)
 
     return run
+
+
+def _warm_up(plan: Plan, feeds: Feeds, graph: Graph) -> Run:
+    """Return the function that compiles what a run of ``plan`` needs."""
+
+    def warm_up(variables: Variables, inputs: Inputs, feed_dict: Any) -> None:
+        values = _known(plan, feeds, feed_dict)
+        for op in plan.inputs:
+            try:
+                _take_in(values, op, outputs_of(op, inputs[op].peek()))
+            except StopIteration:  # there will be no such run
+                return
+        values.update((counter, np.int64(variables[counter])) for counter in plan.counters)
+        evaluate(plan.head, values, variables, _conform)
+        graph.warm_up(plan.body, variables, _given(plan, values, graph.engine))
+
+    return warm_up
+
+
+def _known(plan: Plan, feeds: Feeds, feed_dict: Any) -> dict[Tensor, Any]:
+    return {
+        tensor: convert(feed_dict[key])
+        for tensor, (key, convert) in zip(plan.feeds, feeds, strict=True)
+    }
+
+
+def _take_in(values: dict[Tensor, Any], op: Operation, elements: Sequence[Any]) -> None:
+    for tensor, value in zip(op.outputs, elements, strict=True):
+        values.setdefault(tensor, value)
+
+
+def _given(plan: Plan, values: Mapping[Tensor, Any], engine: Engine) -> list[Any]:
+    given = [values[tensor] for tensor in plan.body.given]
+    return [engine.integer(int(it)) if type(it) is np.int64 else it for it in given]
 
 
 _LANDED = (

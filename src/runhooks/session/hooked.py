@@ -17,7 +17,7 @@ from runhooks.contract import (
 from runhooks.errors import add_note
 from runhooks.session.merge import RequestMerger
 from runhooks.session.placement import GroupTime
-from runhooks.session.scheduled_hook import ScheduledHook, hook_note
+from runhooks.session.scheduled_hook import ScheduledHook, hook_note, noting_hook
 
 
 class AskedRun(NamedTuple):
@@ -163,6 +163,18 @@ class HookedSession:
             context = SessionRunContext(caller, raw, step + made)
             self._deliver(self._hooks, {}, context, SessionRunValues(None, options, run_metadata))
         return result
+
+    def warm_up(self, fetches: Any, feed_dict: Mapping[Any, Any] | None) -> None:
+        """Compile what runs of ``fetches`` need, and what the hooks will ask for in them."""
+        caller = SessionRunArgs(fetches, feed_dict)
+        self._raw.warm_up(fetches, feed_dict)
+        if self._watching:
+            self._raw.warm_up(self._merger.with_watched(fetches, self._watching)[0], feed_dict)
+        for hook in self._hooks:
+            request = hook.warm_up(self._raw)
+            if request is not None and not self._merger.lacks_step(caller, hook, request):
+                with noting_hook(hook.name, "warm_up"):
+                    self._raw.warm_up(*self._merger.args(caller, {hook: request})[:2])
 
     def is_due(self) -> bool:
         """Return whether a hook takes part in the next run; for runs that are made elsewhere."""

@@ -175,6 +175,27 @@ class MonitoredSession:
             return session.run_or_recover(fetches, feed_dict, options, run_metadata)
         return self._run_named(session, hooks, (fetches, feed_dict, options, run_metadata))
 
+    def warm_up(
+        self, fetches: Any = "train_op", feed_dict: Mapping[Any, Any] | None = None
+    ) -> None:
+        """Compile what runs of ``fetches`` need, and what the hooks will ask for in them.
+
+        Called before the first run, it leaves no compilation for the middle of a training. It makes
+        no run and changes nothing; inputs still give the same. On engines that do not compile it
+        does nothing.
+
+        Args:
+            fetches: What the loop will run: a name, or as for ``Session.run``.
+            feed_dict: Values of the shapes and dtypes that runs will be fed.
+
+        Raises:
+            ValueError, TypeError: As ``run``.
+            Exception: Whatever the graph's functions raise while they are traced.
+        """
+        if self._session is None:
+            raise RuntimeError("warm_up was called on a closed session: create a new one")
+        self._session.call(lambda live: live.hooked.warm_up(fetches, feed_dict))
+
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Call ``step_fn(step_context)`` and return its result.
 

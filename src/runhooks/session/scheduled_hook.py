@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from runhooks import clock
 from runhooks.contract import (
+    RawSession,
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
@@ -97,6 +98,13 @@ class ScheduledHook:
         self._before = _timed(self._before, secs, self.name)
         self._after = _timed(self._after, secs, self.name)
         self.watched = None
+
+    def warm_up(self, session: RawSession) -> SessionRunArgs | None:
+        """Return what the hook will ask for, if it says so; foreign hooks do not."""
+        if not isinstance(self.hook, SessionRunHook):
+            return None
+        with noting_hook(self.name, "warm_up"):
+            return self.hook.warm_up(session)
 
     def ask_next_due(self, runs: int) -> None:
         """Ask the hook when it is next due, ``runs`` runs having been made."""

@@ -41,11 +41,12 @@ from runhooks.engines.jax.held import (
     release,
     without_variables,
 )
-from runhooks.engines.jax.run import compile_run
+from runhooks.engines.jax.run import compile_run, warm_up
 from runhooks.errors import AbortedError, UnavailableError
 from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.engine import Compiled, Engine
 from runhooks.graph.plan import Body
+from runhooks.graph.tensor import Variable
 
 _MEMORY = {"allocated_bytes": "bytes_in_use", "peak_allocated_bytes": "peak_bytes_in_use"}
 
@@ -58,6 +59,7 @@ class JaxEngine(Engine):
     name = "jax"
     title = "JAX"
     donates = True
+    compiles = True
     finds_forms = True
     arrays = ARRAYS
 
@@ -66,6 +68,15 @@ class JaxEngine(Engine):
 
     def compile_run(self, body: Body, shared: BoundedCache[Any, Any]) -> Compiled:
         return compile_run(self, body, shared)
+
+    def warm_up(
+        self,
+        body: Body,
+        shared: BoundedCache[Any, Any],
+        variables: Mapping[Variable, Any],
+        given: Sequence[Any],
+    ) -> None:
+        warm_up(self, body, shared, variables, given)
 
     def is_lost(self, error: BaseException) -> bool:
         if isinstance(error, jax.errors.JaxRuntimeError):

@@ -72,14 +72,26 @@ class PartExecutable:
         """Return the new values of ``body.assigned``, then those of ``body.fetches``, held."""
         start = clock.monotonic()
         results = self.jitted(*self.traced.args(variables, given))
-        if self.traced.body.operations:
-            self.traces.log(_described(self.traced.body), self.party, start)
+        self._log(start)
         return results
 
     def shapes(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Any:
         """Return the shapes and dtypes of the results, traced but not computed."""
         args = self.traced.args(variables, given)
         return self.traces.ahead(lambda: cast(Any, self.jitted).eval_shape(*args))
+
+    def compile(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> list[Any]:
+        """Compile it, as ``__call__`` would; return the shapes of the results."""
+        args = self.traced.args(variables, given)
+        start = clock.monotonic()
+        compiled = cast(Any, self.jitted).lower(*args).compile()
+        self._log(start)
+        shapes = self.shapes(variables, given)
+        return list(_placed(shapes, compiled.output_shardings, args))
+
+    def _log(self, start: float) -> None:
+        if self.traced.body.operations:
+            self.traces.log(_described(self.traced.body), self.party, start)
 
     def _fetches(self) -> Callable[..., Any]:
         def fetches(*args: Any) -> list[Any]:
@@ -137,6 +149,18 @@ class CoreExecutable:
         self.log(wide_for)
         return results
 
+    def compile(self, args: Sequence[Any], wide_for: str | None) -> Traced:
+        """Compile what ``run`` would run; return the shapes of the results."""
+        new, arrays, layout = self.shapes(args)
+        jitted: Any = self.base if wide_for is None else self.wide
+        compiled = jitted.lower(*args).compile()
+        self.log(wide_for)
+        returned = arrays[: layout.small] if wide_for is None else arrays
+        shapes = [*new, {layout.number: tuple(returned)}]
+        *new, by_layout = _placed(shapes, compiled.output_shardings, args)
+        ((_, returned),) = by_layout.items()
+        return Traced(new, [*returned, *arrays[len(returned) :]], layout)
+
     def log(self, wide_for: str | None = None) -> None:
         """Log the compilation of ``base`` or ``wide``, if JAX has just compiled it."""
         what = f"the step ({_described(self.traced.body)})"
@@ -163,6 +187,25 @@ class CoreExecutable:
         arrays = lay_out(layout, body, values, args, [jax.tree.leaves(it) for it in (new, owned)])
         self.layouts.append(layout)
         return Traced(owned, arrays, layout)
+
+
+def _placed(shapes: Any, shardings: Any, args: Any) -> Any:
+    """Return ``shapes`` as those of the arrays that an executable returns.
+
+    If any of ``args`` is committed to devices, so are these, which makes another signature.
+    """
+    is_committed = any(
+        isinstance(leaf, jax.Array) and leaf.committed for leaf in jax.tree.leaves(args)
+    )
+    if not is_committed:
+        return shapes
+    return jax.tree.map(
+        lambda it, sharding: cast(Any, jax).ShapeDtypeStruct(
+            it.shape, it.dtype, sharding=sharding, weak_type=it.weak_type
+        ),
+        shapes,
+        shardings,
+    )
 
 
 def _described(body: Body) -> str:

@@ -21,15 +21,31 @@ from runhooks.graph.tensor import Tensor, Variable
 
 def compile_run(engine: Engine, body: Body, shared: BoundedCache[Any, Any]) -> Compiled:
     """Return a function that computes ``body`` with executables that are kept in ``shared``."""
+    core = _core(engine, body, shared)
+    if core is not None and not body.fetches and core.traced.body.operations == body.operations:
+        return step_alone(core)
+    return _Run(engine, body, core, shared)
+
+
+def warm_up(
+    engine: Engine,
+    body: Body,
+    shared: BoundedCache[Any, Any],
+    variables: Mapping[Variable, Any],
+    given: Sequence[Any],
+) -> None:
+    """Compile the executables that ``compile_run`` will use with these arguments."""
+    _Run(engine, body, _core(engine, body, shared), shared).compile(variables, given)
+
+
+def _core(engine: Engine, body: Body, shared: BoundedCache[Any, Any]) -> CoreExecutable | None:
     core_body, party = core_of(body), stepping_party(body)
     if core_body is None or party is None:
-        return _Run(engine, body, None, shared)
+        return None
     core: CoreExecutable = shared.get_or_make(
         ("core", core_body), lambda: CoreExecutable(engine, core_body, party.name)
     )
-    if not body.fetches and len(core_body.operations) == len(body.operations):
-        return step_alone(core)
-    return _Run(engine, body, core, shared)
+    return core
 
 
 def step_alone(core: CoreExecutable) -> Compiled:
@@ -118,6 +134,30 @@ class _Run:
         for tensor in binding.held:
             values[tensor] = release(values[tensor])
         return results + [values[t] for t in self._body.fetches]
+
+    def compile(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> None:
+        """Compile all executables that a run with these arguments takes."""
+        binding = self._binding(variables, given)
+        values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
+        for part in binding.before:
+            values.update(self._compiled_part(part, variables, values))
+        if self._core is not None:
+            args = self._core.traced.args(variables, [given[i] for i in self._places])
+            traced = self._core.compile(args, binding.wide_for)
+            values.update(binding.read(traced.arrays, traced.new))
+        for part in binding.after:
+            values.update(self._compiled_part(part, variables, values))
+
+    def _compiled_part(
+        self,
+        part: PartExecutable,
+        variables: Mapping[Variable, Any],
+        values: Mapping[Tensor, Any],
+    ) -> dict[Tensor, Any]:
+        body = part.traced.body
+        with noting_party(part.party):
+            results = part.compile(variables, [values[t] for t in body.given])
+        return dict(zip(body.fetches, results[len(body.assigned) :], strict=True))
 
     def _run_core(
         self,
