@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from runhooks.contract import RawSession, SessionRunHook
-from runhooks.errors import add_note, described
+from runhooks.errors import add_note, described, good_ends
 from runhooks.events import flush_all
 from runhooks.events.writing.failures import error_text
 from runhooks.session.hook_names import HookNames, in_order
@@ -251,6 +251,12 @@ def raise_first(errors: Sequence[BaseException], already: BaseException | None =
             add_note(first, f"closing the session also raised {described(other)}")
     if first is not already:
         raise first
+
+
+def thread_failure(session: LiveSession | None) -> BaseException | None:
+    """Return the error of a thread; None if there is none, or if it is the end of an input."""
+    errors = [] if session is None else caught(session.coord.raise_requested_exception)
+    return next((error for error in errors if not isinstance(error, good_ends())), None)
 
 
 def _has_state(hook: SessionRunHook) -> bool:

@@ -28,6 +28,11 @@ class LiveSession:
     stopped_by: str | None = None
 
     @property
+    def as_created(self) -> CoordinatedCreator:
+        """What TensorFlow's session has in its place."""
+        return CoordinatedCreator(self.raw, self.coord)
+
+    @property
     def stop_reason(self) -> str | None:
         """The hook that has asked to stop, or the thread that has and why; None: nobody has."""
         return self.hooked.stop_reason or self.stopped_by or self.coord.stop_reason

@@ -18,17 +18,12 @@ from typing import Any
 
 from runhooks import arguments
 from runhooks.contract import RawSession, SessionRunHook, StopRequest
-from runhooks.errors import (
-    OutOfRangeError,
-    cause,
-    described,
-    good_ends,
-)
+from runhooks.errors import OutOfRangeError, cause, described, good_ends
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
 from runhooks.session.agreement import Agreement
 from runhooks.session.creators import SessionCreator, creator_for
-from runhooks.session.hook_list import HookList, caught, raise_first
+from runhooks.session.hook_list import HookList, caught, raise_first, thread_failure
 from runhooks.session.interruption import Interruption
 from runhooks.session.live_session import CoordinatedCreator, LiveSession
 from runhooks.session.opening import Opening, opener_of
@@ -180,21 +175,13 @@ class MonitoredSession:
     ) -> None:
         """Compile what runs of ``fetches`` need, and what the hooks will ask for in them.
 
-        Called before the first run, it leaves no compilation for the middle of a training. It makes
-        no run and changes nothing; inputs still give the same. On engines that do not compile it
-        does nothing.
+        It makes no run and changes nothing; inputs still give the same.
 
         Args:
-            fetches: What the loop will run: a name, or as for ``Session.run``.
+            fetches: What the loop will run, as for ``Session.run``.
             feed_dict: Values of the shapes and dtypes that runs will be fed.
-
-        Raises:
-            ValueError, TypeError: As ``run``.
-            Exception: Whatever the graph's functions raise while they are traced.
         """
-        if self._session is None:
-            raise RuntimeError("warm_up was called on a closed session: create a new one")
-        self._session.call(lambda live: live.hooked.warm_up(fetches, feed_dict))
+        self._open_session("warm_up").call(lambda live: live.hooked.warm_up(fetches, feed_dict))
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Call ``step_fn(step_context)`` and return its result.
@@ -207,8 +194,7 @@ class MonitoredSession:
             Exception: Whatever ``step_fn`` raises.
         """
         check_step_fn(step_fn)
-        if self._session is None:
-            raise RuntimeError("run_step_fn was called on a closed session: create a new one")
+        session = self._open_session("run_step_fn")
         if self._asks_first:
             self._ask_to_run(None)
 
@@ -226,7 +212,7 @@ class MonitoredSession:
 
             return step_fn(StepContext(inner.raw, run_with_hooks))
 
-        return self._session.call(step)
+        return session.call(step)
 
     def should_stop(self) -> bool:
         """Return whether the loop is to end.
@@ -268,10 +254,11 @@ class MonitoredSession:
 
     @property
     def _sess(self) -> RawSession | None:
-        return self._raw()
+        return self._tf_sess()
 
     def _tf_sess(self) -> RawSession | None:
-        return self._raw()
+        inner = None if self._session is None else self._session.session
+        return None if inner is None else inner.raw
 
     def _is_closed(self) -> bool:
         return self._session is None
@@ -279,11 +266,7 @@ class MonitoredSession:
     @property
     def _coordinated_creator(self) -> CoordinatedCreator:
         inner = None if self._session is None else self._session.session
-        return (
-            CoordinatedCreator(None, None)
-            if inner is None
-            else CoordinatedCreator(inner.raw, inner.coord)
-        )
+        return CoordinatedCreator(None, None) if inner is None else inner.as_created
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
@@ -306,9 +289,10 @@ class MonitoredSession:
         self._close(exc)
         return exc is None
 
-    def _raw(self) -> RawSession | None:
-        inner = None if self._session is None else self._session.session
-        return None if inner is None else inner.raw
+    def _open_session(self, method: str) -> RecoverableSession:
+        if self._session is None:
+            raise RuntimeError(f"{method} was called on a closed session: create a new one")
+        return self._session
 
     def _run_named(
         self,
@@ -380,7 +364,7 @@ class MonitoredSession:
     def _end(self, session: RecoverableSession, error: BaseException | None) -> None:
         inner = session.session
         raw = None if inner is None else inner.raw
-        outcome = error if error is not None else _thread_failure(inner)
+        outcome = error if error is not None else thread_failure(inner)
         outcome = self._finish(raw) if outcome is None else self._blamed(outcome)
         reason = "close was called" if outcome is None else described(outcome)
         self._stop.ask((inner and inner.stop_reason) or reason)
@@ -413,9 +397,3 @@ class MonitoredSession:
         if self._agreement is None:
             return []
         return self._agreement.close(errors[0] if errors else None)
-
-
-def _thread_failure(inner: LiveSession | None) -> BaseException | None:
-    """Return the error of a thread; None if there is none, or if it is the end of an input."""
-    errors = [] if inner is None else caught(inner.coord.raise_requested_exception)
-    return next((error for error in errors if not isinstance(error, good_ends())), None)

@@ -38,4 +38,4 @@ class SingularMonitoredSession(MonitoredSession):
 
     def raw_session(self) -> RawSession | None:
         """Return the session without hooks; None after ``close``."""
-        return self._raw()
+        return self._tf_sess()
