@@ -161,6 +161,36 @@ def test_modules_are_taken_and_nothing_else(training, make_training, tmp_path, c
     assert any(np.array_equal(it, state.numpy()) for it in seen.values())
 
 
+@pytest.fixture
+def group():
+    """A process group of this process alone."""
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def test_a_module_of_which_each_rank_holds_a_part(group, tmp_path):
+    from torch.distributed.fsdp import fully_shard
+
+    arrays = {"weight": np.arange(6, dtype=np.float32).reshape(3, 2), "bias": np.ones(3)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    model = fully_shard(nn.Linear(2, 3))
+    scaffold = rh.Scaffold(init_from=rh.InitFrom(tmp_path / "a.npz", rename={"": "model/"}))
+    with (
+        rh.torch.graph(lambda: None, model=model).as_default(),
+        rh.MonitoredTrainingSession(checkpoint_dir=tmp_path / "b", scaffold=scaffold) as session,
+    ):
+        session.run("train_op")
+    assert model.weight.full_tensor().tolist() == arrays["weight"].tolist()
+    other = fully_shard(nn.Linear(2, 3))
+    state = rh.load(tmp_path / "b", "model", like=other.state_dict())
+    assert type(state["weight"]) is type(other.state_dict()["weight"])
+    other.load_state_dict(state)
+    assert other.weight.full_tensor().tolist() == arrays["weight"].tolist()
+
+
 def test_export_is_what_load_state_dict_takes(run, training, make_training, tmp_path):
     rh.export(run, tmp_path / "model.pt", "model")
     other = make_training(1).model

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from runhooks import arguments
 from runhooks.arrays.dtypes import dtype_named, is_same_kind
+from runhooks.arrays.shards import Share
 from runhooks.arrays.trees import cast
 from runhooks.checkpoint.adapt import is_run_state, other_names
 from runhooks.checkpoint.best import Choice, Mode
@@ -80,7 +81,8 @@ class InitFrom:
             DataLossError: It is damaged.
             ValueError: A name matches nothing, or an array has another shape.
         """
-        present = sess.snapshot()
+        # Of arrays that several processes hold, the forms are known, and no more is needed.
+        present = sess.snapshot(share=Share(0, 1))
         choice = Choice(self.step, self.best, self.mode)
         found = read_weights(self.path, choice, open_file, lambda it: self._found(it, present))
         sess.assign(found.arrays)

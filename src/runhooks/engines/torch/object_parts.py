@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from runhooks.arrays import to_numpy
-from runhooks.arrays.torch import ARRAYS, from_numpy
+from runhooks.arrays.torch import ARRAYS
 from runhooks.engines.conform import check_leaf, number_as
 from runhooks.near_names import suggestion
 
@@ -52,7 +52,9 @@ class TensorPart:
             value = number_as(name, "", value, dtype)
         array = np.asarray(to_numpy(value))
         check_leaf(name, "", (shape, dtype), (array.shape, array.dtype))
-        return from_numpy(array.astype(dtype))
+        # Of one that several processes hold, each takes its part.
+        placed: torch.Tensor = ARRAYS.place(array.astype(dtype), self.tensor)
+        return placed
 
     def assign(self, value: torch.Tensor) -> None:
         with torch.no_grad():
