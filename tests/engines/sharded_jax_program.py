@@ -50,6 +50,8 @@ class Training:
         graph = rh.Graph(engine="jax")
         with graph.as_default():
             self.state = rh.Variable(state, name="state")
+            table = np.arange(4 << 17, dtype=np.float32).reshape(4, -1) + seed
+            self.table = rh.Variable(spread(mesh, table, ()), name="table")
             self.own = rh.Variable(jnp.full(3, float(rank + 10 * seed)), name="own")
             batch = rh.inputs(lambda step: iter_batches(mesh, step), name="batches")
             new, loss = rh.call(self.step, self.state, batch, num_outputs=2)
@@ -110,6 +112,7 @@ def exact(kind):
         "same": begun == losses,
         "differing": [name for name, (one, other) in values.items() if one != other],
         "sizes": {it.name: it.stat().st_size for it in (path / "model.ckpt-4").iterdir()},
+        "table": float(again.session.run(again.table).addressable_data(0)[3, -1]),
         "own": np.asarray(again.session.run(again.own)).tolist(),
     }
 

@@ -52,6 +52,7 @@ def test_a_resumed_training_ends_with_the_same_bits(first):
         result = found["exact:both"]
         assert (result["same"], result["differing"]) == (True, [])
         assert result["own"] == [rank] * 3  # which is no array of all processes
+        assert result["table"] == (4 << 17) - 1
 
 
 def test_each_process_writes_what_it_is_the_first_to_hold(processes, first):
@@ -60,7 +61,10 @@ def test_each_process_writes_what_it_is_the_first_to_hold(processes, first):
     written = {name: it.size for name, it in manifest.files.items() if "variables" in name}
     half = 8 * 12 * 4 // 2 + 4 * 8 // 2  # of the weights and the keys
     replicated = 12 * 4 + 8  # the bias and the step
-    own, headers = 12, 1400
+    own, headers = 12, 1800
+    table = 4 << 19  # which both hold, and each writes a half of
+    assert min(written.values()) > table // 2
+    replicated += table
     assert 2 * (half + own) + replicated <= sum(written.values())
     assert sum(written.values()) <= 2 * (half + own) + replicated + headers
     assert read_checkpoint(path).arrays["state/w"].shape == (8, 12)

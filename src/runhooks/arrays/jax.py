@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from runhooks.arrays.histogram import BUCKETS, histogram_counts
 from runhooks.arrays.shards import ArrayInMemory, ArraySource, Shard, ShardedArray
 
 _KEY = "key"
+_LEAST_BYTES_TO_CUT = 1 << 20
 _FORMS = (jax.Array, jax.ShapeDtypeStruct)
 
 
@@ -110,9 +111,7 @@ class JaxArrays(ArrayLibrary):
         if not isinstance(array, jax.Array) or array.is_fully_addressable:
             return None
         data = jax.random.key_data(array) if is_key(array) else array
-        shards = [it for it in data.addressable_shards if it.replica_id == 0]
-        parts = [Shard(_block(it.index, data.shape)[0], it.data) for it in shards]
-        return ShardedArray(data.shape, np.dtype(data.dtype), tuple(parts))
+        return ShardedArray(data.shape, np.dtype(data.dtype), tuple(_to_write(data)))
 
     def from_source(self, source: ArraySource, like: Any) -> Any:
         if like.is_fully_addressable:
@@ -165,6 +164,30 @@ class JaxArrays(ArrayLibrary):
             return super().unpack(packed)
         data = packed._replace(dtype="uint32").to_numpy()
         return jax.random.wrap_key_data(jnp.array(data), impl=packed.dtype)
+
+
+def _to_write(array: jax.Array) -> Iterator[Shard]:
+    """The blocks of an array of several processes that are this one's to write.
+
+    Where several hold the same block, each writes some rows of it.
+    """
+    held: dict[Any, set[int]] = {}
+    devices: Any = array.sharding.devices_indices_map(array.shape)
+    for device, index in devices.items():
+        held.setdefault(_block(index, array.shape), set()).add(device.process_index)
+    mine = {_block(it.index, array.shape): it.data for it in array.addressable_shards}
+    for number, (block, processes) in enumerate(held.items()):
+        (start, shape), holders = block, sorted(processes)
+        if block not in mine:
+            continue
+        place, count = holders.index(jax.process_index()), len(holders)
+        if count == 1:
+            yield Shard(start, mine[block])
+        elif shape and shape[0] >= count and mine[block].nbytes >= _LEAST_BYTES_TO_CUT:
+            first, last = (shape[0] * at // count for at in (place, place + 1))
+            yield Shard((start[0] + first, *start[1:]), mine[block][first:last])
+        elif place == number % count:
+            yield Shard(start, mine[block])
 
 
 def _block(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:

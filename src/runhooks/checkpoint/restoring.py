@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from runhooks.checkpoint.format import read_checkpoint, read_manifest
-from runhooks.checkpoint.sharded import ShardedCheckpoint
+from runhooks.checkpoint.manifest import STATE_ARRAYS, STATES
+from runhooks.checkpoint.sharded import ShardedCheckpoint, read_states, stored_arrays
 from runhooks.checkpoint.states import encode
 from runhooks.contract import Snapshot
 from runhooks.graph.objects import OBJECT_STATES, RANDOM_STATES
@@ -24,16 +25,19 @@ _log = logging.getLogger("runhooks")
 def read_for(group: Group, path: Path) -> Snapshot:
     """Return what the checkpoint ``path`` holds for this rank of ``group``.
 
-    Where several ranks have saved it, arrays are ``ArraySource`` objects, of which no more is read
-    than is asked for. Saved by as many ranks as there are now, each gets what it had. Else the
+    Where several ranks save it or read it, arrays are ``ArraySource`` objects, of which no more is
+    read than is asked for. Saved by as many ranks as there are now, each gets what it had. Else the
     states are the chief's, and ``resized`` says so.
 
     Raises as ``read_checkpoint``.
     """
     manifest = read_manifest(path)
     if manifest.ranks is None:
-        whole = read_checkpoint(path)
-        return whole if group.size == 1 else _resized(whole, 1, group, manifest.global_step)
+        if group.size == 1:
+            return read_checkpoint(path)
+        kept = read_states(path, STATES, STATE_ARRAYS, manifest.files)
+        alone = Snapshot(dict(stored_arrays(path, manifest)), kept)
+        return _resized(alone, 1, group, manifest.global_step)
     sharded = ShardedCheckpoint(path, manifest)
     if manifest.ranks == group.size:
         return Snapshot(dict(sharded.arrays(group.rank)), sharded.states(group.rank))

@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from runhooks import arguments
-from runhooks.arrays.shards import Share, by_key
+from runhooks.arrays.shards import ShardedArray, Share, by_key
 from runhooks.checkpoint.adapt import completed, renamed
 from runhooks.checkpoint.background_save import BackgroundSave
 from runhooks.checkpoint.format import Content, content_of
@@ -21,7 +21,7 @@ from runhooks.checkpoint.group_restore import restore_together
 from runhooks.checkpoint.latest import newest_sound
 from runhooks.checkpoint.restoring import read_for
 from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast, Series
-from runhooks.contract import RawSession
+from runhooks.contract import RawSession, Snapshot
 from runhooks.errors import add_note
 from runhooks.near_names import suggestion
 from runhooks.ranks import current_group
@@ -155,7 +155,7 @@ class Saver:
             if self._rename:
                 snapshot = renamed(snapshot, self._rename)
             if self._keeps_missing:
-                snapshot, kept = completed(snapshot, sess.snapshot())
+                snapshot, kept = completed(snapshot, _present(sess, snapshot))
                 if kept:
                     _log.info("%s lacks %s, which keep their values", save_path, kept)
             sess.load(snapshot, only=self._only)
@@ -271,6 +271,20 @@ def restore_latest(
         return restore_together(group, checkpoint_dir, partial(saver.restore, sess))
     found = newest_sound(checkpoint_dir, partial(saver.restore, sess))
     return None if found is None else str(found[0])
+
+
+def _present(sess: RawSession, saved: Snapshot) -> Snapshot:
+    """The state of a session; what ``saved`` lacks is in it as a whole."""
+    group = current_group()
+    if group.size > 1:
+        present = sess.snapshot(share=Share(group.rank, group.size))
+        if not any(
+            isinstance(it, ShardedArray)
+            for name, it in present.arrays.items()
+            if name not in saved.arrays
+        ):
+            return present
+    return sess.snapshot()
 
 
 def _rules(

@@ -33,6 +33,7 @@ class CheckpointReport(NamedTuple):
         arrays: Its arrays by name.
         metrics: Its metrics by name.
         states: The names of the hooks and inputs whose states it holds.
+        ranks: How many ranks have saved it together; None: a process alone.
     """
 
     path: Path
@@ -43,6 +44,7 @@ class CheckpointReport(NamedTuple):
     arrays: dict[str, Array]
     metrics: dict[str, float]
     states: list[str]
+    ranks: int | None = None
 
 
 def inspect(checkpoint: Checkpoint) -> CheckpointReport:
@@ -59,6 +61,7 @@ def inspect(checkpoint: Checkpoint) -> CheckpointReport:
         about = about._replace(
             arrays={name: _array(spec) for name, spec in manifest.arrays.items()},
             metrics=dict(manifest.metrics),
+            ranks=manifest.ranks,
         )
         return about._replace(states=check_checkpoint(path))
     except DataLossError as error:

@@ -110,6 +110,9 @@ def _write_content(checkpoint: CheckpointReport) -> None:
                 Column("size", [formats.size(it.size) for _, it in arrays]),
             ]
         )
+    if checkpoint.ranks is not None:
+        output.write()
+        output.say(f"saved by {checkpoint.ranks} ranks")
     if checkpoint.states:
         output.write()
         output.say(f"states of {', '.join(checkpoint.states)}")
