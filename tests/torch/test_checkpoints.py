@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,8 @@ from torch import nn
 
 import runhooks as rh
 from runhooks.checkpoint import read_checkpoint
+from runhooks.errors import PeerFailedError
+from runhooks.ranks import LocalGroup, entered
 
 
 def saved(sess, tmp_path):
@@ -342,3 +345,68 @@ def test_stateful_loader_goes_on_where_it_was(training, tmp_path):
         return drawn
 
     assert train(tmp_path / "one", 5) == train(tmp_path / "two", 2, 3)
+
+
+def session_and_saver(**objects):
+    return rh.Session(rh.torch.graph(lambda: None, **objects)), rh.Saver()
+
+
+def save_together(size, tmp_path, make):
+    """Let ``size`` ranks, which are threads, save the objects that ``make(rank)`` returns."""
+
+    def save(group):
+        with entered(group):
+            sess, saver = session_and_saver(**make(group.rank))
+            return saver.save(sess, tmp_path / "model.ckpt")
+
+    with ThreadPoolExecutor(size) as pool:
+        path, *_ = pool.map(save, LocalGroup.together(size))
+    return path
+
+
+def test_random_states_are_derived_for_another_number_of_ranks(tmp_path):
+    path = save_together(2, tmp_path, lambda rank: {"noise": torch.Generator().manual_seed(rank)})
+    drawn = []
+    for group in [*LocalGroup.together(3), LocalGroup.together(3)[1]]:
+        with entered(group):
+            noise = torch.Generator()
+            sess, saver = session_and_saver(noise=noise)
+            saver.restore(sess, path)
+            drawn.append(
+                (
+                    torch.rand(1, generator=noise).item(),
+                    torch.rand(1).item(),
+                    np.random.rand(),
+                    random.random(),
+                )
+            )
+    assert drawn[3] == drawn[1]  # always the same
+    assert len({number for numbers in drawn for number in numbers}) == 12
+    for rank, group in enumerate(LocalGroup.together(2)):
+        with entered(group):
+            noise = torch.Generator()
+            sess, saver = session_and_saver(noise=noise)
+            saver.restore(sess, path)
+        assert noise.initial_seed() == rank  # on as many ranks: each its own
+
+
+def test_parameters_that_only_look_like_replicas_are_not_saved(tmp_path):
+    models = [nn.Linear(40, 2), nn.Linear(40, 2)]
+    with pytest.raises((ValueError, PeerFailedError), match="other values on rank 1"):
+        save_together(2, tmp_path, lambda rank: {"model": models[rank]})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_of_ranks_may_lack_a_new_head(tmp_path):
+    torch.manual_seed(0)
+    body = nn.Linear(3, 2)
+    path = save_together(2, tmp_path, lambda rank: {"model": nn.Sequential(body)})
+    head = nn.Linear(2, 5)
+    weight = head.weight.detach().clone()
+    for group in LocalGroup.together(2):
+        with entered(group):
+            model = nn.Sequential(nn.Linear(3, 2), head)
+            sess = rh.Session(rh.torch.graph(lambda: None, model=model))
+            rh.Saver(missing="keep").restore(sess, path)
+            assert torch.equal(model[0].weight, body.weight)
+            assert torch.equal(model[1].weight, weight)

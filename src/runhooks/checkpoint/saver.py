@@ -274,17 +274,19 @@ def restore_latest(
 
 
 def _present(sess: RawSession, saved: Snapshot) -> Snapshot:
-    """The state of a session; what ``saved`` lacks is in it as a whole."""
+    """The state of a session, with the whole of what ``saved`` lacks."""
     group = current_group()
-    if group.size > 1:
-        present = sess.snapshot(share=Share(group.rank, group.size))
-        if not any(
-            isinstance(it, ShardedArray)
-            for name, it in present.arrays.items()
-            if name not in saved.arrays
-        ):
-            return present
-    return sess.snapshot()
+    if group.size == 1:
+        return sess.snapshot()
+    present = sess.snapshot(share=Share(group.rank, group.size))
+    lacking = {name: it for name, it in present.arrays.items() if name not in saved.arrays}
+    parts = {name: it for name, it in lacking.items() if isinstance(it, ShardedArray)}
+    if spread := sorted(name for name, it in parts.items() if it.sample is None):
+        raise ValueError(
+            f"missing='keep' cannot keep {spread[:5]}, which are spread over {group.size} ranks: "
+            "restore the rest with Saver(var_list=[...])"
+        )
+    return sess.snapshot() if parts else present
 
 
 def _rules(
