@@ -62,7 +62,8 @@ class ValueGraph(Graph):
         if self.values.comes_first(operation) or not self.has_operation(operation):
             return self.values.find(element)
         found = super().as_graph_element(element)
-        if isinstance(found, Operation) and found.type in _FETCHED_AS_VALUES and found.outputs:
+        is_operation = isinstance(found, Operation) and len(found.outputs) == 1
+        if is_operation and found.type in _FETCHED_AS_VALUES:
             return found.outputs[0]
         return found
 

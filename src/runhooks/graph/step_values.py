@@ -65,14 +65,14 @@ class StepValues(NamedValues):
         return list(self._made.values())
 
     def comes_first(self, name: str) -> bool:
-        if name in self._made or name in self._roots:
+        if name in self._made or (name in self._roots and name != OUTPUTS):
             return True
         root, path = self._place(name)
         return path in self._paths.get(root, ())
 
     def find(self, name: str) -> Tensor:
         key = name.removesuffix(":0")
-        if key in self._roots:
+        if key in self._roots and key != OUTPUTS:
             return self._roots[key]
         if key not in self._made:
             root, path = self._place(key)
@@ -135,6 +135,6 @@ class StepValues(NamedValues):
 
     def _known(self, paths: Mapping[str, frozenset[str]]) -> Iterator[str]:
         yield from (op.name for op in self._graph.get_operations() if op.type != "Part")
-        yield from (name for name in self._roots if name)
+        yield from (name for name in self._roots if name != OUTPUTS)
         for name, its_paths in paths.items():
-            yield from sorted(f"{name}/{path}" if name else path for path in its_paths)
+            yield from sorted(path if name == OUTPUTS else f"{name}/{path}" for path in its_paths)

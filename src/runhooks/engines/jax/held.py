@@ -79,7 +79,8 @@ jax.tree_util.register_pytree_with_keys(NnxObject, _flatten_nnx, _unflatten_nnx)
 def is_nnx(value: Any) -> bool:
     """Return whether ``value`` is an object of nnx, which functions change in place."""
     nnx = sys.modules.get("flax.nnx")
-    return nnx is not None and isinstance(value, nnx.Pytree) and not isinstance(value, nnx.Variable)
+    # Before flax 0.11 it was called Object.
+    return nnx is not None and isinstance(value, getattr(nnx, "Pytree", nnx.Object))
 
 
 def has_nnx(value: Any) -> bool:
@@ -123,8 +124,8 @@ def without_variables(value: Any) -> Any:
 
 
 def _array_of(variable: Any) -> Any:
-    (array,) = jax.tree.leaves(variable)
-    return array
+    leaves = jax.tree.leaves(variable)
+    return leaves[0] if len(leaves) == 1 else variable
 
 
 def hold(value: Any) -> Any:
