@@ -59,14 +59,14 @@ def test_the_loop_under_hooks_computes_what_the_bare_loop_does(example, capsys):
     arrays = load_file(directory / f"model.ckpt-{STEPS}" / "variables.safetensors")
     for leaf in bare:
         assert any(
-            leaf.shape == it.shape and np.allclose(leaf, it, rtol=1e-3, atol=1e-5)
+            leaf.shape == it.shape and np.allclose(leaf, it, rtol=1e-2, atol=1e-3)
             for it in arrays.values()
         )
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["50", "100"]
     evaluated = rh.read_eval_metrics(directory / "eval")
     (metric,) = evaluated[STEPS]
-    assert evaluated[STEPS][metric] == pytest.approx(float(lines[-1].split()[-1]), abs=0.01)
+    assert evaluated[STEPS][metric] == pytest.approx(float(lines[-1].split()[-1]), abs=0.02)
 
 
 def test_it_learns_and_shows_it(example):

@@ -43,3 +43,11 @@ def test_a_wrong_name_or_value():
             with pytest.raises(ValueError, match="shape"):
                 raw.assign({"rate": [1.0, 2.0]})
             assert raw.read("rate") == {"rate": 0.5}
+
+
+def test_averages_are_tensorflows_own():
+    with tf.Graph().as_default():
+        v1.get_variable("w", initializer=np.float32(0.5))
+        v1.train.get_or_create_global_step()
+        with pytest.raises(TypeError, match="use tf.train.ExponentialMovingAverage there"):
+            train.MonitoredSession(hooks=[rh.EmaHook("w")])
