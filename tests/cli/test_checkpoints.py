@@ -1,11 +1,14 @@
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import google_crc32c
 import numpy as np
 import pytest
 
+import runhooks as rh
 from runhooks.checkpoint import Snapshot, write_checkpoint
+from runhooks.ranks import LocalGroup, entered
 
 
 @pytest.fixture
@@ -38,6 +41,27 @@ def test_what_is_in_one(run, saved) -> None:
         ["global_step", "int64", "scalar", "8", "B"],
     ]
     assert lines[-1] == "states of StopAtStepHook"
+
+
+def test_one_that_ranks_have_saved_together(run, tmp_path) -> None:
+    def save(group):
+        with entered(group):
+            graph = rh.Graph(engine="python")
+            with graph.as_default():
+                rh.Variable(np.full(3, float(group.rank)), name="w")
+                rh.train.get_or_create_global_step()
+            rh.Saver().save(rh.Session(graph), tmp_path / "model.ckpt", 0)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(save, LocalGroup.together(2)))
+    lines = run("checkpoints", tmp_path / "model.ckpt-0").out.splitlines()
+    assert lines[1].split()[-1] == "sound"
+    assert lines[-1] == "saved by 2 ranks"
+    (found,) = json.loads(run("checkpoints", tmp_path, "--json").out)
+    assert (found["ranks"], found["arrays"]["w"]["shape"]) == (2, [3])
+    file = tmp_path / "model.ckpt-0" / "variables-1.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert "variables-1.safetensors: its checksum" in run("checkpoints", tmp_path).out
 
 
 def test_damaged_ones_are_found(run, saved) -> None:

@@ -1,6 +1,7 @@
 """One rank of torch.distributed, given RANK SIZE FOLDER TASK...; writes what each task came to.
 
-A task is ``exact:KIND``, ``train:KIND:FIRST:LAST`` or ``die``, KIND ``ddp``, ``fsdp`` or ``plain``.
+A task is ``mesh``, ``die``, ``exact:KIND`` or ``train:KIND:FIRST:LAST``; KIND is ``ddp``, ``fsdp``
+or ``plain``.
 """
 
 import json
@@ -10,10 +11,13 @@ import sys
 import time
 from pathlib import Path
 
+import safetensors.torch
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler, TensorDataset
@@ -159,6 +163,36 @@ def train(kind, first, last):
     return {"losses": losses, "begun": begun, "ended": it.whole(), "drawn": torch.rand(1).item()}
 
 
+def mesh():
+    """Tensors in all ways on a mesh of 2 x 2, and back in other ways."""
+    grid = init_device_mesh("cpu", (2, 2))
+    ways = [
+        (Shard(0), Shard(1)),
+        (Replicate(), Shard(0)),
+        (Shard(1), Replicate()),
+        (Shard(0), Shard(0)),
+        (Replicate(), Replicate()),
+    ]
+    values = torch.arange(35.0).reshape(5, 7)
+
+    def tensors(values, ways):
+        spread = [distribute_tensor(values + i, grid, way) for i, way in enumerate(ways)]
+        model = nn.ParameterList([nn.Parameter(it, requires_grad=False) for it in spread])
+        return model, rh.Session(rh.torch.graph(lambda: None, model=model))
+
+    _, session = tensors(values, ways)
+    path = rh.Saver().save(session, folder / "mesh" / "model.ckpt")
+    model, session = tensors(torch.zeros(5, 7), ways[1:] + ways[:1])
+    rh.Saver().restore(session, path)
+    wholes = [it.full_tensor() for it in model]
+    written = safetensors.torch.load_file(Path(path) / f"variables-{rank}.safetensors")
+    return {
+        "same": [torch.equal(it, values + i) for i, it in enumerate(wholes)],
+        "placements": [tuple(it.placements) for it in model] == ways[1:] + ways[:1],
+        "written": sum(it.numel() for name, it in written.items() if name.startswith("model/")),
+    }
+
+
 def die():
     """Save step 17; rank 1 is killed in the middle of that."""
     it = Training("fsdp", parts)
@@ -177,7 +211,7 @@ def die():
         return {"error": str(error), "left": sorted(it.name for it in folder.glob("*ckpt-17*"))}
 
 
-TASKS = {"exact": exact, "train": train, "die": die}
+TASKS = {"exact": exact, "train": train, "mesh": mesh, "die": die}
 if size > 1:
     start()
 current_group().barrier_secs = 60

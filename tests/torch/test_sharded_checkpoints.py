@@ -105,9 +105,12 @@ def test_any_number_of_ranks_goes_on_and_a_rank_that_is_killed_in_a_save_leaves_
     (alone,) = ranks.run(1, "train:plain:8:12")
     stages.append(alone["train:plain:8:12"])
     assert read_manifest(ranks.folder / "model.ckpt-12").ranks is None
-    four = ranks.run(4, "train:fsdp:12:14")
+    four = ranks.run(4, "train:fsdp:12:14", "mesh")
     stages.append(four[0]["train:fsdp:12:14"])
     assert len({it["train:fsdp:12:14"]["drawn"] for it in four}) == 4
+    for it in four:
+        assert (it["mesh"]["same"], it["mesh"]["placements"]) == ([True] * 5, True)
+    assert sum(it["mesh"]["written"] for it in four) == 5 * 35
     (survivor,) = ranks.run(2, "train:ddp:14:16", "die", killed=[1])
     stages.append(survivor["train:ddp:14:16"])
 
