@@ -129,6 +129,17 @@ def test_groups_are_exported(tmp_path):
     }
 
 
+def test_groups_in_one_directory_are_exported(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_scalars("a/b", {"x": 1}, 1, 1)
+        writer.add_scalars("a_b", {"x": 2}, 2, 2)
+        writer.add_scalar("c", 1.0)
+    assert writer.scalar_dict == {f"{tmp_path}/a_b_x": [[1, 1, 1], [2, 2, 2]]}
+    with SummaryWriter(tmp_path / "none", write_to_disk=False) as writer:
+        writer.add_scalars("a", {"x": 1})
+        assert writer.scalar_dict == {}
+
+
 @pytest.mark.parametrize("value", [torch.ones(2), np.ones((2, 1)), [1.0, 2.0], np.ones(0)])
 def test_more_than_one_number_is_refused_as_by_torch(value, tmp_path):
     with SummaryWriter(tmp_path) as writer:
@@ -139,7 +150,7 @@ def test_more_than_one_number_is_refused_as_by_torch(value, tmp_path):
             writer.add_scalars("loss", {"x": value})
 
 
-@pytest.mark.parametrize("value", [None, {"a": 1}, b"x", 1j])
+@pytest.mark.parametrize("value", [None, {"a": 1}, b"x", 1j, torch.ones((), device="meta")])
 def test_what_is_no_number_is_refused(value, tmp_path):
     with SummaryWriter(tmp_path) as writer:
         with pytest.raises(NotImplementedError) as refused:

@@ -117,6 +117,8 @@ class TorchArrays(ArrayLibrary):
         )
 
     def check_readable(self, array: Any) -> None:
+        if isinstance(array, torch.Tensor) and array.is_meta:
+            raise TypeError("a tensor on the meta device has no values: give one on another device")
         # Whoever reads it in one process alone waits for the others, for ever.
         if type(array) is not torch.Tensor and hasattr(array, "full_tensor"):
             raise TypeError(

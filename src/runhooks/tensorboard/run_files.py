@@ -55,7 +55,7 @@ class RunFiles:
         self.file_writer: FileWriter | None = None
         self.all_writers: dict[str, FileWriter] | None = None
         self._sub_runs: dict[tuple[str, str], FileWriter] = {}  # by main tag and tag
-        self._directories: dict[str, None] = {}  # of all sub-runs, in order
+        self._groups: dict[str, dict[str, None]] = {}  # main tags, by directory of their sub-run
         self._get_file_writer()
 
     @property
@@ -152,7 +152,7 @@ class RunFiles:
         if directory not in writers:
             writers[directory] = self._open(directory)
         self._sub_runs[main_tag, tag] = writers[directory]
-        self._directories[directory] = None
+        self._groups.setdefault(directory, {})[main_tag] = None
         return writers[directory]
 
     def _open(self, directory: str | os.PathLike[str]) -> FileWriter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,20 +98,25 @@ class ScalarMethods(RunFiles):
     @property
     def scalar_dict(self) -> dict[str, list[list[float]]]:
         """What ``add_scalars`` has written: by directory, lists of the time, step and value."""
+        if not self._writes_to_disk:
+            return {}
         self.flush()
-        return {directory: _points(directory) for directory in self._directories}
+        return {directory: _points(directory, tags) for directory, tags in self._groups.items()}
 
     def export_scalars_to_json(self, path: str | os.PathLike[str]) -> None:
         """Write ``scalar_dict`` to the file ``path``."""
         Path(path).write_text(json.dumps(self.scalar_dict), encoding="utf-8")
 
 
-def _points(directory: str) -> list[list[float]]:
-    (columns,) = events.read(directory)["."].scalars.values()
-    # The shortest number that is the same float32: what was given, rather than 0.10000000149.
-    values = (float(str(number)) for number in columns.values.astype(np.float32))
-    rows = zip(columns.wall_times.tolist(), columns.steps.tolist(), values, strict=True)
-    return list(map(list, rows))
+def _points(directory: str, tags: Iterable[str]) -> list[list[float]]:
+    scalars = events.read(directory)["."].scalars
+    found: list[list[float]] = []
+    for tag in tags:
+        steps, numbers, wall_times = scalars[tag]
+        # The shortest number that is the same float32: what was given, not 0.10000000149.
+        values = (float(str(number)) for number in numbers.astype(np.float32))
+        found += map(list, zip(wall_times.tolist(), steps.tolist(), values, strict=True))
+    return found
 
 
 def _kept(tag: str, value: Any) -> Any:
