@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from bench import (
+    bridges,
     ours,
     peers,
     readers,
@@ -34,6 +35,7 @@ def main() -> None:
     readers.show(turns=5)
     saving.show(turns=7)
     sharded_saving.show(turns=7)
+    show("callbacks of a batch at which no hook is due", bridges.contenders(), turns, 300)
     # The last, for they leave PyTorch with one thread.
     show("PyTorch, a trivial step", torch_step.contenders(torch_step.trivial, 8.0), turns, 300)
     show("PyTorch, a step of the digits", torch_step.contenders(torch_step.digits, 20.0), turns, 10)

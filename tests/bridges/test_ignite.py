@@ -122,6 +122,13 @@ def test_request_stop_makes_the_iteration_the_last(training, recorder):
     assert hook.calls == ["begin", "session 0", "end 11"]
 
 
+def test_an_engine_that_has_nothing_left_to_do_makes_no_iteration(training, recorder):
+    hook = recorder()
+    training.hook_up(rh.StopAtStepHook(last_step=0), hook)
+    assert training.run().iteration == 0
+    assert hook.calls == ["begin", "session 0", "end 0"]
+
+
 def test_early_stopping_stops_where_ignites_does(digits):
     class NoBetter(rh.SessionRunHook):
         """Stops at the second value in a row that is no better than the best."""

@@ -134,6 +134,12 @@ def test_request_stop_makes_the_batch_the_last(model, fit, recorder):
     assert hook.steps == list(range(1, 12))
 
 
+def test_a_training_that_has_nothing_left_to_do_makes_one_batch_at_most(model, fit, recorder):
+    hook = recorder()
+    hooks = rh.bridges.lightning.Hooks([rh.StopAtStepHook(last_step=0), hook])
+    assert fit(model, hooks).global_step <= 1
+
+
 def test_early_stopping_stops_where_lightnings_does(digits, fit):
     class Below(rh.SessionRunHook):
         def before_run(self, run_context):

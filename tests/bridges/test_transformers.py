@@ -144,6 +144,12 @@ def test_request_stop_makes_the_update_the_last(make_trainer, recorder):
     assert hook.calls == ["begin", "session 0", "end 11"]
 
 
+def test_a_training_that_has_nothing_left_to_do_makes_one_update_at_most(make_trainer):
+    trainer = make_trainer(rh.bridges.transformers.Hooks([rh.StopAtStepHook(last_step=0)]))
+    trainer.train()
+    assert trainer.state.global_step <= 1
+
+
 def test_early_stopping_stops_where_a_callback_does(make_trainer):
     class Below(rh.SessionRunHook):
         def before_run(self, run_context):

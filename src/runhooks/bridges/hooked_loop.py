@@ -95,8 +95,11 @@ class HookedLoop:
                 f"{number}: one that stops would leave the others waiting"
             )
 
-    def open(self, step: int) -> None:
+    def open(self, step: int) -> bool:
         """Begin, with the global step ``step`` and the states that were loaded.
+
+        Returns:
+            Whether the loop is to stop before its first batch, as one that has finished is.
 
         Raises:
             Exception: Whatever a hook raises; the loop is closed then.
@@ -122,6 +125,7 @@ class HookedLoop:
         except BaseException as error:
             self.fail(error)
             raise
+        return self.stop_reason is not None
 
     def before_batch(self) -> None:
         """Ask the hooks that are due what they want of the batch that comes now.

@@ -102,7 +102,8 @@ class Hooks:
         self._loop.check_processes(idist.get_world_size())
         self._values.engine = engine
         self._graph.take(self._model, self._optimizers)
-        self._loop.open(engine.state.iteration)
+        if self._loop.open(engine.state.iteration):
+            engine.terminate()
 
     def _before(self, engine: Engine) -> None:
         self._loop.before_batch()

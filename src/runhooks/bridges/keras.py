@@ -102,7 +102,8 @@ class Hooks(keras.callbacks.Callback):
         if not self._loop.is_open:
             model = self.model
             self._last_step = int(model.optimizer.iterations)
-            self._loop.open(self._last_step)
+            if self._loop.open(self._last_step):
+                model.stop_training = True
             self._train_function = model.train_function
             model.train_function = self._reporting(model.train_function)
         self._step = self._last_step

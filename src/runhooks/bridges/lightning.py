@@ -83,7 +83,8 @@ class Hooks(Callback):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._values.trainer = trainer
         self._graph.take(pl_module, trainer.optimizers)
-        self._loop.open(trainer.global_step)
+        if self._loop.open(trainer.global_step):
+            trainer.should_stop = True
 
     def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
         self._loop.before_batch()

@@ -88,7 +88,8 @@ class Hooks(TrainerCallback, ExportableState):
         if saved is not None and state.global_step:
             self._loop.load_state_dict(saved["attributes"])
         self._graph.take(kwargs["model"], [kwargs["optimizer"]])
-        self._loop.open(state.global_step)
+        if self._loop.open(state.global_step):
+            control.should_training_stop = True
         # A checkpoint that was saved without this callback has no place for its states.
         state.stateful_callbacks[type(self).__name__] = self.state()
 
