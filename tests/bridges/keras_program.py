@@ -133,6 +133,29 @@ def stop(folder):
     return {"iterations": int(model.optimizer.iterations), "steps": hook.steps}
 
 
+def validation(folder):
+    """A hook stops at the end of the epoch at which Keras's own early stopping does."""
+
+    def metric(y_true, y_pred):  # best in the first epoch
+        return keras.ops.mean(keras.ops.zeros_like(y_pred))
+
+    def run(*callbacks):
+        keras.utils.set_random_seed(0)
+        model = make_model()
+        model.compile("adam", "sparse_categorical_crossentropy", metrics=[metric])
+        history = fit(model, *callbacks, epochs=6, validation_data=(X[:32], Y[:32]))
+        return len(history.epoch)
+
+    validation = rh.bridges.ValidationHook(folder / "eval")
+    stop = rh.stop_if_no_decrease_hook(
+        validation.metric("val_metric"), max_steps_without_decrease=16
+    )
+    ours = run(rh.bridges.keras.Hooks([validation, stop]))
+    theirs = run(keras.callbacks.EarlyStopping("val_metric", patience=2, mode="min"))
+    steps = [it.step for it in read_events(folder / "eval") if it.tag == "val_metric"]
+    return {"ours": ours, "theirs": theirs, "steps": steps}
+
+
 def several_steps(folder):
     """Two batches are one run."""
     hook = Recorder(loss="loss")

@@ -16,7 +16,7 @@ with warnings.catch_warnings():  # importing ignite uses what torch deprecates
     from ignite.engine import Engine, Events
     from ignite.engine.deterministic import DeterministicEngine
     from ignite.handlers import Checkpoint, DiskSaver, EarlyStopping
-    from ignite.metrics import RunningAverage
+    from ignite.metrics import Average, RunningAverage
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -189,6 +189,23 @@ def test_a_training_resumes_in_mid_epoch_with_the_states_of_the_hooks(
     assert second.calls == ["begin", "session 10", "end 16"]
     assert second.runs == 16
     assert second.column("loss") == whole.column("loss")[10:]
+
+
+def test_the_metrics_of_an_evaluator_reduce_the_learning_rate(digits, training, recorder):
+    evaluator = Engine(lambda engine, batch: 1.0)
+    Average().attach(evaluator, "error")
+    validation, hook = rh.bridges.ValidationHook(), recorder(rate="learning_rate")
+    plateau = rh.ReduceOnPlateauHook(validation.metric("error"), factor=0.1, patience=1)
+    objects = {"model": training.model, "optimizer": training.optimizer}
+    hooks = rh.bridges.ignite.Hooks([plateau, validation, hook], **objects)
+    training.schedule.gamma = 1.0
+    hooks.attach(training.engine, evaluator)
+    training.engine.add_event_handler(
+        Events.ITERATION_COMPLETED(every=2), lambda engine: evaluator.run([0])
+    )
+    training.run(1)
+    # The third value is the second that is no better.
+    assert hook.column("rate") == pytest.approx([0.5] * 6 + [0.05] * 2)
 
 
 @pytest.mark.parametrize("place", ["batch", "hook"])

@@ -15,7 +15,7 @@ import pytest
 
 PROGRAM = Path(__file__).with_name("keras_program.py")
 EVERYWHERE = ["curve", "weights", "assign", "resume", "exceptions"]
-ON_ONE = ["stop", "several_steps", "load_weights", "refused", "other_hooks", "docs"]
+ON_ONE = ["stop", "several_steps", "load_weights", "validation", "refused", "other_hooks", "docs"]
 
 
 @cache
@@ -104,6 +104,10 @@ def test_hooks_hear_of_exceptions(trained, place):
 
 def test_request_stop_makes_the_batch_the_last(on_one):
     assert on_one["stop"] == {"iterations": 11, "steps": list(range(1, 12))}
+
+
+def test_a_validation_stops_the_training_where_kerass_early_stopping_does(on_one):
+    assert on_one["validation"] == {"ours": 3, "theirs": 3, "steps": [8, 16, 24]}
 
 
 def test_several_steps_per_execution_are_one_run(on_one):

@@ -216,6 +216,27 @@ def test_metrics_of_a_validation_are_fetched_but_not_written_again(digits, fit, 
     assert "metrics/val_loss" not in {it.tag for it in read_events(tmp_path)}
 
 
+def test_a_validation_stops_the_training_where_lightnings_early_stopping_does(
+    digits, fit, tmp_path
+):
+    class Validating(Model):
+        val_dataloader = Model.train_dataloader
+
+        def validation_step(self, batch, index):
+            self.log("val_loss", float(-min(self.trainer.global_step, 24)))  # no better from there
+
+    validation = rh.bridges.ValidationHook(tmp_path / "eval")
+    stop = rh.stop_if_no_decrease_hook(validation.metric("val_loss"), max_steps_without_decrease=16)
+    hooks = rh.bridges.lightning.Hooks([validation, stop])
+    stopped = [
+        fit(Validating(digits), callback, max_epochs=9).global_step
+        for callback in (hooks, EarlyStopping("val_loss", patience=2))
+    ]
+    assert stopped == [40, 40]
+    written = [(it.step, it.value) for it in read_events(tmp_path / "eval") if it.tag]
+    assert written == [(8, -8.0), (16, -16.0), (24, -24.0), (32, -24.0), (40, -24.0)]
+
+
 @pytest.mark.parametrize("place", ["batch", "callback", "interrupt"])
 def test_hooks_hear_of_exceptions(digits, fit, recorder, place):
     class Bad(lightning.Callback):

@@ -216,6 +216,16 @@ def test_metrics_of_an_evaluation(make_trainer, recorder, digits, tmp_path):
     assert {it.tag for it in read_events(tmp_path / "run") if it.tag} == {"learning_rate", "loss"}
 
 
+def test_an_evaluation_stops_the_training(make_trainer, digits):
+    validation = rh.bridges.ValidationHook()
+    stop = rh.stop_if_lower_hook(validation.metric("eval_loss"), threshold=1e9)
+    hooks = rh.bridges.transformers.Hooks([validation, stop])
+    trainer = make_trainer(hooks, eval_dataset=Digits(*digits), eval_strategy="steps", eval_steps=3)
+    trainer.train()
+    assert trainer.state.global_step == 3
+    assert validation.metrics_at(3)["eval_loss"] == logged(trainer, "eval_loss")[0]
+
+
 @pytest.mark.parametrize("place", ["batch", "hook"])
 def test_hooks_hear_of_exceptions(make_trainer, recorder, raises, place):
     hook, model = recorder(loss="loss"), Model()

@@ -6,6 +6,10 @@ Each module imports its framework, and is imported when it is first used.
 from importlib import import_module
 from typing import Any
 
+from runhooks.bridges.validation import ValidationHook
+
+__all__ = ["ValidationHook"]
+
 _MODULES = ("ignite", "keras", "lightning", "optuna", "tracking", "transformers")
 
 

@@ -12,6 +12,7 @@ from runhooks import arguments
 from runhooks.bridges.batch_graph import SUMMARIES, BatchGraph
 from runhooks.bridges.batch_session import BatchSession
 from runhooks.bridges.states_text import from_text, to_text
+from runhooks.bridges.validation import ValidationHook
 from runhooks.contract import SessionRunArgs, SessionRunHook
 from runhooks.errors import cause, described, good_ends
 from runhooks.hooks import CheckpointSaverHook, FeedFnHook, StepCounterHook, SummarySaverHook
@@ -163,6 +164,26 @@ class HookedLoop:
                 self._hooked.count_run(before)
             else:
                 self._deliver(asked, session, step)
+        except BaseException as error:
+            if not self._ends_well(error):
+                raise
+        return self.stop_reason is not None
+
+    def after_validation(self, metrics: Mapping[str, Any]) -> bool:
+        """Let hooks act on the ``metrics`` of a validation; return whether the loop is to stop.
+
+        Raises:
+            Exception: Whatever a hook raises; the loop is closed then.
+        """
+        session = self._session
+        validations = [it for it in self._given if isinstance(it, ValidationHook)]
+        if session is None or not metrics or not validations:
+            return self.stop_reason is not None
+        try:
+            with self.graph.as_default():
+                for hook in validations:
+                    hook.take(session, {name: float(it) for name, it in metrics.items()})
+                self._hooked.deliver_between_runs()
         except BaseException as error:
             if not self._ends_well(error):
                 raise

@@ -77,8 +77,14 @@ class Hooks:
         """The graph that hooks add to, to compute with what they may fetch."""
         return self._graph
 
-    def attach(self, engine: Engine) -> Hooks:
-        """Call the hooks around the iterations of ``engine``; return this."""
+    def attach(self, engine: Engine, evaluator: Engine | None = None) -> Hooks:
+        """Call the hooks around the iterations of ``engine``; return this.
+
+        Args:
+            engine: The engine that trains.
+            evaluator: An engine whose metrics a ``ValidationHook`` takes when it has run. Attach
+                its metrics before, and what runs it, to ``engine``, after this.
+        """
         for event, handler in (
             (Events.STARTED, self._open),
             (Events.ITERATION_STARTED, self._before),
@@ -88,6 +94,8 @@ class Hooks:
             (Events.EXCEPTION_RAISED, self._fail),
         ):
             engine.add_event_handler(event, handler)
+        if evaluator is not None:
+            evaluator.add_event_handler(Events.COMPLETED, self._evaluated, engine)
         return self
 
     def state_dict(self) -> dict[str, Any]:
@@ -110,6 +118,10 @@ class Hooks:
 
     def _after(self, engine: Engine) -> None:
         if self._loop.after_batch(engine.state.iteration):
+            engine.terminate()
+
+    def _evaluated(self, evaluator: Engine, engine: Engine) -> None:
+        if self._loop.after_validation(evaluator.state.metrics):
             engine.terminate()
 
     def _terminated(self, engine: Engine) -> None:

@@ -117,6 +117,11 @@ class Hooks(keras.callbacks.Callback):
         if self._loop.after_batch(step):
             self._model.stop_training = True
 
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        found = {name: it for name, it in (logs or {}).items() if name.startswith("val_")}
+        if self._loop.after_validation(found):
+            self._model.stop_training = True
+
     def on_train_end(self, logs: Any = None) -> None:
         self._restore_train_function()
         self._loop.end()

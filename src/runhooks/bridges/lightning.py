@@ -99,6 +99,8 @@ class Hooks(Callback):
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         self._values.note_validated()
+        if not trainer.sanity_checking and self._loop.after_validation(self._values.validated()):
+            trainer.should_stop = True
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._loop.end()
@@ -129,6 +131,10 @@ class _LightningValues(TorchValues):
     def scalars(self) -> dict[str, Any]:
         stale = {f"metrics/{name}" for name in self._validated}
         return {name: it for name, it in super().scalars().items() if name not in stale}
+
+    def validated(self) -> dict[str, Any]:
+        """Return the metrics of the last validation."""
+        return {name: it for name, it in self.metrics().items() if name in self._validated}
 
     def note_trained(self) -> None:
         """Note the metrics that are there before a validation."""

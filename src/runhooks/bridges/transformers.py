@@ -107,6 +107,8 @@ class Hooks(TrainerCallback, ExportableState):
         self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any], **kwargs: Any
     ) -> None:
         self._values.evaluated = dict(metrics)
+        if self._loop.after_validation(metrics):
+            control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._loop.end()

@@ -228,6 +228,18 @@ class HookedSession:
             context = SessionRunContext(SessionRunArgs(None), self._raw, step + made)
             self._deliver(self._hooks, {}, context, self._values(None, None))
 
+    def deliver_between_runs(self) -> None:
+        """Call ``after_run``, without a run, of hooks that have slept until somebody else acts.
+
+        As those that act on the evaluations of a framework do.
+        """
+        step = self._raw.global_step or 0
+        asleep = [it for it in self._hooks if it.step == it.time == it.run == math.inf]
+        self._ask_next_due(asleep)
+        context = SessionRunContext(SessionRunArgs(None), self._raw, step)
+        woken = [hook for hook in asleep if step >= hook.step]
+        self._deliver(woken, {}, context, self._values(None, None))
+
     def _run_with(
         self,
         hooks: list[ScheduledHook],

@@ -1,0 +1,74 @@
+"""``ValidationHook``: the validations of a framework, for hooks that act on their metrics."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunValues,
+    StopSignal,
+)
+from runhooks.hooks.helpers.evaluating_hook import EvaluatingHook, Evaluation
+from runhooks.hooks.helpers.evaluation_results import EvaluationResults
+from runhooks.hooks.helpers.session import step_of
+from runhooks.hooks.helpers.summary_output import SummaryWriter
+from runhooks.trigger import Due, Timer, Trigger
+
+#: The framework evaluates when it likes; the hook itself never does.
+_NEVER = Trigger(at_end=True)
+
+
+class ValidationHook(EvaluatingHook):
+    """Takes the metrics of the validations that a framework makes, where a bridge hears of them.
+
+    It is to a loop of a framework what ``EvaluationHook`` is to a session: ``metric(name)`` is for
+    ``stop_if_no_decrease_hook`` and its like, ``ReduceOnPlateauHook`` and ``PruningHook``. They act
+    when the validation has ended, before the next batch.
+
+        validation = rh.bridges.ValidationHook(output_dir="runs/a/eval")
+        loss = validation.metric("val_loss")
+        stop = rh.stop_if_no_decrease_hook(loss, max_steps_without_decrease=500)
+        model.fit(..., callbacks=[rh.bridges.keras.Hooks([validation, stop])])
+
+    Args:
+        output_dir: The directory to write the metrics to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+        hook_name: As in ``SessionRunHook``.
+    """
+
+    def __init__(
+        self,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+        *,
+        hook_name: str | None = None,
+    ) -> None:
+        super().__init__(Timer(_NEVER), EvaluationResults(output_dir, summary_writer))
+        self.hook_name = hook_name
+        self._metrics: Mapping[str, float] = {}
+        self._is_new = False
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._is_new = False
+        super().after_create_session(session, coord)
+
+    def take(self, session: RawSession, metrics: Mapping[str, float]) -> None:
+        """Take the metrics of a validation that has been made at the present step."""
+        self._metrics, self._is_new = metrics, True
+        self._evaluate_in_training(session, None)
+
+    def next_due(self) -> Due | None:
+        return Due(step=self.evaluated_step or 0) if self._is_new else Due()
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        self._is_new = step_of(run_context.session) != self.evaluated_step
+
+    def end(self, session: RawSession) -> None:
+        pass
+
+    def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
+        return Evaluation(self._metrics, 1)
