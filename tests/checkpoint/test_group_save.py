@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -263,7 +264,7 @@ def test_a_rank_that_never_comes_is_named(tmp_path: Path) -> None:
     chief, other, _ = on_all(ranks, act)
     assert isinstance(chief, DeadlineExceededError)
     assert isinstance(other, DeadlineExceededError)
-    assert "rank 2 has not come" in str(chief)
+    assert re.search("rank (1, )?2 has not come", str(chief))  # 1 may have been slow
     assert list(tmp_path.iterdir()) == []
 
 

@@ -203,7 +203,8 @@ def die():
         return write_file(path, pieces)
 
     write_file, staging.write_file = staging.write_file, write
-    current_group().barrier_secs = 3
+    current_group().barrier("die")
+    current_group().barrier_secs = 5
     it.saver.save(it.session, folder / "model.ckpt", 17)
     try:
         it.saver.wait()
