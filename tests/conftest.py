@@ -30,6 +30,8 @@ LONGEST = [
     "test_example.py",
     "test_life_cycle.py",
     "test_cluster.py",
+    "test_sharded_checkpoints.py",
+    "test_sharded_jax.py",
     "test_watchdog.py",
     "test_command.py",
     "test_tensorflow_session_manager.py",

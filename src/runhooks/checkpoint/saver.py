@@ -34,7 +34,8 @@ _MAX_TO_KEEP, _EVERY_N_HOURS = 5, 10000.0
 class Saver:
     """Saves checkpoints as ``tf.compat.v1.train.Saver`` does, and deletes old ones.
 
-    A saver is for one thread.
+    A saver is for one thread. In a group of ranks all of them save, in the same steps, and
+    ``restore_latest`` is for all, too.
 
     Args:
         var_list: The variables to save and restore, or their names. None: all of the session.

@@ -144,13 +144,18 @@ class TorchObjects:
 
     def _held_by_all(self, names: Collection[str]) -> set[str]:
         """Which tensors are the same on all ranks, as the parameters of replicas are."""
-        found = {
+        parameters = {
             f"{name}/{path}"
             for name, module in self.modules().items()
             for path, _ in module.named_parameters(remove_duplicate=False)
         }
-        optimizers = self.optimizers()
-        return found | {name for name in names if name.partition("/")[0] in optimizers}
+        follow = self.optimizers()
+        owners = {name: name.partition("/") for name in names}
+        return parameters | {
+            name
+            for name, (owner, _, of) in owners.items()
+            if owner in follow or (owner in self._averages and of in parameters)
+        }
 
     def owns(self, name: str) -> bool:
         """As ``StatefulObjects.owns``."""
