@@ -171,6 +171,16 @@ def test_videos_are_shown_side_by_side(dtype, ours):
     assert [f[..., 0].tolist() for f in frames_of(gif)] == [e.tolist() for e in expected]
 
 
+@pytest.mark.parametrize("colors", [1, 2, 200, 256])
+def test_few_colors_of_videos_are_exact(colors, ours):
+    rng = np.random.default_rng(0)
+    palettes = rng.integers(0, 256, (3, colors, 3), np.uint8)
+    frames = np.stack([palette[rng.integers(0, colors, (20, 30))] for palette in palettes])
+    video = frames.transpose(0, 3, 1, 2)[None]
+    shown = np.stack(list(frames_of(opened(ours(lambda writer: writer.add_video("v", video))))))
+    assert shown.tolist() == frames.tolist()
+
+
 def test_colors_of_videos_are_near(ours):
     y, x = np.mgrid[0:16, 0:16] / 15
     video = np.stack([np.stack([x, y, np.full_like(x, at)]) for at in (0.2, 0.8)])[None]

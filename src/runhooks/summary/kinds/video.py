@@ -28,8 +28,8 @@ def video_value(tag: str, video: Any, frames_per_second: float = 4, axes: str = 
         tag: The tag.
         video: ``[N, frames, channels, height, width]`` with 1 (gray) or 3 (RGB) channels: uint8 (0
             to 255), or another dtype of the range 0.0 to 1.0; what is beyond is cut off. The videos
-            are laid out side by side; black ones fill up their number to a power of two. A frame
-            has at most 256 colors: gray is exact, others are reduced.
+            are laid out side by side; black ones fill up their number to a power of two. A frame of
+            at most 256 colors is exact, and so is gray; those of others are reduced to 256.
         frames_per_second: How fast it is shown, in steps of 1/100 second a frame.
         axes: What the axes of ``video`` are: the letters of ``"NTCHW"`` in any order.
 
@@ -84,15 +84,7 @@ def _side_by_side(videos: NDArray[Any]) -> NDArray[Any]:
 
 def encode_gif(frames: NDArray[np.uint8], frames_per_second: float) -> bytes:
     """Return ``frames``, uint8 ``[n, height, width, 1 or 3]``, as an animated GIF that repeats."""
-    from PIL import Image
-
-    pictures = [
-        Image.fromarray(frame[..., 0])
-        if frame.shape[-1] == 1
-        else Image.fromarray(frame).quantize(_COLORS, Image.Quantize.FASTOCTREE)
-        for frame in frames
-    ]
-    first, *others = pictures
+    first, *others = map(_picture, frames)
     file = BytesIO()
     first.save(
         file,
@@ -104,3 +96,19 @@ def encode_gif(frames: NDArray[np.uint8], frames_per_second: float) -> bytes:
         optimize=False,
     )
     return file.getvalue()
+
+
+def _picture(frame: NDArray[np.uint8]) -> Any:
+    """Return ``frame`` as a picture of Pillow with a palette, or in gray."""
+    from PIL import Image
+
+    if frame.shape[-1] == 1:
+        return Image.fromarray(frame[..., 0])
+    picture = Image.fromarray(frame)
+    if picture.getcolors(_COLORS) is None:
+        return picture.quantize(_COLORS, Image.Quantize.FASTOCTREE)
+    red, green, blue = np.moveaxis(frame.astype(np.uint32), -1, 0)
+    colors, numbers = np.unique(red << 16 | green << 8 | blue, return_inverse=True)
+    exact = Image.fromarray(numbers.reshape(frame.shape[:2]).astype(np.uint8))
+    exact.putpalette(colors.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 1:].tobytes())
+    return exact
