@@ -8,6 +8,7 @@ from bench import (
     bridges,
     ours,
     peers,
+    ranks,
     readers,
     saving,
     sharded_saving,
@@ -36,6 +37,7 @@ def main() -> None:
     saving.show(turns=7)
     sharded_saving.show(turns=7)
     show("callbacks of a batch at which no hook is due", bridges.contenders(), turns, 300)
+    ranks.show(turns, 100)
     # The last, for they leave PyTorch with one thread.
     show("PyTorch, a trivial step", torch_step.contenders(torch_step.trivial, 8.0), turns, 300)
     show("PyTorch, a step of the digits", torch_step.contenders(torch_step.digits, 20.0), turns, 10)

@@ -284,16 +284,19 @@ class Training:
         self.ranks.launcher.wait(self.processes[rank])
         return json.loads((self.ranks.folder / f"{self.case}-{rank}.json").read_text())
 
+    def found(self, rank):
+        """What a rank that has ended has found; None if it had no time to say."""
+        file = self.ranks.folder / f"{self.case}-{rank}.json"
+        return json.loads(file.read_text()) if file.exists() else None
+
     def end(self):
         """Wait for the ends of all ranks; return their statuses and what they have found."""
         statuses = [self.ranks.launcher.wait(process) for process in self.processes]
-        files = [self.ranks.folder / f"{self.case}-{rank}.json" for rank in range(self.size)]
-        found = [json.loads(it.read_text()) if it.exists() else None for it in files]
-        return statuses, found
+        return statuses, [self.found(rank) for rank in range(self.size)]
 
 
 @pytest.fixture(scope="module")
 def ranks(launcher_with, tmp_path_factory) -> Ranks:
     """Trains on several ranks of torch.distributed."""
-    launcher = launcher_with("torch", "torch.distributed", "runhooks", OMP_NUM_THREADS="1")
+    launcher = launcher_with("torch.distributed.fsdp", "runhooks", OMP_NUM_THREADS="1")
     return Ranks(launcher, tmp_path_factory.mktemp("ranks"))

@@ -118,6 +118,7 @@ class Timer:
         self._last_step: int | None = None
         self._passed = 0  # the steps up to here were used or missed
         self._since, self._since_wall = clock.hook_times()
+        self._triggered_at = 0.0
 
     def start(self, step: int) -> None:
         """Note that a session starts at ``step``; what was triggered after it never happened."""
@@ -140,7 +141,8 @@ class Timer:
         now, wall = clock.hook_times()
         elapsed: tuple[float | None, int | None] = None, None
         if self._last_step is not None:
-            elapsed = now - self._since, step - self._last_step
+            elapsed = clock.monotonic() - self._triggered_at, step - self._last_step
+        self._triggered_at = clock.monotonic()
         self._since, self._since_wall, self._last_step = now, wall, step
         self._passed = max(self._passed, step)
         return elapsed

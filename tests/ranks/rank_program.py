@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -120,7 +121,9 @@ def train(folder, case, rank, size, events):
     hooks = [hook, *more_hooks(events, rank)]
     batches = events.get("batches", {}).get(str(rank), 10**6)
     try:
-        if rank not in events.get("absent", ()):
+        if "asks_for" in events:
+            run_sharded(events["asks_for"], hooks)
+        elif rank not in events.get("absent", ()):
             run(folder, case, rank, events, hooks, batches, found)
     except Exception as error:  # noqa: BLE001 - the test looks at it
         found["error"] = [type(error).__name__, str(error)]
@@ -144,6 +147,28 @@ def more_hooks(events, rank):
         yield rh.TimeLimitHook(1000)
 
 
+def run_sharded(name, hooks):
+    """Train a module of which each rank holds a part, while the chief asks for ``name`` of it."""
+    from torch.distributed.fsdp import fully_shard
+
+    model = torch.nn.Linear(4, 4)
+    fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss}
+
+    graph = rh.torch.graph(step, outputs=["loss"], model=model, optimizer=optimizer)
+    hooks += [rh.StopAtStepHook(last_step=2), rh.LoggingTensorHook([name], every_n_iter=1)]
+    with graph.as_default(), rh.MonitoredTrainingSession(hooks=hooks) as session:
+        while not session.should_stop():
+            session.run("train_op", {"x": torch.ones(2, 4)})
+
+
 def run(folder, case, rank, events, hooks, batches, found):
     with rh.Graph().as_default():
         step = rh.train.get_or_create_global_step()
@@ -152,15 +177,17 @@ def run(folder, case, rank, events, hooks, batches, found):
             hooks.insert(0, rh.NanTensorHook(value))
         if events.get("other_name") == rank:
             rh.call(lambda: 1.0, name="other")
-        ones = torch.ones(1)
+        total = rh.Variable(np.int64(0), name="total")
 
-        def work(number):
+        def work(number, total):
+            data = torch.tensor([1000 * int(number) + rank])
             if events.get("collective", True):
-                dist.all_reduce(ones)
+                dist.all_reduce(data)
             time.sleep(events.get("step_secs", 0.002))
-            return number + 1
+            return number + 1, (total * 31 + int(data)) % 2**31
 
-        op = step.assign(rh.call(work, step))
+        new_step, new_total = rh.call(work, step, total, num_outputs=2)
+        op = rh.group(step.assign(new_step), total.assign(new_total))
         options = {} if "is_chief" not in events else {"is_chief": events["is_chief"][rank]}
         checkpoints = folder / events.get("directory", case) if events.get("saves") else None
         loader = iter(range(batches))
@@ -174,7 +201,9 @@ def run(folder, case, rank, events, hooks, batches, found):
             found["started"] = True
             (folder / f"{case}-{rank}.started").write_text(str(os.getpid()))
             while not session.should_stop():
-                number = next(loader)
+                number = next(loader, None)
+                if number is None:
+                    break
                 if number == events.get("loader_raises", {}).get(str(rank)):
                     raise ValueError("the loader broke")
                 feeds = {}
@@ -184,6 +213,7 @@ def run(folder, case, rank, events, hooks, batches, found):
                 session.run([op, value] if feeds else op, feeds)
             found["reason"] = session.stop_reason
             found["step"] = session.global_step
+            found["total"] = int(session.run(total, hooks=False))
 
 
 if __name__ == "__main__":

@@ -147,6 +147,19 @@ def test_the_chief_alone_writes_and_logs(ranks):
     assert "all 2 ranks stop before run 4" in training.log(1)
 
 
+@pytest.mark.parametrize("name", ["model/weight", "gradients/model/weight", "gradients/model"])
+def test_a_chief_that_asks_alone_for_what_all_hold_is_refused(ranks, name):
+    first, second = ended(ranks.train(asks_for=name))
+    assert first["error"][0] == "RuntimeError"
+    assert f"the hook LoggingTensorHook asks for '{name}'" in first["error"][1]
+    assert second["error"][0] == "PeerFailedError"
+    assert first["runs"] == 0
+
+
+def test_a_chief_may_ask_for_what_each_rank_has(ranks):
+    assert errors(ended(ranks.train(asks_for="loss"))) == [None, None]
+
+
 def test_two_trainings_in_one_directory_are_refused(ranks):
     first = ranks.train(saves=1000, at={"0": {"-1": "wait"}})
     while not all(first.has_started(rank) for rank in (0, 1)):

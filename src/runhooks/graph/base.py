@@ -31,6 +31,7 @@ class RunEffects(NamedTuple):
         steps: The steps it makes, which change the objects of the graph in place.
         step_captures: Operations whose value exists only in a run that makes a step.
         captures: Operations that capture values inside the objects, ``step_captures`` included.
+        reads: Operations that read the objects.
     """
 
     inputs: tuple[Any, ...] = ()
@@ -38,6 +39,7 @@ class RunEffects(NamedTuple):
     steps: frozenset[Any] = frozenset()
     step_captures: frozenset[Any] = frozenset()
     captures: frozenset[Any] = frozenset()
+    reads: frozenset[Any] = frozenset()
 
 
 class EvaluationGraph:

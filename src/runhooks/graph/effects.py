@@ -22,6 +22,7 @@ def effects_of(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any] = ()) ->
         steps=frozenset(op for op in needed if op.effect is Effect.STEP),
         step_captures=frozenset(op for op in needed if op.effect is Effect.STEP_CAPTURE),
         captures=frozenset(op for op in needed if op.effect in CAPTURES),
+        reads=frozenset(op for op in needed if op.effect is Effect.READ),
     )
 
 

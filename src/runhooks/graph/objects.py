@@ -64,6 +64,13 @@ class StatefulObjects(Protocol):
         """
         ...
 
+    def is_spread(self, name: str) -> bool:
+        """Return whether ranks hold parts of the value that is fetched by ``name``.
+
+        To have it in whole, each of them must ask for it.
+        """
+        ...
+
     def owns(self, name: str) -> bool:
         """Return whether an array of that name would be one of theirs."""
         ...

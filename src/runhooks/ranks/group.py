@@ -7,6 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Iterable
 from typing import ClassVar
 
 from runhooks import arguments, clock
@@ -144,7 +145,8 @@ class Group(ABC):
         collect = self._collect if self.rank == 0 else self._collected
         together = collect(place, deadline)
         if together is None:
-            raise DeadlineExceededError(self._too_late(name, place, secs))
+            missing = [rank for rank in range(self.size) if self.get(f"{place}/{rank}") is None]
+            raise self.too_late(name, missing, secs)
         if self.rank == 0 and turn > 1:  # whoever is here has left the one before
             self._forget(f"at/{name}/{turn - 1}")
         values: list[str] = json.loads(together)
@@ -234,10 +236,10 @@ class Group(ABC):
         for last in (*range(self.size), "all"):
             self.delete(f"{place}/{last}")
 
-    def _too_late(self, name: str, place: str, secs: float) -> str:
-        missing = [rank for rank in range(self.size) if self.get(f"{place}/{rank}") is None]
+    def too_late(self, name: str, missing: Iterable[int], secs: float) -> DeadlineExceededError:
+        """Return the error for ranks that have not come to ``name`` in ``secs`` seconds."""
         ranks = ", ".join(map(str, missing)) or "0"  # 0 has not told the others that all are here
-        return (
+        return DeadlineExceededError(
             f"waited {secs:g} seconds for all {self.size} ranks at {name!r}: rank {ranks} has not "
             "come; all ranks must make the same calls, and see whether it hangs or is slow"
         )

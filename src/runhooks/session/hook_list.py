@@ -161,10 +161,7 @@ class HookList:
             for key in saved:
                 session.raw.detach(key)
             raise
-        placement = self._placement
-        shares = placement is not None and placement.is_shared(hook)
-        time = placement.time if placement is not None and shares else None
-        session.hooked.add(name, hook, always=always, shared_time=time)
+        session.hooked.add(name, hook, always=always, placement=self._placement)
 
     def _time_of(self, hook: SessionRunHook) -> AbstractContextManager[None]:
         return nullcontext() if self._placement is None else self._placement.time_of(hook)

@@ -16,7 +16,7 @@ from runhooks.contract import (
 )
 from runhooks.errors import add_note
 from runhooks.session.merge import RequestMerger
-from runhooks.session.placement import GroupTime
+from runhooks.session.placement import Placement
 from runhooks.session.scheduled_hook import ScheduledHook, hook_note, noting_hook
 
 
@@ -57,13 +57,13 @@ class HookedSession:
         hook: SessionRunHook,
         *,
         always: bool,
-        shared_time: GroupTime | None = None,
+        placement: Placement | None = None,
     ) -> None:
         """Add a hook: for every run if ``always``, otherwise for the runs that name it.
 
-        ``shared_time``: the time by which a hook of several ranks lives, see ``ScheduledHook``.
+        ``placement``: on which of several ranks it is called.
         """
-        added = ScheduledHook(hook, name, shared_time)
+        added = ScheduledHook(hook, name, placement)
         self._measure(added)
         if not added.takes_part:
             return
@@ -262,6 +262,8 @@ class HookedSession:
             request = hook.before(context)
             self._note_stop(context, hook)
             if request is not None:
+                if hook.is_lone:
+                    self._merger.check_lone(hook, request)
                 if self._merger.lacks_step(caller, hook, request):
                     postponed.add(hook)
                     continue

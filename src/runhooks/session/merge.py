@@ -41,6 +41,7 @@ class RequestMerger:
             BoundedCache()
         )
         self._needs_step: BoundedCache[Any, bool] = BoundedCache()
+        self._spread: BoundedCache[Any, list[str]] = BoundedCache()
         self._warned = False
 
     def with_watched(
@@ -58,6 +59,25 @@ class RequestMerger:
 
         key = fetches if isinstance(fetches, _LEAVES) else nest.structure_key(fetches)
         return self._with_watched.get_or_make(key, merged)
+
+    def check_lone(self, hook: ScheduledHook, request: SessionRunArgs) -> None:
+        """Raise RuntimeError if ``request``, which one rank makes, takes all of them to answer."""
+        objects = self._graph.objects
+        if objects is None or request.fetches is None:
+            return
+        is_spread = objects.is_spread
+
+        def spread() -> list[str]:
+            effects = self._graph.effects_of(request.fetches, request.feed_dict or ())
+            return sorted(op.name for op in effects.reads | effects.captures if is_spread(op.name))
+
+        names = self._spread.get_or_make(nest.structure_key(request.fetches), spread)
+        if names:
+            raise RuntimeError(
+                f"the hook {hook.name} asks for {names[0]!r} on one rank, but each rank holds a "
+                "part of it, and this one would wait for the others: let all ranks call the hook, "
+                "with hook.runs_on = 'all'"
+            )
 
     def lacks_step(
         self, caller: SessionRunArgs, hook: ScheduledHook, request: SessionRunArgs

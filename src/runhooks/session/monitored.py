@@ -377,9 +377,9 @@ class MonitoredSession:
                 self._hook_list.on_exception(raw, outcome or RuntimeError("the session was lost"))
         finally:
             errors += [e for e in caught(session.close) if not isinstance(e, good_ends())]
-            errors += self._leave(errors)
             at_step = "" if step is None else f" at step {step}"
             _log.info("the session has ended%s: %s", at_step, self._stop.reason)
+            errors += self._leave(errors)
         raise_first(errors, already=error)
 
     def _finish(self, raw: RawSession | None) -> BaseException | None:

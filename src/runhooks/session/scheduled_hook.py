@@ -16,7 +16,7 @@ from runhooks.contract import (
 )
 from runhooks.errors import add_note
 from runhooks.graph.bounded_cache import BoundedCache
-from runhooks.session.placement import GroupTime
+from runhooks.session.placement import Placement
 from runhooks.trigger import Due
 
 
@@ -54,21 +54,32 @@ class ScheduledHook:
         watched: The tensor it watches in runs in which no other hook is due, or None.
         shared_time: The time of the group, by which a hook of all ranks lives; None: it lives by
             the clock of this process.
+        is_lone: Whether other ranks train too, and do not call this hook.
         step: The global step at which it is next due.
         time: The time, by the monotonic clock, at which it is next due.
         run: The number of the run in which it is next due.
     """
 
     __slots__ = (
-        *("_after", "_before", "_next_due", "hook", "name", "run", "shared_time", "sleeps", "step"),
-        *("time", "watched"),
+        *(
+            "_after",
+            "_before",
+            "_next_due",
+            "hook",
+            "is_lone",
+            "name",
+            "run",
+            "shared_time",
+            "sleeps",
+        ),
+        *("step", "time", "watched"),
     )
 
-    def __init__(
-        self, hook: SessionRunHook, name: str, shared_time: GroupTime | None = None
-    ) -> None:
+    def __init__(self, hook: SessionRunHook, name: str, placement: Placement | None = None) -> None:
         self.hook = hook
         self.name = name
+        self.is_lone = placement is not None and not placement.is_shared(hook)
+        shared_time = None if placement is None or self.is_lone else placement.time
         self.shared_time = shared_time
         methods = _methods_of(hook)
         self._before = hook.before_run if methods.before else None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
+import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -12,14 +15,17 @@ from typing import Any, ClassVar
 import torch
 from torch import distributed
 
+from runhooks import clock
 from runhooks.contexts import contextmanager
 from runhooks.errors import UnavailableError
 from runhooks.ranks import Group
 
 # A wait that runs out is reported by torch on stderr: this one does not.
 _FOR_EVER = timedelta(days=20)
+_LOOK_AGAIN_SECS = 0.005
 
-# PyTorch has no public name for either.
+# It exports no name for the first, and has no public one for the others.
+_prefixed = attrgetter("PrefixStore")(distributed)
 _default_store = attrgetter("_get_default_store")(distributed.distributed_c10d)
 _abort = attrgetter("_abort_process_group")(distributed.distributed_c10d)
 
@@ -36,6 +42,41 @@ class TorchGroup(Group):
     def __init__(self) -> None:
         super().__init__(distributed.get_rank(), distributed.get_world_size())
         self._store = _default_store()
+        self._of_thread = threading.local()
+        self._meeting = threading.Lock()
+        self._has_met = False
+
+    def gather(self, name: str, value: str, timeout_secs: float | None = None) -> list[str]:
+        with self._meeting:
+            if not self._has_met:
+                self._meet(name, self.barrier_secs if timeout_secs is None else timeout_secs)
+                self._has_met = True
+        return super().gather(name, value, timeout_secs)
+
+    def _meet(self, name: str, secs: float) -> None:
+        """Agree on a prefix of all keys that is new.
+
+        When ranks are started again their launcher may give them the store of those before, with
+        all keys in it. So nothing there is believed that does not answer what this rank has said.
+        """
+        own, deadline, others = uuid.uuid4().hex, clock.monotonic() + secs, range(1, self.size)
+        prefix = own if self.rank == 0 else ""
+        missing = list(others) if self.rank == 0 else [0]
+        self.store_set(f"runhooks/hello/{self.rank}", own)
+        while missing:
+            if self.rank == 0:
+                said = [self.store_get(f"runhooks/hello/{rank}") for rank in others]
+                self.store_set("runhooks/prefix", json.dumps([prefix, said]))
+                missing = [it for it in missing if not self.store_get(f"{prefix}/heard/{it}")]
+            elif found := self.store_get("runhooks/prefix"):
+                prefix, said = json.loads(found)
+                if said[self.rank - 1] == own:
+                    self.store_set(f"{prefix}/heard/{self.rank}", own)
+                    missing = []
+            if missing and clock.monotonic() >= deadline:
+                raise self.too_late(name, missing, secs)
+            time.sleep(_LOOK_AGAIN_SECS if missing else 0)
+        self._store = _prefixed(prefix, self._store)
         self._of_thread = threading.local()
 
     def store_get(self, key: str) -> str | None:

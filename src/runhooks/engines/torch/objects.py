@@ -13,7 +13,7 @@ from torch import nn
 
 from runhooks import arguments
 from runhooks.arrays.shards import Share, to_host
-from runhooks.arrays.torch import ARRAYS, form
+from runhooks.arrays.torch import ARRAYS, form, is_distributed
 from runhooks.contexts import contextmanager
 from runhooks.engines.torch.averages import Averages
 from runhooks.engines.torch.implicit_state import (
@@ -109,6 +109,11 @@ class TorchObjects:
                 with suppress(AttributeError):
                     return get(path)
         return None
+
+    def is_spread(self, name: str) -> bool:
+        if name == "global_gradient_norm":
+            return any(map(_is_spread, self.modules().values()))
+        return _is_spread(self.find(name.removeprefix("gradients/")))
 
     def modules(self) -> dict[str, nn.Module]:
         """Return those that are modules, by name."""
@@ -317,3 +322,8 @@ def _misfits(name: str, target: Any, state: Mapping[str, Any]) -> Iterator[str]:
         sizes = [len(group["params"]) for group in state["param_groups"]]
         if own_sizes != sizes:
             yield f"{name!r} must have groups of {own_sizes} parameters, got {sizes}"
+
+
+def _is_spread(found: Any) -> bool:
+    tensors = found.parameters() if isinstance(found, nn.Module) else [found]
+    return any(is_distributed(it) for it in tensors)
