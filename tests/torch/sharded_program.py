@@ -1,7 +1,6 @@
 """One rank of torch.distributed, given RANK SIZE FOLDER TASK...; writes what each task came to.
 
-A task is ``mesh``, ``die``, ``exact:KIND`` or ``train:KIND:FIRST:LAST``; KIND is ``ddp``, ``fsdp``
-or ``plain``.
+A task is the name of a function below and its arguments, such as ``train:fsdp:0:8``.
 """
 
 import json
@@ -9,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import safetensors.torch
@@ -163,6 +163,63 @@ def train(kind, first, last):
     return {"losses": losses, "begun": begun, "ended": it.whole(), "drawn": torch.rand(1).item()}
 
 
+class Accumulating:
+    """Two runs that accumulate gradients, of each rank its own with DDP, and one that applies."""
+
+    def __init__(self, kind):
+        torch.manual_seed(0)
+        self.model = nn.Linear(6, 3)
+        if kind == "ddp":
+            self.model = DistributedDataParallel(self.model)
+        elif kind == "fsdp":
+            fully_shard(self.model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        graph = rh.torch.Graph(model=self.model, optimizer=self.optimizer)
+        with graph.as_default():
+            rh.torch.step(self.update)
+            rh.torch.step(self.accumulate, name="accumulate", counts=False)
+        self.session = rh.Session(graph)
+
+    def backward(self, number):
+        self.model(torch.linspace(0, rank + number, 6)).square().sum().backward()
+
+    def accumulate(self, number):
+        with getattr(self.model, "no_sync", nullcontext)():
+            self.backward(number)
+
+    def update(self, number):
+        self.backward(number)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def run(self, numbers):
+        for number in numbers:
+            name = "train_op" if number % 3 == 2 else "accumulate"
+            self.session.run(name, {"number": number})
+        return self
+
+
+def pending(kind):
+    """Saved in the middle of an accumulation, and resumed."""
+    straight, stopped, resumed = (Accumulating(kind) for _ in range(3))
+    straight.run(range(9))
+    path = rh.Saver().save(stopped.run(range(5)).session, folder / f"pending-{kind}")
+    rh.Saver().restore(resumed.session, path)
+    resumed.run(range(5, 9))
+    pairs = zip(straight.model.parameters(), resumed.model.parameters(), strict=True)
+    local = [[getattr(it, "to_local", it.detach)() for it in pair] for pair in pairs]
+    return {"same": [torch.equal(*pair) for pair in local]}
+
+
+def take_pending(kind):
+    """What another number of ranks makes of that."""
+    try:
+        rh.Saver().restore(Accumulating(kind).session, folder / f"pending-{kind}")
+    except ValueError as error:
+        return str(error)
+    return "restored"
+
+
 def mesh():
     """Tensors in all ways on a mesh of 2 x 2, and back in other ways."""
     grid = init_device_mesh("cpu", (2, 2))
@@ -212,7 +269,14 @@ def die():
         return {"error": str(error), "left": sorted(it.name for it in folder.glob("*ckpt-17*"))}
 
 
-TASKS = {"exact": exact, "train": train, "mesh": mesh, "die": die}
+TASKS = {
+    "exact": exact,
+    "train": train,
+    "pending": pending,
+    "take_pending": take_pending,
+    "mesh": mesh,
+    "die": die,
+}
 if size > 1:
     start()
 current_group().barrier_secs = 60

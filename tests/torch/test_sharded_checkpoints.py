@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+import torch
 
+import runhooks as rh
 from runhooks.checkpoint import checkpoints, read_checkpoint
 from runhooks.checkpoint.format import check_checkpoint, read_manifest
 
@@ -60,7 +62,8 @@ def ranks(launcher_with, tmp_path_factory):
 @pytest.fixture(scope="module")
 def first(ranks):
     """What two ranks come to first; they have saved step 8 of a training with FSDP2."""
-    return ranks.run(2, "exact:ddp", "exact:fsdp", "train:ddp:0:16", "train:fsdp:0:8")
+    more = "pending:ddp", "pending:fsdp"
+    return ranks.run(2, "exact:ddp", "exact:fsdp", "train:ddp:0:16", "train:fsdp:0:8", *more)
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
@@ -72,6 +75,12 @@ def test_a_resumed_training_ends_with_the_same_bits(first, kind):
         assert result["losses"], rank
         assert (result["names"], result["step"]) == (True, 16)
     assert first[0]["exact:ddp"]["drawn"] != first[1]["exact:ddp"]["drawn"]
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_gradients_that_are_not_applied_yet_are_of_each_rank_its_own(first, kind):
+    for found in first:
+        assert found[f"pending:{kind}"]["same"] == [True, True]
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
@@ -91,6 +100,11 @@ def test_the_arrays_of_a_checkpoint_are_read_on_one_machine(ranks, first):
     arrays = read_checkpoint(path).arrays
     for name, values in first[0]["train:fsdp:0:8"]["ended"].items():
         np.testing.assert_array_equal(arrays[f"model/{name}"], np.float32(values))
+    rh.torch.export(path, ranks.folder / "model.pt")
+    exported = torch.load(ranks.folder / "model.pt", weights_only=True)
+    assert torch.equal(exported["model"]["0.weight"], torch.tensor(arrays["model/0.weight"]))
+    moments = exported["optimizer"]["state"][0]["exp_avg"]
+    assert moments.shape == (7, 6)
     rows = [
         safetensors.numpy.load_file(path / f"variables-{rank}.safetensors") for rank in range(2)
     ]
@@ -105,11 +119,15 @@ def test_any_number_of_ranks_goes_on_and_a_rank_that_is_killed_in_a_save_leaves_
     (alone,) = ranks.run(1, "train:plain:8:12")
     stages.append(alone["train:plain:8:12"])
     assert read_manifest(ranks.folder / "model.ckpt-12").ranks is None
-    four = ranks.run(4, "train:fsdp:12:14", "mesh")
+    pending = "take_pending:ddp", "take_pending:fsdp"
+    four = ranks.run(4, "train:fsdp:12:14", "mesh", *pending)
     stages.append(four[0]["train:fsdp:12:14"])
     assert len({it["train:fsdp:12:14"]["drawn"] for it in four}) == 4
     for it in four:
         assert (it["mesh"]["same"], it["mesh"]["placements"]) == ([True] * 5, True)
+    for it in four:
+        assert "2 ranks have accumulated different gradients" in it["take_pending:ddp"]
+        assert it["take_pending:fsdp"] == "restored"
     assert sum(it["mesh"]["written"] for it in four) == 5 * 35
     (survivor,) = ranks.run(2, "train:ddp:14:16", "die", killed=[1])
     stages.append(survivor["train:ddp:14:16"])
