@@ -50,7 +50,7 @@ class ScalarMethods(RunFiles):
         """
         writer = self.file_writer or self._get_file_writer()
         if (
-            type(scalar_value) is float
+            type(scalar_value) in NUMBERS
             and type(global_step) is int
             and type(tag) is str
             and not global_step >> 63
@@ -59,8 +59,7 @@ class ScalarMethods(RunFiles):
         ):
             writer.put(tag, scalar_value, global_step, clock.wall())  # nothing to check or to read
             return
-        with refusals():
-            value = _kept(checked_tag(tag), scalar_value)
+        value = _kept(checked_tag(tag), scalar_value)
         if new_style:
             made = tensor_scalar_value(tag, value, double_precision=double_precision)
             self._add(made, global_step, walltime)
@@ -88,10 +87,10 @@ class ScalarMethods(RunFiles):
             global_step: Their step; None: 0.
             walltime: Their time, in seconds since the epoch; None: now.
         """
+        checked_tag(main_tag)
         step, wall_time = self._get_file_writer().at(global_step, walltime)
         for tag, scalar_value in tag_scalar_dict.items():
-            with refusals():
-                value = _kept(checked_tag(main_tag), scalar_value)
+            value = _kept(main_tag, scalar_value)
             writer = self._sub_runs.get((main_tag, tag)) or self._open_sub_run(main_tag, tag)
             writer.put(main_tag, value, step, wall_time)
 
@@ -124,4 +123,5 @@ def _kept(tag: str, value: Any) -> Any:
         value = value.item()  # a tensor of PyTorch, which nobody has to wait for
     if type(value) in NUMBERS:
         return value
-    return kept_number(tag, float(value) if isinstance(value, str) else value)
+    with refusals():
+        return kept_number(tag, float(value) if isinstance(value, str) else value)
