@@ -222,6 +222,17 @@ def test_state_that_nnx_makes_metrics_and_a_module_that_is_returned():
     assert [bias.tolist() for bias in run(graph, 3, "model/bias")] == [[0], [1], [2]]
 
 
+def test_mode_that_the_step_sets_anew_is_told():
+    def step(model, x):
+        model.train()
+
+    model = programs["NnxNet"](nnx.Rngs(0))
+    run(rh.jax.graph(step, model=model, data=[X] * 2), 2, "model/norm/mean")
+    model.eval()
+    with pytest.raises(ValueError, match=r"variable 'model' has changed .*train\(\) and eval\(\)"):
+        run(rh.jax.graph(step, model=model, data=[X] * 2), 2, "model/norm/mean")
+
+
 def test_objects_that_share_a_variable_are_refused():
     model = nnx.Linear(2, 1, rngs=nnx.Rngs(0))
     optimizer = nnx.ModelAndOptimizer(model, optax.sgd(0.1))

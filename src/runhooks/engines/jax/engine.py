@@ -107,11 +107,8 @@ class JaxEngine(Engine):
         structure, new_structure = _structure(old), _structure(new)
         if structure != new_structure:
             if (changed := changed_part(old, new)) is not None:
-                path, before, after = changed
-                raise ValueError(
-                    f"variable {describe(name, path)} is no array, and stays as it is, {before!r}: "
-                    f"the new value has {after!r}; make it an array if it is to change"
-                )
+                path, how = changed
+                raise ValueError(f"variable {describe(name, path)} {how}")
             check_structure(name, self.leaves(old), self.leaves(new))
             raise ValueError(
                 f"variable {name!r}: the new value has a different structure, {new_structure}, not "

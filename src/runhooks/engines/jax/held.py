@@ -8,7 +8,7 @@ by what they have imported, and never imported here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -46,25 +46,53 @@ class Static:
             return False
 
 
-class NnxObject:
-    """A module, an optimizer or another object of flax's nnx: its graph, and its arrays by path."""
+class NnxFrame:
+    """All of an object of flax's nnx but its arrays.
 
-    __slots__ = ("graphdef", "state")
+    Each step compares and hashes it: an object that comes out of a step has the frame that went in.
+    """
 
-    def __init__(self, graphdef: Any, state: Any) -> None:
+    __slots__ = ("_hash", "graphdef", "keys", "structure")
+
+    def __init__(self, graphdef: Any, structure: Any, keys: tuple[Any, ...]) -> None:
         self.graphdef = graphdef
-        self.state = state
+        self.structure = structure
+        self.keys = keys
+        self._hash = hash((graphdef, structure))
+
+    def __repr__(self) -> str:
+        return repr(self.graphdef)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, NnxFrame):
+            return self is other
+        return bool(self.graphdef == other.graphdef and self.structure == other.structure)
 
 
-def _flatten_nnx(it: NnxObject) -> tuple[list[tuple[Any, Any]], Any]:
-    flat, structure = jax.tree_util.tree_flatten_with_path(it.state)
-    values = [(jax.tree_util.DictKey(_path_without_values(path)), leaf) for path, leaf in flat]
-    return values, (it.graphdef, structure)
+class NnxObject:
+    """A module, an optimizer or another object of flax's nnx: its frame, and its arrays."""
 
+    __slots__ = ("arrays", "frame")
 
-def _unflatten_nnx(aux: Any, leaves: Any) -> NnxObject:
-    graphdef, structure = aux
-    return NnxObject(graphdef, jax.tree.unflatten(structure, leaves))
+    def __init__(self, frame: NnxFrame, arrays: Iterable[Any]) -> None:
+        self.frame = frame
+        self.arrays = arrays
+
+    @classmethod
+    def of(cls, value: Any) -> NnxObject:
+        """Return ``value``, an object of nnx, taken apart."""
+        graphdef, state = sys.modules["flax.nnx"].split(value)
+        flat, structure = jax.tree_util.tree_flatten_with_path(state)
+        keys = tuple(jax.tree_util.DictKey(_path_without_values(path)) for path, _ in flat)
+        return cls(NnxFrame(graphdef, structure, keys), [leaf for _, leaf in flat])
+
+    def whole(self) -> Any:
+        """Return a new object with these arrays."""
+        state = jax.tree.unflatten(self.frame.structure, self.arrays)
+        return sys.modules["flax.nnx"].merge(self.frame.graphdef, state)
 
 
 def _path_without_values(path: Any) -> str:
@@ -73,7 +101,12 @@ def _path_without_values(path: Any) -> str:
 
 
 jax.tree_util.register_pytree_node(Static, lambda it: ((), it), lambda it, _: it)
-jax.tree_util.register_pytree_with_keys(NnxObject, _flatten_nnx, _unflatten_nnx)
+jax.tree_util.register_pytree_with_keys(
+    NnxObject,
+    lambda it: (list(zip(it.frame.keys, it.arrays, strict=True)), it.frame),
+    NnxObject,
+    lambda it: (it.arrays, it.frame),
+)
 
 
 def is_nnx(value: Any) -> bool:
@@ -144,7 +177,7 @@ def _held(it: Any) -> Any:
     if isinstance(it, Static | NnxObject):
         return it
     if is_nnx(it):
-        return NnxObject(*sys.modules["flax.nnx"].split(it))
+        return NnxObject.of(it)
     if _is_equinox(it):
         return jax.tree.map(_held_of_equinox, it, is_leaf=lambda part: isinstance(part, Static))
     return it if _is_array(it) or isinstance(it, _NUMBERS) else Static(it)
@@ -172,24 +205,32 @@ def _released(it: Any) -> Any:
     if isinstance(it, Static):
         return it.value
     if isinstance(it, NnxObject):
-        return sys.modules["flax.nnx"].merge(it.graphdef, it.state)
+        return it.whole()
     return it
 
 
-def changed_part(old: Any, new: Any) -> tuple[str, Any, Any] | None:
-    """Return the path of a static part that differs in two held values, and both of its values."""
-    parts, new_parts = (
-        {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
-        for flat in (
-            jax.tree_util.tree_leaves_with_path(it, is_leaf=lambda part: isinstance(part, Static))
-            for it in (old, new)
-        )
-    )
-    for path, part in parts.items():
-        other = new_parts.get(path, part)
-        if isinstance(part, Static) and other != part:
-            return path, part.value, release(other)
+def changed_part(old: Any, new: Any) -> tuple[str, str] | None:
+    """Return where two held values differ in what is no array, and how; None: nowhere."""
+    before, after = _parts(old), _parts(new)
+    for path, part in before.items():
+        other = after.get(path, part)
+        if isinstance(part, NnxObject) and isinstance(other, NnxObject):
+            if part.frame != other.frame and part.frame.keys == other.frame.keys:
+                mode = "such as the mode that train() and eval() set: set it before the graph"
+                return path, f"has changed in something that is no array, {mode} is made"
+        elif isinstance(part, Static) and part != other:
+            return path, (
+                f"is no array, and stays as it is, {part!r}: the new value has {release(other)!r}; "
+                "make it an array if it is to change"
+            )
     return None
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    flat = jax.tree_util.tree_leaves_with_path(
+        value, is_leaf=lambda it: isinstance(it, Static | NnxObject)
+    )
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
 
 
 def is_held(value: Any) -> bool:
