@@ -61,12 +61,13 @@ NAMES_IN_ARGUMENTS = {"runhooks.tensorboard.plot_methods": {"tensorflow"}}  # bi
 
 # The same of the frameworks whose loops have a bridge: bridges/keras.py alone imports keras.
 BRIDGED = {
+    "accelerate": {"accelerate", "torch"},
     "ignite": {"ignite", "torch"},
     "keras": {"keras"},
     "lightning": {"lightning", "pytorch_lightning", "torch"},
     "optuna": {"optuna"},
     "torch_batches": {"torch"},
-    "transformers": {"accelerate", "transformers", "torch"},
+    "transformers": {"transformers", "torch"},
 }
 
 # What may be asked for whether it is there: of objects that are not ours, which declare nothing.

@@ -10,7 +10,7 @@ from runhooks.bridges.validation import ValidationHook
 
 __all__ = ["ValidationHook"]
 
-_MODULES = ("ignite", "keras", "lightning", "optuna", "tracking", "transformers")
+_MODULES = ("accelerate", "ignite", "keras", "lightning", "optuna", "tracking", "transformers")
 
 
 def __getattr__(name: str) -> Any:

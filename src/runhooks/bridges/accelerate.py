@@ -1,0 +1,180 @@
+"""``Hooks``: the hooks of a session in a loop of one's own over Hugging Face's accelerate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+from runhooks.bridges.hooked_loop import HookedLoop
+from runhooks.bridges.requirement import require
+from runhooks.bridges.torch_batches import TorchBatchGraph, TorchValues
+from runhooks.contract import SessionRunHook
+
+require("accelerate", "accelerate>=1.3")
+
+import torch  # noqa: E402
+from accelerate import Accelerator  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.optim import Optimizer  # noqa: E402
+
+
+class Hooks:
+    """The hooks of a session in a loop over an ``Accelerator``: each ``batch()`` is a run.
+
+        hooks = rh.bridges.accelerate.Hooks(accelerator, [...], model=model, optimizer=optimizer)
+        with hooks:
+            for images, labels in batches:
+                with hooks.batch() as values, accelerator.accumulate(model):
+                    loss = values["loss"] = loss_of(model(images), labels)
+                    accelerator.backward(loss)
+                    optimizer.step()
+                    optimizer.zero_grad()
+                if hooks.should_stop:
+                    break
+
+    Hooks may fetch ``"loss"`` and, as ``"metrics/<name>"``, whatever else was put into ``values``;
+    ``"learning_rate"`` of the batch; and of the model, which is called ``model``, parameters,
+    gradients and activations, as in ``rh.torch.Graph``.
+
+    The global step counts updates: batches at which ``accelerator.sync_gradients`` is true.
+    ``accelerator.save_state`` saves the states of the hooks and the global step, and ``load_state``
+    gives them back.
+
+    Args:
+        accelerator: The accelerator, of one process.
+        hooks: The hooks, as for ``MonitoredTrainingSession``.
+        output_dir: Where to write the values, the learning rate and steps per second; None:
+            neither is written.
+        model: The module that is trained, as ``prepare`` returned it.
+        optimizer: Its optimizer, as ``prepare`` returned it, or a list of several.
+        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
+        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
+            0: none is made.
+
+    Raises:
+        TypeError: If ``hooks`` is not a list of hooks.
+        ValueError: For a negative number, a hook that feeds values or saves checkpoints, and an
+            accelerator of several processes.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        hooks: Iterable[SessionRunHook] | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
+        *,
+        model: nn.Module,
+        optimizer: Optimizer | Iterable[Optimizer] = (),
+        save_summaries_steps: int | None = 100,
+        log_step_count_steps: int | None = 100,
+    ) -> None:
+        self._values = _GivenValues()
+        self._graph = TorchBatchGraph(self._values)
+        self._loop = HookedLoop(
+            self._graph, hooks, output_dir, save_summaries_steps, log_step_count_steps
+        )
+        self._loop.check_processes(accelerator.num_processes)
+        self._accelerator = accelerator
+        self._model = model
+        self._optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+        self._batch = _Batch(self)
+        self._step = 0
+        #: Whether a hook has asked to stop.
+        self.should_stop = False
+        accelerator.register_for_checkpointing(self)
+
+    @property
+    def graph(self) -> TorchBatchGraph:
+        """The graph that hooks add to, to compute with what they may fetch."""
+        return self._graph
+
+    @property
+    def global_step(self) -> int:
+        """The number of updates that were made."""
+        return self._step
+
+    def batch(self) -> _Batch:
+        """Return a context manager around the work on one batch.
+
+        Its value is a dict for what hooks may fetch of the batch: the loss and metrics, by name.
+        """
+        return self._batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of the hooks and the global step."""
+        return {**self._loop.state_dict(), "global_step": self._step}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take back what ``state_dict`` returned."""
+        self._step = state_dict["global_step"]
+        self._loop.load_state_dict(state_dict)
+
+    def __enter__(self) -> Hooks:
+        self._graph.take(self._accelerator.unwrap_model(self._model), self._optimizers)
+        self.should_stop = self._loop.open(self._step)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc is None:
+            self._loop.end()
+        else:
+            self._loop.fail(exc)
+
+    def begin_batch(self) -> dict[str, Any]:
+        """Ask the hooks that are due; ``batch`` calls it."""
+        values: dict[str, Any] = {}
+        self._values.given = values
+        self._loop.before_batch()
+        return values
+
+    def end_batch(self) -> None:
+        """Hand the hooks what they have asked for; ``batch`` calls it."""
+        self._step += bool(self._accelerator.sync_gradients)
+        if self._loop.after_batch(self._step):
+            self.should_stop = True
+
+
+class _Batch:
+    """Calls the hooks around its ``with`` block, again and again."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    def __enter__(self) -> dict[str, Any]:
+        return self._hooks.begin_batch()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc is None:
+            self._hooks.end_batch()
+
+
+class _GivenValues(TorchValues):
+    """What the loop has put into the dict of the batch."""
+
+    title = "accelerate"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: dict[str, Any] = {}
+
+    def loss(self) -> Any:
+        return _detached(self.given.get("loss"))
+
+    def metrics(self) -> Mapping[str, Any]:
+        return {name: _detached(it) for name, it in self.given.items() if name != "loss"}
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value
