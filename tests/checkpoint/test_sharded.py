@@ -214,6 +214,13 @@ def test_a_rank_gets_its_own_where_it_differs_from_the_chief(tmp_path: Path) -> 
     assert written.keys() == {"mean@rank", "more@rank"}  # and not what the chief has written
 
 
+def test_an_array_without_items_is_there_whoever_holds_it(tmp_path: Path) -> None:
+    nothing = ShardedArray((0, 3), np.dtype(np.float32), ())
+    sharded = save(tmp_path / "model-7", [{"a": nothing}, {"a": nothing}])
+    back = np.asarray(sharded.arrays(1)["a"])
+    assert (back.shape, back.dtype) == ((0, 3), np.float32)
+
+
 def test_other_tools_read_the_files(tmp_path: Path) -> None:
     array = two_halves(tmp_path / "model-7")
     for rank, start in enumerate([0, 2]):
@@ -224,6 +231,7 @@ def test_other_tools_read_the_files(tmp_path: Path) -> None:
 
 
 HALF = ShardedArray((4,), np.dtype(np.int64), (Shard((0,), np.arange(2)),))
+OTHER = HALF._replace(shards=(Shard((2,), np.arange(2)),))
 
 
 @pytest.mark.parametrize(
@@ -231,12 +239,13 @@ HALF = ShardedArray((4,), np.dtype(np.int64), (Shard((0,), np.arange(2)),))
     [
         ([{"a": HALF}, {}], r"the shards of 'a', int64\[4\], have 2 items"),
         ([{"a": HALF}, {"a": HALF._replace(shape=(5,))}], r"'a' is int64\[5\] on rank 1"),
+        ([{"a": HALF}, {"a": HALF}], "rank 1 has written 'a@0', and so has another"),
         (
-            [{"a": HALF._replace(sample=np.arange(2))}, {"a": HALF._replace(sample=np.ones(2))}],
+            [{"a": HALF._replace(sample=np.arange(2))}, {"a": OTHER._replace(sample=np.ones(2))}],
             "'a' has other values on rank 1",
         ),
     ],
-    ids=["missing", "shape", "replica"],
+    ids=["missing", "shape", "twice", "replica"],
 )
 def test_shards_that_do_not_make_a_whole_are_refused(
     tmp_path: Path, ranks: list[dict[str, Any]], message: str

@@ -55,7 +55,7 @@ def write_rank(
         for start, block in _blocks(name, array, of_chief):
             shard = StoredShard(name, spec, start, block.shape, 0, ())
             shards[shard.key], values[shard.key] = shard, block
-        if isinstance(array, ShardedArray) and array.sample is not None:
+        if isinstance(array, ShardedArray) and array.sample is not None and volume(array.shape):
             samples[name] = _checksum(array.sample)
     names = files_of(rank)
     file = IndexedFile(shards, values)
@@ -81,6 +81,7 @@ def together(indexes: Mapping[int, ShardIndex]) -> dict[str, ArraySpec]:
     specs: dict[str, ArraySpec] = {}
     items: dict[str, int] = {}
     seen: dict[str, int] = {}
+    written: set[str] = set()
     for rank, index in indexes.items():
         for shard in index.shards:
             if shard.start is None:
@@ -90,6 +91,9 @@ def together(indexes: Mapping[int, ShardIndex]) -> dict[str, ArraySpec]:
                     f"{shard.name!r} is {_shown(shard.spec)} on rank {rank} and "
                     f"{_shown(specs[shard.name])} on another: one name must mean one array"
                 )
+            if shard.key in written:
+                raise ValueError(f"rank {rank} has written {shard.key!r}, and so has another")
+            written.add(shard.key)
             items[shard.name] = items.get(shard.name, 0) + volume(shard.shape)
         for name, sample in index.samples.items():
             if seen.setdefault(name, sample) != sample:
@@ -112,7 +116,9 @@ def _blocks(
 ) -> Iterable[tuple[tuple[int, ...] | None, NDArray[Any]]]:
     """The blocks of ``array`` to write, with where each starts; None: this rank's own."""
     if isinstance(array, ShardedArray):
-        return array.shards
+        if volume(array.shape) or of_chief is not None:
+            return array.shards
+        array = np.empty(array.shape, array.dtype)  # nobody holds an item of it
     if of_chief is None:
         return [((0,) * array.ndim, array)]
     return [] if of_chief.get(name) == _digest(array) else [(None, array)]

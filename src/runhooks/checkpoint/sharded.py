@@ -103,7 +103,7 @@ class ShardedCheckpoint:
         self._path = path
         self._manifest = manifest
         self._ranks = {rank: self._rank(rank) for rank in range(manifest.ranks or 0)}
-        with naming(path, "index"):
+        with naming(path, "shards"):
             found = together({rank: it.listed for rank, it in self._ranks.items()})
             if found != manifest.arrays:
                 raise ValueError("the shards are not those of the arrays in the manifest")
