@@ -117,7 +117,7 @@ def _blocks(
     """The blocks of ``array`` to write, with where each starts; None: this rank's own."""
     if isinstance(array, ShardedArray):
         if volume(array.shape) or of_chief is not None:
-            return array.shards
+            return [shard for shard in array.shards if shard.values.size]
         array = np.empty(array.shape, array.dtype)  # nobody holds an item of it
     if of_chief is None:
         return [((0,) * array.ndim, array)]
