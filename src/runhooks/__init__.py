@@ -189,6 +189,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("bridges", "jax", "torch"):  # which import the framework, or each its own
+    # They import the framework, or each its own, or are of use to few.
+    if name in ("bridges", "jax", "tensorboard", "torch"):
         return importlib.import_module(f"runhooks.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

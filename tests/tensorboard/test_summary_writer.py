@@ -10,6 +10,7 @@ import pytest
 import tensorboardX
 from torch.utils.tensorboard import SummaryWriter as TorchWriter
 
+import runhooks as rh
 from runhooks.tensorboard import SummaryWriter
 
 METHODS = [
@@ -41,6 +42,10 @@ def test_arguments_have_the_order_and_defaults_of_torch(name):
     theirs = [(p.name, p.default) for p in parameters(TorchWriter, name)]
     ours = [(p.name, p.default) for p in parameters(SummaryWriter, name)]
     assert ours[: len(theirs)] == theirs
+
+
+def test_it_is_found_where_it_is():
+    assert rh.tensorboard.SummaryWriter is SummaryWriter
 
 
 def test_bins_are_those_of_torch(tmp_path):
