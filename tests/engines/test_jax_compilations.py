@@ -255,6 +255,19 @@ def test_warm_up_leaves_nothing_to_compile(model, compiled, tmp_path):
     assert model.traced == 1
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_warm_up_with_moving_averages(n, model, compiled, tmp_path):
+    ema = rh.EmaHook("state/w", 0.9, every_n_steps=n)
+    with rh.MonitoredSession(hooks=[*more_hooks(model, tmp_path)[:1], ema]) as sess:
+        sess.warm_up("train_op", model.feeds)
+        assert ema.num_updates == 0
+        compiled.clear()
+        for _ in range(8):
+            sess.run(model.train_op, model.feeds)
+    assert compiled == []
+    assert ema.num_updates > 0
+
+
 def test_warm_up_for_state_that_is_committed_to_a_device(model, compiled, tmp_path):
     placed = jax.device_put(np.zeros((SIZE, SIZE), np.float32), jax.devices()[0])
     weights = rh.Variable(placed, name="weights")

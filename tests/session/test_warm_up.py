@@ -84,7 +84,7 @@ class Records(rh.SessionRunHook):
     def after_run(self, run_context, run_values):
         self.called.append("after_run")
 
-    def warm_up(self, session):
+    def warm_up(self, run_context):
         self.called.append("warm_up")
         return rh.SessionRunArgs(self.fetches)
 
@@ -116,7 +116,7 @@ def test_hook_that_cannot_be_warmed_up_is_named(graph):
         def before_run(self, run_context):
             return None
 
-        def warm_up(self, session):
+        def warm_up(self, run_context):
             raise ArithmeticError("no such number")
 
     with rh.MonitoredSession(hooks=[Broken()]) as sess:

@@ -101,11 +101,12 @@ class SessionRunHook:
         """
         return None
 
-    def warm_up(self, session: RawSession) -> SessionRunArgs | None:
+    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         """Return what ``before_run`` will ask for, so that it is compiled before the first run.
 
         Called by ``warm_up`` of a monitored session, after ``after_create_session``. What the hook
-        will run by itself, it can give to ``session.warm_up``. None: nothing, or it is not known.
+        will run by itself, it can give to ``run_context.session.warm_up``. None: nothing, or it is
+        not known.
         """
         return None
 

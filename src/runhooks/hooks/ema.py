@@ -132,6 +132,15 @@ class EmaHook(TimedHook):
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         if not self._timer.should_trigger_for_step(next_step_of(run_context)):
             return None
+        request = self._request(run_context)
+        if request is not None:
+            self._updating = run_context
+        return request
+
+    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        return self._request(run_context)
+
+    def _request(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         assert self._averages is not None
         fetches, feed_dict, _ = run_context.original_args
         feed_keys = tuple(feed_dict or ())
@@ -140,7 +149,6 @@ class EmaHook(TimedHook):
         )
         if not updates:
             return None
-        self._updating = run_context
         return SessionRunArgs(updates, {self._averages.weight: self._weight()})
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:

@@ -8,7 +8,7 @@ from itertools import islice, repeat
 from typing import Any
 
 from runhooks import arguments
-from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
+from runhooks.contract import RawSession, SessionRunArgs, SessionRunContext, SessionRunHook
 from runhooks.engines.foreign import graph_of
 from runhooks.graph import Tensor, get_default_graph
 from runhooks.hooks.ema import EmaHook
@@ -141,7 +141,8 @@ class EvaluationHook(EvaluatingHook):
         check_no_step(get_default_graph(), self._fetches)
         self._loop.begin()
 
-    def warm_up(self, session: RawSession) -> SessionRunArgs | None:
+    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        session = run_context.session
         found = None if self._given_feeds is None else self._given_feeds()
         # An iterator that is always the same one would lack what is taken out of it now.
         if isinstance(found, Iterator) and self._given_feeds is not None:

@@ -103,7 +103,7 @@ class LoggingTensorHook(TensorFlowHook):
         self._should_trigger = self._timer is not None and self._timer.should_trigger(run_context)
         return SessionRunArgs(self._current_tensors) if self._should_trigger else None
 
-    def warm_up(self, session: RawSession) -> SessionRunArgs | None:
+    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         return SessionRunArgs(self._current_tensors) if self._timer is not None else None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:

@@ -109,7 +109,7 @@ class NanTensorHook(SessionRunHook):
             return False
         return self._report(last_step, last_value)
 
-    def warm_up(self, session: RawSession) -> SessionRunArgs | None:
+    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         return self._request
 
     def end(self, session: RawSession) -> None:

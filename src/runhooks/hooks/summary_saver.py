@@ -105,7 +105,7 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
         self._timer.update_last_triggered_step(step)
         self._write(run_values.results, step)
 
-    def warm_up(self, session: RawSession) -> SessionRunArgs | None:
+    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         return SessionRunArgs(self._summaries) if self._summaries else None
 
     def end(self, session: RawSession) -> None:

@@ -123,7 +123,7 @@ class ThroughputHook(SessionRunHook):
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         return SessionRunArgs(self._fetches) if self._fetches else None
 
-    def warm_up(self, session: RawSession) -> SessionRunArgs | None:
+    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         return SessionRunArgs(self._fetches) if self._fetches else None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:

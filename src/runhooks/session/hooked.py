@@ -167,14 +167,27 @@ class HookedSession:
     def warm_up(self, fetches: Any, feed_dict: Mapping[Any, Any] | None) -> None:
         """Compile what runs of ``fetches`` need, and what the hooks will ask for in them."""
         caller = SessionRunArgs(fetches, feed_dict)
-        self._raw.warm_up(fetches, feed_dict)
+        context = SessionRunContext(caller, self._raw, self._raw.global_step)
+        requests = {hook: hook.warm_up(context) for hook in self._hooks}
+        known = {
+            hook: request
+            for hook, request in requests.items()
+            if request is not None and not self._merger.lacks_step(caller, hook, request)
+        }
+        # Those that ask in every run, whatever else is asked for.
+        always = {hook: it for hook, it in known.items() if hook.always}
+        self._warm_up_for(caller, always)
         if self._watching:
             self._raw.warm_up(self._merger.with_watched(fetches, self._watching)[0], feed_dict)
-        for hook in self._hooks:
-            request = hook.warm_up(self._raw)
-            if request is not None and not self._merger.lacks_step(caller, hook, request):
-                with noting_hook(hook.name, "warm_up"):
-                    self._raw.warm_up(*self._merger.args(caller, {hook: request})[:2])
+        for hook in [it for it in known if it not in always]:
+            with noting_hook(hook.name, "warm_up"):
+                self._warm_up_for(caller, {**always, hook: known[hook]})
+
+    def _warm_up_for(
+        self, caller: SessionRunArgs, requests: Mapping[ScheduledHook, SessionRunArgs]
+    ) -> None:
+        merged = self._merger.args(caller, requests) if requests else caller
+        self._raw.warm_up(merged.fetches, merged.feed_dict)
 
     def is_due(self) -> bool:
         """Return whether a hook takes part in the next run; for runs that are made elsewhere."""

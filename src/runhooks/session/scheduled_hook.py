@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from runhooks import clock
 from runhooks.contract import (
-    RawSession,
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
@@ -55,24 +54,15 @@ class ScheduledHook:
         shared_time: The time of the group, by which a hook of all ranks lives; None: it lives by
             the clock of this process.
         is_lone: Whether other ranks train too, and do not call this hook.
+        always: Whether it is called in every run.
         step: The global step at which it is next due.
         time: The time, by the monotonic clock, at which it is next due.
         run: The number of the run in which it is next due.
     """
 
     __slots__ = (
-        *(
-            "_after",
-            "_before",
-            "_next_due",
-            "hook",
-            "is_lone",
-            "name",
-            "run",
-            "shared_time",
-            "sleeps",
-        ),
-        *("step", "time", "watched"),
+        *("_after", "_before", "_next_due", "always", "hook", "is_lone", "name", "run"),
+        *("shared_time", "sleeps", "step", "time", "watched"),
     )
 
     def __init__(self, hook: SessionRunHook, name: str, placement: Placement | None = None) -> None:
@@ -97,6 +87,7 @@ class ScheduledHook:
                 call and shared_time.inside(call)
                 for call in (self._before, self._after, self._next_due)
             )
+        self.always = True
         self.step = self.time = self.run = -math.inf
 
     @property
@@ -110,12 +101,12 @@ class ScheduledHook:
         self._after = _timed(self._after, secs, self.name)
         self.watched = None
 
-    def warm_up(self, session: RawSession) -> SessionRunArgs | None:
+    def warm_up(self, context: SessionRunContext) -> SessionRunArgs | None:
         """Return what the hook will ask for, if it says so; foreign hooks do not."""
         if not isinstance(self.hook, SessionRunHook):
             return None
         with noting_hook(self.name, "warm_up"):
-            return self.hook.warm_up(session)
+            return self.hook.warm_up(context)
 
     def ask_next_due(self, runs: int) -> None:
         """Ask the hook when it is next due, ``runs`` runs having been made."""
@@ -127,6 +118,7 @@ class ScheduledHook:
         except Exception as error:
             add_note(error, hook_note(self.name, "next_due"))
             raise
+        self.always = due is None
         if due is None:
             self.step = self.time = self.run = -math.inf
         else:
