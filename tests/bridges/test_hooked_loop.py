@@ -75,6 +75,21 @@ def test_off_steps_read_nothing(make_loop, values):
     assert values.reads == 2
 
 
+def test_a_batch_is_counted_once_whoever_is_due(make_loop):
+    class Counts(rh.SessionRunHook):
+        def after_create_session(self, session, coord):
+            self.session = session
+
+    hook = Counts()
+    loop = make_loop(hook, Every(4))
+    loop.open(0)
+    session = hook.session
+    assert (session.runs, session.changes) == (0, 0)
+    run(loop, range(1, 11))
+    assert (session.runs, session.changes, session.global_step) == (10, 10, 10)
+    loop.end()
+
+
 def test_batches_that_are_several_steps_wake_a_hook_late_and_then_in_time(make_loop):
     hook = Every(4)
     loop = make_loop(hook)

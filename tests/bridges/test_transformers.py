@@ -246,6 +246,12 @@ def test_what_a_hook_may_not_do_is_said_before_the_first_batch(make_trainer, rec
     assert model.calls == 0
 
 
+def test_a_trainer_takes_one_such_callback(make_trainer):
+    hooks = [rh.bridges.transformers.Hooks() for _ in range(2)]
+    with pytest.raises(ValueError, match="one callback with all hooks, got 2"):
+        make_trainer(*hooks).train()
+
+
 def test_an_argument_that_would_lose_the_hooks_is_refused(make_trainer):
     with pytest.raises(ValueError, match="restore_callback_states_from_checkpoint must be False"):
         make_trainer(rh.bridges.transformers.Hooks(), restore_callback_states_from_checkpoint=True)

@@ -25,14 +25,24 @@ class BatchSession(Session):
     def __init__(self, graph: BatchGraph, step: int) -> None:
         super().__init__(graph)
         self._exposed = graph.exposed
-        self.count(step)
+        self._move_to(step)
 
     def count(self, step: int) -> None:
         """Take note of a batch that has led to the global step ``step``."""
-        assert self._step is not None, "a BatchGraph has a global step"
-        self._variables[self._step] = step
+        self._move_to(step)
         self.runs += 1
         self.changes += 1
+
+    def run_batch(self, fetches: Any, step: int) -> Any:
+        """Return the values of ``fetches`` after a batch, and take note of it as ``count`` does."""
+        result = self.run(fetches)
+        self._move_to(step)
+        self.changes += 1
+        return result
+
+    def _move_to(self, step: int) -> None:
+        assert self._step is not None, "a BatchGraph has a global step"
+        self._variables[self._step] = step
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
         value = self.run(name)

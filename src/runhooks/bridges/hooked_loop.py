@@ -134,6 +134,8 @@ class HookedLoop:
         Raises:
             Exception: Whatever a hook or a thread raises; the loop is closed then.
         """
+        if self._session is None:  # closed by an error that the framework has caught
+            return
         try:
             if self._live.coord.should_stop():
                 self._live.coord.raise_requested_exception()
@@ -261,14 +263,9 @@ class HookedLoop:
         self._asked = asked
 
     def _deliver(self, asked: AskedRun, session: BatchSession, step: int) -> None:
-        def run(*args: Any) -> Any:
-            result = session.run(*args)
-            session.count(step)
-            return result
-
         try:
             with self.graph.as_default():
-                self._hooked.complete(asked, run)
+                self._hooked.complete(asked, lambda fetches, *_: session.run_batch(fetches, step))
         finally:
             self.graph.release()
 

@@ -164,8 +164,10 @@ class TorchBatchGraph(BatchGraph):
         named = {f"optimizer_{i}" if i else "optimizer": it for i, it in enumerate(optimizers)}
         self._objects = TorchObjects({**({} if model is None else {"model": model}), **named})
         self._all.objects = ObjectTensors(self, self._objects)
+        # What was made of names may belong to the objects of before.
         self._captures = {}
-        self.executables.clear()  # those of names may read the objects of before
+        self._checked.clear()
+        self.executables.clear()
         self.exposed.take(named)
 
     def prepare(self, fetches: Sequence[Any]) -> None:

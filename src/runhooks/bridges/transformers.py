@@ -85,6 +85,10 @@ class Hooks(TrainerCallback, ExportableState):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._loop.check_processes(args.world_size)
         saved = state.stateful_callbacks.get(type(self).__name__)
+        if isinstance(saved, list):
+            raise ValueError(
+                f"a trainer takes one callback with all hooks, got {len(saved)} of its class"
+            )
         if saved is not None and state.global_step:
             self._loop.load_state_dict(saved["attributes"])
         self._graph.take(kwargs["model"], [kwargs["optimizer"]])
