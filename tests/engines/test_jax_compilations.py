@@ -4,11 +4,13 @@ import contextlib
 
 import jax
 import jax.extend
+import jax.interpreters.mlir
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import runhooks as rh
+from runhooks.graph.nest import FetchList
 
 STEPS = 2_000
 SIZE = 40  # a square of so many floats is not small
@@ -234,6 +236,35 @@ def test_request_that_fails_when_it_is_compiled(depends_on, model):
     notes = caught.value.__notes__
     assert any("the hook LoggingTensorHook" in note for note in notes)
     assert any("have their new values" in note for note in notes) == bool(steps)
+
+
+def test_request_that_is_interrupted_while_it_is_compiled_leaves_the_new_state(model):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    primitive = jax.extend.core.Primitive("interrupted")
+    primitive.def_abstract_eval(lambda x: x)
+    jax.interpreters.mlir.register_lowering(primitive, interrupted)
+    broken = rh.call(primitive.bind, model.new_state["w"])
+    with rh.Session() as sess:
+        with pytest.raises(KeyboardInterrupt):
+            sess.run(FetchList([("the caller", model.train_op), ("the hook", broken)]), model.feeds)
+        assert sess.run(model.state)["count"] == 1
+        assert sess.global_step == 1
+
+
+def test_step_that_jax_has_forgotten_is_compiled_again_once(model, compiled):
+    hook = rh.LoggingTensorHook(
+        {"loss": model.metrics["loss"], "w": model.new_state["w"]}, every_n_iter=1, formatter=quiet
+    )
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(2):
+            sess.run(model.train_op, model.feeds)
+        jax.clear_caches()
+        compiled.clear()
+        for _ in range(3):
+            sess.run(model.train_op, model.feeds)
+    assert sorted(compiled) == ["jit(fetches)", "jit(step)"]
 
 
 # ahead

@@ -28,7 +28,7 @@ class AssignedError(Exception):
         error: The error to raise.
     """
 
-    def __init__(self, new: Mapping[Variable, Any], error: Exception) -> None:
+    def __init__(self, new: Mapping[Variable, Any], error: BaseException) -> None:
         super().__init__(str(error))
         self.new = new
         self.error = error

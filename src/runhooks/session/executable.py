@@ -196,7 +196,7 @@ _LANDED = (
 )
 
 
-def _landed(failed: AssignedError) -> Exception:
+def _landed(failed: AssignedError) -> BaseException:
     add_note(failed.error, _LANDED.format("by what else was asked for"))
     return failed.error
 

@@ -122,11 +122,12 @@ class _Run:
             assigned.update(zip(self._core.traced.body.assigned, new, strict=True))
             try:
                 if layout != binding.layout:
+                    values.update(zip(self._body.given, given, strict=True))
                     traced = Traced(new, arrays, self._core.layouts[layout])
                     binding = self._bound_again(binding, traced)
                 values.update(binding.read(arrays, new))
                 self._compute(binding.after, variables, values, assigned)
-            except Exception as error:
+            except BaseException as error:
                 if self._body.donate:
                     raise AssignedError(assigned, error) from error
                 raise
@@ -222,6 +223,7 @@ class _Run:
 
     def _bound_again(self, binding: Binding, traced: Traced) -> Binding:
         """Return the binding of what the core has returned: JAX has traced it anew."""
+        self._bindings.clear()
         again = bind(self._body, self._core, traced, self._executable)
         again = replace(again, held=binding.held)
         if (again.wide_for and not binding.wide_for) or again.before != binding.before:
