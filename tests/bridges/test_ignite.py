@@ -1,5 +1,6 @@
 """The bridge to ignite: what hooks see of an engine, and what they do to it."""
 
+import io
 import logging
 import warnings
 
@@ -258,6 +259,33 @@ def test_a_hook_assigns_the_learning_rate(training, recorder):
     training.hook_up(hook, Freeze())
     training.run(1)
     assert hook.column("rate") == [0.5] * 3 + [0.25] + [0.0] * 4
+
+
+def test_hooks_of_the_library_do_their_work(training, tmp_path):
+    shown, images = io.StringIO(), training.batches.dataset.tensors[0]
+    evaluation = rh.EvaluationHook({"mean": "mean_logit"}, every_n_steps=4)
+    final = rh.FinalOpsHook("model/0.bias")
+    hooks = [
+        final,
+        evaluation,
+        rh.NanTensorHook("loss", late=True),
+        rh.ProfilerHook(save_steps=5, output_dir=tmp_path / "profile"),
+        rh.ProgressHook(16, stream=shown),
+        rh.ThroughputHook(32, every_n_steps=4, output_dir=tmp_path),
+        rh.HookTimesHook(every_n_steps=4, output_dir=tmp_path),
+        rh.WatchdogHook(600),
+    ]
+    handler = training.hook_up(*hooks, output_dir=tmp_path, log_step_count_steps=4)
+    with handler.graph.as_default():
+        rh.call(lambda: training.model(images).mean().detach(), name="mean_logit")
+    training.run()
+    assert sorted(evaluation.metrics_by_step()) == [4, 8, 12, 16]
+    assert final.final_ops_values.shape == (10,)
+    profile = (tmp_path / "profile" / "timeline-5.pt.trace.json").read_text()
+    assert "SGD.step" in profile  # the batch itself, between before_run and after_run
+    assert "step 16/16" in shown.getvalue()
+    tags = {it.tag for it in read_events(tmp_path) if it.tag}
+    assert tags >= {"global_step/sec", "throughput/examples_per_sec", "loss"}
 
 
 @pytest.mark.parametrize(
