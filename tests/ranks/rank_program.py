@@ -76,7 +76,7 @@ class Events(rh.SessionRunHook):
 
 
 class CountsCalls(rh.SessionRunHook):
-    """A hook by seconds that notes the runs in which it acts."""
+    """A hook by seconds that notes the steps at which it acts, and stops at the third."""
 
     def __init__(self, secs):
         self.timer = rh.Timer(rh.Trigger(every_secs=secs))
@@ -96,6 +96,8 @@ class CountsCalls(rh.SessionRunHook):
         if self.timer.should_trigger_for_step(step):
             self.timer.update_last_triggered_step(step)
             self.acted.append(step)
+            if len(self.acted) == 3:
+                run_context.request_stop("acted three times")
 
 
 def shift_clock(secs):
@@ -110,7 +112,7 @@ def train(folder, case, rank, size, events):
     store = dist.PrefixStore(case, connected(folder))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
     group = current_group()
-    group.grace_secs = events.get("grace_secs", 1.0)
+    group.grace_secs = events.get("grace_secs", 30.0)
     group.barrier_secs = events.get("barrier_secs", 60.0)
     group.silence_secs = events.get("silence_secs", 60.0)
     if secs := events.get("clock", {}).get(str(rank)):

@@ -79,6 +79,38 @@ def test_ranks_of_any_speed_stop_before_the_same_run(seed):
     assert first[0] >= min(wishes)
 
 
+def test_a_run_beside_those_of_the_loop_does_not_count():
+    def train(group):
+        op = counter()
+        with rh.MonitoredSession() as session:
+            for _ in range(5 * group.rank):  # rank 1 alone
+                session.run("global_step:0", hooks=False)
+            while not session.should_stop():
+                session.run(op)
+                if group.rank == 1:
+                    session.run("global_step:0", hooks=False)
+                    if session.global_step == 4:
+                        session.request_stop()
+        return session.global_step
+
+    first, second = on_all(LocalGroup.together(2), train)
+    assert first == second >= 4
+
+
+def test_a_loop_without_hooks_stops_with_the_others():
+    def train(group):
+        op = counter()
+        with rh.MonitoredSession() as session:
+            while not session.should_stop():
+                session.run(op, hooks=False)
+                if group.rank == 1 and session.global_step == 4:
+                    session.request_stop()
+        return session.global_step
+
+    first, second = on_all(LocalGroup.together(2), train)
+    assert first == second >= 4
+
+
 def test_ranks_that_all_want_to_stop_do_so_at_once():
     def train(group):
         op = counter()
@@ -118,7 +150,7 @@ def test_request_stop_of_one_rank_stops_all():
 
 @pytest.mark.parametrize("asks", [True, False])
 def test_an_off_step_asks_the_store_nothing(asks):
-    requests = {}
+    requests, both = {}, threading.Barrier(2)
 
     def train(group):
         op = counter()
@@ -136,6 +168,7 @@ def test_an_off_step_asks_the_store_nothing(asks):
             sys.setprofile(None)
             own = threading.get_ident()
             requests[group.rank] = group.requests[own] - before[own]
+            both.wait()  # the end of a loop is a decision
             return {it for it in calls if it.startswith(("Decisions", "CountingGroup", "Group"))}
 
     memory = LocalGroup.together(2)[0]._memory

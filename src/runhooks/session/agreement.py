@@ -47,6 +47,7 @@ class Agreement:
         self._wish: str | None = None
         self._runs = 0
         self._reached = 0  # the run whose boundary this rank has come to
+        self._ran_beside = False
         self._keeps_time = False  # the chief does
         self._has_struck = False
         self._ended_at = 0.0
@@ -73,7 +74,7 @@ class Agreement:
 
     def ask(self, reason: str) -> None:
         """Ask all ranks to stop. Any thread, and a signal handler, may call it."""
-        if self._wish is None:
+        if self._wish is None and self._stop.reason is None:
             self._wish = reason
             self._decisions.propose(STOP, reason)
 
@@ -84,8 +85,15 @@ class Agreement:
             PeerFailedError: If another rank has failed.
         """
         if threading.get_ident() == self._loop:
+            if self._ran_beside and self._reached > self._runs:
+                self._runs += 1  # it is the loop that makes no runs with all hooks
+            self._ran_beside = False
             self._reach(live)
         return self._stop.reason is not None
+
+    def note_run_beside(self) -> None:
+        """Note a run that names its hooks: one rank alone may make it, so it does not count."""
+        self._ran_beside = True
 
     def start_run(self, live: LiveSession) -> None:
         """Come to the boundary of the next run, and begin that run.
@@ -102,6 +110,7 @@ class Agreement:
                 f"Stopped by {self._stop.reason}. Check should_stop() in the loop to exit cleanly"
             )
         self._runs += 1
+        self._ran_beside = False
 
     def blame(self, error: BaseException) -> BaseException:
         """Tell the other ranks of ``error``; return it, or the failure of another that it is of."""

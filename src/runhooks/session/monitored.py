@@ -340,6 +340,8 @@ class MonitoredSession:
             self._take_run(hooks)
         elif hooks is None or hooks is True:
             self._agreement.start_run(self._live())
+        else:
+            self._agreement.note_run_beside()
 
     def _take_run(self, hooks: Iterable[SessionRunHook] | bool | None) -> None:
         if self._calls_hooks and hooks is not None and hooks is not True:
@@ -394,6 +396,5 @@ class MonitoredSession:
         return error if self._agreement is None else self._agreement.blame(error)
 
     def _leave(self, errors: Sequence[BaseException]) -> list[BaseException]:
-        if self._agreement is None:
-            return []
-        return self._agreement.close(errors[0] if errors else None)
+        error = errors[0] if errors else None
+        return [] if self._agreement is None else self._agreement.close(error)
