@@ -252,6 +252,7 @@ class Counting(eqx.Module):
         (lambda state, x: ({"w": x}, 0), {"state": params}, r"w': float32\[4, 2\].*nothing has"),
         (lambda w, x: (w[:1], 0), {"w": X}, r"'w' keeps its shape and dtype, float32\[4, 2\]"),
         (lambda w, x: (x, w), {"w": X}, r"'w' may be the first or the last.*outputs=\['w', "),
+        (lambda w, x: w.astype("bfloat16"), {"w": X}, r"'w' keeps its precision, float32\[4, 2\]"),
         (lambda w, x: w @ x, {"w": X}, "contracting dimensions"),
         (
             lambda s, x: (Counting(s.w, s.count + 1), 0),

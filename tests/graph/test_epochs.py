@@ -78,15 +78,21 @@ def test_finished_run_may_be_given_more_epochs(tmp_path):
     assert drawn[0] + drawn[1] == train(Loader(), 3)
 
 
-def test_source_without_a_state_begins_its_epoch_anew(tmp_path):
+def test_source_without_a_state_goes_on_in_its_epoch(tmp_path):
     arguments = {"checkpoint_dir": tmp_path}
     assert train([1, 2, 3], 2, last=4, **arguments) == [1, 2, 3, 1]
-    assert train([1, 2, 3], 2, **arguments) == [1, 2, 3]
+    assert train([1, 2, 3], 2, **arguments) == [2, 3]
     assert train([1, 2, 3], 2, **arguments) == []
 
 
-def test_nothing_for_ever_comes_to_an_end():
-    assert train([], None) == []
+@pytest.mark.parametrize(
+    ("source", "epochs"),
+    [([], None), ([], 1), (iter([]), 1), (lambda step: [], 1)],
+    ids=["for ever", "list", "iterator", "function"],
+)
+def test_nothing_comes_to_an_end_with_a_warning(source, epochs, caplog):
+    assert train(source, epochs) == []
+    assert "the input 'inputs' has no elements" in caplog.text
 
 
 @pytest.mark.parametrize("source", [iter([1]), lambda step: [1]])

@@ -135,15 +135,79 @@ def test_inputs_of_one_kind_of_run_are_no_matter_for_a_warning(graph, caplog):
     assert warnings(caplog) == []
 
 
-@pytest.mark.parametrize("source", [[1, 2, 3], lambda step: [1, 2, 3]], ids=["list", "by step"])
-def test_input_that_begins_anew_after_a_restore_is_told(graph, tmp_path, caplog, source):
-    batch = rh.inputs(source, name="batch")
+class Epoch:
+    """Iterable as often as one likes, without a length or a state."""
+
+    def __iter__(self):
+        return iter(range(1, 7))
+
+
+def resumed(make, directory, steps, epochs=1):
+    """What a process draws that makes ``steps``, and goes on from a checkpoint if there is one."""
+    with rh.Graph().as_default():
+        batch = rh.inputs(make(), name="batch", epochs=epochs)
+        train_op = rh.group(batch, rh.train.create_global_step().assign_add(1))
+        with rh.MonitoredTrainingSession(checkpoint_dir=directory) as sess:
+            return [sess.run([batch, train_op])[0] for _ in range(steps)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: [1, 2, 3, 4, 5, 6],
+        lambda: range(1, 7),
+        Epoch,
+        lambda: lambda step: range(1 + step, 7),
+    ],
+    ids=["list", "range", "iterable", "by step"],
+)
+def test_resumed_process_goes_on_after_the_elements_it_has_drawn(make, tmp_path, caplog):
+    assert [resumed(make, tmp_path, steps) for steps in (2, 1, 3)] == [[1, 2], [3], [4, 5, 6]]
+    assert warnings(caplog) == []
+
+
+def test_elements_are_counted_in_each_epoch(tmp_path):
+    drawn = [resumed(lambda: [1, 2, 3], tmp_path, 2, epochs=3) for _ in range(4)]
+    assert drawn == [[1, 2], [3, 1], [2, 3], [1, 2]]
+
+
+def test_shorter_list_is_at_its_end_when_it_has_fewer_elements_than_were_drawn(tmp_path):
+    resumed(lambda: [1, 2, 3], tmp_path, 3)
+    assert resumed(lambda: [1, 2], tmp_path, 1) is None  # the end of its data ends a session
+
+
+def test_generator_of_a_new_process_is_told_that_it_starts_over(tmp_path, caplog):
+    for _ in range(2):
+        assert resumed(lambda: iter([1, 2, 3]), tmp_path, 2) == [1, 2]
+    (warning,) = warnings(caplog)
+    assert "'batch' starts over" in warning
+    assert "2 were drawn until step 2" in warning
+
+
+def test_iterator_that_goes_on_in_the_same_process_is_where_it_was(graph, tmp_path, caplog):
+    batch = rh.inputs(iter([1, 2, 3, 4]), name="batch")
     train_op = rh.group(batch, rh.train.create_global_step().assign_add(1))
-    caplog.set_level("INFO", "runhooks")
+    drawn = []
     for _ in range(2):
         with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as sess:
-            sess.run(train_op)
-            sess.run(train_op)
-    told = [it for it in caplog.messages if "'batch' starts over" in it]
-    assert len(told) == (1 if isinstance(source, list) else 0)
-    assert all("step 2" in message for message in told)
+            drawn += [sess.run([batch, train_op])[0] for _ in range(2)]
+    assert drawn == [1, 2, 3, 4]
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize("make", [list, iter], ids=["list", "iterator"])
+def test_run_that_has_drawn_everything_is_told_that_it_is_at_its_end(make, tmp_path, caplog):
+    def train():
+        with rh.Graph().as_default():
+            batch = rh.inputs(make([1, 2]), name="batch")
+            train_op = rh.group(batch, rh.train.create_global_step().assign_add(1))
+            with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as sess:
+                while not sess.should_stop():
+                    sess.run(train_op)
+            return sess.global_step
+
+    assert train() == 2
+    assert warnings(caplog) == []
+    assert train() == 2
+    (warning,) = warnings(caplog)
+    assert "'batch' is at its end" in warning

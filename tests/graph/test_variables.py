@@ -142,6 +142,11 @@ MISFITS = {
     "shape": (ones(2), lambda: ones(3), ["float32[2]", "float32[3]"]),
     "rank": (ones(2), lambda: ones(), ["float32[2]", "float32[]"]),
     "dtype": (np.ones(2, np.int32), lambda: ones(2) / 2, ["int32", "float32"]),
+    "rounded": (
+        {"w": ones(2)},
+        lambda: {"w": np.ones(2, np.float16)},
+        ["float32[2]", "float16[2]", "rounded"],
+    ),
     "structure": ({"w": ones(2)}, lambda: [ones(2)], []),
     "missing key": ({"w": ones(2), "b": ones(1)}, lambda: {"w": ones(2)}, []),
     "leaf of a pytree": (
@@ -171,6 +176,13 @@ def test_number_takes_the_dtype_of_the_variable(graph):
         sess.run(v.assign(2.5))
         sess.run(v.assign_add(1))
         assert_same(sess.run(v), np.float32(3.5))
+
+
+def test_single_float_becomes_a_number_of_python(graph):
+    best = rh.Variable(0.0, name="best")
+    with rh.Session(graph) as sess:
+        sess.run(best.assign(rh.call(lambda: np.float32(0.5))))
+        assert sess.run(best) == 0.5
 
 
 def test_half_precision_arithmetic_stays_half(graph):

@@ -66,6 +66,20 @@ def check_leaf(name: str, path: str, old: Form, new: Form) -> None:
         )
 
 
+def check_new_leaf(name: str, path: str, old: Form, new: Form) -> None:
+    """As ``check_leaf``, of what a run computed: a float of fewer bits has been rounded on the way.
+
+    A single float32 is taken for a float64, which may have been a number of Python.
+    """
+    check_leaf(name, path, old, new)
+    is_number = new[0] == () and str(new[1]).endswith("float32")
+    if old[1] != new[1] and not is_number and _are_inexact(old[1], new[1]):
+        raise ValueError(
+            f"variable {describe(name, path)} keeps its precision, {_text(old)}: the new value is "
+            f"{_text(new)}, and has been rounded; compute it in {old[1]}"
+        )
+
+
 def is_inexact(dtype: Any) -> bool:
     """Return whether a dtype, maybe one of ml_dtypes, is of floats or complex numbers."""
     found = np.dtype(dtype)
@@ -107,3 +121,10 @@ def describe(name: str, path: str) -> str:
 def _text(form: Form) -> str:
     shape, dtype = form
     return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
+
+
+def _are_inexact(*dtypes: Any) -> bool:
+    try:
+        return all(map(is_inexact, dtypes))
+    except TypeError:  # a dtype that NumPy does not know, such as a random key's
+        return False

@@ -13,7 +13,7 @@ from runhooks.engines.conform import (
     Form,
     as_numbers,
     by_path,
-    check_leaf,
+    check_new_leaf,
     check_structure,
     is_inexact,
     number_as,
@@ -213,7 +213,7 @@ class EagerEngine(Engine):
         if not self.arrays.owns(type(new)):
             new = self.array(new)
         if old.shape != new.shape or old.dtype != new.dtype:
-            check_leaf(name, path, self._form(old), self._form(new))
+            check_new_leaf(name, path, self._form(old), self._form(new))
         return self.cast(new, old)
 
     def _form(self, array: Any) -> Form:

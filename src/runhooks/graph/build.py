@@ -99,8 +99,11 @@ def inputs(
     with ``state_dict`` and ``load_state_dict``, such as torchdata's ``StatefulDataLoader``, or with
     ``get_state`` and ``set_state``, such as grain's iterators. The state of an iterable is loaded
     before it is iterated; a state from the end of an epoch must give nothing more of that epoch.
-    A source without a state starts its epoch over. Without a checkpoint, a session takes a
-    stateful iterable back to where it was when it was first opened.
+    Of any other iterable, such as a list, the elements that were drawn are counted, and a resumed
+    session skips as many: they have to come in the same order again. An iterator without a state,
+    such as a generator, cannot go back, and starts over in a new process; a warning says so.
+    Without a checkpoint, a session takes a stateful iterable back to where it was when it was first
+    opened.
 
     Args:
         source: An iterable, which each session iterates anew; or a function that returns one,

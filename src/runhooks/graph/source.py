@@ -1,7 +1,8 @@
 """``Source``: where an input draws from, and the position that a checkpoint keeps.
 
 *Stateful* is an object with ``state_dict`` and ``load_state_dict``, as torchdata's
-``StatefulDataLoader`` is, or with ``get_state`` and ``set_state``, as grain's iterators are.
+``StatefulDataLoader`` is, or with ``get_state`` and ``set_state``, as grain's iterators are. Where
+nothing is, and nothing goes by the step, elements are counted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
 class Source:
     """The source of an input: an iterable, or a function of the step that returns one.
 
-    Its position is known if the iterable, the result of the function, or the iterator is stateful.
+    Its position is known if the iterable, the result of the function, or the iterator is stateful;
+    that of another iterable is the number of elements that were drawn.
     ``epochs``: how often to go through it; None: for ever. ``arrange``: what to make of an element.
     """
 
@@ -38,6 +40,8 @@ class Source:
         self._epochs = epochs
         self._arrange = arrange
         self._first: tuple[Any, Any] | None = None  # what was stateful, and where it then was
+        # What an iterator has given cannot be had again, so it is counted across sessions.
+        self._given = _Count() if isinstance(source, Iterator) else None
 
     def open(self, name: str, step: int, position: Mapping[str, Any] | None = None) -> OpenInput:
         """Return the input, open at ``position``.
@@ -54,8 +58,13 @@ class Source:
         """
         done = 0 if position is None else position.get("epoch", 0)
         if position is not None and self._epochs is not None and done >= self._epochs:
+            _log.warning(
+                "the input %r is at its end: the checkpoint of step %d was saved when all of it "
+                "was drawn. To train on, give more epochs or another checkpoint_dir",
+                name,
+                step,
+            )
             return OpenInput(iter(()), partial(dict, position), by_step=False)
-        # A source without a state starts over the epoch that it was in.
         place = position if position is not None and "state" in position else None
         try:
             source = self._source
@@ -66,6 +75,11 @@ class Source:
             passes = _Passes(elements, keeper, first, self._epochs, done)
             if keeper is None and (keeper := passes.keeper) and place is not None:
                 keeper.load(place["state"])
+            by_step = keeper is None and callable(source)
+            if keeper is None and position is None:
+                passes.empty = name
+            if keeper is None and not by_step:
+                self._go_on(passes, name, step, 0 if position is None else position.get("drawn", 0))
         except Exception as error:
             add_note(
                 error,
@@ -80,9 +94,26 @@ class Source:
                 name,
                 step,
             )
-        by_step = keeper is None and callable(source)
         elements = passes if self._arrange is None else map(self._arrange, passes)
         return OpenInput(elements, passes.position, by_step=by_step)
+
+    def _go_on(self, passes: _Passes, name: str, step: int, drawn: int) -> None:
+        """Let ``passes`` count its elements, and begin after those that were drawn before."""
+        if self._given is None:
+            passes.count(_Count())
+            passes.skip(drawn)
+            return
+        passes.count(self._given)
+        if drawn not in (0, self._given.elements):
+            _log.warning(
+                "the input %r starts over or skips elements: %d were drawn until step %d, its "
+                "iterator has given %d, and cannot be moved. Give a list or another iterable, a "
+                "function of the step, or an iterator with a state_dict",
+                name,
+                drawn,
+                step,
+                self._given.elements,
+            )
 
     def peek(self) -> Any:
         """Return the first element of a run at step 0, arranged, which will still be drawn.
@@ -198,6 +229,9 @@ class _Passes:
         self._first = first
         self._epochs = epochs
         self._done = done
+        self._count: _Count | None = None
+        #: The name to warn with if there is no element at all.
+        self.empty: str | None = None
         self._iterator = self._begin_epoch()
 
     @property
@@ -205,9 +239,20 @@ class _Passes:
         """The object that knows the position in this epoch, or None."""
         return self._own_keeper or _keeper(self._iterator)
 
+    def count(self, count: _Count) -> None:
+        """Let ``count`` have the number of elements of this epoch, as its position."""
+        self._count = count
+
+    def skip(self, elements: int) -> None:
+        """Draw so many ``elements``, or as many as this epoch has."""
+        for _ in itertools.islice(self._iterator, elements):
+            self._count_one()
+
     def position(self) -> dict[str, Any] | None:
         told: dict[str, Any] = {}
-        if (keeper := self.keeper) is not None:
+        if self._count is not None:
+            told["drawn"] = self._count.elements
+        elif (keeper := self.keeper) is not None:
             told["state"] = keeper.save()
             if self._first is not None:
                 told["first"] = self._first
@@ -224,19 +269,40 @@ class _Passes:
         if self._done == self._epochs:
             raise StopIteration
         try:
-            return next(self._iterator)
+            element = next(self._iterator)
         except StopIteration:
             self._done += 1
+            if self.empty is not None:
+                _log.warning("the input %r has no elements: nothing is trained on it", self.empty)
+                raise
             if self._done == self._epochs:
                 raise
-        self._iterator = self._begin_epoch()
-        return next(self._iterator)  # of what is empty this is the end
+            if self._count is not None:
+                self._count.elements = 0
+            self._iterator = self._begin_epoch()
+            element = next(self._iterator)  # of what is empty this is the end
+        self._count_one()
+        return element
+
+    def _count_one(self) -> None:
+        self.empty = None
+        if self._count is not None:
+            self._count.elements += 1
 
     def _begin_epoch(self) -> Iterator[Any]:
         if self._epochs != 1:  # else the program counts epochs itself
             for holder in _epoch_holders(self._elements):
                 holder.set_epoch(self._done)
         return iter(self._elements)
+
+
+class _Count:
+    """A number of elements."""
+
+    __slots__ = ("elements",)
+
+    def __init__(self) -> None:
+        self.elements = 0
 
 
 def _epoch_holders(elements: Any) -> list[Any]:

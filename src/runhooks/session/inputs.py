@@ -82,8 +82,11 @@ class SessionInputs:
         positions = {**self._positions, **now}
         return {INPUT_STATES + name: it for name, it in positions.items() if it is not None}
 
-    def load(self, states: Mapping[str, Any] | None) -> None:
-        """Let all inputs begin anew, at their positions in ``states`` if these are given."""
+    def load(self, states: Mapping[str, Any] | None, resized: Resized | None) -> None:
+        """Let all inputs begin anew, at their positions in ``states`` if these are given.
+
+        Elements that one of another number of ranks has drawn do not count.
+        """
         self.opened.clear()
         self._positions, self._unplaced = {}, set()
         if states is None:
@@ -91,7 +94,7 @@ class SessionInputs:
         self._positions = {
             name.removeprefix(INPUT_STATES): state
             for name, state in states.items()
-            if name.startswith(INPUT_STATES)
+            if name.startswith(INPUT_STATES) and (resized is None or "drawn" not in state)
         }
         self._unplaced = {op for op in self._operations() if op.name not in self._positions}
 

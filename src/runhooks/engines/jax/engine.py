@@ -27,6 +27,7 @@ from runhooks.engines.conform import (
     as_numbers,
     by_path,
     check_leaf,
+    check_new_leaf,
     check_structure,
     describe,
     number_as,
@@ -238,7 +239,7 @@ def _conform_leaf(name: str, path: str, old: Any, new: Any) -> Any:
         new = number_as(name, path, new, old.dtype)
     array = jnp.asarray(new)
     if not (array.weak_type and array.shape == old.shape and _takes(old, array)):
-        check_leaf(name, path, _form(old), _form(array))
+        check_new_leaf(name, path, _form(old), _form(array))
     # A weak dtype would be another signature at the next run, and compile it a second time.
     return jax.lax.convert_element_type(array, old.dtype) if array is not old else old
 
