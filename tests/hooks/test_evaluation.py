@@ -227,6 +227,20 @@ def test_the_best_checkpoints_are_kept(model, x, tmp_path):
     assert kept == ["model.ckpt-2", "model.ckpt-3"]  # the best, and the newest
 
 
+@pytest.mark.parametrize(("evaluate", "save", "told"), [(3, 5, 1), (3, 3, 0), (4, 2, 0), (2, 4, 0)])
+def test_metrics_that_are_in_no_checkpoint_are_told_once(
+    evaluate, save, told, model, tmp_path, caplog
+):
+    hook = rh.EvaluationHook({"loss": model.loss}, lambda: [{}], every_n_steps=evaluate)
+    saver = rh.Saver(keep=[rh.KeepBest("loss")], metrics=hook.metrics_at)
+    stop = rh.stop_if_no_decrease_hook(hook, "loss", 99, run_every_secs=None, run_every_steps=1)
+    hooks = [hook, stop, rh.CheckpointSaverHook(tmp_path, save_steps=save, saver=saver)]
+    loop(hooks, model.train_op, 12)
+    warned = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
+    assert len(warned) == told
+    assert all("step 5 has no number for 'loss'" in it and "step 3" in it for it in warned)
+
+
 def test_early_stopping_by_its_metrics(model, x, tmp_path):
     values = iter([0.5, 0.75, 0.625, 0.25, 0.25, 0.25])
     hook = rh.EvaluationHook(

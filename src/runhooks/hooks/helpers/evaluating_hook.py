@@ -71,6 +71,11 @@ class EvaluatingHook(TimedHook):
         """The global step of the last evaluation in this session; None if there was none."""
         return self._results.step
 
+    @property
+    def last_metrics(self) -> Mapping[str, float]:
+        """The metrics of the last evaluation in this session; empty if there was none."""
+        return self._results.last
+
     def metric(self, name: str) -> EvaluationMetric:
         """Return one metric of it, for hooks that act on its values.
 
@@ -86,7 +91,8 @@ class EvaluatingHook(TimedHook):
     def metrics_at(self, step: int | None) -> dict[str, float]:
         """Return the metrics of the evaluation at exactly that global step.
 
-        Empty if there was no evaluation at that step.
+        Empty if there was no evaluation at that step: for ``KeepBest``, save at the steps of
+        evaluations.
 
         Raises:
             RuntimeError: If no session has the hook.

@@ -18,7 +18,8 @@ class Evaluating(Protocol):
     @property
     def evaluated_step(self) -> int | None: ...
 
-    def metrics_at(self, step: int | None) -> Mapping[str, float]: ...
+    @property
+    def last_metrics(self) -> Mapping[str, float]: ...
 
     def metrics_by_step(self) -> Mapping[int, Mapping[str, float]]: ...
 
@@ -53,7 +54,7 @@ class EvaluationMetric:
         Raises:
             ValueError: If it has found only other metrics.
         """
-        found = self.evaluation.metrics_at(self.evaluation.evaluated_step)
+        found = self.evaluation.last_metrics
         if self.name not in found:
             raise ValueError(
                 f"there is no metric {self.name!r} in {self.place}{suggestion(self.name, found)}: "

@@ -101,7 +101,10 @@ class EvaluationResults:
         self._files = EvalMetrics(output_dir) if written and output_dir else None
         #: The global step of the last evaluation since the session started; None: there was none.
         self.step: int | None = None
-        self._metrics: dict[str, float] = {}
+        #: The metrics of that evaluation by tag.
+        self.last: dict[str, float] = {}
+        self._asked_for = False  # whether somebody asked for the metrics of exactly that step
+        self._warned = False
         #: The metrics by tag, by step, unless they are in files.
         self.history: dict[int, dict[str, float]] = {}
         self._is_open = False
@@ -122,7 +125,7 @@ class EvaluationResults:
 
     def start(self, session: RawSession) -> None:
         """Mark where a session starts; for a hook's ``after_create_session``."""
-        self.step, self._metrics, last = None, {}, step_of(session)
+        self.step, self.last, last = None, {}, step_of(session)
         self.history = {step: it for step, it in self.history.items() if step <= last}
         self._output.start(session)
         self._output.flush()  # readers of the files drop the steps that are made again
@@ -146,9 +149,9 @@ class EvaluationResults:
             secs: How many seconds it took.
             more: Values to write that are not single numbers.
         """
-        self.step, self._metrics = step, dict(metrics)
+        self.step, self.last, self._asked_for = step, dict(metrics), False
         if self._files is None:
-            self.history[step] = self._metrics
+            self.history[step] = self.last
         values = [scalar_value(label, value) for label, value in metrics.items()]
         self._output.add_summary(Summary([*values, *more]), step)
         self._output.flush()
@@ -162,7 +165,26 @@ class EvaluationResults:
             RuntimeError: If the hook has never begun.
         """
         self._check_open()
-        return dict(self._metrics) if step == self.step else {}
+        if step == self.step:
+            self._asked_for = True
+            return dict(self.last)
+        if step is not None and self.step is not None and step > self.step:
+            self._warn_of_unused(step, self.step)
+        return {}
+
+    def _warn_of_unused(self, step: int, evaluated: int) -> None:
+        """Warn, once, that a checkpoint of ``step`` has no metrics, and those known are in none."""
+        if self._asked_for or self._warned:
+            return
+        self._warned = True
+        _log.warning(
+            "the checkpoint of step %d has no number for %s, and those of the evaluation at step "
+            "%d are in no checkpoint: KeepBest cannot keep it. Save at the steps of evaluations: "
+            "give save_checkpoint_steps the steps between evaluations",
+            step,
+            ", ".join(map(repr, self.last)),
+            evaluated,
+        )
 
     def by_step(self) -> dict[int, dict[str, float]]:
         """Return the metrics by tag, by step, in the order of steps.
