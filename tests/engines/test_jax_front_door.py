@@ -251,8 +251,9 @@ class Counting(eqx.Module):
         (lambda state, x: {"loss": x}, {"state": params}, r"must return the new 'state' first"),
         (lambda state, x: ({"w": x}, 0), {"state": params}, r"w': float32\[4, 2\].*nothing has"),
         (lambda w, x: (w[:1], 0), {"w": X}, r"'w' keeps its shape and dtype, float32\[4, 2\]"),
-        (lambda w, x: (x, w), {"w": X}, r"'w' may be the first or the last.*outputs=\['w', "),
         (lambda w, x: w.astype("bfloat16"), {"w": X}, r"'w' keeps its precision, float32\[4, 2\]"),
+        (lambda w, x: (x, w), {"w": X}, r"'w' may be element 0 or 1 of.*outputs=\['w', "),
+        (lambda state, x: (state, 0, state), {"state": params}, "'state' may be element 0 or 2"),
         (lambda w, x: w @ x, {"w": X}, "contracting dimensions"),
         (
             lambda s, x: (Counting(s.w, s.count + 1), 0),

@@ -127,7 +127,9 @@ def returning(result):
         (lambda w, v: (w, v, {"loss": 5.0}), ["all"], {"all/loss": 5}),
         (lambda w, v: (w, v, None), [], {}),
         (lambda w, v: (w, v, 5.0, 6.0), [], {"output/0": 5, "output/1": 6}),
-        (lambda w, v: (w, v, 5.0, w), ["loss", "grads"], {"loss": 5}),
+        (lambda w, v: (w, v, 5.0, w), ["w", "v", "loss", "grads"], {"loss": 5}),
+        (lambda w, v: (-w, v, 5.0, w), ["grads", "v", "loss", "w"], {"loss": 5}),
+        (lambda w, v: (w, v, {"loss": 5.0, "grads": -w}), [], {"loss": 5}),
         (lambda w, v: (5.0, 6.0, w, v), ["loss", "more"], {"loss": 5, "more": 6}),
         (lambda w, v: ((w, v), 5.0), [], {"output": 5}),
         (lambda w, v: ((w, v), (5.0, 6.0)), ["loss", "more"], {"loss": 5, "more": 6}),
@@ -148,7 +150,10 @@ def test_states_are_found_in_the_result_and_the_rest_are_outputs(result, outputs
 @pytest.mark.parametrize(
     ("result", "outputs", "message"),
     [
-        (lambda w, v: w, [], r"'step' must return the new 'w' and 'v' first: return w, v, {"),
+        (lambda w, v: w, [], "'step' does not return the new 'v': return w, v, {"),
+        (lambda w, v: 5.0, [], "'step' must return the new 'w' and 'v' first: return w, v, {"),
+        (lambda w, v: (v, {}), [], "does not return the new 'w': .*returned .float64.3., {}"),
+        (lambda w, v: (v, w, {}), [], "in the order of its parameters: return w, v, {"),
         (lambda w, v: {"loss": 5.0}, [], r"returned {'loss': a float}"),
         (lambda w, v: None, [], "returned None"),
         (lambda w, v: (w, v[:1]), [], r"'v' keeps its shape and dtype, float64\[3\]"),
@@ -172,10 +177,73 @@ def test_array_that_may_be_first_or_last_must_be_named():
     def step(w):
         return w * 2, w + 1
 
-    with pytest.raises(ValueError, match=r"'w' may be the first or the last.*outputs=\['w', "):
+    with pytest.raises(
+        ValueError, match=r"'w' may be element 0 or 1 of.*outputs=\['w', 'output_1'"
+    ):
         run(rh.graph(step, w=1.0), 1, "w")
     assert run(rh.graph(step, ["loss", "w"], w=1.0), 3, ["w", "loss"])[2] == [3, 6]
     assert run(rh.graph(step, ["w", "loss"], w=1.0), 3, ["w", "loss"])[2] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("result", "outputs", "message"),
+    [
+        (lambda w, v: (-w, 5.0, w), [], "'w' may be element 0 or 2 .*'w', 'output_1', 'output_2'"),
+        (lambda w, v: (-w, w, 5.0), ["grads", "loss"], r"0 or 1 .*=\['w', 'grads', 'loss'\]"),
+        (lambda w, v: (5.0, -w, w), [], r"1 or 2 .*=\['output_0', 'output_1', 'w'\]"),
+        (lambda w, v: (w, -w), [], "0 or 1"),
+    ],
+)
+@pytest.mark.parametrize("state", [np.ones(2), {"a": np.ones(2), "b": np.ones(())}])
+def test_output_of_the_form_of_a_state_must_be_named(result, outputs, message, state):
+    """Or gradients would become the parameters, without a word."""
+
+    def step(w):
+        it = next(iter(w.values())) if isinstance(w, dict) else w
+        return (
+            result(it, it)
+            if it is w
+            else tuple({"a": x, "b": np.ones(())} if np.ndim(x) else x for x in result(it, it))
+        )
+
+    with pytest.raises(ValueError, match=message):
+        run(rh.graph(step, outputs, w=state), 1, "w")
+
+
+def test_pairs_of_the_form_of_the_states_must_be_told_apart():
+    graph = rh.graph(returning(lambda w, v: ((w, v), (-w, -v))), w=np.zeros(2), v=np.zeros(3))
+    with pytest.raises(ValueError, match="'w' and 'v' may be in several places .* one by one"):
+        run(graph, 1, "w")
+
+
+def first_and_then(*results):
+    """A step that returns these, one after the other; with w for a 0."""
+    rest = iter(results)
+
+    def step(w):
+        return next(rest)(w)
+
+    return rh.graph(step, w=np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "message"),
+    [
+        (lambda w: (w, {"loss": 5.0}), lambda w: None, r"returned None, and the first .* {'loss'"),
+        (lambda w: (w, {"loss": 5.0}), lambda w: w[:2], r"returned float64\[2\], and the first"),
+        (lambda w: (w, {"loss": 5.0}), lambda w: (w, 5.0, 5.0), r"float\), and the first"),
+        (lambda w: {"w": w, "loss": 5.0}, lambda w: {"loss": 5.0}, r"returned {'loss': .*{'w': "),
+        (
+            lambda w: (w, {"loss": 5.0}),
+            lambda w: (w, {"los": 5.0}),
+            r"'loss' is not of 'train_op'.*\['los'\]",
+        ),
+        (lambda w: (w, {"loss": 5.0}), lambda w: (w, None), r"'loss' is not of 'train_op'.*\[\]"),
+    ],
+)
+def test_result_of_another_kind_than_the_first_is_told(first, then, message):
+    with pytest.raises(ValueError, match=message):
+        run(first_and_then(first, then), 2, "loss")
 
 
 def test_step_key_and_defaults_are_filled_in():

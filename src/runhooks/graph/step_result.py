@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from runhooks.graph.engine import Engine
 from runhooks.near_names import suggestion
+
+#: A value inside a result that has more arrays is described by their number.
+_MANY = 4
 
 
 class StepResult(NamedTuple):
@@ -23,10 +27,15 @@ class StepResult(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the states may be in a result: ``split`` returns them, and the values left over."""
+    """Where the states may be in a result.
 
-    text: str
+    Attributes:
+        split: Returns the states in a result, and the values left over.
+        at: The indices of the states, if they are elements of a tuple and were found by their form.
+    """
+
     split: Callable[[Any], tuple[list[Any], list[Any]]]
+    at: range = range(0)
 
 
 class ResultRule:
@@ -51,6 +60,8 @@ class ResultRule:
         self._outputs = outputs
         self._engine = engine
         self._place: tuple[_Place, list[int]] | None = None
+        self._first = ""  # what it returned the first time, in words
+        self._kind: object = None
 
     def divide(self, returned: Any, old: Sequence[Any], changed: Sequence[bool]) -> StepResult:
         """Return the new states and the outputs in ``returned``.
@@ -62,41 +73,56 @@ class ResultRule:
 
         Raises:
             ValueError: If the states are not found in ``returned``, or have other shapes or
-                dtypes, or if the outputs do not have the names they were given.
+                dtypes; if more elements than the states have these; if the outputs do not have
+                the names they were given; or if the first result was of another kind.
         """
         if self._place is None:
             self._place = self._find(returned, old, changed)
+            self._first = self._described(returned)
+            self._kind = self._kind_of(returned)
         place, wanted = self._place
+        if wanted and self._kind_of(returned) != self._kind:
+            raise ValueError(
+                f"{self._step!r} returned {self._described(returned)}, and the first time "
+                f"{self._first}: it must return the same elements in each run"
+            )
         new, rest = place.split(returned)
         states = list(old)
         for i, state in zip(wanted, new, strict=True):
             states[i] = state
         return StepResult(states, self._named(rest))
 
+    def _kind_of(self, returned: Any) -> object:
+        """Return what is the same of all results: how many elements, or which states by name."""
+        if isinstance(returned, tuple | list):
+            return len(returned)
+        return [it in returned for it in self._states] if isinstance(returned, Mapping) else None
+
     def _find(
         self, returned: Any, old: Sequence[Any], changed: Sequence[bool]
     ) -> tuple[_Place, list[int]]:
         everything = list(range(len(old)))
         rest = [i for i in everything if not changed[i]]
-        fits_exactly, fits_roughly = self._conforms, self._has_same_paths
-        attempts = [(everything, fits_exactly), (rest, fits_exactly), (rest, fits_roughly)]
-        for wanted, fits in attempts if any(changed) else attempts[1:]:
+        for wanted in [everything, rest] if any(changed) else [rest]:
             if not wanted:
-                return _Place("", lambda returned: ([], _elements(returned))), wanted
-            names = [self._states[i] for i in wanted]
-            places = [
-                place
-                for place in self._places(names, returned)
-                if all(fits(i, old[i], it) for i, it in zip(wanted, place.split(returned)[0]))  # noqa: B905
-            ]
-            is_sure = fits is fits_roughly or not self._is_one_array([old[i] for i in wanted])
-            if len(places) > 1 and not is_sure:
-                raise self._ambiguous(names[0], places, returned)
-            if places and fits is fits_roughly:
-                self._check(wanted, old, places[0].split(returned)[0])
+                return _Place(lambda returned: ([], _elements(returned))), wanted
+            places = list(self._fitting(self._conforms, wanted, returned, old))
             if places:
+                self._check_clear(places, wanted, old, returned)
                 return places[0], wanted
-        raise self._not_found(returned, [self._states[i] for i in rest])
+        missing = self._missing(returned, rest, old)
+        for place in self._fitting(self._has_same_paths, rest, returned, old) if missing else ():
+            for i, state in zip(rest, place.split(returned)[0], strict=True):
+                self._engine.conform(self._states[i], old[i], state)  # says what has changed
+        raise self._not_found(returned, rest, missing)
+
+    def _fitting(
+        self, fits: Callable[..., bool], wanted: Sequence[int], returned: Any, old: Sequence[Any]
+    ) -> Iterator[_Place]:
+        for place in self._places([self._states[i] for i in wanted], returned):
+            states = zip(wanted, place.split(returned)[0], strict=True)
+            if all(fits(i, old[i], state) for i, state in states):
+                yield place
 
     def _places(self, names: Sequence[str], returned: Any) -> Iterator[_Place]:
         n = len(names)
@@ -104,21 +130,21 @@ class ResultRule:
             yield self._named_place(names, returned)
             return
         if n == 1:
-            yield _Place("the result", lambda it: ([it], []))
+            yield _Place(lambda it: ([it], []))
         if isinstance(returned, Mapping) and all(name in returned for name in names):
-            yield _Place(f"the items {list(names)}", lambda it: _items(names, it))
+            yield _Place(lambda it: _items(names, it))
         if not isinstance(returned, tuple | list):
             return
         size = len(returned)
         if size >= n:
-            yield _Place("the first", lambda it: (list(it[:n]), list(it[n:])))
+            yield _Place(lambda it: (list(it[:n]), list(it[n:])), range(n))
         if size > n:
-            yield _Place("the last", lambda it: (list(it[-n:]), list(it[:-n])))
+            yield _Place(lambda it: (list(it[-n:]), list(it[:-n])), range(size - n, size))
         if n > 1:
             if size and _is_tuple_of(n, returned[0]):
-                yield _Place("the first", lambda it: (list(it[0]), list(it[1:])))
+                yield _Place(lambda it: (list(it[0]), list(it[1:])))
             if size > 1 and _is_tuple_of(n, returned[-1]):
-                yield _Place("the last", lambda it: (list(it[-1]), list(it[:-1])))
+                yield _Place(lambda it: (list(it[-1]), list(it[:-1])))
 
     def _named_place(self, names: Sequence[str], returned: Any) -> _Place:
         named = list(self._outputs)
@@ -136,7 +162,6 @@ class ResultRule:
         places = [named.index(name) for name in names]
         rest = [i for i in range(len(named)) if i not in places]
         return _Place(
-            "the names",
             lambda it: (
                 [_elements(it)[i] for i in places],
                 [_elements(it)[i] for i in rest],
@@ -153,12 +178,23 @@ class ResultRule:
     def _has_same_paths(self, i: int, old: Any, new: Any) -> bool:
         return self._engine.leaves(old).keys() == self._engine.leaves(new).keys()
 
-    def _check(self, wanted: Sequence[int], old: Sequence[Any], new: Sequence[Any]) -> None:
-        for i, state in zip(wanted, new, strict=True):
-            self._engine.conform(self._states[i], old[i], state)
-
-    def _is_one_array(self, states: Sequence[Any]) -> bool:
-        return sum(len(self._engine.leaves(state)) for state in states) == 1
+    def _check_clear(
+        self, places: Sequence[_Place], wanted: Sequence[int], old: Sequence[Any], returned: Any
+    ) -> None:
+        """Raise ValueError if what is no state at the first of ``places`` could be one."""
+        with_arrays = [i for i in wanted if self._engine.leaves(old[i])]
+        at = places[0].at
+        for i in with_arrays if at else ():
+            like = [k for k, it in enumerate(returned) if self._conforms(i, old[i], it)]
+            if not set(like).issubset(at):
+                raise self._ambiguous(i, like, dict(zip(at, wanted, strict=True)), returned)
+        if len(places) > 1 and with_arrays:
+            names = " and ".join(repr(self._states[i]) for i in wanted)
+            raise ValueError(
+                f"{names} may be in several places of what {self._step!r} returns, "
+                f"{self._described(returned)}: return them one by one, and name each element of "
+                "the result in outputs=[...]"
+            )
 
     def _named(self, rest: Sequence[Any]) -> dict[str, Any]:
         names = [name for name in self._outputs if name not in self._states]
@@ -178,33 +214,66 @@ class ResultRule:
             f"{self._described(tuple(rest))}, got {names}{near}"
         )
 
-    def _ambiguous(self, name: str, places: Sequence[_Place], returned: Any) -> ValueError:
-        texts = " or ".join(dict.fromkeys(place.text for place in places))
+    def _ambiguous(
+        self, i: int, like: Sequence[int], found: Mapping[int, int], returned: Any
+    ) -> ValueError:
+        others = [k for k in range(len(returned)) if k not in found]
+        given = self._outputs if len(self._outputs) == len(others) else ()
+        names = dict(zip(others, given or [f"output_{k}" for k in others], strict=True))
+        names |= {k: self._states[state] for k, state in found.items()}
         return ValueError(
-            f"{name!r} may be {texts} of what {self._step!r} returns, {self._described(returned)}: "
-            f"name each element in its order, as in outputs=[{name!r}, 'loss']"
+            f"{self._states[i]!r} may be element {' or '.join(map(str, like))} of what "
+            f"{self._step!r} returns, {self._described(returned)}: name all elements in their "
+            f"order, such as outputs={[names[k] for k in range(len(returned))]}"
         )
 
-    def _not_found(self, returned: Any, names: Sequence[str]) -> ValueError:
-        shown = " and ".join(repr(name) for name in names)
-        order = ", ".join(names)
+    def _not_found(
+        self, returned: Any, wanted: Sequence[int], missing: Sequence[int]
+    ) -> ValueError:
+        names = [self._states[i] for i in wanted]
+        order = f"return {', '.join(names)}, {{'loss': loss}}"
+        got = f"It returned {self._described(returned)}"
+        if not missing:
+            return ValueError(
+                f"{self._step!r} must return its new states in the order of its parameters: "
+                f"{order}. {got}"
+            )
+        shown = " and ".join(repr(self._states[i]) for i in missing)
+        if len(missing) < len(names):
+            return ValueError(f"{self._step!r} does not return the new {shown}: {order}. {got}")
         return ValueError(
-            f"{self._step!r} must return the new {shown} first: return {order}, "
-            f"{{'loss': loss}}. It returned {self._described(returned)}, in which nothing has the "
-            "structure, shapes and dtypes of the old"
+            f"{self._step!r} must return the new {shown} first: {order}. {got}, in which nothing "
+            "has the structure, shapes and dtypes of the old"
         )
 
-    def _described(self, value: Any) -> str:
+    def _missing(self, returned: Any, wanted: Sequence[int], old: Sequence[Any]) -> list[int]:
+        """Return which of the states ``wanted`` are nowhere in ``returned``."""
+        is_dict = isinstance(returned, Mapping)
+        left = list(returned.values()) if is_dict else _elements(returned)
+        left += [part for it in left for part in (it if isinstance(it, tuple) else ())]
+        missing = []
+        for i in wanted:
+            like = next((k for k, it in enumerate(left) if self._conforms(i, old[i], it)), None)
+            if like is None:
+                missing.append(i)
+            else:
+                del left[like]
+        return missing
+
+    def _described(self, value: Any, *, inside: bool = False) -> str:
         if value is None:
             return "None"
+        leaves = self._engine.leaves(value)
+        if inside and len(leaves) > _MANY:
+            return f"a {type(value).__name__} of {len(leaves)} arrays"
+        part = partial(self._described, inside=True)
         if isinstance(value, tuple | list):
-            inner = ", ".join(map(self._described, value))
+            inner = ", ".join(map(part, value))
             return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
         if isinstance(value, Mapping):
-            return "{" + ", ".join(f"{k!r}: {self._described(v)}" for k, v in value.items()) + "}"
-        leaves = self._engine.leaves(value)
+            return "{" + ", ".join(f"{k!r}: {part(it)}" for k, it in value.items()) + "}"
         if list(leaves) != [""]:
-            return f"a {type(value).__name__} with {list(leaves)[:5]}"
+            return f"a {type(value).__name__} with {list(leaves)}"
         try:
             shape, dtype = self._engine.host_form(leaves[""])
         except (AttributeError, TypeError):

@@ -118,7 +118,13 @@ class StepValues(NamedValues):
         )
 
     def _missing(self, name: str, whole: Any) -> ValueError:
-        root, _ = self._place(name)
+        root, path = self._place(name)
+        if path in self._paths.get(root, ()):
+            of = f"of {self._step!r}" if root == OUTPUTS else f"in {root!r}"
+            return ValueError(
+                f"{name!r} is not {of} in this run, as it was in the first, but "
+                f"{list(self._graph.engine.children(whole))}: it must be there in each run"
+            )
         known = frozenset(paths_below(whole, self._graph.engine.children))
         return self._unknown(name, {**self._paths, root: known})
 
