@@ -78,7 +78,7 @@ class Saver:
             raise TypeError(f"var_list must be a list of variables or names, got {var_list!r}")
         self._only = None if var_list is None else [_name(variable) for variable in var_list]
         self._keep = _rules(max_to_keep, keep_checkpoint_every_n_hours, keep)
-        if metrics is None and any(isinstance(rule, KeepBest) for rule in self._keep or ()):
+        if metrics is None and self.ranked_by:
             raise ValueError("KeepBest in keep needs metrics, a function from the step to a dict")
         arguments.function(metrics=metrics)
         arguments.instance(Mapping, rename=rename)
@@ -92,6 +92,16 @@ class Saver:
         self._series: dict[Path, Series] = {}  # by save_path
         self._under_way: BackgroundSave | None = None
         self._reusable: Mapping[str, NDArray[Any]] = {}
+
+    @property
+    def metrics(self) -> Callable[[int | None], Mapping[str, float]] | None:
+        """The function that returns the metrics of a step."""
+        return self._metrics
+
+    @property
+    def ranked_by(self) -> list[str]:
+        """The names of the metrics that the ``KeepBest`` of ``keep`` ranks by."""
+        return [rule.metric for rule in self._keep or () if isinstance(rule, KeepBest)]
 
     @property
     def last_checkpoints(self) -> list[str]:
@@ -242,8 +252,7 @@ class Saver:
 
     def _warn_of_unknown(self, metrics: Mapping[str, float]) -> None:
         """Warn, once, if a rule ranks by a metric that is not in ``metrics``."""
-        wanted = [rule.metric for rule in self._keep or () if isinstance(rule, KeepBest)]
-        for name in wanted:
+        for name in self.ranked_by:
             if metrics and name not in metrics and not self._warned_of_metric:
                 self._warned_of_metric = True
                 near = suggestion(name, metrics)

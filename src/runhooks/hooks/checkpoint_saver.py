@@ -20,6 +20,7 @@ from runhooks.events import flush_all
 from runhooks.graph.collections import GraphKeys
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.hooks.checkpoint_saver_listener import CheckpointSaverListener, naming_listener
+from runhooks.hooks.helpers.ranking import check_ranking
 from runhooks.hooks.helpers.session import log_of, step_of
 from runhooks.hooks.helpers.summary_output import SummaryOutput
 from runhooks.hooks.helpers.tensorflow_hook import StepReadingHook, SummaryWritingHook
@@ -70,7 +71,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     Raises:
         ValueError: Unless exactly one of ``save_secs``, ``save_steps`` and ``trigger`` is given, or
-            if both ``saver`` and ``scaffold`` are.
+            if both ``saver`` and ``scaffold`` are. When a session is created: if the saver keeps
+            the best checkpoint by a metric that its evaluation does not have.
         TypeError: If a listener has no ``after_save``.
     """
 
@@ -130,6 +132,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     def after_create_session(self, session: RawSession, coord: StopSignal | None) -> None:
         step = step_of(session)
+        if not session_of(session).has_framework_saver:
+            check_ranking(self._get_saver())
         stopping = self._finish(session)
         self._output.start(session)
         if not self._graph_written:
