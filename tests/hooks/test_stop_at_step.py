@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 import runhooks as rh
@@ -40,6 +42,31 @@ def test_a_run_that_makes_no_step_does_not_count(model):
         assert not sess.should_stop()
         sess.run(model.train_op)
         assert sess.should_stop()
+
+
+def test_a_loop_that_makes_no_step_is_warned_once(model, caplog):
+    """Such as one of session.run("loss"), which would never end."""
+
+    def warnings():
+        return [it for it in caplog.messages if "the global step is still" in it]
+
+    with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=3)]) as sess:
+        for _ in range(150):
+            sess.run(model.loss)
+        assert not warnings()
+        for _ in range(300):
+            sess.run(model.loss)
+        (warning,) = warnings()
+        assert re.search(
+            r"still 0 after \d+ runs, .* waits for 3: run the train operation", warning
+        )
+        while not sess.should_stop():
+            sess.run(model.train_op)
+        assert sess.global_step == 3
+    with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=600)]) as sess:
+        while not sess.should_stop():
+            sess.run(model.train_op)
+    assert len(warnings()) == 1
 
 
 def test_a_step_that_jumps_over_the_last_one_stops(graph):

@@ -17,6 +17,9 @@ from runhooks.hooks.helpers.session import log_of, step_of
 from runhooks.hooks.helpers.tensorflow_hook import StepReadingHook
 from runhooks.trigger import Due
 
+#: So many runs without a step are a loop that never ends, not the preparation of a training.
+_MANY_RUNS = 200
+
 
 class StopAtStepHook(StepReadingHook):
     """Asks to stop when the global step has reached ``last_step``.
@@ -39,6 +42,7 @@ class StopAtStepHook(StepReadingHook):
         self._given_last_step = last_step
         self._last_step = last_step
         self._start: int | None = None  # where the session starts, until the step has moved
+        self._runs = 0  # those that did not move it
 
     def begin(self) -> None:
         super().begin()
@@ -47,7 +51,7 @@ class StopAtStepHook(StepReadingHook):
 
     def after_create_session(self, session: RawSession, coord: StopSignal | None) -> None:
         step = step_of(session)
-        self._start = step
+        self._start, self._runs = step, 0
         if self._last_step is None:
             assert self._num_steps is not None
             self._last_step = step + self._num_steps
@@ -70,7 +74,15 @@ class StopAtStepHook(StepReadingHook):
             self._start = None
 
     def _warns(self, run_context: SessionRunContext) -> bool:
-        """Warn if the run has changed variables, but not the global step: it might never stop."""
+        """Warn if the loop might never stop, for the run has not changed the global step."""
+        self._runs += 1
+        if self._runs == _MANY_RUNS:
+            log_of(run_context.session).warning(
+                "the global step is still %d after %d runs, and StopAtStepHook waits for %d: run "
+                "the train operation, as in session.run('train_op')",
+                *(self._start, self._runs, self._last_step),
+            )
+            return True
         graph = graph_of(run_context.session.graph)
         args = run_context.original_args
         saved = set(graph.get_collection(GraphKeys.GLOBAL_VARIABLES))
