@@ -1,6 +1,6 @@
 """Checks of arguments: each error names the argument, the rule and the value.
 
-None means "not given" and passes every check but ``given``.
+None means "not given" and passes every check but ``given`` and those of several arguments.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ def exactly_one(**arguments: object) -> None:
             f"exactly one of {', '.join(names)} and {last} must be given, "
             f"got {' and '.join(given) or 'none'}"
         )
+
+
+def at_least_one(**arguments: object) -> None:
+    """Raise ValueError if none of ``arguments`` is given."""
+    if all(value is None for value in arguments.values()):
+        raise ValueError(f"{' or '.join(arguments)} must be given, got neither")
 
 
 def given(**arguments: object) -> None:

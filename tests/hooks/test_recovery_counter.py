@@ -119,6 +119,11 @@ def test_it_takes_part_in_no_run(method):
     assert getattr(rh.RecoveryCounterHook, method) is getattr(rh.SessionRunHook, method)
 
 
-def test_it_needs_a_global_step(without_global_step):
+def test_it_needs_a_global_step(without_global_step, tmp_path):
     with pytest.raises(RuntimeError, match="RecoveryCounterHook"):
-        rh.MonitoredSession(hooks=[rh.RecoveryCounterHook()])
+        rh.MonitoredSession(hooks=[rh.RecoveryCounterHook(tmp_path)])
+
+
+def test_it_needs_a_place_to_write_to():
+    with pytest.raises(ValueError, match="output_dir or summary_writer must be given, got neither"):
+        rh.RecoveryCounterHook()

@@ -73,8 +73,9 @@ def test_a_scaffold_without_summaries_saves_nothing(model, tmp_path):
     assert points(tmp_path) == []
 
 
-def test_without_a_writer_nothing_is_written(train, summary):
-    assert train(rh.SummarySaverHook(2, summary_op=summary), steps=3) == 3
+def test_without_a_place_to_write_to_nothing_begins(train, summary):
+    with pytest.raises(ValueError, match="output_dir or summary_writer must be given"):
+        train(rh.SummarySaverHook(2, summary_op=summary), steps=3)
 
 
 def test_the_summary_is_computed_on_due_steps_alone(tmp_path):
@@ -202,10 +203,10 @@ def test_a_run_that_goes_on_after_its_end_saves_at_the_same_steps(train, summary
     assert [step for step, _ in points(tmp_path)] == [10, 14, 20, 24]
 
 
-def start_with_summary_at_end(value):
+def start_with_summary_at_end(value, directory):
     rh.train.create_global_step()
     op = rh.summary.scalar("value", value)
-    hook = rh.SummarySaverHook(trigger=rh.Trigger(at_end=True), summary_op=op)
+    hook = rh.SummarySaverHook(trigger=rh.Trigger(at_end=True), output_dir=directory, summary_op=op)
     rh.MonitoredSession(hooks=[hook])
 
 
@@ -221,6 +222,6 @@ def start_with_summary_at_end(value):
         ),
     ],
 )
-def test_what_the_end_cannot_compute_is_told_at_the_start(graph, make, message):
+def test_what_the_end_cannot_compute_is_told_at_the_start(graph, make, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        start_with_summary_at_end(make())
+        start_with_summary_at_end(make(), tmp_path)

@@ -52,6 +52,9 @@ class Framework:
     #: The error that a NaN loss raises: the one that programs of the framework catch.
     nan_loss_error: type[Exception] = NanLossDuringTrainingError
 
+    #: Whether a hook may have summaries and nowhere to write them, as programs of the framework do.
+    may_drop_summaries: ClassVar[bool] = False
+
     def is_lost(self, error: BaseException) -> bool:
         """Return whether ``error`` means that the session is lost and may be replaced."""
         return isinstance(error, AbortedError | UnavailableError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
+from runhooks import arguments
 from runhooks.contract import (
     RawSession,
     SessionRunContext,
@@ -36,7 +37,8 @@ class MemoryHook(TimedHook):
         trigger: Says when to write.
 
     Raises:
-        ValueError: If both ``every_n_steps`` and ``trigger`` are given.
+        ValueError: If both ``every_n_steps`` and ``trigger`` are given, or neither ``output_dir``
+            nor ``summary_writer`` is.
     """
 
     runs_on = "chief"
@@ -49,6 +51,7 @@ class MemoryHook(TimedHook):
         *,
         trigger: Trigger | None = None,
     ) -> None:
+        arguments.at_least_one(output_dir=output_dir, summary_writer=summary_writer)
         super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
         self._output = SummaryOutput(output_dir, summary_writer)
         self._has_statistics = False

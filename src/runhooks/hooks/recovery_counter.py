@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from runhooks import arguments
 from runhooks.contract import RawSession, SessionRunHook, StopSignal
 from runhooks.engines.foreign import session_of
 from runhooks.hooks.helpers.session import required_global_step, step_of
@@ -18,7 +19,10 @@ class RecoveryCounterHook(SessionRunHook):
 
     Args:
         output_dir: The directory to write to if ``summary_writer`` is None.
-        summary_writer: The writer to write with. With neither nothing is written.
+        summary_writer: The writer to write with.
+
+    Raises:
+        ValueError: If neither is given.
     """
 
     runs_on = "chief"
@@ -28,6 +32,7 @@ class RecoveryCounterHook(SessionRunHook):
         output_dir: str | os.PathLike[str] | None = None,
         summary_writer: SummaryWriter | None = None,
     ) -> None:
+        arguments.at_least_one(output_dir=output_dir, summary_writer=summary_writer)
         self._output = SummaryOutput(output_dir, summary_writer)
 
     def begin(self) -> None:

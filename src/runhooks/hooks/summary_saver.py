@@ -41,9 +41,10 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
 
     Raises:
         ValueError: Unless exactly one of ``save_steps``, ``save_secs`` and ``trigger``, and exactly
-            one of ``scaffold`` and ``summary_op`` is given. In ``begin``: for a value of
-            ``rh.torch`` that is not a summary. When a session is created: if the summary is to be
-            computed at the end and needs feeds or inputs.
+            one of ``scaffold`` and ``summary_op`` is given. In ``begin``: without ``output_dir``
+            and ``summary_writer``, except on a graph of TensorFlow, where nothing is written then;
+            for a value of ``rh.torch`` that is not a summary. When a session is created: if the
+            summary is to be computed at the end and needs feeds or inputs.
     """
 
     runs_on = "chief"
@@ -75,6 +76,12 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
         for summary in _listed(self._summary_op):
             _check_summary(get_default_graph(), summary)
         self._timer.reset()
+        if not (self._output.has_place or get_default_graph().engine.may_drop_summaries):
+            raise ValueError(
+                "output_dir or summary_writer must be given, or the summaries would be written "
+                "nowhere: give the output_dir the directory of the session, such as its "
+                "checkpoint_dir"
+            )
         self._output.open(on_each_rank=self.runs_on == "all")
         self._summaries = None
 

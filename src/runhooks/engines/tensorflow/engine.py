@@ -70,6 +70,7 @@ class TensorFlow(Framework):
     """TensorFlow as hooks and session layers see it; it computes its own graphs."""
 
     name = "tensorflow"
+    may_drop_summaries = True
     title = "TensorFlow"
     log = tf_logging
     nan_loss_error = NanLossDuringTrainingError

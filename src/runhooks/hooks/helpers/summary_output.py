@@ -50,6 +50,11 @@ class SummaryOutput:
         self._message: Callable[[Any], Any] = _as_it_is
 
     @property
+    def has_place(self) -> bool:
+        """Whether there is a directory or a writer to write to."""
+        return self._output_dir is not None or self._given is not None
+
+    @property
     def writer(self) -> Any:
         """The writer in use; None if there is none."""
         return self._writer
