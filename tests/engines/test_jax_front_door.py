@@ -98,6 +98,16 @@ def test_model_is_the_users_own_where_it_is_fetched_and_called(name, kind):
     assert issubclass(*kinds, kind)
 
 
+def test_parts_of_objects_of_nnx_have_its_variables():
+    linear, grads, kernel = run(
+        GRAPHS["nnx"](), 2, ["model/linear", "grads", "grads/linear/kernel"]
+    )[1]
+    assert linear(X).shape == (len(X), linear.out_features)
+    assert isinstance(linear.kernel, nnx.Param)
+    assert isinstance(grads["linear"]["kernel"], nnx.Param)
+    assert isinstance(kernel, jax.Array)
+
+
 def test_evaluation_of_a_model_in_another_mode_leaves_the_training_alone(tmp_path):
     def evaluate(model, x, y):
         model.eval()

@@ -40,6 +40,7 @@ from runhooks.engines.jax.held import (
     hold,
     is_held,
     release,
+    without_variable,
     without_variables,
 )
 from runhooks.engines.jax.run import compile_run, warm_up
@@ -166,9 +167,9 @@ class JaxEngine(Engine):
         return jax.tree.unflatten(_structure(hold(value)), leaves)
 
     def children(self, value: Any) -> dict[str, Any]:
-        value = without_variables(release(hold(value)))
+        value = without_variable(release(hold(value)))
         flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda it: it is not value)
-        children = {_text(path): child for path, child in flat if path}
+        children = {_text(path): without_variable(child) for path, child in flat if path}
         # Objects of nnx keep their own records beside the user's attributes.
         return {key: it for key, it in children.items() if not key.startswith("_pytree__")}
 

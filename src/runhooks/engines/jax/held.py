@@ -147,18 +147,16 @@ def without_variables(value: Any) -> Any:
     nnx = sys.modules.get("flax.nnx")
     if nnx is None:
         return value
-
-    def is_variable(it: Any) -> bool:
-        return isinstance(it, nnx.Variable)
-
-    return jax.tree.map(
-        lambda it: _array_of(it) if is_variable(it) else it, value, is_leaf=is_variable
-    )
+    return jax.tree.map(without_variable, value, is_leaf=lambda it: isinstance(it, nnx.Variable))
 
 
-def _array_of(variable: Any) -> Any:
-    leaves = jax.tree.leaves(variable)
-    return leaves[0] if len(leaves) == 1 else variable
+def without_variable(value: Any) -> Any:
+    """Return the array of a variable of nnx; anything else as it is."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None or not isinstance(value, nnx.Variable):
+        return value
+    leaves = jax.tree.leaves(value)
+    return leaves[0] if len(leaves) == 1 else value
 
 
 def hold(value: Any) -> Any:
