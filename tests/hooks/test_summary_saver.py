@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 import runhooks as rh
@@ -76,6 +77,37 @@ def test_a_scaffold_without_summaries_saves_nothing(model, tmp_path):
 def test_without_a_place_to_write_to_nothing_begins(train, summary):
     with pytest.raises(ValueError, match="output_dir or summary_writer must be given"):
         train(rh.SummarySaverHook(2, summary_op=summary), steps=3)
+
+
+def test_summary_with_a_cadence_of_its_own(tmp_path):
+    graph = rh.graph(
+        lambda w: (w + 1, {"loss": 1.0, "grads": np.ones(3)}), w=np.zeros(2), data=None
+    )
+    with graph.as_default():
+        rh.summary.scalar("loss")
+        grads = rh.summary.histogram("grads", collections=[])
+        trigger = rh.Trigger(every_steps=7)
+        hooks = [
+            rh.StopAtStepHook(last_step=15),
+            rh.SummarySaverHook(trigger=trigger, summary_op=grads, output_dir=tmp_path),
+        ]
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=tmp_path, hooks=hooks, save_summaries_steps=10, log_step_count_steps=None
+        ) as session:
+            while not session.should_stop():
+                session.run("train_op")
+    run = rh.events.read(tmp_path).only
+    assert run.scalars["loss"].steps.tolist() == [1, 11]
+    assert run.histograms["grads"].steps.tolist() == [7, 14]
+
+
+@pytest.mark.parametrize("name", ["grads", "w", "x", "grads/a"])
+def test_value_of_a_step_is_no_summary(name, tmp_path):
+    graph = rh.graph(lambda w, x: (w + x, {"grads": {"a": x}}), w=np.zeros(2))
+    hook = rh.SummarySaverHook(100, output_dir=tmp_path, summary_op=name)
+    message = rf"summary_op must be a summary, got '{name}': .* rh\.summary\.scalar\('{name}'"
+    with graph.as_default(), pytest.raises(ValueError, match=message):
+        rh.MonitoredSession(hooks=[hook])
 
 
 def test_the_summary_is_computed_on_due_steps_alone(tmp_path):

@@ -223,6 +223,13 @@ class BaseGraph:
         """Return whether ``element`` changes or reads the objects of the graph."""
         return False
 
+    def is_value(self, element: Any) -> bool:
+        """Return whether ``element`` is a variable or a part of one, or what a step takes or gives.
+
+        It is no summary then.
+        """
+        return False
+
     def preserved_objects(self) -> AbstractContextManager[None]:
         """Put random generators and modes of its objects back at the end of the ``with`` block."""
         return nullcontext() if self.objects is None else self.objects.preserved()

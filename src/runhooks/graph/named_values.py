@@ -11,6 +11,9 @@ from runhooks.graph.tensor import Operation, Tensor
 #: Types of operations whose name means their value, where others mean the operation.
 _FETCHED_AS_VALUES = ("StepOutput", "Placeholder", "Variable", "Call", "GetItem")
 
+#: Types of operations that have values of the step, and compute nothing of their own.
+_VALUES = ("StepOutput", "Placeholder", "Variable", "Part")
+
 
 class NamedValues(ABC):
     """Values that have a name, beside the operations of a graph.
@@ -66,6 +69,11 @@ class ValueGraph(Graph):
         if is_operation and found.type in _FETCHED_AS_VALUES:
             return found.outputs[0]
         return found
+
+    def is_value(self, element: Any) -> bool:
+        found = self.as_graph_element(element)
+        op = found.op if isinstance(found, Tensor) else found
+        return op.type in _VALUES
 
     def get_tensor_by_name(self, name: str) -> Tensor:
         try:

@@ -43,8 +43,8 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
         ValueError: Unless exactly one of ``save_steps``, ``save_secs`` and ``trigger``, and exactly
             one of ``scaffold`` and ``summary_op`` is given. In ``begin``: without ``output_dir``
             and ``summary_writer``, except on a graph of TensorFlow, where nothing is written then;
-            for a value of ``rh.torch`` that is not a summary. When a session is created: if the
-            summary is to be computed at the end and needs feeds or inputs.
+            for a value of a step that is not a summary, or an unknown name. When a session is
+            created: if the summary is to be computed at the end and needs feeds or inputs.
     """
 
     runs_on = "chief"
@@ -62,6 +62,11 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
         *,
         trigger: Trigger | None = None,
     ) -> None:
+        if scaffold is None and summary_op is None:
+            raise ValueError(
+                "exactly one of scaffold and summary_op must be given, got none: give a summary, "
+                "such as summary_op=rh.summary.scalar('loss', collections=[])"
+            )
         arguments.exactly_one(scaffold=scaffold, summary_op=summary_op)
         super().__init__(tensorflow_timer_of(trigger, save_steps=save_steps, save_secs=save_secs))
         self._output = SummaryOutput(output_dir, summary_writer)
@@ -139,7 +144,7 @@ def _listed(summary_op: Any) -> list[Any]:
 
 
 def _check_summary(graph: BaseGraph, summary: Any) -> None:
-    if graph.has_effect(summary):
+    if graph.has_effect(summary) or graph.is_value(summary):
         name = graph.as_graph_element(summary).name.partition(":")[0]
         raise ValueError(
             f"summary_op must be a summary, got {name!r}: make a summary of it, such as "
