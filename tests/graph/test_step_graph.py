@@ -326,6 +326,8 @@ def test_element_that_does_not_fit_is_told(element, message):
         (lambda: rh.graph(count, state=rh.random_key), "name what count"),
         (lambda: rh.graph(count, state=0, data=5), "data must be an iterable or a function"),
         (lambda: rh.graph(count, state=0, x=0, data=[X]), "data must be left out"),
+        (lambda: rh.graph(lambda w, *x: w, w=0, data=[X]), "needs a name, .* \\*batch and"),
+        (lambda: rh.graph(lambda w, **x: w, w=0, data=[X]), r"as in step\(params, batch\)"),
         (lambda: rh.graph(count, state=0, data=iter([X]), epochs=2), "epochs must be left out"),
         (lambda: rh.graph(count, name="train op", state=0), "name must"),
     ],

@@ -173,8 +173,9 @@ class Saver:
         except ValueError as error:
             add_note(
                 error,
-                f"while restoring checkpoint {save_path}: give another directory to start over, or "
-                "Saver(var_list=[...]) to restore those variables alone",
+                f"while restoring checkpoint {save_path}: give another directory to start over, "
+                "Saver(missing='keep') to let what it lacks keep its initial values, or "
+                "Saver(var_list=[...]), of names, to restore those variables alone",
             )
             raise
         sess.checkpoint = str(save_path) if self._only is None else None

@@ -32,7 +32,10 @@ def drawn(
     """
     check_source("data", data, epochs)
     if not parameters:
-        raise ValueError("data must be left out: no parameter of the step is left for it")
+        raise ValueError(
+            "data must be left out: no parameter of the step is left for it. What takes it needs a "
+            "name, as in step(params, batch), and no default: *batch and **batch get nothing"
+        )
     source = Source(data, epochs, Arrangement(parameters))
     op = add_inputs(source, len(parameters), "data")
     if graph.engine.finds_forms:

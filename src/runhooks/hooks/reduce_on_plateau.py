@@ -118,7 +118,7 @@ class ReduceOnPlateauHook(TimedHook):
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         step = step_of(session)
         self._timer.start(step)
-        session_of(session).read(self._learning_rate)  # a wrong name is reported now
+        self._check_name(session_of(session))
         if self._evaluated is not None and self._timer.should_trigger_for_step(step):
             self._take(session, step, self._evaluated.last())
 
@@ -148,6 +148,17 @@ class ReduceOnPlateauHook(TimedHook):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict({k: v for k, v in state.items() if k == "last_triggered_step"})
         self._plateau.load_state_dict(state)
+
+    def _check_name(self, session: RawSession) -> None:
+        try:
+            session.read(self._learning_rate)
+        except ValueError as error:
+            if "hyperparams" not in self._learning_rate.split("/"):
+                raise
+            raise ValueError(
+                f"{error}; optax has a rate in its state only if the optimizer was made with "
+                "optax.inject_hyperparams(optax.adam)(learning_rate=...)"
+            ) from None
 
     def _take(self, session: RawSession, step: int, value: float) -> None:
         self._timer.update_last_triggered_step(step)
