@@ -303,6 +303,7 @@ def test_data_is_gone_through_several_times():
     [
         ((1.0, 2.0, 3.0), r"a tuple of 2, for the parameters \['x', 'y'\].* got a tuple of 3"),
         (1.0, "got a float"),
+        ((1.0,), r"got a tuple of 1; a state is given by its name, such as x=\.\.\."),
         ({"x": 1.0, "yy": 2.0}, "must have 'y', .*'yy'.*mean 'yy'"),
     ],
 )
@@ -310,6 +311,36 @@ def test_element_that_does_not_fit_is_told(element, message):
     graph = rh.graph(lambda w, x, y: w, w=0.0, data=[element])
     with pytest.raises(ValueError, match=message):
         run(graph, 1, "w")
+
+
+def test_random_key_that_the_data_or_the_result_lacks_is_told_how_to_give():
+    def step(w, x, y, dropout_rng):
+        return w
+
+    with pytest.raises(ValueError, match="tuple of 2; .* dropout_rng=rh.random_key"):
+        run(rh.graph(step, w=0.0, data=[(1.0, 2.0)]), 1, "w")
+    graph = rh.graph(step, w=np.zeros(1), dropout_rng=np.zeros(2), data=[(1.0, 2.0)])
+    with pytest.raises(ValueError, match="the new 'dropout_rng': .* dropout_rng=rh.random_key"):
+        run(graph, 1, "w")
+
+
+def test_feeds_that_do_not_fit_are_told():
+    graph = rh.graph(count, state={"n": 0})
+    with pytest.raises(ValueError, match=r"'x:0'.* is not fed: .* which has \['images'\]"):
+        run(graph, 1, "sum", {"images": X})
+    with pytest.raises(TypeError, match="feed_dict must map tensors to values"):
+        run(graph, 1, "sum", (X, X))
+
+
+def test_session_outside_of_the_graph_is_told_to_enter_it():
+    rh.graph(count, state={"n": 0})
+    with (
+        pytest.raises(RuntimeError, match=r"StopAtStepHook: the default graph is empty; enter"),
+        rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=1)]),
+    ):
+        pass
+    with pytest.raises(ValueError, match=r"'loss', as the graph is empty: enter yours"):
+        rh.summary.scalar("loss")
 
 
 @pytest.mark.parametrize(
@@ -325,6 +356,7 @@ def test_element_that_does_not_fit_is_told(element, message):
         (lambda: rh.graph(count, state={"n": "a"}), "'state' at 'n' must hold arrays"),
         (lambda: rh.graph(count, state=rh.random_key), "name what count"),
         (lambda: rh.graph(count, state=0, data=5), "data must be an iterable or a function"),
+        (lambda: rh.graph(count, state=0, data=lambda: [X]), "data must be a function of the step"),
         (lambda: rh.graph(count, state=0, x=0, data=[X]), "data must be left out"),
         (lambda: rh.graph(lambda w, *x: w, w=0, data=[X]), "needs a name, .* \\*batch and"),
         (lambda: rh.graph(lambda w, **x: w, w=0, data=[X]), r"as in step\(params, batch\)"),

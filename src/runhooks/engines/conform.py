@@ -37,7 +37,8 @@ def as_numbers(name: str, path: str, leaf: Any) -> np.ndarray[Any, Any]:
         if callable(leaf):
             cure = (
                 ": hold its arrays in the variable and the rest in your function, as "
-                "equinox.partition(model, equinox.is_array) parts a model"
+                "equinox.partition(model, equinox.is_array) parts a model; rh.jax.graph takes it "
+                "whole"
             )
         raise TypeError(
             f"variable {describe(name, path)} must hold arrays or numbers, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -139,12 +140,27 @@ def check_source(argument: str, source: Any, epochs: int | None) -> None:
     """Raise TypeError or ValueError if ``source`` is not one for ``Source``, or ``epochs`` not."""
     if not callable(source) and not isinstance(source, Iterable):
         raise TypeError(f"{argument} must be an iterable or a function of the step, got {source!r}")
+    if callable(source) and not isinstance(source, Iterable) and not _takes_a_step(source):
+        raise TypeError(
+            f"{argument} must be a function of the step, such as lambda step: loader, got "
+            f"{source!r}, which takes no argument; what can be iterated is given as it is"
+        )
     arguments.whole(epochs=epochs)
     if epochs != 1 and (callable(source) or hasattr(source, "__next__")):
         raise ValueError(
             f"epochs must be left out for an iterator or a function of the step, got {epochs!r}: "
             "only an iterable, such as a list or a loader, can be gone through again"
         )
+
+
+def _takes_a_step(fn: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(fn).bind(0)
+    except TypeError:
+        return False
+    except ValueError:  # some functions in C have no signature
+        pass
+    return True
 
 
 def group(*operations: Tensor | Operation, name: str | None = None) -> Operation:

@@ -280,6 +280,11 @@ class Graph(BaseGraph):
 
     def _unknown(self, kind: str, name: str) -> str:
         operations = self._operations
+        if not operations:
+            return (
+                f"no {kind} is named {name!r}, as the graph is empty: enter yours, with "
+                "graph.as_default()"
+            )
         known = list(operations)
         if kind == "tensor":
             known = [tensor.name for op in operations.values() for tensor in op.outputs]

@@ -188,6 +188,11 @@ def _none_if_operation(element: Tensor | Operation) -> Tensor | None:
     return element if isinstance(element, Tensor) else None
 
 
+def _fed_names(fed: set[Tensor]) -> str:
+    names = sorted(tensor.name.removesuffix(":0") for tensor in fed)
+    return f", which has {names}" if fed else ""
+
+
 def _needed(elements: Iterable[Tensor | Operation], fed: set[Tensor]) -> list[Operation]:
     found: dict[Operation, None] = {}
     waiting: list[tuple[Tensor | Operation, str]] = [(part, "run") for part in elements]
@@ -202,7 +207,7 @@ def _needed(elements: Iterable[Tensor | Operation], fed: set[Tensor]) -> list[Op
         if part.type == "Placeholder":
             raise ValueError(
                 f"placeholder {part.outputs[0].name!r}, which {needed_by} needs, is not fed: "
-                "give it a value in feed_dict"
+                f"give it a value in feed_dict{_fed_names(fed)}"
             )
         found[part] = None
         waiting += [(tensor, repr(part.name)) for tensor in part.inputs]

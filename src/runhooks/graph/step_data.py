@@ -81,9 +81,18 @@ class Arrangement:
             return tuple(element[parameter] for parameter in parameters)
         if not isinstance(element, tuple | list) or len(element) != len(parameters):
             size = f" of {len(element)}" if isinstance(element, tuple | list) else ""
+            hint = _not_data(parameters) if size and len(element) < len(parameters) else ""
             raise ValueError(
                 f"an element of data must be a tuple of {len(parameters)}, for the parameters "
                 f"{list(parameters)} of the step, or a dict with these names; got a "
-                f"{type(element).__name__}{size}"
+                f"{type(element).__name__}{size}{hint}"
             )
         return tuple(element)
+
+
+def _not_data(parameters: Sequence[str]) -> str:
+    """Return how to name what the step does not take from its data."""
+    keys = [it for it in parameters if it.endswith(("rng", "key"))]
+    if keys:
+        return f"; a random key is given as {keys[0]}=rh.random_key"
+    return f"; a state is given by its name, such as {parameters[0]}=..."

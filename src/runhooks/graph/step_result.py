@@ -240,7 +240,11 @@ class ResultRule:
             )
         shown = " and ".join(repr(self._states[i]) for i in missing)
         if len(missing) < len(names):
-            return ValueError(f"{self._step!r} does not return the new {shown}: {order}. {got}")
+            keys = [it for it in names if it.endswith(("rng", "key")) and repr(it) in shown]
+            cure = f"; a random key is given as {keys[0]}=rh.random_key" if keys else ""
+            return ValueError(
+                f"{self._step!r} does not return the new {shown}: {order}. {got}{cure}"
+            )
         return ValueError(
             f"{self._step!r} must return the new {shown} first: {order}. {got}, in which nothing "
             "has the structure, shapes and dtypes of the old"

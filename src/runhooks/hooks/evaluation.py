@@ -89,7 +89,10 @@ class EvaluationHook(EvaluatingHook):
         hook_name: str | None = None,
     ) -> None:
         if not isinstance(metrics, Mapping):
-            raise TypeError(f"metrics must be a dict of tensors by name, got {metrics!r}")
+            raise TypeError(
+                f"metrics must be a dict of tensors by name, got {metrics!r}; of a tensor whose "
+                'value is a dict, give its numbers: {"accuracy": tensor["accuracy"]}'
+            )
         if feeds is not None and not callable(feeds):
             raise TypeError(
                 "feeds must be a function that returns the feed_dicts of one evaluation, got "

@@ -112,6 +112,8 @@ class RequestMerger:
         self, error: Exception, caller: SessionRunArgs, requests: Requests
     ) -> None:
         """Note on ``error`` which hook, if any, asks for or feeds what this run cannot compute."""
+        if not isinstance(caller.feed_dict, Mapping | None):
+            return
         fed = {key for args in (caller, *requests.values()) for key in args.feed_dict or ()}
         if not _is_sound(self._graph, caller.fetches, caller.feed_dict or (), fed):
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runhooks.contract import RawSession, SessionRunContext, SessionRunHook
 from runhooks.engines.foreign import session_of
+from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.framework import Framework, Log
 from runhooks.graph.global_step import get_global_step
 from runhooks.graph.tensor import Variable
@@ -17,10 +18,10 @@ def required_global_step(hook: SessionRunHook) -> Variable:
     """
     global_step = get_global_step()
     if global_step is None:
-        raise RuntimeError(
-            f"Global step should be created to use {type(hook).__name__}: call "
-            "train.get_or_create_global_step() before the session is made"
-        )
+        cure = "call train.get_or_create_global_step() before the session is made"
+        if not get_default_graph().get_operations():
+            cure = "the default graph is empty; enter yours, with graph.as_default()"
+        raise RuntimeError(f"Global step should be created to use {type(hook).__name__}: {cure}")
     return global_step
 
 
