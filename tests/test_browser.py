@@ -27,7 +27,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-GROUPS = ("global_step", "gradients", "learning_rate", "loss", "test")
+GROUPS = ("global_step", "gradient_norm", "gradients", "learning_rate", "loss", "test")
 LINES = "vz-line-chart2 path[d*=L]"  # not the marks of the points
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 
@@ -71,7 +71,7 @@ def page(run_dir, browser):
     """TensorBoard's first page with every group of cards open, kept as a picture."""
     with tensorboard(run_dir) as board:
         # So tall that all cards are in view: TensorBoard draws no others.
-        page = browser.new_page(viewport={"width": 1400, "height": 3200})
+        page = browser.new_page(viewport={"width": 1400, "height": 5600})
         page.goto(board)
         expect(page.locator("button.group-toolbar")).to_have_count(len(GROUPS))
         closed = page.locator("button.group-toolbar:has([svgicon=expand_more_24px])")
@@ -145,7 +145,7 @@ def test_scalar_chart_is_drawn(page, tag):
 
 @pytest.mark.parametrize("layer", ["conv1", "conv2", "dense"])
 def test_histograms_are_drawn_one_behind_the_other(page, layer):
-    drawn = card(page, "histogram", f"gradients/{layer}").locator(".histogram path")
+    drawn = card(page, "histogram", f"gradients/{layer}/kernel").locator(".histogram path")
     expect(drawn).to_have_count(7)
 
 
