@@ -123,9 +123,20 @@ def test_elsewhere_a_line_every_few_seconds_and_at_the_end(timed_train):
     timed_train(rh.ProgressHook(20, stream=stream), steps=20, secs=0.5)
     assert stream.getvalue().splitlines() == [
         "  5% step 1/20",
-        " 55% step 11/20  2 steps/s  0:00:04 left",
+        " 55% step 11/20",
         "100% step 20/20  2 steps/s",
     ]
+
+
+def test_first_runs_which_are_compiled_do_not_count_for_the_time_left(model, fake_clock):
+    stream = Terminal()
+    with rh.MonitoredSession(hooks=[rh.ProgressHook(100, stream=stream)]) as sess:
+        for secs in (60, 60, 0.5, 0.5):
+            fake_clock.advance(secs)
+            sess.run(model.train_op)
+    *first, third, _, _ = stream.screens()
+    assert not any("left" in screen for screen in first)
+    assert third.endswith("step 3/100  2 steps/s  0:00:48 left")
 
 
 def test_on_a_terminal_a_bar_that_is_written_over(timed_train):
@@ -133,7 +144,7 @@ def test_on_a_terminal_a_bar_that_is_written_over(timed_train):
     timed_train(rh.ProgressHook(4, stream=stream), steps=4, secs=0.5)
     assert stream.screens() == [
         " 25% [######------------------] step 1/4",
-        " 50% [############------------] step 2/4  2 steps/s  0:00:01 left",
+        " 50% [############------------] step 2/4",
         " 75% [##################------] step 3/4  2 steps/s  0:00:00 left",
         "100% [########################] step 4/4  2 steps/s",
         "100% [########################] step 4/4  2 steps/s",

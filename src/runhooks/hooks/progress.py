@@ -26,8 +26,10 @@ from runhooks.trigger import Due, Timer, Trigger
 class ProgressHook(TimedHook):
     """Shows step, speed and time left: a bar on a terminal, a line every 5 seconds elsewhere.
 
+    A tensor is shown as it was at the last step that fetched it, up to ``every_n_steps`` ago.
     Tensors are fetched by steps, whenever they are shown: a resumed run fetches at the same steps
-    as one that was never stopped, and so computes the same.
+    as one that was never stopped, and so computes the same. The speed is that since the second
+    time it was shown: what comes before may be compilation.
 
     Args:
         last_step: The last global step; None: unknown, and no bar is shown.

@@ -112,13 +112,20 @@ def display_for(stream: TextIO) -> Display:
 
 
 class Rate:
-    """Measures steps per second over the last marks."""
+    """Measures steps per second over the last marks, all but the first."""
 
     def __init__(self) -> None:
+        self._is_first = True
         self._marks: deque[tuple[float, int]] = deque(maxlen=_MARKS)
 
     def mark(self, step: int) -> float | None:
-        """Mark that ``step`` is reached now; return steps per second, None at the first mark."""
+        """Mark that ``step`` is reached now; return steps per second, None at first.
+
+        The time after the first mark may be that of compilation, and does not count.
+        """
+        if self._is_first:
+            self._is_first = False
+            return None
         self._marks.append((clock.monotonic(), step))
         (start_time, start_step), (time, _) = self._marks[0], self._marks[-1]
         return (step - start_step) / (time - start_time) if time > start_time else None
