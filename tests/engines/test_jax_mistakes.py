@@ -101,3 +101,13 @@ def test_complex128_is_saved(graph, tmp_path):
             rh.Saver().restore(fresh, path)
             assert fresh.run(v).dtype == np.complex128
             assert fresh.run(v).tolist() == [2 + 4j, 6]
+
+
+@pytest.mark.parametrize("odd", ["text", {"x": np.array(["text"])}, (1, ["text"])])
+@pytest.mark.parametrize("names", ["train_op", ["loss"], ["train_op", "loss"]])
+def test_text_that_is_fed_names_the_tensor(odd, names):
+    graph = rh.jax.graph(lambda w, x: (w + 1, {"loss": x}), w=jnp.ones(2))
+    with rh.Session(graph) as session:
+        with pytest.raises(TypeError, match=r"^'x:0' is given .*text.*, which JAX cannot compile"):
+            session.run(names, {"x": odd})
+        assert session.run("w").tolist() == [1, 1]

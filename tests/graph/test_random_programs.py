@@ -2,6 +2,7 @@
 
 import operator
 from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 import pytest
@@ -26,7 +27,11 @@ nodes = st.one_of(
     st.tuples(st.just("assign_add"), st.sampled_from(NAMES), st.integers(0, 9)),
 )
 programs = st.lists(nodes, min_size=1, max_size=10)
-runs = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), min_size=1, max_size=4)
+# What the caller of a run and the hooks ask for.
+parties = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), min_size=1, max_size=3)
+runs = st.lists(parties, min_size=1, max_size=4)
+# Values are arrays of one number: small ones, and such as the jax engine counts as large.
+sizes = st.sampled_from([1, 1100])
 
 
 def reduced(op, x, y):
@@ -41,16 +46,31 @@ def operands_of(program, number):
     return [i % number if number else None for i in args if isinstance(i, int)]
 
 
-def build(program):
+class Asks(rh.SessionRunHook):
+    """Asks in each run for what ``fetches`` then is."""
+
+    def before_run(self, run_context):
+        self.results = []
+        return rh.SessionRunArgs(self.fetches) if self.fetches else None
+
+    def after_run(self, run_context, run_values):
+        self.results = run_values.results or []
+
+
+def build(program, size):
     """The variables, and the tensor of each node, in the default graph."""
-    variables = {name: rh.Variable(np.int32(i), name=name) for i, name in enumerate(NAMES)}
+
+    def full(number):
+        return np.full(size, number, np.int32)
+
+    variables = {name: rh.Variable(full(i), name=name) for i, name in enumerate(NAMES)}
     tensors = []
     for number, (kind, *args) in enumerate(program):
-        operands = [np.int32(1) if i is None else tensors[i] for i in operands_of(program, number)]
+        operands = [full(1) if i is None else tensors[i] for i in operands_of(program, number)]
         if kind == "read":
             tensor = variables[args[0]] + np.int32(0)
         elif kind == "constant":
-            tensor = rh.call(lambda n: n, np.int32(args[0]))
+            tensor = rh.call(lambda n: n, full(args[0]))
         elif kind in OPERATORS:
             tensor = rh.call(partial(reduced, kind), *operands)
         else:
@@ -95,17 +115,30 @@ class PlainPython:
         return self.variables[args[0]]
 
 
-@given(program=programs, runs=runs)
+def number_in(array):
+    (number,) = set(np.asarray(array).tolist())
+    return number
+
+
+@given(program=programs, runs=runs, size=sizes)
 @settings(
-    max_examples=40,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_runs_of_a_random_program_agree_with_plain_python(engine, program, runs):
-    model = PlainPython(program)
-    with rh.Graph(engine=engine).as_default() as graph, rh.Session(graph) as sess:
-        variables, tensors = build(program)
-        for run in runs:
-            fetches = [i % len(tensors) for i in run]
-            assert [int(v) for v in sess.run([tensors[i] for i in fetches])] == model.run(fetches)
-            assert {name: int(sess.run(v)) for name, v in variables.items()} == model.variables
+def test_runs_of_a_random_program_agree_with_plain_python(engine, program, runs, size):
+    model, hooks, kept, expected = PlainPython(program), [Asks(), Asks()], [], []
+    with rh.Graph(engine=engine).as_default():
+        variables, tensors = build(program, size)
+        with rh.MonitoredSession(hooks=hooks) as sess:
+            for parties in runs:
+                caller, *others = [[i % len(tensors) for i in party] for party in parties]
+                for hook, wanted in zip_longest(hooks, others, fillvalue=()):
+                    hook.fetches = [tensors[i] for i in wanted]
+                kept += sess.run([tensors[i] for i in caller])
+                kept += [value for hook in hooks for value in hook.results]
+                expected += model.run([i for party in (caller, *others) for i in party])
+                now = sess.run(variables, hooks=False)
+                assert {name: number_in(v) for name, v in now.items()} == model.variables
+            # Later runs leave what earlier ones gave as it was.
+            assert [number_in(value) for value in kept] == expected

@@ -60,6 +60,7 @@ def step_alone(core: CoreExecutable) -> Compiled:
             results = base(*[variables[v] for v in reads], *given)
         except Exception as error:
             note_failure(error, [variables[v] for v in core.traced.body.assigned])
+            check_given(error, core.traced.body.given, given)
             raise
         if traces.since is not None:
             core.log()
@@ -83,6 +84,24 @@ def note_failure(error: Exception, assigned: Iterable[Any]) -> None:
             "the device failed after it had taken over the variables' buffers: "
             "their values are gone, restore them from a checkpoint",
         )
+
+
+def check_given(error: Exception, tensors: Sequence[Tensor], given: Sequence[Any]) -> None:
+    """Raise TypeError in place of ``error`` if JAX cannot take a value that was given.
+
+    Its own message would name neither the tensor nor what to do.
+    """
+    if not isinstance(error, TypeError):
+        return
+    for tensor, value in zip(tensors, given[: len(tensors)], strict=True):
+        for leaf in jax.tree.leaves(value):
+            try:
+                jax.eval_shape(lambda it: it, leaf)
+            except TypeError:
+                raise TypeError(
+                    f"{tensor.name!r} is given {leaf!r}, which JAX cannot compile: give it arrays "
+                    "and numbers alone"
+                ) from None
 
 
 class _Run:
@@ -196,7 +215,11 @@ class _Run:
         signature = _signature(given)
         binding = self._bindings.get(signature)
         if binding is None:
-            binding = self._bindings[signature] = self._bind(variables, given)
+            try:
+                binding = self._bindings[signature] = self._bind(variables, given)
+            except TypeError as error:
+                check_given(error, self._body.given, given)
+                raise
         return binding
 
     def _bind(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Binding:
