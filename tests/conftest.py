@@ -22,6 +22,9 @@ import runhooks as rh
 # A shell that starts the tests in the background lets them, and all they start, ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# torch asks the name server at each connection of ranks; a lost answer costs 5 seconds else.
+os.environ.setdefault("RES_OPTIONS", "timeout:1")
+
 
 # What takes longest comes first, so that no process is left alone with it at the end.
 LONGEST = [

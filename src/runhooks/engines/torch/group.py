@@ -24,8 +24,7 @@ from runhooks.ranks import Group
 _FOR_EVER = timedelta(days=20)
 _LOOK_AGAIN_SECS = 0.005
 
-# It exports no name for the first, and has no public one for the others.
-_prefixed = attrgetter("PrefixStore")(distributed)
+# It has no public names for these.
 _default_store = attrgetter("_get_default_store")(distributed.distributed_c10d)
 _abort = attrgetter("_abort_process_group")(distributed.distributed_c10d)
 
@@ -34,7 +33,8 @@ class TorchGroup(Group):
     """The default process group; its store is used through connections of its own.
 
     A request blocks its connection until it is answered: each thread has one, so that no wait holds
-    up another, nor the requests of torch itself.
+    up another, nor the requests of torch itself. To connect takes time, as torch asks the name
+    server for the address on both sides, so no thread connects twice.
     """
 
     runtime: ClassVar[str] = "torch.distributed"
@@ -42,6 +42,7 @@ class TorchGroup(Group):
     def __init__(self) -> None:
         super().__init__(distributed.get_rank(), distributed.get_world_size())
         self._store = _default_store()
+        self._prefix = ""
         self._of_thread = threading.local()
         self._meeting = threading.Lock()
         self._has_met = False
@@ -76,29 +77,28 @@ class TorchGroup(Group):
             if missing and clock.monotonic() >= deadline:
                 raise self.too_late(name, missing, secs)
             time.sleep(_LOOK_AGAIN_SECS if missing else 0)
-        self._store = _prefixed(prefix, self._store)
-        self._of_thread = threading.local()
+        self._prefix = f"{prefix}/"
 
     def store_get(self, key: str) -> str | None:
         with _naming_loss():
-            store = self._connection()
+            store, key = self._connection(), self._prefix + key
             return bytes(store.get(key)).decode() if store.check([key]) else None
 
     def store_set(self, key: str, value: str) -> None:
         with _naming_loss():
-            self._connection().set(key, value)
+            self._connection().set(self._prefix + key, value)
 
     def store_set_once(self, key: str, value: str) -> str:
         with _naming_loss():
-            return bytes(self._connection().compare_set(key, "", value)).decode()
+            return bytes(self._connection().compare_set(self._prefix + key, "", value)).decode()
 
     def store_delete(self, key: str) -> None:
         with _naming_loss():
-            self._connection().delete_key(key)
+            self._connection().delete_key(self._prefix + key)
 
     def store_listen(self, key: str) -> str:
         with _naming_loss():
-            store = self._connection()
+            store, key = self._connection(), self._prefix + key
             store.wait([key], _FOR_EVER)
             return bytes(store.get(key)).decode()
 
