@@ -95,6 +95,12 @@ def test_whoever_waits_hears_of_a_failure(groups):
     assert groups[1].failure() is None
 
 
+def test_a_rank_hears_what_others_say_of_it(groups):
+    groups[1].fail("it sleeps", rank=2)
+    for group in groups:
+        assert (group.failure().rank, group.failure().cause) == (2, "it sleeps")
+
+
 def test_a_new_training_knows_nothing_of_the_failure_before(groups):
     groups[1].fail("it")
     for group in groups:

@@ -109,13 +109,32 @@ def test_a_time_limit_stops_all_ranks_at_the_same_step_whatever_the_clocks_say(r
 
 
 def test_ranks_with_unequal_data_end_together(ranks):
-    training = ranks.train(batches={"1": 5}, collective=False)
+    training = ranks.train(batches={"0": 8, "1": 5}, collective=False)
     found = ended(training)
     assert errors(found) == [None, None]
     assert found[1]["runs"] == 5
-    assert found[0]["runs"] >= 5
+    assert 8 >= found[0]["runs"] >= 5
     if found[0]["runs"] > 5:
         assert "different global steps" in training.log(1)
+
+
+def test_data_that_ends_while_others_wait_in_a_collective_ends_all_with_one_error(ranks):
+    batches = {"0": 5, "1": 8}
+    training = ranks.train(batches=batches, grace_secs=1.0, saves=1000)
+    statuses, found = training.end()
+    assert statuses[0] == 0
+    assert errors(found)[0] == "PeerFailedError"
+    for words in (
+        "rank 0 of this training has failed: its loop has ended after 5 runs, at global step 5",
+        "rank 1 has not come out of run 6 in 1 seconds",
+        "drop_last=True",
+    ):
+        assert words in found[0]["error"][1]
+    if statuses[1] == 0:  # else rank 0 took more than the grace time to end
+        assert found[1]["error"] == found[0]["error"]
+    assert "in all_reduce" in training.log(1)
+    folder = ranks.folder / training.case
+    assert {it.name for it in folder.glob("model.ckpt*")} == {"model.ckpt-0"}
 
 
 @pytest.mark.parametrize(

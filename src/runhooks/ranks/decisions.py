@@ -25,7 +25,7 @@ from runhooks.ranks.group import Group
 
 _log = logging.getLogger("runhooks")
 
-_END, _FAILED, STOP = "end", "failed", "stop"
+_END, _FAILED, _LOOP_ENDED, STOP = "end", "failed", "loop ended", "stop"
 
 #: Looks for a sign of life in ``Group.silence_secs``.
 _BEATS = 10
@@ -61,6 +61,7 @@ class Decisions:
 
     Attributes:
         begun: The number of the run that the loop has begun last.
+        runs: How many runs the loop has made, with the one that it is in.
         frozen: Whether the loop must call ``due`` before the run it has begun.
         stop_at: The run before which all ranks stop; None: that is not decided.
         heard_at: When this rank heard that they are to stop, by the monotonic clock.
@@ -68,7 +69,7 @@ class Decisions:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self.begun = 0
+        self.begun = self.runs = 0
         self.frozen = False
         self.stop_at: int | None = None
         self.heard_at = 0.0
@@ -77,6 +78,7 @@ class Decisions:
         self._pending: list[Decision] = []
         self._failure: Exception | None = None
         self._answered = threading.Event()
+        self._is_out = threading.Event()
         self._next_entry = 1
         self._proposals = 0
         self._mouth: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
@@ -117,6 +119,16 @@ class Decisions:
             assert self.stop_at is not None
             return self.stop_at
 
+    def end_loop(self, step: int | None) -> None:
+        """Note, once it is decided when all stop, that this loop makes no more runs.
+
+        Ranks that make a run which this one does not may wait for it there in a collective: they
+        have ``Group.grace_secs`` for it, and then this rank has failed.
+        """
+        self._is_out.set()
+        if self.stop_at is not None and self.runs + 1 < self.stop_at:
+            self.propose(_LOOP_ENDED, json.dumps([self.runs, step]))
+
     def failure(self) -> Exception | None:
         """Return the failure of another rank, or of the agreement itself; None if there is none."""
         if self._failure is None:
@@ -140,9 +152,8 @@ class Decisions:
     def tell_failure(self, cause: str) -> None:
         """Tell the other ranks that this one has failed."""
         self._answered.set()
-        with suppress(OpError):
-            self._group.fail(cause)
-            self._append(_FAILED, cause)
+        self._is_out.set()
+        self._fail(cause)
 
     def abandon(self) -> None:
         """End the threads after ``tell_failure``, without waiting for the other ranks."""
@@ -168,7 +179,12 @@ class Decisions:
                     if failure := self._group.failure():
                         raise failure
                     return
-                self._decide(kind, text, rank)
+                if kind == _LOOP_ENDED:
+                    threading.Thread(
+                        target=self._watch, args=(rank, *json.loads(text)), daemon=True
+                    ).start()
+                else:
+                    self._decide(kind, text, rank)
         except Exception as error:  # noqa: BLE001 - the loop raises it
             self._take_failure(error)
 
@@ -184,6 +200,31 @@ class Decisions:
                 self.stop_at, self.heard_at = run, heard_at
             self._is_open = False
             self._changed.notify_all()
+
+    def _watch(self, ended: int, runs: int, step: int | None) -> None:
+        """Let rank ``ended``, whose loop has made ``runs`` runs, fail if this one is stuck."""
+        run, secs = None, self._group.grace_secs
+        while self.stop_at is not None and self.begun < self.stop_at:
+            is_inside = self.begun == self.runs > runs
+            if is_inside and self.runs == run:
+                cause = (
+                    f"its loop has ended after {runs} runs, at global step {step}, and rank "
+                    f"{self._group.rank} has not come out of run {run} in {secs:g} seconds, where "
+                    "a collective may wait for it; give all ranks the same number of batches, as "
+                    "with drop_last=True, or stop all of them by a StopAtStepHook"
+                )
+                _log.error("rank %d: %s. The stacks of all threads follow", ended, cause)
+                _show_stacks()
+                self._fail(cause, ended)
+                return
+            run = self.runs if is_inside else None
+            if self._is_out.wait(secs) or self._failure is not None:
+                return
+
+    def _fail(self, cause: str, rank: int | None = None) -> None:
+        with suppress(OpError):
+            self._group.fail(cause, rank)
+            self._append(_FAILED, cause)
 
     def _take_failure(self, error: Exception) -> None:
         with self._changed:
@@ -201,8 +242,7 @@ class Decisions:
             "threads follow, then %s is aborted",
             *(error, self._group.grace_secs, self._group.runtime),
         )
-        with suppress(Exception):
-            faulthandler.dump_traceback(file=2)
+        _show_stacks()
         self._group.abort()
         if not self._answered.wait(_ABORTED_SECS):
             _log.error("the run still hangs: this process is killed")
@@ -218,8 +258,7 @@ class Decisions:
                     if (silent := watch.beat()) is not None:
                         secs = self._group.silence_secs
                         cause = f"it has given no sign of life for {secs:g} seconds"
-                        self._group.fail(cause, silent)
-                        self._append(_FAILED, cause)
+                        self._fail(cause, silent)
                         return
                     continue
                 if proposal is None:
@@ -251,6 +290,11 @@ class Decisions:
         while missing and clock.monotonic() < deadline:
             missing = [rank for rank in missing if self._group.get(f"{what}/{rank}") is None]
             time.sleep(_LOOK_AGAIN_SECS)
+
+
+def _show_stacks() -> None:
+    with suppress(Exception):
+        faulthandler.dump_traceback(file=2)
 
 
 class _Pulse:

@@ -159,15 +159,18 @@ class Group(ABC):
     def fail(self, cause: str, rank: int | None = None) -> None:
         """Let all ranks know that this one, or ``rank``, has failed. The first failure counts."""
         failed = self.rank if rank is None else rank
-        self.set_once("failed", json.dumps([failed, cause]))
+        self.set_once("failed", json.dumps([failed, cause, self.rank]))
 
     def failure(self) -> PeerFailedError | None:
-        """Return the error for the failure of another rank; None if none has failed."""
+        """Return the error for the failure of another rank; None if none has failed.
+
+        Also for that of this rank, if it is another that says so.
+        """
         found = self.get("failed")
         if found is None:
             return None
-        rank, cause = json.loads(found)
-        return None if rank == self.rank else PeerFailedError(rank, cause)
+        rank, cause, told_by = json.loads(found)
+        return None if rank == told_by == self.rank else PeerFailedError(rank, cause)
 
     def failed_rank(self) -> int | None:
         """Return the rank that has failed, which may be this one; None if none has."""

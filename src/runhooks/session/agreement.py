@@ -45,7 +45,6 @@ class Agreement:
         self._placement = Placement(group)
         self._decisions = Decisions(group)
         self._wish: str | None = None
-        self._runs = 0
         self._reached = 0  # the run whose boundary this rank has come to
         self._ran_beside = False
         self._keeps_time = False  # the chief does
@@ -85,8 +84,8 @@ class Agreement:
             PeerFailedError: If another rank has failed.
         """
         if threading.get_ident() == self._loop:
-            if self._ran_beside and self._reached > self._runs:
-                self._runs += 1  # it is the loop that makes no runs with all hooks
+            if self._ran_beside and self._reached > self._decisions.runs:
+                self._decisions.runs += 1  # it is the loop that makes no runs with all hooks
             self._ran_beside = False
             self._reach(live)
         return self._stop.reason is not None
@@ -102,14 +101,14 @@ class Agreement:
             OutOfRangeError: If all ranks stop there.
             PeerFailedError: If another rank has failed.
         """
-        if not self._runs:
+        if not self._decisions.runs:
             self._loop = threading.get_ident()
         self._reach(live)
         if self._stop.reason is not None:
             raise OutOfRangeError(
                 f"Stopped by {self._stop.reason}. Check should_stop() in the loop to exit cleanly"
             )
-        self._runs += 1
+        self._decisions.runs += 1
         self._ran_beside = False
 
     def blame(self, error: BaseException) -> BaseException:
@@ -147,7 +146,7 @@ class Agreement:
             self._decisions.tell_failure(cause)
 
     def _reach(self, live: LiveSession) -> None:
-        run = self._runs + 1
+        run = self._decisions.runs + 1
         if self._reached == run:
             return
         decisions = self._decisions
@@ -190,6 +189,7 @@ class Agreement:
             self.ask("the loop has ended")
             self._decisions.wait_for_stop()
             self._act(math.inf, None)
+        self._decisions.end_loop(step)
         steps = self._group.gather("end", str(step))
         self._ended_at = clock.monotonic()
         secs = self._ended_at - self._decisions.heard_at
