@@ -178,3 +178,34 @@ def test_nested_value_without_nan_is_let_pass():
         loss = rh.call(lambda: {"a": (np.ones(2), "text", None), "b": []}, name="loss")
         with rh.MonitoredSession(hooks=[rh.NanTensorHook("loss")]) as sess:
             sess.run(loss)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("name", ["state", "state/w"])
+@pytest.mark.parametrize("graph_of", [rh.graph, rh.jax.graph])
+def test_state_is_looked_at_as_the_run_leaves_it_and_no_checkpoint_has_its_nan(
+    graph_of, name, late, tmp_path
+):
+    def train_step(state, factor):
+        return {"w": state["w"] * factor}
+
+    state = {"w": np.ones(2, np.float32)}
+    graph = graph_of(train_step, state=state, data=np.array([1, 1, math.nan, 1], np.float32))
+    with graph.as_default(), pytest.raises(rh.train.NanLossDuringTrainingError, match="at step 3"):
+        hooks = [rh.NanTensorHook(name, late=late), rh.CheckpointSaverHook(tmp_path, save_steps=1)]
+        run("train_op", hooks)
+    assert rh.latest_checkpoint(tmp_path) == str(tmp_path / "model.ckpt-2")
+
+
+def test_parameter_of_a_module_is_looked_at_as_the_step_leaves_it():
+    import torch
+
+    model = torch.nn.Linear(1, 1)
+
+    def train_step():
+        with torch.no_grad():
+            model.weight.mul_(math.nan)
+
+    graph = rh.torch.graph(train_step, model=model)
+    with graph.as_default(), pytest.raises(rh.train.NanLossDuringTrainingError, match="at step 1"):
+        run("train_op", [rh.NanTensorHook("model/weight")])

@@ -368,3 +368,16 @@ class Variable(Tensor):
     def _assignment(self, value: Any, *, increment: bool, name: str) -> Tensor:
         op: Operation = self.graph.add_assignment(self, value, increment=increment, name=name)
         return op.outputs[0]
+
+
+def reads_state(tensor: Any) -> bool:
+    """Return whether ``tensor`` is a state of a session, or a part of one.
+
+    Such is a variable, or what is read of objects; its value is the one from before the run.
+    """
+    while isinstance(tensor, Tensor) and tensor.op.type in ("Part", "GetItem"):
+        if len(tensor.op.inputs) > 1:
+            return False
+        tensor = tensor.op.inputs[0]
+    is_read = isinstance(tensor, Tensor) and tensor.op.effect is Effect.READ
+    return is_read or isinstance(tensor, Variable)

@@ -19,7 +19,7 @@ from runhooks.contract import (
     StopSignal,
 )
 from runhooks.graph.default_graph import get_default_graph
-from runhooks.graph.tensor import Tensor
+from runhooks.graph.tensor import Tensor, reads_state
 from runhooks.hooks.helpers.session import next_step_of, step_or_none
 from runhooks.trigger import Due, Timer, Trigger
 
@@ -34,10 +34,12 @@ class NanTensorHook(SessionRunHook):
 
     Args:
         loss_tensor: The tensor to watch, or its name: an array of any shape, or any pytree of
-            arrays, such as all gradients.
+            arrays, such as all gradients. Of a state, or a part of one, it looks at the new value,
+            which the run has assigned, and so before a checkpoint has it.
         fail_on_nan_loss: Whether to raise the error; False: log it and ask to stop.
         late: Read the loss one run later, when it has long been computed. It is still read at once
-            when other hooks are due, such as one that saves a checkpoint, and at the end.
+            when other hooks are due, such as one that saves a checkpoint, and at the end. A state
+            is always read at once.
         trigger: Says when to read it; None: in every run.
 
     Raises:
@@ -72,7 +74,8 @@ class NanTensorHook(SessionRunHook):
                 f"loss_tensor must be a tensor, got {loss!r}, an operation without a value"
             )
         self._loss: Any = outputs[0]
-        self._request = SessionRunArgs(self._loss)
+        self._is_state = reads_state(self._loss)
+        self._request = SessionRunArgs(None if self._is_state else self._loss)
         self._leaves: Callable[[Any], Mapping[str, Any]] = graph.engine.leaves
         self._log = graph.engine.log
         # TensorFlow's programs catch TensorFlow's class.
@@ -87,7 +90,8 @@ class NanTensorHook(SessionRunHook):
         return None if self._timer is None else self._timer.due()
 
     def watched(self) -> Tensor | None:
-        return self._loss if self._late and self._timer is None else None
+        is_late = self._late and self._timer is None and not self._is_state
+        return self._loss if is_late else None
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         if self._timer is None or self._timer.should_trigger_for_step(next_step_of(run_context)):
@@ -98,7 +102,9 @@ class NanTensorHook(SessionRunHook):
         step = step_or_none(run_context.session)
         if self._timer is not None:
             self._timer.update_last_triggered_step(step or 0)
-        if self.watch(step, run_values.results) or self._look_at_the_last():
+        # In the run itself a state is as it was before.
+        value = run_context.session.run(self._loss) if self._is_state else run_values.results
+        if self.watch(step, value) or self._look_at_the_last():
             run_context.request_stop()
 
     def watch(self, step: int | None, value: Any) -> bool:
