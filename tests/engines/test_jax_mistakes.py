@@ -111,3 +111,8 @@ def test_text_that_is_fed_names_the_tensor(odd, names):
         with pytest.raises(TypeError, match=r"^'x:0' is given .*text.*, which JAX cannot compile"):
             session.run(names, {"x": odd})
         assert session.run("w").tolist() == [1, 1]
+
+
+def test_generator_of_numpy_as_a_state_names_the_keys():
+    with pytest.raises(TypeError, match=r"noise is a Generator, which JAX.*noise=lambda: rh\.rand"):
+        rh.jax.graph(lambda w, noise: w, w=0.0, noise=np.random.default_rng(0))

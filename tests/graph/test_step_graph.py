@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import random
 from typing import NamedTuple
 
 import numpy as np
@@ -269,6 +270,23 @@ def test_function_that_returns_a_tensor_fills_a_parameter():
     (first, again, other) = (run(graph(seed), 2, ["drawn", "step"]) for seed in (1, 1, 2))
     assert first == again != other
     assert [step for _, step in first] == [0, 1]
+
+
+@pytest.mark.parametrize("make", [np.random.default_rng, random.Random])
+def test_generator_of_ones_own_goes_on_where_the_checkpoint_was_saved(make, tmp_path):
+    def train(x, noise):
+        return x + noise.random()
+
+    def trained(folder, *last_steps):
+        for last_step in last_steps:
+            with rh.graph(train, x=0.0, noise=make(0)).as_default():
+                hooks = [rh.StopAtStepHook(last_step=last_step)]
+                with rh.MonitoredTrainingSession(checkpoint_dir=folder, hooks=hooks) as session:
+                    while not session.should_stop():
+                        session.run("train_op")
+        return rh.load(folder)["x"]
+
+    assert trained(tmp_path / "a", 2, 5) == trained(tmp_path / "b", 5)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import runhooks as rh
@@ -128,3 +129,27 @@ def test_part_that_the_checkpoint_does_not_know_stays_as_it_is_and_is_told(
         checkpoint_of(tmp_path, rh.SavedStateHook(batches=batches, others=others))
     assert (next(batches), next(others)) == (1, 2)
     assert "for others" in caplog.text
+
+
+GENERATORS = {
+    "PCG64": (lambda: np.random.default_rng(3), lambda it: it.normal()),
+    "MT19937": (lambda: np.random.Generator(np.random.MT19937(3)), lambda it: it.normal()),
+    "RandomState": (lambda: np.random.RandomState(3), lambda it: it.normal()),
+    "Random": (lambda: random.Random(3), lambda it: it.gauss(0, 1)),
+    "numpy.random": (lambda: np.random, lambda it: it.normal()),
+    "random": (lambda: random, lambda it: it.gauss(0, 1)),
+}
+
+
+@pytest.mark.parametrize("kind", GENERATORS)
+def test_random_generator_goes_on_where_its_checkpoint_was_saved(kind: str, tmp_path: Path) -> None:
+    make, draw = GENERATORS[kind]
+    generator = make()
+    checkpoint_of(tmp_path, rh.SavedStateHook(noise=generator))
+    expected = [draw(generator) for _ in range(3)]
+    again = make()
+    with rh.Graph().as_default():
+        rh.train.get_or_create_global_step()
+        hooks = [rh.SavedStateHook(noise=again)]
+        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=hooks):
+            assert [draw(again) for _ in range(3)] == expected

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from runhooks.graph.base import UNKNOWN
+from runhooks.graph.build import inputs
 from runhooks.graph.engine import Engine
+from runhooks.graph.generator_state import Generator, GeneratorState
 from runhooks.graph.global_step import get_or_create_global_step
 from runhooks.graph.graph import Graph
 from runhooks.graph.random_key import random_key
@@ -21,12 +23,21 @@ _KEYS = ("key", "rng")
 def state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
     """Return a variable of ``graph``, the default graph, that begins with ``value``.
 
-    If ``value`` is a function that returns a tensor, return that.
+    If ``value`` is a function that returns a tensor, return that; if it is a random generator, an
+    input that gives it in each run, and has its state in checkpoints.
 
     Raises:
         TypeError: If it is a function that takes arguments, or holds what no variable can hold.
     """
     engine = graph.engine
+    if isinstance(value, Generator):
+        if engine.finds_forms:
+            raise TypeError(
+                f"{name} is a {type(value).__name__}, which {engine.title} cannot compile: a "
+                "parameter called key or rng gets a fresh key in each run, and one of another name "
+                f"with {name}=lambda: rh.random_key(seed=0)"
+            )
+        return cast(Tensor, inputs(GeneratorState(value), name=name))
     if not (callable(value) and engine.is_leaf(value)):
         return Variable(value, name=name)
     try:

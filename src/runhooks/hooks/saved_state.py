@@ -6,6 +6,7 @@ from typing import Any
 
 from runhooks import arguments
 from runhooks.contract import SessionRunHook
+from runhooks.graph.generator_state import GeneratorState, has_generator_state
 
 
 class SavedStateHook(SessionRunHook):
@@ -15,12 +16,17 @@ class SavedStateHook(SessionRunHook):
 
     Args:
         **objects: Anything with ``state_dict`` and ``load_state_dict``, such as a data loader whose
-            batches are fed, by its name in checkpoints. The names of all such hooks must differ.
+            batches are fed, by its name in checkpoints; or a random generator: one of NumPy or
+            ``random.Random``, and ``numpy.random`` or ``random`` for the one that its functions
+            share. The names of all such hooks must differ.
 
     Raises:
         TypeError: For an object without these methods.
     """
 
     def __init__(self, **objects: Any) -> None:
-        arguments.stateful(**objects)
-        self.saved_objects = objects
+        self.saved_objects = {
+            name: GeneratorState(it) if has_generator_state(it) else it
+            for name, it in objects.items()
+        }
+        arguments.stateful(**self.saved_objects)
