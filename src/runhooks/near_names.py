@@ -1,4 +1,4 @@
-"""Suggestions for a mistyped name."""
+"""Text for messages: suggestions for a mistyped name, and articles."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return at most three of ``known`` that resemble ``name``, contain it or are part of it."""
+    """Return at most three others of ``known`` that resemble ``name``, contain it or are in it."""
     import difflib  # only a mistake needs it, and it is slow to import
 
-    by_lower = {it.lower(): it for it in known}
+    by_lower = {it.lower(): it for it in known if it != name}
     close = difflib.get_close_matches(name.lower(), by_lower)
     around = [it for it in by_lower if name.lower() in it or it in name.lower()]
     around = [it for it in around if min(len(it), len(name)) > 1]
@@ -24,3 +24,8 @@ def did_you_mean(near: Collection[str]) -> str:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return ``did_you_mean`` for the names nearest to ``name``."""
     return did_you_mean(nearest(name, known))
+
+
+def with_article(noun: str) -> str:
+    """Return ``noun``, such as the name of a type, behind "a" or "an"."""
+    return f"{'an' if noun[:1].lower() in set('aeiou') else 'a'} {noun}"

@@ -108,3 +108,9 @@ def test_operators_of_two_graphs_do_not_mix(graph, engine):
         foreign = rh.placeholder("foreign")
     with pytest.raises(ValueError, match="foreign"):
         mine + foreign
+
+
+@pytest.mark.parametrize(("name", "use"), [("mean", r"mean\(\)"), ("shape", "shape,")])
+def test_attribute_of_an_array_is_told_where_to_use_it(graph, name, use):
+    with pytest.raises(AttributeError, match=f"lambda value: value.{use}"):
+        getattr(rh.placeholder("x"), name)

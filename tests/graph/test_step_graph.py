@@ -259,6 +259,55 @@ def test_step_key_and_defaults_are_filled_in():
     assert values[1][1:] == [1, 1, 5]
 
 
+@pytest.mark.parametrize(("parameter", "expected"), [("rng", "Generator"), ("step", "int64")])
+def test_default_of_none_leaves_key_and_step_open(parameter, expected):
+    train = eval(f"lambda w, {parameter}=None: (w, {{'got': type({parameter}).__name__}})")
+    assert run(rh.graph(train, w=0.0), 1, "got") == [expected]
+
+
+def test_state_changed_in_place_is_told_with_the_cure():
+    def train(state):
+        state["v"] += 1.0
+        return state
+
+    with pytest.raises(ValueError, match="read-only") as caught:
+        run(rh.graph(train, state={"v": np.zeros(3)}), 1, "state")
+    assert any("v = v.copy()" in note for note in caught.value.__notes__)
+
+
+def test_mask_is_not_lost_in_a_new_state():
+    graph = rh.graph(lambda w: np.ma.masked_array(w + 1, [True, False]), w=np.zeros(2))
+    with pytest.raises(TypeError, match=r"'w' cannot hold a masked array.*filled"):
+        run(graph, 1, "w")
+
+
+def test_list_that_grows_is_told_with_what_it_was():
+    graph = rh.graph(lambda w: [*w, 1.0], w=[0.0, 1.0])
+    message = r"returned \[float64\[\], float64\[\], a float\], .*was \[float64\[\], float64\[\]\]"
+    with pytest.raises(ValueError, match=message):
+        run(graph, 1, "w")
+
+
+@pytest.mark.parametrize("text", ["loss", "loss/mean", "w"])
+def test_name_where_a_function_needs_the_tensor_is_told(text):
+    graph = rh.graph(lambda w: (w, {"loss": {"mean": w}}), w=0.0)
+    with graph.as_default(), pytest.raises(TypeError, match=rf"give graph\['{text}'\]"):
+        length = rh.call(len, text, name="length")
+        run(graph, 1, length)
+
+
+def test_other_text_is_an_argument():
+    graph = rh.graph(lambda w: (w, {"loss": w}), w=0.0)
+    with graph.as_default():
+        assert run(graph, 1, rh.call(len, "losses")) == [6]
+
+
+def test_suggestion_is_never_the_name_itself():
+    graph = rh.graph(lambda w: (w, {"loss": w}), w=0.0)
+    with graph.as_default(), pytest.raises(ValueError, match=r"mean 'loss'\?"):
+        run(graph, 1, rh.summary.scalar("lss"))
+
+
 def test_function_that_returns_a_tensor_fills_a_parameter():
     def train(w, noise, at):
         return w, {"drawn": noise.normal(), "step": int(at)}
@@ -372,6 +421,13 @@ def test_session_outside_of_the_graph_is_told_to_enter_it():
         (lambda: rh.graph(count, ["a", "a"], state=0), "outputs must be different names"),
         (lambda: rh.graph(count, state=lambda x: x), "^state must be a pytree .* got <function"),
         (lambda: rh.graph(count, state={"n": "a"}), "'state' at 'n' must hold arrays"),
+        (
+            lambda: rh.graph(count, state=np.array(["2020"], "M8[D]")),
+            r"got an array of dtype datetime64\[D\]",
+        ),
+        (lambda: rh.graph(count, state=np.zeros(2, "i4,i4")), "got an array of dtype"),
+        (lambda: rh.graph(count, state={"g": np.random.default_rng()}), "rng=generator"),
+        (lambda: rh.graph(count, state=np.ma.masked_array([1, 2])), "cannot hold a masked"),
         (lambda: rh.graph(count, state=rh.random_key), "name what count"),
         (lambda: rh.graph(count, state=0, data=5), "data must be an iterable or a function"),
         (lambda: rh.graph(count, state=0, data=lambda: [X]), "data must be a function of the step"),

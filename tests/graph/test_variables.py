@@ -244,6 +244,13 @@ def test_number_that_does_not_fit_is_refused_and_not_wrapped(graph, number):
         assert sess.run(v) == 200
 
 
+def test_list_that_grows_is_told_by_its_lengths(graph):
+    v = rh.Variable([0.0, 1.0], name="v")
+    grown = v.assign(rh.call(lambda v: [*v, 2.0], v))
+    with rh.Session(graph) as session, pytest.raises(ValueError, match="length, 2, .* has 3"):
+        session.run(grown)
+
+
 def test_text_is_no_variable(graph):
     with pytest.raises(TypeError, match="'v'"):
         rh.Variable("abc", name="v")

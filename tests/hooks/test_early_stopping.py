@@ -448,3 +448,9 @@ def test_the_metric_of_a_hook_that_no_session_has(model):
     metric = rh.EvaluationHook({"score": model.loss}, every_n_steps=1).metric("score")
     with pytest.raises(RuntimeError, match="add it to the hooks of the session"):
         rh.MonitoredSession(hooks=[rh.stop_if_higher_hook(metric, threshold=1.0)])
+
+
+@pytest.mark.parametrize("estimator", ["ll", None])
+def test_what_has_no_evaluations_is_told_with_what_to_give(estimator):
+    with pytest.raises(ValueError, match=r"rh\.EvaluationHook.*hook\.metric\(name\).*eval_dir"):
+        rh.stop_if_no_increase_hook(estimator, "ll", 10)

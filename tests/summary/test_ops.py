@@ -199,6 +199,9 @@ def test_the_name_of_a_summary_names_its_tensor_too(graph: rh.Graph) -> None:
     text = rh.summary.scalars("text", rh.call(lambda: {"a": "b", "c": np.ones(2)}))
     with pytest.raises(ValueError, match=r"'text' has found no single number.*'a', 'c'"):
         run(graph, text)
+    array = rh.summary.scalars("array", rh.call(lambda: np.ones(3)))
+    with pytest.raises(ValueError, match=r"an array of shape \[3\]: write rh.summary.histogram"):
+        run(graph, array)
 
 
 def test_arguments_in_the_wrong_order_are_told(graph: rh.Graph) -> None:

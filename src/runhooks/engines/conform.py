@@ -7,6 +7,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from runhooks.graph.generator_state import has_generator_state
+from runhooks.near_names import with_article
+
 #: A shape, and a dtype of NumPy or, where NumPy has none, of the array's own library.
 Form: TypeAlias = tuple[tuple[int, ...], Any]
 
@@ -31,20 +34,40 @@ def as_numbers(name: str, path: str, leaf: Any) -> np.ndarray[Any, Any]:
     Raises:
         TypeError: If it holds something other than numbers.
     """
+    check_unmasked(name, path, leaf)
     array = np.asarray(leaf)
-    if array.dtype.hasobject or array.dtype.kind in "SUMm":
-        cure = ""
-        if callable(leaf):
-            cure = (
-                ": hold its arrays in the variable and the rest in your function, as "
-                "equinox.partition(model, equinox.is_array) parts a model; rh.jax.graph takes it "
-                "whole"
-            )
+    if array.dtype.hasobject or array.dtype.names or array.dtype.kind in "SUMm":
+        is_array = isinstance(leaf, np.ndarray)
+        kind = f"array of dtype {array.dtype}" if is_array else type(leaf).__name__
         raise TypeError(
-            f"variable {describe(name, path)} must hold arrays or numbers, "
-            f"got a {type(leaf).__name__}{cure}"
+            f"variable {describe(name, path)} must hold arrays of numbers or bools, or numbers, "
+            f"got {with_article(kind)}{_cure(leaf)}"
         )
     return array
+
+
+def check_unmasked(name: str, path: str, leaf: Any) -> None:
+    """Raise TypeError for a masked array, whose mask a variable would not keep."""
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise TypeError(
+            f"variable {describe(name, path)} cannot hold a masked array: give "
+            "array.filled(number), and the mask as an array of its own"
+        )
+
+
+def _cure(leaf: Any) -> str:
+    if has_generator_state(leaf):
+        return (
+            ": give it as a parameter of its own, rng=generator, or leave out a parameter called "
+            "rng, which then gets a fresh one in each run"
+        )
+    if callable(leaf):
+        return (
+            ": hold its arrays in the variable and the rest in your function, as "
+            "equinox.partition(model, equinox.is_array) parts a model; rh.jax.graph takes it "
+            "whole"
+        )
+    return ""
 
 
 def check_structure(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
@@ -52,6 +75,8 @@ def check_structure(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
     if old.keys() != new.keys():
         missing, unexpected = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
         hint = "" if new else "; does the function return it?"
+        if new and all(path.isdecimal() for path in (*old, *new)):
+            hint = f"; a list keeps its length, {len(old)}, and the new one has {len(new)}"
         raise ValueError(
             f"variable {name!r}: the new value has a different structure: it lacks {missing} and "
             f"has {unexpected} in addition{hint}"

@@ -15,6 +15,7 @@ from runhooks.engines.conform import (
     by_path,
     check_new_leaf,
     check_structure,
+    check_unmasked,
     is_inexact,
     number_as,
 )
@@ -210,6 +211,7 @@ class EagerEngine(Engine):
         if is_number and not old.shape:
             number = number_as(name, path, new, self.host_form(old)[1])
             return self.from_host(old, np.asarray(number))
+        check_unmasked(name, path, new)
         if not self.arrays.owns(type(new)):
             new = self.array(new)
         if old.shape != new.shape or old.dtype != new.dtype:

@@ -156,6 +156,12 @@ class BaseGraph:
         """Return an array among the arguments of an operation, put where the graph computes."""
         return value
 
+    def check_text(self, text: str) -> None:
+        """Raise TypeError if ``text``, an argument of an operation, is the name of a tensor.
+
+        Only graphs in which values have names do.
+        """
+
     def check_initial(self, name: str, value: Any) -> None:
         """Raise TypeError if ``value`` cannot be the initial value of a variable."""
 

@@ -67,7 +67,8 @@ def call(
         A tensor; a tuple of tensors if ``num_outputs`` is above 1; the operation if it is 0.
 
     Raises:
-        TypeError: If ``fn`` cannot be called.
+        TypeError: If ``fn`` cannot be called; or where values have names, as in a graph of a step,
+            if one of ``args`` is such a name and no tensor: give ``graph[name]``.
         ValueError: If ``num_outputs`` is negative.
     """
     if not callable(fn):
@@ -75,9 +76,12 @@ def call(
     arguments.whole(0, num_outputs=num_outputs)
     if name is None:
         name = names.cleaned(getattr(fn, "__name__", type(fn).__name__).strip("<>"), "call")
+    graph = _graph_of((args, kwargs))
+    for arg in args:
+        if isinstance(arg, str):
+            graph.check_text(arg)
     if kwargs:
         fn, args = _with_keywords(fn), (*args, kwargs)
-    graph = _graph_of(args)
     args = tuple(_with_constants(graph, arg) for arg in args)
     op = graph.add("Call", fn, args, name=name, num_outputs=num_outputs)
     return _outputs(op)

@@ -7,6 +7,7 @@ from typing import Any
 
 from runhooks.errors import add_note
 from runhooks.graph.tensor import Operation, Tensor, Variable
+from runhooks.near_names import with_article
 
 Values = Mapping[Tensor, Any]
 Conform = Callable[[str, Any, Any], Any]
@@ -68,7 +69,8 @@ def outputs_of(op: Operation, result: Any) -> tuple[Any, ...]:
     if expected < 2:
         return (result,)[:expected]
     if not isinstance(result, tuple | list) or len(result) != expected:
-        got = f"{len(result)}" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
+        is_several = isinstance(result, tuple | list)
+        got = f"{len(result)}" if is_several else with_article(type(result).__name__)
         raise ValueError(
             f"{op.name!r} has num_outputs={expected}: it must give a tuple of {expected} values, "
             f"got {got}"

@@ -39,6 +39,18 @@ class NamedValues(ABC):
         """Return whether ``name`` means a value even if an operation has it."""
         return False
 
+    def check_text(self, text: str) -> None:
+        """Check that ``text``, which a function is to be called with, is not meant as a name.
+
+        Raises:
+            TypeError: If a value has that name.
+        """
+        if self.comes_first(text):
+            raise TypeError(
+                f"{text!r} is the name of a tensor, and a function would be called with the text: "
+                f"give graph[{text!r}]; or for the text itself, functools.partial(fn, ...)"
+            )
+
 
 class ValueGraph(Graph):
     """A graph in which names mean values: of its operations, and those that ``values`` finds."""
@@ -74,6 +86,9 @@ class ValueGraph(Graph):
         found = self.as_graph_element(element)
         op = found.op if isinstance(found, Tensor) else found
         return op.type in _VALUES
+
+    def check_text(self, text: str) -> None:
+        self.values.check_text(text)
 
     def get_tensor_by_name(self, name: str) -> Tensor:
         try:

@@ -7,6 +7,11 @@ from collections.abc import Callable, Collection
 
 from runhooks.near_names import suggestion
 
+#: Parameters that get the global step.
+STEPS = ("global_step", "step")
+#: Parameters that get a random key.
+KEYS = ("key", "rng")
+
 
 def name_of(fn: Callable[..., object]) -> str:
     """Return the name of ``fn``, for messages."""
@@ -16,6 +21,7 @@ def name_of(fn: Callable[..., object]) -> str:
 def given_parameters(fn: Callable[..., object], states: Collection[str]) -> list[inspect.Parameter]:
     """Return the parameters of ``fn`` that are given: ``states``, and those without a default.
 
+    A default of None leaves it open what one of ``STEPS`` or ``KEYS`` is: it is given too.
     Those that stand behind one that is left out are keyword-only.
 
     Raises:
@@ -33,7 +39,8 @@ def given_parameters(fn: Callable[..., object], states: Collection[str]) -> list
     found: list[inspect.Parameter] = []
     in_place = True
     for it in plain:
-        if it.name in states or it.default is it.empty:
+        is_open = it.default is None and it.name in (*STEPS, *KEYS)
+        if it.name in states or it.default is it.empty or is_open:
             found.append(it if in_place else it.replace(kind=it.KEYWORD_ONLY))
         else:
             in_place = False

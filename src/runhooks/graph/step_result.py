@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from runhooks.graph.engine import Engine
-from runhooks.near_names import suggestion
+from runhooks.near_names import suggestion, with_article
 
 #: A value inside a result that has more arrays is described by their number.
 _MANY = 4
@@ -114,7 +114,7 @@ class ResultRule:
         for place in self._fitting(self._has_same_paths, rest, returned, old) if missing else ():
             for i, state in zip(rest, place.split(returned)[0], strict=True):
                 self._engine.conform(self._states[i], old[i], state)  # says what has changed
-        raise self._not_found(returned, rest, missing)
+        raise self._not_found(returned, rest, missing, old)
 
     def _fitting(
         self, fits: Callable[..., bool], wanted: Sequence[int], returned: Any, old: Sequence[Any]
@@ -228,7 +228,7 @@ class ResultRule:
         )
 
     def _not_found(
-        self, returned: Any, wanted: Sequence[int], missing: Sequence[int]
+        self, returned: Any, wanted: Sequence[int], missing: Sequence[int], old: Sequence[Any]
     ) -> ValueError:
         names = [self._states[i] for i in wanted]
         order = f"return {', '.join(names)}, {{'loss': loss}}"
@@ -245,9 +245,11 @@ class ResultRule:
             return ValueError(
                 f"{self._step!r} does not return the new {shown}: {order}. {got}{cure}"
             )
+        was = " and ".join(self._described(old[i], inside=True) for i in missing)
+        was = f"was {was}" if len(missing) == 1 else f"were {was}"
         return ValueError(
             f"{self._step!r} must return the new {shown} first: {order}. {got}, in which nothing "
-            "has the structure, shapes and dtypes of the old"
+            f"has the structure, shapes and dtypes of the old, which {was}"
         )
 
     def _missing(self, returned: Any, wanted: Sequence[int], old: Sequence[Any]) -> list[int]:
@@ -269,7 +271,7 @@ class ResultRule:
             return "None"
         leaves = self._engine.leaves(value)
         if inside and len(leaves) > _MANY:
-            return f"a {type(value).__name__} of {len(leaves)} arrays"
+            return f"{with_article(type(value).__name__)} of {len(leaves)} arrays"
         part = partial(self._described, inside=True)
         if isinstance(value, tuple | list):
             inner = ", ".join(map(part, value))
@@ -277,11 +279,11 @@ class ResultRule:
         if isinstance(value, Mapping):
             return "{" + ", ".join(f"{k!r}: {part(it)}" for k, it in value.items()) + "}"
         if list(leaves) != [""]:
-            return f"a {type(value).__name__} with {list(leaves)}"
+            return f"{with_article(type(value).__name__)} with {list(leaves)}"
         try:
             shape, dtype = self._engine.host_form(leaves[""])
         except (AttributeError, TypeError):
-            return f"a {type(value).__name__}"
+            return with_article(type(value).__name__)
         return f"{dtype}{list(shape)}"
 
 

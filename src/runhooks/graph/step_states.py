@@ -14,10 +14,9 @@ from runhooks.graph.generator_state import Generator, GeneratorState
 from runhooks.graph.global_step import get_or_create_global_step
 from runhooks.graph.graph import Graph
 from runhooks.graph.random_key import random_key
+from runhooks.graph.step_parameters import KEYS, STEPS
 from runhooks.graph.tensor import Tensor, Variable
-
-_STEPS = ("global_step", "step")
-_KEYS = ("key", "rng")
+from runhooks.near_names import with_article
 
 
 def state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
@@ -33,9 +32,9 @@ def state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
     if isinstance(value, Generator):
         if engine.finds_forms:
             raise TypeError(
-                f"{name} is a {type(value).__name__}, which {engine.title} cannot compile: a "
-                "parameter called key or rng gets a fresh key in each run, and one of another name "
-                f"with {name}=lambda: rh.random_key(seed=0)"
+                f"{name} is {with_article(type(value).__name__)}, which {engine.title} cannot "
+                "compile: a parameter called key or rng gets a fresh key in each run, and one of "
+                f"another name with {name}=lambda: rh.random_key(seed=0)"
             )
         return cast(Tensor, inputs(GeneratorState(value), name=name))
     if not (callable(value) and engine.is_leaf(value)):
@@ -87,8 +86,8 @@ def made_for(parameters: Iterable[str]) -> dict[str, Tensor]:
     """Return the global step and random keys for those that ask for these by their names."""
     made: dict[str, Tensor] = {}
     for parameter in parameters:
-        if parameter in _STEPS:
+        if parameter in STEPS:
             made[parameter] = get_or_create_global_step()
-        elif parameter in _KEYS:
+        elif parameter in KEYS:
             made[parameter] = random_key(name=parameter)
     return made

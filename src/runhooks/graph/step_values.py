@@ -32,6 +32,7 @@ class StepValues(NamedValues):
         self._roots: dict[str, Tensor] = {}
         self._paths: dict[str, frozenset[str]] = {}
         self._made: dict[str, Operation] = {}
+        self._texts: list[str] = []  # that functions are called with
 
     def add(self, name: str, tensor: Tensor) -> None:
         """Let ``name`` mean ``tensor``; OUTPUTS: a dict of the step's outputs by name."""
@@ -47,6 +48,7 @@ class StepValues(NamedValues):
 
         Raises:
             ValueError: If a name that was asked for before is not there.
+            TypeError: If a function is called with such a name in place of its tensor.
         """
         children = self._graph.engine.children
         for name in values.keys() - self._paths.keys():
@@ -55,6 +57,12 @@ class StepValues(NamedValues):
             root, path = self._place(name)
             if root in self._paths and path not in self._paths[root]:
                 raise self._unknown(name)
+        for text in self._texts:
+            super().check_text(text)
+
+    def check_text(self, text: str) -> None:
+        super().check_text(text)
+        self._texts.append(text)
 
     def knows(self, name: str) -> bool:
         """Return whether it is known what there is in the argument ``name`` or the outputs."""

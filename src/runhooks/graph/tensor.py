@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NoReturn
 
+import numpy as np
+
 from runhooks.graph import names
 from runhooks.graph.base import UNKNOWN, BaseGraph
 from runhooks.graph.collections import GraphKeys
@@ -89,9 +91,10 @@ class Tensor:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_") or name in ("op", "index"):
             raise AttributeError(name)
+        use = f"{name}()" if callable(vars(np.ndarray).get(name)) else name
         raise AttributeError(
             f"{self.name!r} is a tensor and has no attribute {name!r}: compute with its value in a "
-            f"function of the graph, rh.call(lambda value: value.{name}, tensor)"
+            f"function of the graph, rh.call(lambda value: value.{use}, tensor)"
         )
 
     def _apply(self, kind: str, fn: Callable[..., Any], *args: Any) -> Tensor:

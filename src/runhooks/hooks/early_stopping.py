@@ -298,7 +298,8 @@ def _metric(
     found = eval_dir_of(estimator) if eval_dir is None else eval_dir
     if found is None:
         raise ValueError(
-            "eval_dir must be given, the directory that evaluations write to, unless estimator "
-            f"has an eval_dir() or a model_dir, got estimator={estimator!r}"
+            "estimator must say where the evaluations come from: an rh.EvaluationHook of this "
+            "loop, one of its metrics, hook.metric(name), or an object with an eval_dir() or a "
+            f"model_dir; got {estimator!r}. Or give eval_dir, the directory they write to"
         )
     return Metric(name, EvalMetrics(found).read, os.fspath(found), min_steps)

@@ -20,6 +20,7 @@ from runhooks.graph.collections import GraphKeys
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.engine import Engine
 from runhooks.graph.tensor import Placement, Tensor
+from runhooks.near_names import with_article
 from runhooks.summary.kinds.audio import audio_value
 from runhooks.summary.kinds.histogram import histogram_value
 from runhooks.summary.kinds.image import image_value
@@ -86,8 +87,7 @@ def scalars(
         found = {path: leaf for path, leaf in leaves(value).items() if _is_number(leaf)}
         if not found:
             raise ValueError(
-                f"scalars summary {name!r} has found no single number: its value has the leaves "
-                f"{list(leaves(value))[:5]}"
+                f"scalars summary {name!r} has found no single number: {_described(leaves(value))}"
             )
         return found
 
@@ -107,6 +107,18 @@ def scalars(
 def _or_named(tensor: Any, name: str) -> Any:
     """Return ``tensor``, or for None the name of one."""
     return name if tensor is None else tensor
+
+
+def _described(leaves: dict[str, Any]) -> str:
+    if list(leaves) != [""]:
+        return f"its value has the leaves {list(leaves)[:5]}"
+    form = host_form(leaves[""])
+    if form is None:
+        return f"its value is {with_article(type(leaves['']).__name__)}"
+    return (
+        f"its value is an array of shape {list(form[0])}: write rh.summary.histogram, or a scalar "
+        "of what rh.call computes of it"
+    )
 
 
 def _is_number(leaf: Any) -> bool:

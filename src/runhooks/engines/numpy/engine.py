@@ -6,7 +6,7 @@ the variables of a run change all together or not at all. A function returns new
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import numpy as np
 from runhooks.arrays import library_of
 from runhooks.arrays.numpy import ARRAYS
 from runhooks.engines.conform import as_numbers, is_inexact
-from runhooks.engines.eager import EagerEngine
+from runhooks.engines.eager import EagerEngine, Evaluate
 from runhooks.engines.numpy.profile import start_python_profile
-from runhooks.graph.tensor import Tensor
+from runhooks.errors import add_note
+from runhooks.graph.tensor import Operation, Tensor
 
 
 class PythonEngine(EagerEngine):
@@ -26,6 +27,23 @@ class PythonEngine(EagerEngine):
     name = "python"
     title = "Python"
     arrays = ARRAYS
+
+    def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
+        evaluate = super().evaluator(operations)
+
+        def evaluated(*args: Any) -> Any:
+            try:
+                return evaluate(*args)
+            except ValueError as error:
+                if "read-only" in str(error):
+                    add_note(
+                        error,
+                        "arrays of states and variables are read-only in a step: return new ones "
+                        "(v = v + dv), or change a copy (v = v.copy())",
+                    )
+                raise
+
+        return evaluated
 
     def own(self, value: Any) -> Any:
         # Arrays are read-only; the containers are not.
@@ -46,6 +64,9 @@ class PythonEngine(EagerEngine):
     def initial_leaf(self, name: str, path: str, leaf: Any) -> Any:
         array = as_numbers(name, path, leaf)
         return _frozen(np.array(array, array.dtype.newbyteorder("=")))
+
+    def check_initial_leaf(self, name: str, path: str, leaf: Any) -> None:
+        as_numbers(name, path, leaf)
 
     def sum(self, leaf: Any, delta: Any) -> Any:
         # NumPy would make float32 of a half and a Python number.
