@@ -7,6 +7,7 @@ clock for a while with ``use``.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -27,8 +28,13 @@ monotonic: Callable[[], float] = time.monotonic
 wall: Callable[[], float] = time.time
 
 
-#: Inside ``standing_at``, the time at which hooks stand.
-_agreed: float | None = None
+class _Agreed(threading.local):
+    """The time at which hooks stand inside ``standing_at``: ranks may be threads of a process."""
+
+    time: float | None = None
+
+
+_agreed = _Agreed()
 
 
 def hook_times() -> tuple[float, float]:
@@ -37,18 +43,18 @@ def hook_times() -> tuple[float, float]:
     Those of hooks that must act in the same run on several ranks stand still between the moments
     that the ranks agree on; there is no wall clock then: it is NaN.
     """
-    return (monotonic(), wall()) if _agreed is None else (_agreed, math.nan)
+    time = _agreed.time
+    return (monotonic(), wall()) if time is None else (time, math.nan)
 
 
 @contextmanager
 def standing_at(time: float) -> Iterator[None]:
-    """Let ``hook_times`` be ``time`` in the ``with`` block."""
-    global _agreed
-    before, _agreed = _agreed, time
+    """Let ``hook_times`` be ``time`` in the ``with`` block, in this thread."""
+    before, _agreed.time = _agreed.time, time
     try:
         yield
     finally:
-        _agreed = before
+        _agreed.time = before
 
 
 @contextmanager
