@@ -45,7 +45,9 @@ def graph(
         engine: The engine of the graph, as for ``rh.Graph``.
         **state: What the step takes and returns anew, by parameter: a pytree of arrays, or a
             function without arguments that makes it. If such a function returns a tensor, as
-            ``rng=lambda: rh.random_key(seed=1)``, the parameter gets its value.
+            ``rng=lambda: rh.random_key(seed=1)``, the parameter gets its value. A random generator,
+            as ``rng=np.random.default_rng(0)``, is not returned: it goes on by itself, and
+            checkpoints hold its state.
 
     Raises:
         TypeError: If an argument is of the wrong kind, or names no parameter of ``train_step``.
