@@ -12,6 +12,18 @@ def test_a_row_a_run_with_last_and_best_values(run_file, run, tmp_path) -> None:
     assert b.split() == ["b", "1", "1s", "4", "4", "@1", "0.5"]
 
 
+def test_ranks_of_a_training_are_runs_of_it(run_file, run, tmp_path) -> None:
+    names = [".", "rank-1", "rank-2"]
+    for rank, name in enumerate(names):
+        run_file(f"ddp/{name}").add(3, loss=float(rank))
+    (tmp_path / "ddp" / "model.ckpt-3" / "states" / "rank-1").mkdir(parents=True)
+    compared = json.loads(run("compare", tmp_path / "ddp", "--json").out)
+    assert [it["run"] for it in compared] == names
+    assert [it["scalars"]["loss"]["last"] for it in compared] == [0.0, 1.0, 2.0]
+    shown = json.loads(run("show", tmp_path / "ddp", "--json").out)["runs"]
+    assert [it["run"] for it in shown] == names
+
+
 def test_runs_of_several_paths_are_named_by_path_and_each_is_there_once(
     run_file, run, tmp_path
 ) -> None:

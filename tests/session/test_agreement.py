@@ -1,5 +1,6 @@
 """Sessions of several ranks, here threads of one process: they stop before the same run."""
 
+import gc
 import random
 import sys
 import threading
@@ -148,7 +149,17 @@ def test_request_stop_of_one_rank_stops_all():
     assert first[1] == "three are enough"
 
 
+@pytest.fixture
+def no_collections():
+    """Lets no session of another test be collected, and tell its group of it, inside of a run."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.mark.parametrize("asks", [True, False])
+@pytest.mark.usefixtures("no_collections")
 def test_an_off_step_asks_the_store_nothing(asks):
     requests, both = {}, threading.Barrier(2)
 
