@@ -270,7 +270,8 @@ def test_each_recovery_is_logged_once_with_cause_and_steps(model, tmp_path, capl
             sess.run(model.train_op)
         model.faults.fail(rh.errors.AbortedError("the power went"))
         sess.run(model.train_op)
-    (warning,) = warnings(caplog)
+    of_data, warning = warnings(caplog)
+    assert re.search(r"'batch'.* skips elements: 4 .* given 7", of_data)
     assert re.search(r"lost at step 7.*from step 4.* 3 steps", warning)
     assert "AbortedError('the power went')" in warning
 

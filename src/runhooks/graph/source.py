@@ -273,7 +273,7 @@ class _Passes:
         except StopIteration:
             self._done += 1
             if self.empty is not None:
-                _log.warning("the input %r has no elements: nothing is trained on it", self.empty)
+                _log.warning("the input %r has no elements", self.empty)
                 raise
             if self._done == self._epochs:
                 raise
