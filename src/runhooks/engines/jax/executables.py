@@ -90,7 +90,7 @@ class PartExecutable:
         return list(_placed(shapes, compiled.output_shardings, args))
 
     def _log(self, start: float) -> None:
-        if self.traced.body.operations:
+        if self.traces.since is not None and self.traced.body.operations:
             self.traces.log(_described(self.traced.body), self.party, start)
 
     def _fetches(self) -> Callable[..., Any]:
@@ -146,7 +146,8 @@ class CoreExecutable:
     def run(self, args: Sequence[Any], wide_for: str | None) -> Any:
         """Run ``base``; or ``wide``, for the party ``wide_for``."""
         results = self.base(*args) if wide_for is None else self.wide(*args)
-        self.log(wide_for)
+        if self.traces.since is not None:
+            self.log(wide_for)
         return results
 
     def compile(self, args: Sequence[Any], wide_for: str | None) -> Traced:
