@@ -37,9 +37,7 @@ class RequestMerger:
         self._graph = foreign.graph_of(raw.graph)
         self._has_objects = self._graph.objects is not None
         self._lists: BoundedCache[Any, nest.FetchList] = BoundedCache()
-        self._with_watched: BoundedCache[Any, tuple[nest.FetchList, list[ScheduledHook]]] = (
-            BoundedCache()
-        )
+        self._with_watched: BoundedCache[Any, _Watched] = BoundedCache()
         self._needs_step: BoundedCache[Any, bool] = BoundedCache()
         self._spread: BoundedCache[Any, list[str]] = BoundedCache()
         self._warned = False
