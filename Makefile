@@ -6,6 +6,7 @@
 #   make board         look at it: TensorBoard on RUNS (default: runs)
 #   make test          the tests; ARGS="tests/hooks -x"
 #   make lint          formatting, rules, types
+#   make docs          the documentation, in build/site/index.html; warnings and dead links are errors
 #   make bench         what a step costs, beside its peers, in a .venv-bench of its own
 #   make soak          the tests that take many minutes
 #   make clean         remove what was installed and cached; runs/ stays
@@ -18,11 +19,12 @@ TRAIN := .venv/.train
 TRAIN_TORCH := .venv/.train-torch
 TEST := .venv/.test
 SOAK := .venv/.soak
+DOCS := .venv/.docs
 BENCH := .venv-bench/.bench
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: train train-torch board test lint bench soak clean
+.PHONY: train train-torch board test lint docs bench soak clean
 
 train: $(TRAIN)
 	@.venv/bin/python examples/digits_jax.py --dir $(RUNS)/digits $(ARGS)
@@ -50,13 +52,18 @@ lint: $(TEST)
 	@.venv/bin/ruff check
 	@.venv/bin/mypy
 
+docs: $(DOCS)
+	@.venv/bin/python docs/scripts/gather.py
+	@.venv/bin/zensical build --clean --strict
+	@.venv/bin/python docs/scripts/check.py
+
 bench: $(BENCH)
 	@TF_CPP_MIN_LOG_LEVEL=3 .venv-bench/bin/python -m bench $(ARGS)
 
 clean:
-	rm -rf .venv .venv-bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench .cache build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
-$(TRAIN) $(TRAIN_TORCH) $(TEST) $(SOAK) $(BENCH): pyproject.toml
+$(TRAIN) $(TRAIN_TORCH) $(TEST) $(SOAK) $(DOCS) $(BENCH): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo 'runhooks needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11' >&2; exit 1; }
 	@echo 'installing into $(@D)'
