@@ -27,6 +27,7 @@ def main() -> None:
     show("one trivial step", [*ours.contenders(), *peers.contenders()], turns, 300)
     show("TensorFlow, a trivial step", tensorflow_step.contenders(), turns, 300)
     show("a scalar, as the caller's thread sees it", writers.scalars(), turns, 300)
+    show("a scalar that is an array", writers.scalars_of_arrays(), turns, 300)
     writers.show_sustained(turns=5)
     show("a histogram of a million float32, to the file", writers.histograms(), 5, 2)
     show("an image 256x256x3, to the file", writers.images(), 5, 5)

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import tensorboardX
 import tensorflow as tf
+import torch as pytorch
 from numpy.typing import NDArray
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
@@ -98,6 +100,27 @@ def scalars() -> list[Contender]:
         return loop
 
     return [Contender(writer.name, adding(writer)) for writer in writers]
+
+
+def scalars_of_arrays() -> list[Contender]:
+    """Add a number that is an array, as a loss is: of JAX, computed by now, and of PyTorch."""
+    writer, theirs = summary.FileWriter(tempfile.mkdtemp()), torch()
+    of_jax = (jnp.float32(0.25) * 2).block_until_ready()
+    of_torch = pytorch.tensor(0.5)
+
+    def adding(scalar: Callable[[str, Any, int], object], value: Any) -> Loop:
+        def loop(times: int) -> None:
+            for step in range(times):
+                scalar("loss", value, step)
+
+        return loop
+
+    return [
+        Contender("runhooks, a float", adding(writer.scalar, 0.5)),
+        Contender("runhooks, of JAX", adding(writer.scalar, of_jax), "runhooks, a float", 2.0),
+        Contender("runhooks, of torch", adding(writer.scalar, of_torch), "runhooks, a float", 2.0),
+        Contender("torch's SummaryWriter, of torch", adding(theirs.scalar, of_torch)),
+    ]
 
 
 def show_sustained(turns: int) -> None:

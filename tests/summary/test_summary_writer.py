@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -166,6 +167,34 @@ def test_a_number_of_jax_may_be_donated(writer, shape: tuple[int, ...]) -> None:
     scalars, tensors = writer.values[::2], writer.values[1::2]
     assert [value.simple_value for value in scalars] == [2, 2, 2]
     assert all(len(value.tensor.tensor_shape.dim) == len(shape) for value in tensors)
+
+
+def test_a_number_of_jax_may_be_donated_while_it_is_computed(writer) -> None:
+    power = jax.jit(lambda x: jnp.linalg.matrix_power(x, 64).max())
+    step = jax.jit(lambda x: x + 1, donate_argnums=0)
+    for number in range(5):
+        computing = power(jnp.eye(300) * (number + 1) ** (1 / 64))
+        writer.scalar("power", computing, number)
+        step(computing)
+        assert computing.is_deleted()
+    assert [value.simple_value for value in writer.values] == pytest.approx([1, 2, 3, 4, 5], 1e-3)
+
+
+def test_a_number_of_jax_that_was_deleted_is_an_error(writer) -> None:
+    gone = jnp.float32(1) * 2
+    gone.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        writer.scalar("rate", gone, 1)
+
+
+@pytest.mark.parametrize(
+    "number", [np.zeros(()), np.zeros((1, 1), np.int8), torch.zeros(()), torch.zeros(1)], ids=str
+)
+def test_a_number_is_written_as_it_was(writer, number: Any) -> None:
+    for step in range(3):
+        writer.scalar("rate", number, step)
+        number += 1
+    assert [value.simple_value for value in writer.values] == [0, 1, 2]
 
 
 def test_counts_are_a_histogram_too(writer) -> None:

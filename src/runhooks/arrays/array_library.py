@@ -203,6 +203,13 @@ class ArrayLibrary(ABC):
         holder = array.numpy() if hasattr(array, "numpy") else array
         return operator.index(holder.item())
 
+    def number(self, array: Any) -> float | None:
+        """Return the one real number in ``array`` if it can be read at once.
+
+        None if reading it would wait for a device, or cost a transfer, and for anything else.
+        """
+        return None
+
     def histogram(self, array: Any) -> Any:
         """Return ``HistogramCounts`` of ``array``, counted where it lives; does not wait for it.
 

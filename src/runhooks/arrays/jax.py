@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, cast
@@ -17,6 +18,8 @@ from runhooks.arrays.shards import ArrayInMemory, ArraySource, Shard, ShardedArr
 _KEY = "key"
 _LEAST_BYTES_TO_CUT = 1 << 20
 _FORMS = (jax.Array, jax.ShapeDtypeStruct)
+#: Read one number of a dtype, in one call. The letters are those of NumPy and ``struct`` alike.
+_READERS = {np.dtype(letter): struct.Struct(letter).unpack for letter in "?bBhHiIlLqQefd"}
 
 
 class JaxArrays(ArrayLibrary):
@@ -82,8 +85,7 @@ class JaxArrays(ArrayLibrary):
 
     def snapshot(self, array: Any) -> Any:
         array = _plain(array)
-        # Of a single number, its maximum: five times faster than to say copy.
-        return array.copy() if array.ndim or is_key(array) else array.max()
+        return array.copy() if is_key(array) else _copy(array)
 
     def start_copy(self, array: Any) -> None:
         if isinstance(array, jax.Array):
@@ -132,6 +134,16 @@ class JaxArrays(ArrayLibrary):
         if array.size == 1 and jnp.issubdtype(array.dtype, jnp.integer):
             return self.snapshot(array.reshape(()))
         return super().index(array)
+
+    def number(self, array: Any) -> float | None:
+        try:
+            # JAX crashes if an array that somebody has deleted is asked whether it is ready.
+            if array.is_deleted() or not array.is_ready():
+                return None
+            (number,) = _READERS[array.dtype](array)
+        except (AttributeError, KeyError, BufferError, TypeError, struct.error):
+            return None  # traced, of a dtype of its own, on a device, or not a single number
+        return number  # type: ignore[no-any-return]
 
     def histogram(self, array: Any) -> Any:
         # An array with fewer numbers than there are counts is the smaller thing to hand over.
@@ -198,13 +210,18 @@ def _block(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[i
 
 def is_key(array: Any) -> bool:
     """Whether ``array`` holds random keys."""
-    return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
+    dtype = array.dtype
+    return not isinstance(dtype, np.dtype) and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
 
 
 def _key_impl(like: Any) -> Any:
     found: list[Any] = []  # a description has no implementation to ask for, but a traced array has
     jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
     return found[0]
+
+
+#: Compiled, it copies a small array in a third of the time of ``array.copy()``.
+_copy = jax.jit(jnp.copy)
 
 
 def _plain(array: Any) -> Any:

@@ -36,6 +36,11 @@ class NumpyArrays(ArrayLibrary):
     def snapshot(self, array: Any) -> Any:
         return array.copy() if _may_change(array) else array
 
+    def number(self, array: Any) -> float | None:
+        is_one = type(array) is np.ndarray and array.size == 1 and array.dtype.kind in "biuf"
+        number = array.item() if is_one else None
+        return None if isinstance(number, np.generic) else number
+
     def to_host(
         self, arrays: Sequence[Any], into: Sequence[Array | None] | None = None
     ) -> list[Array]:

@@ -126,6 +126,15 @@ class TorchArrays(ArrayLibrary):
                 "full_tensor() returns, called in all of them, or to_local(), the part of this one"
             )
 
+    def number(self, array: Any) -> float | None:
+        if type(array) not in _PLAIN or not array.is_cpu:
+            return None
+        try:
+            number = array.item()
+        except RuntimeError:  # not a single number
+            return None
+        return None if isinstance(number, complex) else number
+
     def histogram(self, array: Any) -> Any:
         self.check_readable(array)
         return _count(array if isinstance(array, torch.Tensor) else torch.as_tensor(array))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from runhooks.arrays.registry import library_of
 from runhooks.arrays.scalars import NUMBERS, read_number
 from runhooks.events.format.event import scalar_entry
 from runhooks.summary.kinds.real_numbers import keep
@@ -36,6 +37,9 @@ def kept_number(tag: str, value: Any) -> Any:
     """Return ``value`` as it is now. Raises what ``scalar_value`` does."""
     if type(value) in NUMBERS:
         return value
+    number = library_of(value).number(value)
+    if number is not None:
+        return number
     if value is None or isinstance(value, str | bytes | Mapping):
         raise TypeError(f"the value of scalar {tag!r} must be a number, got {_described(value)}")
     return keep(f"the value of scalar {tag!r}", value, _check)
