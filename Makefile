@@ -58,7 +58,7 @@ docs: $(DOCS)
 	@.venv/bin/python docs/scripts/check.py
 
 bench: $(BENCH)
-	@TF_CPP_MIN_LOG_LEVEL=3 .venv-bench/bin/python -m bench $(ARGS)
+	@.venv-bench/bin/python -m bench $(ARGS)
 
 clean:
 	rm -rf .venv .venv-bench .cache build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

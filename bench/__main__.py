@@ -3,51 +3,41 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 
-from bench import (
-    bridges,
-    ours,
-    peers,
-    ranks,
-    readers,
-    saving,
-    sharded_saving,
-    summary_writers,
-    tensorflow_step,
-    torch_step,
-    writers,
-)
-from bench.measure import Contender, measure, table
+from bench import compare, results, text
+from bench.topics import TOPICS, about, run
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=51, help="rounds of each (%(default)s)")
-    turns = parser.parse_args().turns
-    show("one trivial step", [*ours.contenders(), *peers.contenders()], turns, 300)
-    show("TensorFlow, a trivial step", tensorflow_step.contenders(), turns, 300)
-    show("a scalar, as the caller's thread sees it", writers.scalars(), turns, 300)
-    show("a scalar that is an array", writers.scalars_of_arrays(), turns, 300)
-    writers.show_sustained(turns=5)
-    show("a histogram of a million float32, to the file", writers.histograms(), 5, 2)
-    show("an image 256x256x3, to the file", writers.images(), 5, 5)
-    for name, contenders in summary_writers.contenders().items():
-        show(f"SummaryWriter.{name}", contenders, *summary_writers.ROUNDS[name])
-    show("EventAccumulator, 200,000 scalars of 20 tags", summary_writers.reading(), 3, 1)
-    readers.show(turns=5)
-    saving.show(turns=7)
-    sharded_saving.show(turns=7)
-    show("callbacks of a batch at which no hook is due", bridges.contenders(), turns, 300)
-    ranks.show(turns, 100)
-    # The last, for they leave PyTorch with one thread.
-    show("PyTorch, a trivial step", torch_step.contenders(torch_step.trivial, 8.0), turns, 300)
-    show("PyTorch, a step of the digits", torch_step.contenders(torch_step.digits, 20.0), turns, 10)
-
-
-def show(title: str, contenders: list[Contender], turns: int, times: int) -> None:
-    print(f"\n{title}: medians of {turns} rounds of {times}")
-    print(table(contenders, measure(contenders, turns, times)), flush=True)
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="those of --list; default: all")
+    parser.add_argument("--list", action="store_true", help="say what topics there are")
+    parser.add_argument("--quick", action="store_true", help="see that all runs; no true figures")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument(
+        "--compare", type=Path, metavar="FILE", help="say which ratios differ from those in FILE"
+    )
+    options = parser.parse_args()
+    if unknown := set(options.topics) - TOPICS.keys():
+        parser.error(f"there is no topic {', '.join(sorted(unknown))}; --list says which there are")
+    if options.list:
+        for topic in TOPICS:
+            print(f"{topic:16} {about(topic).splitlines()[0]}")
+        return 0
+    before = results.load(options.compare) if options.compare else None
+    found = results.begin(options.quick)
+    for topic in options.topics or TOPICS:
+        print(f"\n== {topic}", flush=True)
+        found["topics"][topic] = run(topic, options.quick)
+        print(*text.lines_of(found["topics"][topic]), sep="\n", flush=True)
+    if options.results:
+        results.save(found, options.results)
+    if before is not None:
+        print(*compare.lines_of(before, found), sep="\n")
+    return int(any("failed" in topic for topic in found["topics"].values()))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

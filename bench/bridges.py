@@ -16,7 +16,8 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import runhooks as rh
-from bench.measure import NEVER, Contender, Loop
+from bench.measure import NEVER, Contender, Effort, Loop
+from bench.table import Table, measured
 
 BUDGET = 2.0  # microseconds over an empty callback
 
@@ -194,8 +195,12 @@ def ignite() -> Iterator[Contender]:
         yield _contender(name, loop, base)
 
 
-def contenders() -> list[Contender]:
-    return [*keras(), *lightning(), *transformers(), *ignite()]
+def tables(effort: Effort) -> Iterator[Table]:
+    for framework in (keras, lightning, transformers, ignite):
+        contenders = list(framework())
+        name = contenders[0].name.split(":")[0]
+        title = f"{name}, callbacks of a batch at which no hook is due"
+        yield measured(title, contenders, effort, 51, 300)
 
 
 def _nothing(engine: object) -> None:
@@ -203,4 +208,6 @@ def _nothing(engine: object) -> None:
 
 
 def _contender(name: str, loop: Loop, base: str) -> Contender:
-    return Contender(name, loop) if name == base else Contender(name, loop, base, BUDGET)
+    return (
+        Contender(name, loop, role="limit") if name == base else Contender(name, loop, base, BUDGET)
+    )

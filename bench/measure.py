@@ -1,4 +1,4 @@
-"""Measure contenders side by side, and print what each costs.
+"""Measure contenders side by side.
 
 The machines this runs on are noisy and shared, so that only ratios within one run count. All
 contenders take turns, a short round each, many times over; a slow moment then falls on all of
@@ -9,27 +9,56 @@ the differences between the two in the same turn.
 from __future__ import annotations
 
 import gc
-import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 NEVER = 10**9  # a step that no measurement comes to
 
 Loop = Callable[[int], None]
+Role = Literal["ours", "peer", "limit"]
 
 
 class Contender(NamedTuple):
-    """Something to measure: ``loop(n)`` does it n times.
+    """Something to measure.
 
-    ``over`` names the contender that it adds to; ``budget`` is the most it may add, in
-    microseconds. A peer of ours has no budget.
+    Args:
+        name: What the table calls it.
+        loop: ``loop(n)`` does it n times. A topic that measures in its own way calls it as it says.
+        over: The contender that it adds to, and is a multiple of. Default: it is a multiple of the
+            first in its table.
+        budget: The most that it is meant to add to ``over``, in the unit of the table.
+        role: "peer" for the library of somebody else, "limit" for what the machine itself takes,
+            such as a bare call or a copy in memory.
+        beside: For a peer, the contender of ours that does the same. Default: the first of ours.
+        why: For a peer, why it is the faster one. Shown where it is.
     """
 
     name: str
-    loop: Loop
+    loop: Callable[[Any], Any]
     over: str | None = None
     budget: float | None = None
+    role: Role = "ours"
+    beside: str | None = None
+    why: str = ""
+
+
+class Effort(NamedTuple):
+    """How much is measured: ``quick`` is as little as shows that the programs run."""
+
+    quick: bool = False
+
+    def turns(self, full: int) -> int:
+        return min(full, 2) if self.quick else full
+
+    def times(self, full: int) -> int:
+        return min(full, 3) if self.quick else full
+
+    def amount(self, full: int) -> int:
+        return max(1, full // 100) if self.quick else full
+
+    def sizes(self, *full: int) -> tuple[int, ...]:
+        return full[:2] if self.quick else full
 
 
 def measure(contenders: Sequence[Contender], turns: int, times: int) -> dict[str, list[float]]:
@@ -40,8 +69,8 @@ def measure(contenders: Sequence[Contender], turns: int, times: int) -> dict[str
     gc.collect()
     gc.disable()
     try:
-        for _ in range(turns):
-            for contender in contenders:
+        for turn in range(turns):
+            for contender in contenders if turn % 2 else reversed(contenders):
                 begin = time.perf_counter()
                 contender.loop(times)
                 rounds[contender.name].append((time.perf_counter() - begin) / times * 1e6)
@@ -50,20 +79,22 @@ def measure(contenders: Sequence[Contender], turns: int, times: int) -> dict[str
     return rounds
 
 
-def table(contenders: Sequence[Contender], rounds: dict[str, list[float]]) -> str:
-    """Lines to print: what each takes, and how much it is of, and adds to, the one it is over.
+def alternate(
+    contenders: Sequence[Contender], turns: int, argument: Any = None
+) -> dict[str, list[Any]]:
+    """Call ``loop(argument)`` of each contender in ``turns`` turns; return what it returned."""
+    returned: dict[str, list[Any]] = {contender.name: [] for contender in contenders}
+    for turn in range(turns):
+        for contender in contenders if turn % 2 else reversed(contenders):
+            returned[contender.name].append(contender.loop(argument))
+    return returned
 
-    One that is over no other is shown as a multiple of the first.
-    """
-    lines = [f"{'':42}{'us':>10}{'ratio':>8}{'adds us':>10}{'budget':>8}"]
-    for name, _, over, budget in contenders:
-        base = over or contenders[0].name
-        median = statistics.median(rounds[name])
-        line = f"{name:42}{median:10.2f}{median / statistics.median(rounds[base]):8.2f}"
-        if over is not None:
-            pairs = zip(rounds[name], rounds[over], strict=True)
-            added = statistics.median(mine - theirs for mine, theirs in pairs)
-            limit = "" if budget is None else f"{budget:.1f}"
-            line += f"{added:10.2f}{limit:>8}  over {over!r}"
-        lines.append(line)
-    return "\n".join(lines)
+
+def repeated(once: Callable[[], object]) -> Loop:
+    """Return the loop that calls ``once`` again and again."""
+
+    def loop(times: int) -> None:
+        for _ in range(times):
+            once()
+
+    return loop

@@ -1,16 +1,20 @@
-"""A trivial jitted step: called bare, in a raw session, in a monitored one, with five hooks."""
+"""A trivial jitted step: called bare, in sessions, with five hooks, and with CLU's actions."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from clu import periodic_actions
 
 import runhooks as rh
-from bench.measure import NEVER, Contender, Loop
+from bench.measure import NEVER, Contender, Effort, Loop
+from bench.table import Table, measured
+
+BARE, FIVE = "jitted call, bare", "monitored session, five hooks, none due"
 
 State = dict[str, jax.Array]
 
@@ -96,15 +100,40 @@ def watched_session(with_hook: bool) -> Loop:
 def contenders() -> list[Contender]:
     """The bare jitted call first: the others are multiples of it."""
     return [
-        Contender("jitted call, bare", bare()),
-        Contender("raw session", raw_session(), "jitted call, bare", 3.0),
+        Contender(BARE, bare(), role="limit"),
+        Contender("raw session", raw_session(), BARE, 3.0),
         Contender("monitored session, no hooks", monitored_session(False), "raw session", 1.5),
         Contender(
-            "monitored session, five hooks, none due",
+            FIVE,
             monitored_session(True),
             "monitored session, no hooks",
             1.5,
         ),
         Contender("loss fetched by the loop", watched_session(False)),
         Contender("and watched for NaN", watched_session(True), "loss fetched by the loop", 2.0),
+        Contender("CLU: three actions, none due", clu(), BARE, role="peer", beside=FIVE),
     ]
+
+
+def clu() -> Loop:
+    """Three actions, none due, after each bare jitted call."""
+    call, state, step = compiled(), initial(), 0
+    actions = [
+        periodic_actions.PeriodicCallback(every_steps=NEVER, callback_fn=print),
+        periodic_actions.ReportProgress(every_steps=NEVER, every_secs=None),
+        periodic_actions.Profile(logdir=tempfile.mkdtemp(), every_secs=None, first_profile=NEVER),
+    ]
+
+    def loop(times: int) -> None:
+        nonlocal state, step
+        for _ in range(times):
+            state = call(state)
+            step += 1
+            for action in actions:
+                action(step)
+
+    return loop
+
+
+def tables(effort: Effort) -> Iterator[Table]:
+    yield measured("a trivial jitted step", contenders(), effort, 51, 300)

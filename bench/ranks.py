@@ -5,18 +5,16 @@ Each rank is a process; both make the same rounds. The figures are those of rank
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import runhooks as rh
-from bench.measure import NEVER, Contender, Loop, measure, table
-from bench.sharded_saving import RANKS, start_torch
+from bench.measure import NEVER, Contender, Effort, Loop, repeated
+from bench.rank_processes import RANKS, finish, run_ranks, start_torch
+from bench.table import Table, measured
 from runhooks.ranks import AloneGroup, entered
 
 
@@ -37,14 +35,6 @@ def steps(session: rh.MonitoredSession) -> Loop:
     return loop
 
 
-def repeated(act: Callable[[], object]) -> Loop:
-    def loop(times: int) -> None:
-        for _ in range(times):
-            act()
-
-    return loop
-
-
 def reduced(distributed: Any, torch: Any) -> Callable[[], object]:
     flag = torch.zeros(1)
     return lambda: distributed.all_reduce(flag)
@@ -58,61 +48,35 @@ def contenders(alone: rh.MonitoredSession, together: rh.MonitoredSession) -> lis
     accelerator: Any = Accelerator(cpu=True)
     strategy: Any = DDPStrategy(parallel_devices=[torch.device("cpu")] * RANKS)
     bare, name = "runhooks, one process", "runhooks, two ranks"
+    peers = {
+        "an all-reduce of one number": reduced(torch.distributed, torch),
+        "Lightning's reduce_boolean_decision": lambda: strategy.reduce_boolean_decision(False),
+        "accelerate's check_trigger": accelerator.check_trigger,
+    }
     return [
         Contender(bare, steps(alone)),
         Contender(name, steps(together), bare, 0.5),
-        Contender("an all-reduce of one number", repeated(reduced(torch.distributed, torch))),
-        Contender(
-            "Lightning's reduce_boolean_decision",
-            repeated(lambda: strategy.reduce_boolean_decision(False)),
-        ),
-        Contender("accelerate's check_trigger", repeated(accelerator.check_trigger)),
+        *(Contender(peer, repeated(act), role="peer", beside=name) for peer, act in peers.items()),
     ]
 
 
-def be_rank(rank: int, folder: Path, turns: int, times: int) -> None:
-    """Measure together with the other rank, and print the rounds."""
-    start_torch(rank, 0, folder)
+def be_rank(rank: int, folder: Path, effort: Effort) -> None:
+    """Measure together with the other rank."""
+    start_torch(rank, folder)
     with entered(AloneGroup()):
         alone = monitored()
     together = monitored()
-    rounds = measure(contenders(alone, together), turns, times)
+    title = f"agreement of {RANKS} ranks on gloo"
+    table = measured(title, contenders(alone, together), effort, 51, 100)
     together.close()
     alone.close()
-    print(json.dumps(rounds), flush=True)
-    if rank == 0:
-        sys.stdin.read()  # it has the store: it leaves when the other has
+    finish(rank, [table], has_store=True)
 
 
-def show(turns: int, times: int) -> None:
+def tables(effort: Effort) -> Iterator[Table]:
     with tempfile.TemporaryDirectory() as folder:
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "-m", "bench.ranks", str(rank), folder, str(turns), str(times)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=sys.stderr if "-v" in sys.argv else subprocess.DEVNULL,
-                text=True,
-                env=environment(rank),
-            )
-            for rank in range(RANKS)
-        ]
-        outputs = [rank.communicate()[0] for rank in reversed(ranks)]
-    rounds = json.loads(outputs[-1].splitlines()[-1])
-    made = repeated(lambda: None)  # by the ranks
-    base, ours, *others = rounds
-    shown = [Contender(base, made), Contender(ours, made, base, 0.5)]
-    shown += [Contender(name, made) for name in others]
-    print(f"\nagreement of {RANKS} ranks on gloo: medians of {turns} rounds of {times}")
-    print(table(shown, rounds), flush=True)
-
-
-def environment(rank: int) -> dict[str, str]:
-    """As ``torchrun`` sets it, for the peers that look."""
-    ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS}
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0, "OMP_NUM_THREADS": 1}
-    return {**os.environ, **{name: str(value) for name, value in {**ranks, **where}.items()}}
+        yield from run_ranks("bench.ranks", folder, int(effort.quick))
 
 
 if __name__ == "__main__":
-    be_rank(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    be_rank(int(sys.argv[1]), Path(sys.argv[2]), Effort(quick=sys.argv[3] == "1"))

@@ -7,13 +7,16 @@ and its peak can be told. The turns alternate.
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+
+from bench.measure import Contender, Effort, Role, alternate
+from bench.table import Table, tabulated
 
 POINTS, TAGS = 1_000_000, 20
-COLUMNS_MB = POINTS * 24 / 1e6  # a step, a value and a time of eight bytes each
+WALK, COLUMNS = "a walk over the records, no more", "the columns themselves"
 
 _WRITE = """
 import sys
@@ -44,6 +47,12 @@ print(json.dumps([secs, grown * 1024 / 1e6, points]))
 _TENSORFLOW = "from tensorboard.compat import tf; tf.__version__"
 
 _READERS = {
+    WALK: _READ.format(
+        imports="import pathlib, struct\nlength_of = struct.Struct('<Q').unpack_from",
+        read="(path,) = pathlib.Path(sys.argv[1]).iterdir()\n"
+        "data, at, points = path.read_bytes(), 0, -1\n"
+        "while at < len(data):\n    at += length_of(data, at)[0] + 16\n    points += 1",
+    ),
     "runhooks read": _READ.format(
         imports="from runhooks import events",
         read="run = events.read(sys.argv[1]).only\n"
@@ -67,23 +76,40 @@ _READERS = {
 }
 
 
-def show(turns: int) -> None:
-    """Print how long each takes, in seconds, and by how much its memory grows."""
+def contenders() -> list[Contender]:
+    """``loop(folder)`` reads what is there: seconds, megabytes, points."""
+    made = []
+    for name, program in _READERS.items():
+        role: Role = "limit" if name == WALK else "ours" if "runhooks" in name else "peer"
+        made.append(Contender(name, reading(program), role=role))
+    return made
+
+
+def reading(program: str) -> Callable[[str], list[float]]:
+    def loop(folder: str) -> list[float]:
+        found: list[float] = json.loads(_python(program, folder))
+        return found
+
+    return loop
+
+
+def tables(effort: Effort) -> Iterator[Table]:
+    points, turns = effort.amount(POINTS), effort.turns(5)
+    columns = [points * 24 / 1e6] * turns  # a step, a value and a time of eight bytes each
+    readers = contenders()
     with tempfile.TemporaryDirectory() as folder:
-        _python(_WRITE, folder, str(POINTS), str(TAGS))
-        results: dict[str, list[list[float]]] = {name: [] for name in _READERS}
-        for _ in range(turns):
-            for name, program in _READERS.items():
-                results[name].append(json.loads(_python(program, folder)))
-    print(f"\n{POINTS:,} scalars of {TAGS} tags, file to columns: medians of {turns} turns")
-    print(f"{'':30}{'s':>8}{'ratio':>8}{'points':>12}{'MB':>8}{'/ columns':>11}")
-    ours = statistics.median(secs for secs, _, _ in results["runhooks read"])
-    for name, turns_of in results.items():
-        secs, megabytes, points = (
-            statistics.median(column) for column in zip(*turns_of, strict=True)
-        )
-        share = megabytes / COLUMNS_MB
-        print(f"{name:30}{secs:8.2f}{secs / ours:8.1f}{points:12,.0f}{megabytes:8.0f}{share:11.1f}")
+        _python(_WRITE, folder, str(points), str(TAGS))
+        returned = alternate(readers, turns, folder)
+    for name, of_it in returned.items():
+        if any(it[2] != points for it in of_it):
+            raise ValueError(f"{name} has read {of_it[0][2]} of {points} points")
+    title = f"{points:,} scalars of {TAGS} tags, file to columns"
+    secs = {name: [it[0] for it in of_it] for name, of_it in returned.items()}
+    yield tabulated(title, "s", readers, secs)
+    grown = {name: [it[1] for it in of_it] for name, of_it in returned.items() if name != WALK}
+    grown[COLUMNS] = columns
+    limit = Contender(COLUMNS, lambda _: None, role="limit")
+    yield tabulated(f"{title}: growth of memory", "MB", [limit, *readers], grown)
 
 
 def _python(program: str, *arguments: str) -> str:

@@ -1,19 +1,18 @@
 """Saving a state of 500 MB: how long the loop is blocked, and how long until it is on the disk.
 
 Blocked is set against a copy of the state in memory, durable against a plain write with fsync.
-Both are as noisy as the memory and the disk of the machine: each figure is a median over turns,
-each ratio the median of the ratios within a turn.
+Both are as noisy as the memory and the disk of the machine.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +22,15 @@ import orbax.checkpoint as ocp
 import torch.distributed.checkpoint
 
 import runhooks as rh
+from bench.measure import Contender, Effort, alternate
+from bench.table import Table, tabulated
 
 PARTS, PART_ITEMS = 20, 6_250_000  # of 4 bytes: 500 MB
 WRITE_ITEMS = 1 << 18
 
 COPY, WRITE = "np.copy of the state", "write and fsync of the same bytes"
+JAX = "runhooks, asynchronous, jax engine"
+SYNCHRONOUS = "runhooks, synchronous, python engine"
 
 
 class Cost(NamedTuple):
@@ -37,13 +40,15 @@ class Cost(NamedTuple):
     durable: float
 
 
+State = dict[str, np.ndarray[Any, Any]]
+
 #: Saves into a folder that is not there yet.
 Save = Callable[[Path], Cost]
 
 
-def state() -> dict[str, np.ndarray[Any, Any]]:
+def state(items: int) -> State:
     rng = np.random.default_rng(0)
-    return {f"part_{i}": rng.random(PART_ITEMS, np.float32) for i in range(PARTS)}
+    return {f"part_{i}": rng.random(items, np.float32) for i in range(PARTS)}
 
 
 def timed(blocking: Callable[[], object], waiting: Callable[[], object] | None = None) -> Cost:
@@ -61,14 +66,11 @@ def fsync(path: Path) -> None:
     os.close(descriptor)
 
 
-def plain_copy() -> Save:
-    arrays = state()
+def plain_copy(arrays: State) -> Save:
     return lambda folder: timed(lambda: [np.copy(array) for array in arrays.values()])
 
 
-def plain_write() -> Save:
-    arrays = state()
-
+def plain_write(arrays: State) -> Save:
     def save(folder: Path) -> None:
         folder.mkdir()
         with (folder / "state").open("wb") as file:
@@ -80,10 +82,10 @@ def plain_write() -> Save:
     return lambda folder: timed(lambda: save(folder))
 
 
-def ours(engine: str, asynchronous: bool) -> Save:
+def ours(arrays: State, engine: str, asynchronous: bool) -> Save:
     """The next steps come right after the save; on jax they take over the buffers of the state."""
     with rh.Graph(engine=engine).as_default() as graph:
-        variable = rh.Variable(state(), name="state")
+        variable = rh.Variable(arrays, name="state")
         train_op = rh.group(variable.assign(rh.call(step, variable)))
     session, saver = rh.Session(graph), rh.Saver(asynchronous=asynchronous)
 
@@ -104,8 +106,8 @@ def step(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value + 1 for name, value in values.items()}
 
 
-def torch_save() -> Save:
-    tensors = {name: torch.from_numpy(array) for name, array in state().items()}
+def torch_save(arrays: State) -> Save:
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def save(folder: Path) -> None:
         folder.mkdir()
@@ -115,8 +117,8 @@ def torch_save() -> Save:
     return lambda folder: timed(lambda: save(folder))
 
 
-def torch_distributed() -> Save:
-    tensors = {name: torch.from_numpy(array) for name, array in state().items()}
+def torch_distributed(arrays: State) -> Save:
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     distributed: Any = torch.distributed
     store = distributed.HashStore()
     distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
@@ -133,68 +135,70 @@ def torch_distributed() -> Save:
     return save
 
 
-def orbax() -> Save:
-    arrays = {name: jnp.array(array) for name, array in state().items()}
-    for array in arrays.values():
-        array.block_until_ready()
+def orbax(arrays: State) -> Save:
+    values = {name: jnp.array(array).block_until_ready() for name, array in arrays.items()}
     checkpointer = ocp.AsyncCheckpointer(ocp.StandardCheckpointHandler())
 
     def save(folder: Path) -> Cost:
         return timed(
-            lambda: checkpointer.save(folder, args=ocp.args.StandardSave(arrays)),
+            lambda: checkpointer.save(folder, args=ocp.args.StandardSave(values)),
             checkpointer.wait_until_finished,
         )
 
     return save
 
 
-def contenders() -> dict[str, Save]:
-    return {
-        COPY: plain_copy(),
-        WRITE: plain_write(),
-        "runhooks, asynchronous, python engine": ours("python", True),
-        "runhooks, asynchronous, jax engine": ours("jax", True),
-        "runhooks, synchronous, python engine": ours("python", False),
-        "torch.save, then fsync": torch_save(),
-        "torch.distributed.checkpoint.async_save": torch_distributed(),
-        "orbax AsyncCheckpointer": orbax(),
-    }
+def contenders(items: int) -> list[Contender]:
+    """``loop(folder)`` saves a state of ``items`` in each array: a ``Save``."""
+    arrays = state(items)
+    return [
+        Contender(COPY, plain_copy(arrays), role="limit"),
+        Contender(WRITE, plain_write(arrays), role="limit"),
+        Contender("runhooks, asynchronous, python engine", ours(arrays, "python", True)),
+        Contender(JAX, ours(arrays, "jax", True)),
+        Contender(SYNCHRONOUS, ours(arrays, "python", False)),
+        Contender("torch.save, then fsync", torch_save(arrays), role="peer", beside=SYNCHRONOUS),
+        Contender(
+            "torch.distributed.checkpoint.async_save",
+            torch_distributed(arrays),
+            role="peer",
+        ),
+        Contender("orbax AsyncCheckpointer", orbax(arrays), role="peer", beside=JAX),
+    ]
 
 
-def measure(saves: Mapping[str, Save], turns: int) -> dict[str, list[Cost]]:
-    costs: dict[str, list[Cost]] = {name: [] for name in saves}
-    with tempfile.TemporaryDirectory() as name:
-        for turn in range(turns + 1):
-            for contender, save in saves.items():
-                folder = Path(name) / "saved"
-                os.sync()  # what others wrote is not to be waited for here
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    cost = save(folder)
-                shutil.rmtree(folder, ignore_errors=True)
-                if turn:  # the first compiles, and finds memory that nobody had before
-                    costs[contender].append(cost)
-    return costs
+def quietly(save: Save, folder: Path) -> Cost:
+    """Save, and remove it; what was written before is on the disk, and need not be waited for."""
+    os.sync()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cost = save(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    return cost
 
 
-def table(costs: Mapping[str, list[Cost]]) -> str:
-    lines = [f"{'':42}{'blocked ms':>12}{'of a copy':>11}{'durable ms':>12}{'of a write':>12}"]
+def two_tables(
+    title: str, contenders: Sequence[Contender], costs: Mapping[str, Sequence[Cost]]
+) -> Iterator[Table]:
+    """Blocked is shown beside all but the plain write, durable beside all but the copy."""
+    milliseconds: dict[str, dict[str, list[float]]] = {"blocked": {}, "durable": {}}
     for name, of_it in costs.items():
-        copied = [cost.blocked for cost in costs[COPY]]
-        written = [cost.durable for cost in costs[WRITE]]
-        blocked = [cost.blocked for cost in of_it]
-        line = f"{name:42}{statistics.median(blocked) * 1e3:12.1f}{ratio(blocked, copied):11.2f}"
-        if name != COPY:
-            durable = [cost.durable for cost in of_it]
-            line += f"{statistics.median(durable) * 1e3:12.1f}{ratio(durable, written):12.2f}"
-        lines.append(line)
-    return "\n".join(lines)
+        if WRITE not in name:
+            milliseconds["blocked"][name] = [cost.blocked * 1e3 for cost in of_it]
+        if COPY not in name:
+            milliseconds["durable"][name] = [cost.durable * 1e3 for cost in of_it]
+    for what, rounds in milliseconds.items():
+        yield tabulated(f"{title}: until {what}", "ms", contenders, rounds)
 
 
-def ratio(mine: list[float], base: list[float]) -> float:
-    return statistics.median(m / b for m, b in zip(mine, base, strict=True))
-
-
-def show(turns: int) -> None:
-    print(f"\na state of 500 MB, saved: medians of {turns} turns")
-    print(table(measure(contenders(), turns)), flush=True)
+def tables(effort: Effort) -> Iterator[Table]:
+    items, turns = effort.amount(PART_ITEMS), effort.turns(7)
+    with tempfile.TemporaryDirectory() as name:
+        saves = [
+            contender._replace(loop=partial(quietly, contender.loop))
+            for contender in contenders(items)
+        ]
+        folder = Path(name) / "saved"
+        alternate(saves, 1, folder)  # compiles, and finds memory that nobody had before
+        costs = alternate(saves, turns, folder)
+    yield from two_tables(f"a state of {items * PARTS * 4 / 1e6:,.0f} MB", saves, costs)

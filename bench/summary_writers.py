@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ import tensorboardX
 import torch
 from torch.utils.tensorboard import SummaryWriter as TorchWriter
 
-from bench.measure import Contender, Loop
-from bench.writers import photograph, repeated
+from bench.measure import Contender, Effort, Loop, repeated
+from bench.table import Table, measured
+from bench.writers import photograph
 from runhooks.tensorboard import EventAccumulator, SummaryWriter
 
 Call = Callable[[Any, int], object]
@@ -33,7 +34,7 @@ ROUNDS = {
 }
 
 
-def contenders() -> dict[str, list[Contender]]:
+def methods() -> dict[str, list[Contender]]:
     """What is measured, by name as in ``ROUNDS``; all but scalars are flushed at each call."""
     rng = np.random.default_rng(0)
     numbers = rng.normal(size=1_000_000).astype(np.float32)
@@ -60,7 +61,7 @@ def contenders() -> dict[str, list[Contender]]:
     loops = [*map(adding, unflushed), *map(flushing, flushed)]
     return {
         name: [
-            Contender(writer, make(opened))
+            Contender(writer, make(opened), role="ours" if writer == "runhooks" else "peer")
             for writer, opened in writers(needs_moviepy="add_video" in name)
         ]
         for name, make in zip(ROUNDS, loops, strict=True)
@@ -99,7 +100,7 @@ def flushing(call: Call) -> Callable[[Any], Loop]:
     return make
 
 
-def reading(points: int = 200_000, tags: int = 20) -> list[Contender]:
+def reading(points: int, tags: int = 20) -> list[Contender]:
     """Read scalars of many tags, all of them, to a list of values each."""
     folder = tempfile.mkdtemp()
     names = [f"train/loss/{number}" for number in range(tags)]
@@ -123,5 +124,13 @@ def reading(points: int = 200_000, tags: int = 20) -> list[Contender]:
 
     return [
         Contender("runhooks", repeated(ours)),
-        Contender("TensorBoard's EventAccumulator", repeated(tensorboards)),
+        Contender("TensorBoard's EventAccumulator", repeated(tensorboards), role="peer"),
     ]
+
+
+def tables(effort: Effort) -> Iterator[Table]:
+    for name, contenders in methods().items():
+        yield measured(f"SummaryWriter.{name}", contenders, effort, *ROUNDS[name])
+    points = effort.amount(200_000)
+    title = f"EventAccumulator, {points:,} scalars of 20 tags"
+    yield measured(title, reading(points), effort, 3, 1)

@@ -8,15 +8,18 @@ The hooks are the same, none of them due for the whole measurement. TensorFlow's
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from bench.measure import NEVER, Contender, Loop
+from bench.measure import NEVER, Contender, Effort, Loop, Role
 from bench.ours import running
+from bench.table import Table, measured
 from runhooks.tensorflow import train
 
 v1 = tf.compat.v1
+HOOKS = {0: "MonitoredSession, no hooks", 3: "three hooks, none due", 5: "five hooks, none due"}
 tf.get_logger().setLevel("ERROR")
 
 
@@ -60,11 +63,18 @@ def monitored_session(names: Any, hooks: int) -> Loop:
 
 def contenders() -> list[Contender]:
     """``Session.run`` first: the others are multiples of it."""
-    made = [Contender("TensorFlow: Session.run, bare", bare())]
-    for who, names in (("TensorFlow", v1.train), ("runhooks", train)):
-        alone = f"{who}: MonitoredSession, no hooks"
-        made.append(Contender(alone, monitored_session(names, 0)))
-        for hooks, word in ((3, "three"), (5, "five")):
+    made = [Contender("TensorFlow: Session.run, bare", bare(), role="limit")]
+    whose: list[tuple[str, Any, Role]] = [
+        ("runhooks", train, "ours"),
+        ("TensorFlow", v1.train, "peer"),
+    ]
+    for who, names, role in whose:
+        for hooks, what in HOOKS.items():
             loop = monitored_session(names, hooks)
-            made.append(Contender(f"{who}: {word} hooks, none due", loop))
+            beside = f"runhooks: {what}" if role == "peer" else None
+            made.append(Contender(f"{who}: {what}", loop, role=role, beside=beside))
     return made
+
+
+def tables(effort: Effort) -> Iterator[Table]:
+    yield measured("TensorFlow, a trivial step", contenders(), effort, 51, 300)

@@ -7,7 +7,7 @@ example, which shows what that comes to. Nothing is due in the whole measurement
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -16,7 +16,8 @@ from torch.nn import functional
 
 import runhooks as rh
 from bench import torch_peers
-from bench.measure import NEVER, Contender, Loop
+from bench.measure import NEVER, Contender, Effort, Loop
+from bench.table import Table, measured
 
 
 class Work(NamedTuple):
@@ -107,10 +108,10 @@ def contenders(make: Callable[[], Work], budget: float) -> list[Contender]:
     torch.set_num_threads(1)
     alone = "PyTorch, bare loop"
     return [
-        Contender(alone, bare(make())),
+        Contender(alone, bare(make()), role="limit"),
         Contender("session, five hooks, none due", monitored_session(make()), alone, budget),
-        Contender("ignite: five handlers, none due", ignite(make()), alone),
-        Contender("Lightning: five callbacks, none due", lightning(make()), alone),
+        Contender("ignite: five handlers, none due", ignite(make()), alone, role="peer"),
+        Contender("Lightning: five callbacks, none due", lightning(make()), alone, role="peer"),
     ]
 
 
@@ -121,3 +122,8 @@ def ignite(work: Work) -> Loop:
 
 def lightning(work: Work) -> Loop:
     return torch_peers.lightning(work.step, tuple(work.batch.values()), work.optimizer)
+
+
+def tables(effort: Effort) -> Iterator[Table]:
+    yield measured("PyTorch, a trivial step", contenders(trivial, 8.0), effort, 51, 300)
+    yield measured("PyTorch, a step of the digits", contenders(digits, 20.0), effort, 51, 10)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,8 @@ from tensorboard.compat.proto.summary_pb2 import Summary as TensorBoardSummary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch.utils.tensorboard import SummaryWriter as TorchWriter
 
-from bench.measure import Contender, Loop
+from bench.measure import Contender, Effort, Loop, Role, alternate, repeated
+from bench.table import Table, measured, tabulated
 from runhooks import summary
 
 v1 = tf.compat.v1
@@ -35,7 +36,6 @@ class Writer(NamedTuple):
     ``amount``: of scalars, with which it is busy for about a second.
     """
 
-    name: str
     folder: Path
     scalar: Callable[[str, float, int], object]
     close: Callable[[], object]
@@ -45,7 +45,7 @@ class Writer(NamedTuple):
 def ours() -> Writer:
     folder = tempfile.mkdtemp()
     writer = summary.FileWriter(folder)
-    return Writer("runhooks", Path(folder), writer.scalar, writer.close, amount=1_000_000)
+    return Writer(Path(folder), writer.scalar, writer.close, amount=1_000_000)
 
 
 def tensorflow() -> Writer:
@@ -56,7 +56,7 @@ def tensorflow() -> Writer:
         entry = v1.Summary.Value(tag=tag, simple_value=value)
         writer.add_summary(v1.Summary(value=[entry]), step)
 
-    return Writer("TensorFlow's FileWriter", Path(folder), scalar, writer.close, amount=60_000)
+    return Writer(Path(folder), scalar, writer.close, amount=60_000)
 
 
 def tensorboard() -> Writer:
@@ -69,37 +69,48 @@ def tensorboard() -> Writer:
             Event(wall_time=time.time(), step=step, summary=TensorBoardSummary(value=[entry]))
         )
 
-    return Writer("TensorBoard's EventFileWriter", Path(folder), scalar, writer.close)
+    return Writer(Path(folder), scalar, writer.close)
 
 
 def torch() -> Writer:
     folder = tempfile.mkdtemp()
     writer: Any = TorchWriter(folder)
-    return Writer("torch's SummaryWriter", Path(folder), writer.add_scalar, writer.close, 10_000)
+    return Writer(Path(folder), writer.add_scalar, writer.close, 10_000)
 
 
 def tensorboardx() -> Writer:
     folder = tempfile.mkdtemp()
     writer = tensorboardX.SummaryWriter(folder)
-    return Writer("tensorboardX", Path(folder), writer.add_scalar, writer.close, 10_000)
+    return Writer(Path(folder), writer.add_scalar, writer.close, 10_000)
 
 
-WRITERS = [ours, tensorflow, tensorboard, torch, tensorboardx]
+WRITERS: dict[str, Callable[[], Writer]] = {
+    "runhooks": ours,
+    "TensorFlow's FileWriter": tensorflow,
+    "TensorBoard's EventFileWriter": tensorboard,
+    "torch's SummaryWriter": torch,
+    "tensorboardX": tensorboardx,
+}
+
+
+def role_of(name: str) -> Role:
+    return "ours" if name == "runhooks" else "peer"
+
+
+def adding(scalar: Callable[[str, Any, int], object], value: Any) -> Loop:
+    def loop(times: int) -> None:
+        for step in range(times):
+            scalar("loss", value, step)
+
+    return loop
 
 
 def scalars() -> list[Contender]:
     """Add a scalar and go on: the writer's thread does the rest, and contends for the cores."""
-    writers = [make() for make in WRITERS]
-
-    def adding(writer: Writer) -> Loop:
-        def loop(times: int) -> None:
-            scalar = writer.scalar
-            for step in range(times):
-                scalar("loss", 0.5, step)
-
-        return loop
-
-    return [Contender(writer.name, adding(writer)) for writer in writers]
+    return [
+        Contender(name, adding(make().scalar, 0.5), role=role_of(name))
+        for name, make in WRITERS.items()
+    ]
 
 
 def scalars_of_arrays() -> list[Contender]:
@@ -108,43 +119,35 @@ def scalars_of_arrays() -> list[Contender]:
     of_jax = (jnp.float32(0.25) * 2).block_until_ready()
     of_torch = pytorch.tensor(0.5)
 
-    def adding(scalar: Callable[[str, Any, int], object], value: Any) -> Loop:
-        def loop(times: int) -> None:
-            for step in range(times):
-                scalar("loss", value, step)
-
-        return loop
-
     return [
         Contender("runhooks, a float", adding(writer.scalar, 0.5)),
         Contender("runhooks, of JAX", adding(writer.scalar, of_jax), "runhooks, a float", 2.0),
         Contender("runhooks, of torch", adding(writer.scalar, of_torch), "runhooks, a float", 2.0),
-        Contender("torch's SummaryWriter, of torch", adding(theirs.scalar, of_torch)),
+        Contender(
+            "torch's SummaryWriter, of torch",
+            adding(theirs.scalar, of_torch),
+            role="peer",
+            beside="runhooks, of torch",
+        ),
     ]
 
 
-def show_sustained(turns: int) -> None:
-    """Print how fast scalars get into a file that is closed, and was read back to be sure."""
-    print(f"\nscalars of {len(TAGS)} tags to a closed file: medians of {turns} turns")
-    print(f"{'':32}{'a second':>12}{'ratio':>8}{'caller, us':>12}")
-    speeds: dict[str, list[float]] = {}
-    waits: dict[str, list[float]] = {}
-    for _ in range(turns):
-        for make in WRITERS:
-            writer = make()
-            speed, wait = sustained(writer)
-            speeds.setdefault(writer.name, []).append(speed)
-            waits.setdefault(writer.name, []).append(wait)
-    best = statistics.median(speeds["runhooks"])
-    for name in speeds:
-        speed = statistics.median(speeds[name])
-        wait = statistics.median(waits[name])
-        print(f"{name:32}{speed:12,.0f}{best / speed:8.1f}{wait:12.2f}", flush=True)
+def closed_files(effort: Effort) -> Iterator[Table]:
+    """How fast scalars get into a file that is closed, and was read back to be sure."""
+    contenders = [
+        Contender(name, partial(sustained, make), role=role_of(name))
+        for name, make in WRITERS.items()
+    ]
+    returned = alternate(contenders, effort.turns(5), effort)
+    for column, what in enumerate(("to a closed file", "of that, taken from the caller")):
+        rounds = {name: [costs[column] for costs in turns] for name, turns in returned.items()}
+        yield tabulated(f"a scalar of {len(TAGS)} tags, {what}", "µs", contenders, rounds)
 
 
-def sustained(writer: Writer) -> tuple[float, float]:
-    """Return scalars a second, and microseconds that a scalar takes of the loop that adds it."""
-    scalar, count, tags = writer.scalar, writer.amount, TAGS
+def sustained(make: Callable[[], Writer], effort: Effort) -> tuple[float, float]:
+    """Return microseconds a scalar, until the file is closed and until the caller goes on."""
+    writer = make()
+    scalar, count, tags = writer.scalar, effort.amount(writer.amount), TAGS
     begin = time.perf_counter()
     for step in range(count // len(tags)):
         for tag in tags:
@@ -155,8 +158,8 @@ def sustained(writer: Writer) -> tuple[float, float]:
     (path,) = writer.folder.iterdir()
     found = sum(1 for _ in RawEventFileLoader(str(path)).Load())
     if found != count + 1:  # and the version of the file
-        raise ValueError(f"{writer.name} has written {found - 1} of {count} scalars")
-    return count / (end - begin), (added - begin) / count * 1e6
+        raise ValueError(f"{found - 1} of {count} scalars are in {path}")
+    return (end - begin) / count * 1e6, (added - begin) / count * 1e6
 
 
 def histograms() -> list[Contender]:
@@ -173,8 +176,10 @@ def histograms() -> list[Contender]:
 
     return [
         Contender("runhooks", repeated(write_ours)),
-        Contender("tensorboardX", repeated(write_theirs)),
-        Contender("TensorFlow's summary op", tensorflow_op(v1.summary.histogram, values)),
+        Contender("tensorboardX", repeated(write_theirs), role="peer"),
+        Contender(
+            "TensorFlow's summary op", tensorflow_op(v1.summary.histogram, values), role="peer"
+        ),
     ]
 
 
@@ -193,8 +198,10 @@ def images() -> list[Contender]:
 
     return [
         Contender("runhooks", repeated(write_ours)),
-        Contender("tensorboardX", repeated(write_theirs)),
-        Contender("TensorFlow's summary op", tensorflow_op(v1.summary.image, values[None])),
+        Contender("tensorboardX", repeated(write_theirs), role="peer"),
+        Contender(
+            "TensorFlow's summary op", tensorflow_op(v1.summary.image, values[None]), role="peer"
+        ),
     ]
 
 
@@ -219,14 +226,6 @@ def tensorflow_op(op: Callable[..., Any], values: NDArray[Any]) -> Loop:
     return repeated(write)
 
 
-def repeated(once: Callable[[], None]) -> Loop:
-    def loop(times: int) -> None:
-        for _ in range(times):
-            once()
-
-    return loop
-
-
 def tensorboardx_writer() -> Any:
     return tensorboardX.SummaryWriter(tempfile.mkdtemp())
 
@@ -234,3 +233,12 @@ def tensorboardx_writer() -> Any:
 def tensorflow_writer(folder: str) -> Any:
     with tf.Graph().as_default():
         return v1.summary.FileWriter(folder)
+
+
+def tables(effort: Effort) -> Iterator[Table]:
+    yield measured("a scalar, as the caller's thread sees it", scalars(), effort, 51, 300)
+    yield measured("a scalar that is an array", scalars_of_arrays(), effort, 51, 300)
+    yield from closed_files(effort)
+    title = "a histogram of a million float32, to the file"
+    yield measured(title, histograms(), effort, 5, 2)
+    yield measured("an image 256x256x3, to the file", images(), effort, 5, 5)
