@@ -23,9 +23,9 @@ def core_of(body: Body) -> Body | None:
     if first is None:
         return None
     kept = _without_last_parts(first)
-    kept |= _with_ancestors(set(filter(is_of_each_step, body.operations)), body.operations)
+    kept |= with_ancestors(set(filter(is_of_each_step, body.operations)), body.operations)
     while missing := _shared_assignments(body.parties, kept):
-        kept |= _with_ancestors(missing, body.operations)
+        kept |= with_ancestors(missing, body.operations)
     operations = [op for op in body.operations if op in kept]
     taken = {tensor for op in operations for tensor in op.inputs}
     fetches = [t for t in first.fetches if _is_of_variable(t) or _is_result(t, taken)]
@@ -85,7 +85,8 @@ def _shared_assignments(parties: Iterable[Party], kept: set[Operation]) -> set[O
     }
 
 
-def _with_ancestors(wanted: set[Operation], operations: Sequence[Operation]) -> set[Operation]:
+def with_ancestors(wanted: set[Operation], operations: Sequence[Operation]) -> set[Operation]:
+    """Return ``wanted``, and those of ``operations``, in the order of the graph, that they need."""
     found = set(wanted)
     needed = {tensor for op in wanted for tensor in op.inputs}
     for op in reversed(operations):

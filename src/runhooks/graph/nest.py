@@ -25,16 +25,18 @@ class FetchList(list[Any]):
 
     Attributes:
         parties: Who asks for each item.
+        steady: Those parties, beside the caller of the run, that ask for the same in every run.
         key: As ``structure_key`` returns it.
     """
 
-    __slots__ = ("key", "parties")
+    __slots__ = ("key", "parties", "steady")
 
-    def __init__(self, by_party: Iterable[tuple[str, Any]]) -> None:
+    def __init__(self, by_party: Iterable[tuple[str, Any]], steady: Iterable[str] = ()) -> None:
         parties, parts = zip(*by_party, strict=True)
         super().__init__(map_leaves(lambda leaf: leaf, list(parts)))
         self.parties: tuple[str, ...] = parties
-        self.key = FetchList, structure_key(list(self))
+        self.steady = frozenset(steady)
+        self.key = FetchList, self.steady, structure_key(list(self))
 
 
 def structure_key(structure: Any) -> Any:

@@ -52,8 +52,8 @@ class RequestMerger:
 
         def merged() -> _Watched:
             kept = [it for it in watching if not self._lacks_step(it, fetches, it.watched, ())]
-            watched = [(_name(hook), hook.watched) for hook in kept]
-            return nest.FetchList([(CALLER, fetches), *watched]), kept
+            watched = {_name(hook): hook.watched for hook in kept}
+            return nest.FetchList([(CALLER, fetches), *watched.items()], steady=watched), kept
 
         key = fetches if isinstance(fetches, _LEAVES) else nest.structure_key(fetches)
         return self._with_watched.get_or_make(key, merged)
@@ -155,7 +155,8 @@ class RequestMerger:
 
         def made() -> nest.FetchList:
             parties = [CALLER, *[_name(hook) for hook in requests]]
-            return nest.FetchList(zip(parties, fetches, strict=True))
+            watching = [_name(hook) for hook in requests if hook.watched is not None]
+            return nest.FetchList(zip(parties, fetches, strict=True), steady=watching)
 
         return self._lists.get_or_make(nest.structure_key(fetches), made)
 

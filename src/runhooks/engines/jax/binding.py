@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +11,9 @@ import jax
 from runhooks.engines.jax.executables import CoreExecutable, PartExecutable, Traced
 from runhooks.engines.jax.held import hold, release
 from runhooks.engines.jax.layout import Leaf, arrays_of
+from runhooks.engines.jax.traced_body import has_arrays
 from runhooks.graph import nest
-from runhooks.graph.core import is_arithmetic
+from runhooks.graph.core import is_arithmetic, with_ancestors
 from runhooks.graph.evaluate import evaluate
 from runhooks.graph.part import Part
 from runhooks.graph.plan import Body, Party, part_of
@@ -29,6 +30,7 @@ class Binding:
         before: Those that run before the core, on the same values of variables.
         after: Those that run after it, on what it returns.
         trees: What is read of the core: the value of each tensor, held, with ``Leaf``s in it.
+        items: Arithmetic on its arrays that the core computes for this run, or None.
         wide_for: The party for which the core returns more than it does in every run, or None.
         layout: The number of the layout of the core.
         held: The fetches of the run whose values are to be released.
@@ -39,6 +41,7 @@ class Binding:
     before: list[PartExecutable]
     after: list[PartExecutable]
     trees: Mapping[Tensor, Any]
+    items: Body | None
     wide_for: str | None
     layout: int
     indices: list[int] | None
@@ -65,6 +68,7 @@ def bind(
         Exception: What taking a part out of a value raises.
     """
     divider = _Divider(body, core, shapes)
+    items = divider.take_items()
     before: list[PartExecutable] = []
     after: list[PartExecutable] = []
     trees: dict[Tensor, Any] = {}
@@ -83,6 +87,7 @@ def bind(
         before=before,
         after=after,
         trees=trees,
+        items=items,
         wide_for=wide_for,
         layout=0 if shapes is None else shapes.layout.number,
         indices=[trees[t].index for t in body.fetches] if only_reads else None,
@@ -99,6 +104,7 @@ class _Divider:
         self._trees: dict[Tensor, Any] = {} if shapes is None else dict(shapes.layout.trees)
         in_core = None if core is None else core.traced.body
         self._core = set() if in_core is None else set(in_core.operations)
+        self._made = {tensor for op in self._core for tensor in op.outputs}
         #: The variables whose old values are gone when the core has run.
         self._donated = set(in_core.assigned) if in_core is not None and in_core.donate else set()
 
@@ -109,6 +115,35 @@ class _Divider:
         if tensor not in self._trees:
             self._trees[tensor] = self._part(tensor.op)
         return self._trees[tensor]
+
+    def take_items(self) -> Body | None:
+        """Let the core compute items of arrays, and other arithmetic, that are asked for each time.
+
+        What parties ask for now and then is not in it, lest each combination of them be compiled.
+        """
+        parties = [party for party in self._body.parties if party.is_steady and self._core]
+        asked = {op for party in parties for op in party.operations}
+        wanted = {tensor for party in parties for tensor in party.fetches}
+        taken: dict[Operation, None] = {}
+        for op in self._body.operations:
+            if op in asked and self._is_item(op, taken):
+                taken[op] = None
+        last = [t for op in taken for t in op.outputs if t in wanted and self.tree(t) is None]
+        if not last:
+            return None
+        needed = with_ancestors({tensor.op for tensor in last}, list(taken))
+        items = part_of(self._body, [op for op in taken if op in needed], last)
+        # Whatever else the core returns, they stand behind it.
+        self._trees.update((t, Leaf(i - len(last))) for i, t in enumerate(items.fetches))
+        return items
+
+    def _is_item(self, op: Operation, taken: Container[Operation]) -> bool:
+        """Return whether ``op`` is arithmetic on results of the core, and on what is ``taken``."""
+        if op in self._core or not is_arithmetic(op) or has_arrays(op.args) or not op.inputs:
+            return False
+        return all(
+            t.op in taken or (t in self._made and self.tree(t) is not None) for t in op.inputs
+        )
 
     def takes_more(self, trees: Iterable[Any]) -> bool:
         """Return whether reading ``trees`` takes arrays that are not returned in every run."""

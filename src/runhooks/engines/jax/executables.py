@@ -9,10 +9,12 @@ from typing import Any, NamedTuple, cast
 import jax
 
 from runhooks import clock
-from runhooks.engines.jax.held import hold
-from runhooks.engines.jax.layout import Layout, lay_out
+from runhooks.engines.jax.held import hold, release
+from runhooks.engines.jax.layout import Layout, arrays_of, lay_out
 from runhooks.engines.jax.traced_body import TracedBody, copied, own_buffers
+from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.engine import Engine
+from runhooks.graph.evaluate import evaluate
 from runhooks.graph.plan import Body
 from runhooks.graph.tensor import Variable
 
@@ -111,7 +113,7 @@ class Traced(NamedTuple):
 
     Attributes:
         new: The new values of ``body.assigned``.
-        arrays: What its operations give besides.
+        arrays: What its operations give besides, and behind it the items that a run takes.
         layout: Where the values of the operations are among these.
     """
 
@@ -119,13 +121,22 @@ class Traced(NamedTuple):
     arrays: list[Any]
     layout: Layout
 
+    def taking(self, items: Body | None) -> Traced:
+        """Return it with the fetches of ``items``, arithmetic on its arrays, behind the others."""
+        if items is None:
+            return self
+        leaves, trees = jax.tree.leaves(self.new), self.layout.trees
+        values = {t: release(arrays_of(trees[t], self.arrays, leaves)) for t in items.given}
+        evaluate(items.operations, values, {}, lambda name, old, new: new)
+        return self._replace(arrays=[*self.arrays, *[values[t] for t in items.fetches]])
+
 
 class CoreExecutable:
-    """A training step: two executables, which return what its operations give in part or in full.
+    """A training step: executables that return what its operations give in part or in full.
 
-    ``base`` and ``wide`` are functions of the same arguments. Both return the new values of
-    variables, and a dict of one item: the number of the layout, and a tuple of the small arrays, or
-    of all. The user's functions are traced once for both.
+    All are functions of the same arguments. They return the new values of variables, and a dict of
+    one item: the number of the layout, and a tuple of the small arrays, or of all, and behind these
+    the items that a run takes out of them. The user's functions are traced once for all of them.
     """
 
     def __init__(self, engine: Engine, body: Body, party: str) -> None:
@@ -134,33 +145,32 @@ class CoreExecutable:
         self.traces = _Traces()
         self.layouts: list[Layout] = []
         self._operations = jax.jit(self._trace)
-        donated = tuple(range(len(body.assigned))) if body.donate else ()
-        self.base = jax.jit(self._step(wide=False), donate_argnums=donated)
-        self.wide = jax.jit(self._step(wide=True), donate_argnums=donated)
+        self._donated = tuple(range(len(body.assigned))) if body.donate else ()
+        self._steps: BoundedCache[Any, Any] = BoundedCache()
+
+    def step(self, items: Body | None = None, *, wide: bool = False) -> Any:
+        """Return the jitted function that returns ``items`` too, and if ``wide`` large arrays."""
+        return self._steps.get_or_make(
+            (items, wide), lambda: jax.jit(self._step(items, wide), donate_argnums=self._donated)
+        )
 
     def shapes(self, args: Sequence[Any]) -> Traced:
         """Return what ``args`` lead to, traced but not computed."""
         trace = cast(Any, self._operations).eval_shape
         return self.traces.ahead(lambda: trace(*args))  # type: ignore[no-any-return]
 
-    def run(self, args: Sequence[Any], wide_for: str | None) -> Any:
-        """Run ``base``; or ``wide``, for the party ``wide_for``."""
-        results = self.base(*args) if wide_for is None else self.wide(*args)
-        if self.traces.since is not None:
-            self.log(wide_for)
-        return results
-
-    def compile(self, args: Sequence[Any], wide_for: str | None) -> Traced:
-        """Compile what ``run`` would run; return the shapes of the results."""
-        new, arrays, layout = self.shapes(args)
-        jitted: Any = self.base if wide_for is None else self.wide
-        compiled = jitted.lower(*args).compile()
+    def compile(self, args: Sequence[Any], items: Body | None, wide_for: str | None) -> Traced:
+        """Compile what a run would run; return the shapes of the results."""
+        traced = self.shapes(args)
+        compiled = self.step(items, wide=wide_for is not None).lower(*args).compile()
         self.log(wide_for)
-        returned = arrays[: layout.small] if wide_for is None else arrays
-        shapes = [*new, {layout.number: tuple(returned)}]
-        *new, by_layout = _placed(shapes, compiled.output_shardings, args)
+        shapes = jax.eval_shape(lambda it: it.taking(items), traced)
+        results = _results(shapes, len(traced.arrays), wide=wide_for is not None)
+        *new, by_layout = _placed(results, compiled.output_shardings, args)
         ((_, returned),) = by_layout.items()
-        return Traced(new, [*returned, *arrays[len(returned) :]], layout)
+        count = len(returned) - len(shapes.arrays) + len(traced.arrays)
+        arrays = [*returned[:count], *traced.arrays[count:], *returned[count:]]
+        return Traced(new, arrays, traced.layout)
 
     def log(self, wide_for: str | None = None) -> None:
         """Log the compilation of ``base`` or ``wide``, if JAX has just compiled it."""
@@ -169,13 +179,14 @@ class CoreExecutable:
             what += " with the large values of its calls"
         self.traces.log(what, wide_for or self.party)
 
-    def _step(self, *, wide: bool) -> Callable[..., list[Any]]:
+    def _step(self, items: Body | None, wide: bool) -> Callable[..., list[Any]]:
         def step(*args: Any) -> list[Any]:
             self.traces.begin()
-            new, arrays, layout = self._operations(*args)
-            returned = arrays if wide else arrays[: layout.small]
-            # A dict of one item is unpacked in C++, where a pytree of ours would call Python.
-            return [*new, {layout.number: tuple(returned)}]
+            traced = self._operations(*args)
+            count = len(traced.arrays)
+            arrays = traced.taking(items).arrays
+            arrays[count:] = copied(arrays[count:], (args, traced.new, traced.arrays))
+            return _results(traced._replace(arrays=arrays), count, wide=wide)
 
         return step
 
@@ -188,6 +199,14 @@ class CoreExecutable:
         arrays = lay_out(layout, body, values, args, [jax.tree.leaves(it) for it in (new, owned)])
         self.layouts.append(layout)
         return Traced(owned, arrays, layout)
+
+
+def _results(traced: Traced, count: int, *, wide: bool) -> list[Any]:
+    """Return what a step returns, given all its arrays: ``count``, and items of these."""
+    new, arrays, layout = traced
+    returned = arrays if wide else [*arrays[: layout.small], *arrays[count:]]
+    # A dict of one item is unpacked in C++, where a pytree of ours would call Python.
+    return [*new, {layout.number: tuple(returned)}]
 
 
 def _placed(shapes: Any, shardings: Any, args: Any) -> Any:

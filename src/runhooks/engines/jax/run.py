@@ -50,7 +50,7 @@ def _core(engine: Engine, body: Body, shared: BoundedCache[Any, Any]) -> CoreExe
 
 def step_alone(core: CoreExecutable) -> Compiled:
     """Return the run of a step of which nothing is fetched: an off-step."""
-    base, traces = core.base, core.traces
+    base, traces = core.step(), core.traces
     reads, placed = core.traced.reads, core.traced.placed
 
     def run(variables: Mapping[Variable, Any], given: Sequence[Any]) -> Any:
@@ -163,7 +163,7 @@ class _Run:
             values.update(self._compiled_part(part, variables, values))
         if self._core is not None:
             args = self._core.traced.args(variables, [given[i] for i in self._places])
-            traced = self._core.compile(args, binding.wide_for)
+            traced = self._core.compile(args, binding.items, binding.wide_for)
             values.update(binding.read(traced.arrays, traced.new))
         for part in binding.after:
             values.update(self._compiled_part(part, variables, values))
@@ -187,11 +187,15 @@ class _Run:
         given: Sequence[Any],
     ) -> Any:
         args = core.traced.args(variables, [given[i] for i in self._places])
+        step = core.step(binding.items, wide=binding.wide_for is not None)
         try:
-            return core.run(args, binding.wide_for)
+            results = step(*args)
         except Exception as error:
             note_failure(error, [variables[v] for v in core.traced.body.assigned])
             raise
+        if core.traces.since is not None:
+            core.log(binding.wide_for)
+        return results
 
     def _compute(
         self,
@@ -235,6 +239,7 @@ class _Run:
         binding = bind(self._body, core, traced, self._executable)
         values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
         if traced is not None:
+            traced = jax.eval_shape(lambda it: it.taking(binding.items), traced)
             values.update(binding.read(traced.arrays, traced.new))
         for part in (*binding.before, *binding.after):
             body = part.traced.body
@@ -249,7 +254,11 @@ class _Run:
         self._bindings.clear()
         again = bind(self._body, self._core, traced, self._executable)
         again = replace(again, held=binding.held)
-        if (again.wide_for and not binding.wide_for) or again.before != binding.before:
+        if (
+            (again.wide_for and not binding.wide_for)
+            or again.before != binding.before
+            or again.items != binding.items
+        ):
             raise RuntimeError(
                 "the values of a variable have other shapes in this session of the graph than in "
                 "an earlier one: make a graph for each"

@@ -90,10 +90,15 @@ def _own_args(
     ``traced``: what stands in the place of constants, by their id.
     """
     args = [
-        nest.map_leaves(lambda leaf: traced.get(id(leaf), leaf), arg) if _arrays(arg) else arg
+        nest.map_leaves(lambda leaf: traced.get(id(leaf), leaf), arg) if has_arrays(arg) else arg
         for arg in op.args
     ]
     return nest.args_reader(tuple(args))({it: release(values[it]) for it in op.inputs})
+
+
+def has_arrays(args: Any) -> bool:
+    """Return whether there is an array of JAX among ``args``."""
+    return bool(_arrays(args))
 
 
 def _arrays(args: Any) -> list[jax.Array]:
