@@ -58,7 +58,7 @@ class JaxArrays(ArrayLibrary):
             key = jax.random.wrap_key_data(jnp.array(array), impl=_key_impl(like))
             return key if sharding is None else jax.device_put(key, sharding)
         if sharding is None:
-            return jnp.array(array)
+            return jax.device_put(array)  # on a CPU it shares the memory, if that is aligned
         # Each device gets its part alone, and each process those of its own devices.
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 

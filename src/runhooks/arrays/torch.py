@@ -48,7 +48,7 @@ class TorchArrays(ArrayLibrary):
     def place(self, array: Array, like: Any) -> Any:
         if is_distributed(like):
             return self.from_source(ArrayInMemory(array), like)
-        tensor = from_numpy(array, like.dtype)
+        tensor = from_numpy(array, like.dtype, copy=False)
         return tensor if like.is_meta else tensor.to(like.device)
 
     def read_file(self, path: Path) -> Any:
@@ -206,18 +206,23 @@ def form(tensor: torch.Tensor) -> str:
     return f"{_name(tensor.dtype)}{list(tensor.shape)}"
 
 
-def from_numpy(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
+def from_numpy(
+    array: Array, dtype: torch.dtype | None = None, *, copy: bool = True
+) -> torch.Tensor:
     """Return a copy of ``array`` as a tensor on the CPU.
 
     Args:
         array: What to copy.
         dtype: PyTorch's dtype of the same name, if the caller knows it.
+        copy: False: share the memory of ``array`` if it can be shared.
 
     Raises:
         TypeError: PyTorch does not have the dtype.
     """
     dtype = _dtype_named(array.dtype.name) if dtype is None else dtype
-    native = np.array(array, array.dtype.newbyteorder("="), order="C")
+    order = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
+    copy = copy or not array.flags.writeable
+    native = np.array(array, order, order="C", copy=copy or None)
     if native.dtype.kind != "V" and native.dtype.isbuiltin == 1:
         return torch.from_numpy(native)
     _, bits = _BITS[native.itemsize]

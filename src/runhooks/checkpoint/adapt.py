@@ -55,7 +55,9 @@ def completed(snapshot: Snapshot, present: Snapshot) -> tuple[Snapshot, list[str
     for key, state in present.states.items():
         if key.startswith(OBJECT_STATES):
             states[key] = _merged(states.get(key), state)
-    return snapshot._replace(arrays=arrays, states=states), sorted(lacking)
+    # The present arrays may be those of variables.
+    is_given = snapshot.is_given and not lacking
+    return snapshot._replace(arrays=arrays, states=states, is_given=is_given), sorted(lacking)
 
 
 def other_names(states: Mapping[str, Any]) -> dict[str, str]:

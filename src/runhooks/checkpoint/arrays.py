@@ -51,6 +51,10 @@ LENGTH_BYTES = _LENGTH.size
 
 _PIECE_BYTES = 4 << 20
 
+#: Where memory must begin for JAX on a CPU to use it as it is.
+_ALIGNMENT = 64
+_LEAST_BYTES_TO_ALIGN = 1 << 16
+
 
 def check(arrays: Mapping[str, Any]) -> None:
     """Raise TypeError for a dtype, ValueError for a name, that the format cannot hold."""
@@ -171,14 +175,22 @@ def header_of(file: BinaryIO, size: int) -> bytes:
 
 def read_array(file: BinaryIO, entry: Entry, crc: int = 0) -> tuple[NDArray[Any], int]:
     """Read an array from where an open file is; return it and ``crc``, its bytes included."""
-    array = np.empty(entry.shape, dtype_named(entry.dtype))
-    data = array.reshape(-1).view(np.uint8)
+    data = _memory(entry.nbytes)
+    array = data.view(dtype_named(entry.dtype)).reshape(entry.shape)
     for start in range(0, len(data), _PIECE_BYTES):
         piece = data[start : start + _PIECE_BYTES]
         if file.readinto(piece) != len(piece):  # type: ignore[attr-defined] # of any binary file
             raise ValueError("it is cut short")
         crc = google_crc32c.extend(crc, piece)
     return array, crc
+
+
+def _memory(size: int) -> NDArray[np.uint8]:
+    if size < _LEAST_BYTES_TO_ALIGN:
+        return np.empty(size, np.uint8)
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size]
 
 
 def skip(file: BinaryIO, size: int, crc: int) -> int:

@@ -180,9 +180,7 @@ def read_checkpoint(path: Path) -> Snapshot:
         kept = sharded.states(manifest.chief)
         return Snapshot({name: np.asarray(it) for name, it in sharded.arrays().items()}, kept)
     kept = read_states(path, STATES, STATE_ARRAYS, manifest.files)
-    data = read_file(path, VARIABLES, manifest.files[VARIABLES])
-    with naming(path, VARIABLES):
-        return Snapshot(arrays.decode(data, manifest.arrays), kept)
+    return Snapshot(dict(_stream(path, manifest, manifest.arrays)), kept)
 
 
 def check_checkpoint(path: Path) -> list[str]:
@@ -215,6 +213,12 @@ def stream_arrays(path: Path, wanted: Collection[str]) -> Iterator[tuple[str, ND
         stored = ShardedCheckpoint(path, manifest).arrays()
         yield from ((name, np.asarray(it)) for name, it in stored.items() if name in wanted)
         return
+    yield from _stream(path, manifest, wanted)
+
+
+def _stream(
+    path: Path, manifest: Manifest, wanted: Collection[str]
+) -> Iterator[tuple[str, NDArray[Any]]]:
     expected = manifest.files[VARIABLES]
     with naming(path, VARIABLES), opened(path / VARIABLES) as (file, size):
         check_size(size, expected)

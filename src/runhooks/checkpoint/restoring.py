@@ -34,7 +34,7 @@ def read_for(group: Group, path: Path) -> Snapshot:
     manifest = read_manifest(path)
     if manifest.ranks is None:
         if group.size == 1:
-            return read_checkpoint(path)
+            return read_checkpoint(path)._replace(is_given=True)
         kept = read_states(path, STATES, STATE_ARRAYS, manifest.files)
         alone = Snapshot(dict(stored_arrays(path, manifest)), kept)
         return _resized(alone, 1, group, manifest.global_step)

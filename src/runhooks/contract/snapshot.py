@@ -18,11 +18,14 @@ class Snapshot(NamedTuple):
         states: The states of hooks, inputs and other objects by name, as
             ``SessionRunHook.state_dict`` returns them.
         resized: Of a checkpoint that another number of ranks has saved; else None.
+        is_given: Whether nothing else uses the memory of the arrays, so that whoever takes them in
+            need not copy them.
     """
 
     arrays: dict[str, Any]
     states: dict[str, Any]
     resized: Resized | None = None
+    is_given: bool = False
 
     def only(self, variables: Collection[str]) -> Snapshot:
         """Return the same with the arrays of the named variables alone.

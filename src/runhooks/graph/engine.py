@@ -211,6 +211,10 @@ class Engine(Framework):
         """Return ``array``, of the host form of ``leaf``, as a leaf in its place."""
         return self.arrays.from_numpy(array, leaf)
 
+    def place(self, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
+        """Return ``array`` as ``from_host`` does; nothing else uses its memory, nor will."""
+        return self.arrays.place(array, leaf)
+
     def from_source(self, leaf: Any, source: ArraySource) -> Any:
         """Return ``source`` as ``from_host`` does, reading what this process needs of it."""
         return self.from_host(leaf, source.read((0,) * len(source.shape), source.shape))

@@ -85,6 +85,8 @@ class StatefulObjects(Protocol):
         states: Mapping[str, Any],
         only: Collection[str] | None,
         resized: Resized | None = None,
+        *,
+        is_given: bool = False,
     ) -> Callable[[], None]:
         """Return a function that loads what ``save`` returned.
 
@@ -93,6 +95,7 @@ class StatefulObjects(Protocol):
             states: The rest.
             only: The names of the objects to load. None: all.
             resized: If another number of ranks has saved them.
+            is_given: Whether nothing else uses the memory of ``arrays``.
 
         Raises:
             ValueError: If the states do not fit the objects. Nothing is changed then.

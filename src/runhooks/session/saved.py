@@ -63,8 +63,11 @@ def values_from(
     arrays: Mapping[str, Any],
     *,
     all_arrays: bool,
+    is_given: bool,
 ) -> dict[Variable, Any]:
     """Return new values in place of ``values``, made of ``arrays``.
+
+    ``is_given``: as in ``Snapshot``.
 
     Raises:
         ValueError: Naming the arrays that are missing, or of another shape or dtype, or that, with
@@ -81,7 +84,8 @@ def values_from(
             continue
         try:
             loaded = [
-                _leaf(engine, variable, key, leaf, arrays[key]) for key, leaf in leaves.items()
+                _leaf(engine, variable, key, leaf, arrays[key], is_given=is_given)
+                for key, leaf in leaves.items()
             ]
         except ValueError as error:
             problems.append(str(error))
@@ -109,7 +113,9 @@ def _twice(ours: Iterable[str], saved: Collection[str]) -> str:
     return ""
 
 
-def _leaf(engine: Engine, variable: Variable, key: str, leaf: Any, array: Any) -> Any:
+def _leaf(
+    engine: Engine, variable: Variable, key: str, leaf: Any, array: Any, *, is_given: bool
+) -> Any:
     if variable.on_host:
         if array.shape != () or array.dtype.kind not in "iu":
             raise ValueError(f"{key!r} must be one integer, got {array.dtype}{list(array.shape)}")
@@ -120,7 +126,7 @@ def _leaf(engine: Engine, variable: Variable, key: str, leaf: Any, array: Any) -
             f"{key!r} must be {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}"
         )
     if isinstance(array, np.ndarray):
-        return engine.from_host(leaf, array)
+        return engine.place(leaf, array) if is_given else engine.from_host(leaf, array)
     return engine.from_source(leaf, array)
 
 

@@ -207,9 +207,12 @@ class Session(RawSession):
                 self._inputs.check_resized(snapshot.states, snapshot.resized)
             arrays, load_objects = snapshot.arrays, None
             if (objects := self._graph.objects) is not None:
-                load_objects = objects.loader(arrays, snapshot.states, only, snapshot.resized)
+                load_objects = objects.loader(
+                    *(arrays, snapshot.states, only, snapshot.resized), is_given=snapshot.is_given
+                )
                 arrays = {name: it for name, it in arrays.items() if not objects.owns(name)}
-            new = values_from(engine, wanted, arrays, all_arrays=only is None)
+            all_arrays, is_given = only is None, snapshot.is_given
+            new = values_from(engine, wanted, arrays, all_arrays=all_arrays, is_given=is_given)
             self._variables.update(new)
             self.checkpoint = None
             self._ready.clear()

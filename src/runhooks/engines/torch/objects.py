@@ -172,6 +172,8 @@ class TorchObjects:
         states: Mapping[str, Any],
         only: Collection[str] | None,
         resized: Resized | None = None,
+        *,
+        is_given: bool = False,
     ) -> Callable[[], None]:
         """As ``StatefulObjects.loader``."""
         known = [key.removeprefix(OBJECT_STATES) for key in states if key.startswith(OBJECT_STATES)]
@@ -199,7 +201,9 @@ class TorchObjects:
                 problems.append(f"missing {missing[:5]}")
                 continue
             likes = self._likes(name, names)
-            new[name] = join(saved, {it: tensor_of(arrays[it], likes.get(it)) for it in names})
+            new[name] = join(
+                saved, {it: tensor_of(arrays[it], likes.get(it), copy=not is_given) for it in names}
+            )
             problems += _misfits(name, self._saved[name], new[name])
         if problems:
             more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""

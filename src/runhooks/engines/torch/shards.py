@@ -53,15 +53,16 @@ def sharded_tensors(
     return sharded | parts_of_replicas(same, forms, share)
 
 
-def tensor_of(array: Any, like: torch.Tensor | None) -> torch.Tensor:
+def tensor_of(array: Any, like: torch.Tensor | None, *, copy: bool) -> torch.Tensor:
     """Return an array of a checkpoint as a tensor; a ``DTensor`` where ``like`` is one.
 
     Args:
         array: An array of NumPy or an ``ArraySource``, of which only what is needed is read.
         like: The tensor that it belongs to, or that has its place. None: there is none.
+        copy: Whether something else may use the memory of ``array``.
     """
     if like is None or not is_distributed(like) or tuple(like.shape) != tuple(array.shape):
-        return from_numpy(np.asarray(array))
+        return from_numpy(np.asarray(array), copy=copy)
     source = ArrayInMemory(array) if isinstance(array, np.ndarray) else array
     tensor: torch.Tensor = ARRAYS.from_source(source, like)
     return tensor
