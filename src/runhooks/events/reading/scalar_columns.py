@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from runhooks.events.reading.results import Scalars
 from runhooks.events.reading.scalar_reader import ScalarPiece
 
-_FEW = 64  # scalars: of so few no copy is made that frees the memory of the others
+_TOGETHER = 1 << 12  # scalars
 
 
 class SingleScalar(NamedTuple):
@@ -94,52 +94,72 @@ class ScalarStore:
 
     def __init__(self) -> None:
         self._columns: dict[int, Scalars] = {}
-        self._where: list[dict[int, slice]] = []  # in each chunk, by the number of the tag
+        self._ids: list[NDArray[np.int32]] = []
         self._chunks: tuple[list[NDArray[Any]], ...] = ([], [], [])
 
     def add(self, scalars: ScalarColumns, begin: int, end: int) -> None:
         """Add ``scalars[begin:end]``."""
         if begin == end:
             return
-        ids = scalars.ids[begin:end]
-        # NumPy sorts 16 bits by radix.
-        order = np.argsort(ids.astype(np.uint16) if ids.max() < 1 << 16 else ids, kind="stable")
-        ids = ids[order]
-        bounds = np.flatnonzero(np.diff(ids, prepend=-1, append=-1)).tolist()
-        where = itertools.starmap(slice, itertools.pairwise(bounds))
-        self._where.append(dict(zip(ids[bounds[:-1]].tolist(), where, strict=True)))
+        self._ids.append(scalars.ids[begin:end])
         columns = scalars.steps, scalars.values, scalars.wall_times
         for chunks, column in zip(self._chunks, columns, strict=True):
-            chunks.append(column[begin:end][order])
+            chunks.append(column[begin:end])
 
     def columns(self) -> dict[int, Scalars]:
         """Return the columns of each tag, by the number of the tag."""
-        if self._where:
+        if self._ids:
             self._merge()
         return self._columns
 
     def _merge(self) -> None:
-        pieces: dict[int, list[tuple[int, slice]]] = {}
-        for chunk, tags in enumerate(self._where):
-            for tag, where in tags.items():
-                pieces.setdefault(tag, []).append((chunk, where))
-        merged = [self._merged(place, pieces) for place in range(len(self._chunks))]
-        self._where.clear()
-        self._columns |= zip(
-            pieces, itertools.starmap(Scalars, zip(*merged, strict=True)), strict=True
-        )
+        order, tags, bounds = _by_tag(self._ids)
+        merged = zip(*[_of_tags(chunks, order, bounds) for chunks in self._chunks], strict=True)
+        known = self._columns
+        for tag, new in zip(tags, map(Scalars._make, merged), strict=True):
+            old = known.get(tag)
+            pairs = () if old is None else zip(old, new, strict=True)
+            known[tag] = new if old is None else Scalars(*map(np.concatenate, pairs))
 
-    def _merged(self, place: int, pieces: dict[int, list[tuple[int, slice]]]) -> list[NDArray[Any]]:
-        """Return the column ``place`` of each tag of ``pieces``, and forget its chunks."""
-        chunks, merged = self._chunks[place], []
-        for tag, of_tag in pieces.items():
-            new = [chunks[chunk][where] for chunk, where in of_tag]
-            old = self._columns.get(tag)
-            if old is not None:
-                new.insert(0, old[place])
-            if len(new) == 1 and len(new[0]) < _FEW:
-                merged.append(new[0])
-            else:
-                merged.append(np.concatenate(new))
-        chunks.clear()  # before the next column, so that only one is in memory twice
-        return merged
+
+def _by_tag(
+    chunks: list[NDArray[np.int32]],
+) -> tuple[NDArray[np.int64], list[int], NDArray[np.int64]]:
+    """Return the order of scalars by tag, the tags, and where each begins, and the last ends.
+
+    ``chunks``: the numbers of their tags; they are forgotten.
+    """
+    ids = np.concatenate(chunks)
+    chunks.clear()
+    order = _by_number(ids)
+    ids = ids[order]
+    bounds = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1], [True])))
+    return order, ids[bounds[:-1]].tolist(), bounds
+
+
+def _by_number(ids: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the indices that sort ``ids``, equal ones in order."""
+    # NumPy sorts 16 bits by radix.
+    order = np.argsort(ids.astype(np.uint16), kind="stable")
+    if ids.max() >> 16:
+        order = order[np.argsort((ids >> 16).astype(np.uint16)[order], kind="stable")]
+    return order
+
+
+def _of_tags(
+    chunks: list[NDArray[Any]], order: NDArray[np.int64], bounds: NDArray[np.int64]
+) -> list[NDArray[Any]]:
+    """Return the column of each tag, which is at ``order[bounds[n]:bounds[n + 1]]`` of ``chunks``.
+
+    The chunks are forgotten, so that only one column is in memory twice.
+    """
+    column = np.concatenate(chunks)
+    chunks.clear()
+    # Small tags share an array; one that somebody keeps does not keep all others.
+    first = np.unique(np.searchsorted(bounds, np.arange(0, len(order), _TOGETHER))).tolist()
+    found = []
+    for begin, end in itertools.pairwise([*first, len(bounds) - 1]):
+        places = bounds[begin : end + 1]
+        shared = column[order[places[0] : places[-1]]]
+        found += [shared[a:b] for a, b in itertools.pairwise((places - places[0]).tolist())]
+    return found

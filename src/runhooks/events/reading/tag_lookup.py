@@ -7,7 +7,6 @@ known tags; the few that find another tag at their place are looked up one by on
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +106,3 @@ class TagLookup:
     def _words(self, rows: NDArray[np.uint8]) -> list[NDArray[np.uint64]]:
         columns = rows.view(np.uint64)
         return [columns[:, at] & mask for at, mask in self._masks]
-
-
-def _grown(array: NDArray[Any], length: int) -> NDArray[Any]:
-    return np.concatenate([array, np.zeros((length - len(array), *array.shape[1:]), array.dtype)])
