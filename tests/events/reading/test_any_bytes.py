@@ -68,7 +68,7 @@ def test_any_bytes(content: bytes) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.binary(max_size=60) | st.just(b"\x0a"), max_size=8), st.integers(1, 8))
+@given(st.lists(st.binary(max_size=60) | st.just(b"\x0a"), max_size=8), st.sampled_from([1, 3, 40]))
 def test_any_payloads(payloads: list[bytes], times: int) -> None:
     exercise(b"".join(frame(payload) * times for payload in payloads))
 

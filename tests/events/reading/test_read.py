@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import pickle
 import random
+import struct
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
 
 from runhooks.errors import DataLossError
 from runhooks.events import Event, check, frame, read, read_events, stream
+from runhooks.events.format import wire
 
 Write = Callable[..., Path]
 Scalar = Callable[..., Any]
@@ -191,6 +194,58 @@ def test_several_scalars_in_an_event(tmp_path: Path, write: Write) -> None:
     assert run.scalars["rate"].values.tolist() == [step + 1 for step in range(50)]
     assert run.scalars["loss"].values.tolist() == [s + p for s in range(50) for p in (0, 2)]
     assert read(tmp_path, tags="rate").only.scalars["rate"].steps.tolist() == list(range(50))
+
+
+TAG = st.sampled_from([b"loss", b"a rate", b"", b"x" * 150]).map(partial(wire.bytes_field, 1))
+NUMBER = floats32.map(lambda number: b"\x15" + struct.pack("<f", number))
+TENSOR = floats32.map(
+    lambda number: summary_pb2.Summary.Value(
+        tensor=tensor_pb2.TensorProto(dtype=1, tensor_shape={}, float_val=[number])
+    ).SerializeToString()
+)
+METADATA = st.sampled_from(["scalars", "text", ""]).map(
+    lambda plugin: summary_pb2.Summary.Value(
+        metadata=summary_pb2.SummaryMetadata(plugin_data={"plugin_name": plugin})
+    ).SerializeToString()
+)
+NODE = st.just(wire.bytes_field(7, b"node"))
+IN_ORDER = st.tuples(TAG, NUMBER) | st.tuples(TAG, TENSOR, METADATA)
+IN_ANY_ORDER = st.tuples(TAG, NUMBER, TAG, TENSOR, METADATA, NODE).flatmap(st.permutations)
+IN_ANY_ORDER |= st.tuples(TAG, NUMBER, METADATA).flatmap(st.permutations)
+VALUES = st.lists((IN_ORDER | IN_ANY_ORDER).map(b"".join), max_size=3)
+SUMMARY = VALUES.map(
+    lambda values: wire.bytes_field(5, b"".join(wire.bytes_field(1, value) for value in values))
+)
+TIME = st.floats(0, 1e9).map(partial(wire.double_field, 1))
+STEP = steps.map(lambda step: b"\x10" + wire.varint(step % (1 << 64)))
+EVENT = st.tuples(TIME, STEP, SUMMARY) | st.tuples(TIME, STEP, SUMMARY, SUMMARY).flatmap(
+    st.permutations
+)
+
+
+@same_folder
+@given(st.lists(EVENT.map(b"".join), max_size=4), st.sampled_from([1, 40]))
+def test_fields_in_any_order(
+    tmp_path: Path, write: Write, payloads: list[bytes], times: int
+) -> None:
+    """Alone, and among many of the same length; Protocol Buffers say what they mean."""
+    expected: dict[str, list[tuple[int, float, float]]] = {}
+    for payload in (payload for payload in payloads for _ in range(times)):
+        event = event_pb2.Event.FromString(payload)
+        for value in event.summary.value:
+            if value.WhichOneof("value") == "simple_value":
+                number = value.simple_value
+            elif value.metadata.plugin_data.plugin_name == "scalars":
+                number = value.tensor.float_val[0]
+            else:
+                continue
+            expected.setdefault(value.tag, []).append((event.step, number, event.wall_time))
+    write().write_bytes(b"".join(frame(payload) * times for payload in payloads))
+    run = read(tmp_path).only
+    assert run.damages == []
+    assert list(run.scalars) == sorted(expected)
+    for tag, found in run.scalars.items():
+        np.testing.assert_array_equal(points(found), expected[tag])
 
 
 def test_a_run_that_is_dropped_frees_its_columns_at_once(

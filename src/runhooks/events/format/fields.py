@@ -78,6 +78,8 @@ def varint_at(message: bytes, at: int, end: int) -> tuple[int, int]:
     Raises:
         ValueError: If the varint is cut off or too long.
     """
+    if at < end and message[at] < 0x80:
+        return message[at], at + 1
     value = 0
     for shift in range(0, 70, 7):
         if at >= end:

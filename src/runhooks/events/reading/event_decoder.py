@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from runhooks.events.format.event import SessionLog
 from runhooks.events.format.record import HEADER_BYTES, check_of
+from runhooks.events.reading.layout import scalar_field
 from runhooks.events.reading.metadata import SCALAR, kind_of
 from runhooks.events.reading.parsed_event import (
     GRAPH_DEF,
@@ -26,6 +27,7 @@ from runhooks.events.reading.parsed_event import (
 from runhooks.events.reading.record_reader import BAD_PAYLOAD, Block
 from runhooks.events.reading.row_decoder import FEW_ROWS, RowDecoders
 from runhooks.events.reading.scalar_columns import ScalarColumns, SingleScalar, in_order
+from runhooks.events.reading.scalar_event import ReadEvent, ScalarEvents
 from runhooks.events.reading.scalar_reader import Reading
 from runhooks.events.reading.tag_registry import TagRegistry
 from runhooks.events.reading.values import decode_value
@@ -69,7 +71,7 @@ class _OneByOne:
     messages than summaries and logs, and their places.
     """
 
-    def __init__(self, registry: TagRegistry, block: Block) -> None:
+    def __init__(self, registry: TagRegistry, events: ScalarEvents, block: Block) -> None:
         self.scalars: list[SingleScalar] = []
         self.points: list[OtherPoint] = []
         self.logs: list[Log] = []
@@ -77,6 +79,7 @@ class _OneByOne:
         self.messages: list[tuple[int, int, int]] = []
         self.faults: list[Fault] = []
         self._registry = registry
+        self._events = events
         self._block = block
 
     def decode(self, record: int) -> None:
@@ -88,10 +91,25 @@ class _OneByOne:
         if check_of(payload) != data[at + length : at + length + 4]:
             self.faults.append(Fault(record, True, BAD_PAYLOAD))
             return
+        event = self._events.read(payload)
+        if event is not None:
+            self._add_scalars(record, event)
+            return
         try:
             self._decode_event(record, at, payload)
         except ValueError as error:
             self.faults.append(Fault(record, False, str(error)))
+
+    def _add_scalars(self, record: int, event: ReadEvent) -> None:
+        numbers = self._registry.numbers
+        if not numbers.wanted.kind(SCALAR):
+            return
+        for letters, number, metadata in event.scalars:
+            tag = letters.decode(errors="backslashreplace")
+            if metadata is not None:
+                self._registry.add_metadata((tag,), metadata)
+            if (tag_id := numbers.id(tag)) >= 0:
+                self.scalars.append((record, tag_id, event.step, number, event.wall_time))
 
     def _decode_event(self, record: int, at: int, payload: bytes) -> None:
         event = parse_event(payload)
@@ -118,7 +136,9 @@ class _OneByOne:
             return
         if kind == SCALAR:
             number = decode_value(payload, value, kind, metadata)
-            self.scalars.append(SingleScalar(record, tag_id, step, wall_time, number))
+            self.scalars.append((record, tag_id, step, number, wall_time))
+            if field := scalar_field(payload, value, registry):
+                self._events.learn(payload, value, field)
         else:
             place = at + value.begin, at + value.end
             self.points.append(OtherPoint(record, tag_id, kind, step, wall_time, *place))
@@ -162,7 +182,7 @@ class EventDecoder:
             read, unlike = self._rows[length].decode(index, rows, self._registry)
             readings += read
             left += [unlike, *(reading.left for reading in read)]
-        others = _OneByOne(self._registry, block)
+        others = _OneByOne(self._registry, self._rows.single, block)
         for record in np.sort(np.concatenate(left)).tolist():
             others.decode(record)
         bad = (record for reading in readings for record in reading.bad.tolist())

@@ -135,12 +135,16 @@ def learn(payload: bytes, registry: TagRegistry) -> Layout | None:
     Metadata of its tags is put into ``registry``. Raises ValueError if it is malformed.
     """
     event = parse_event(payload)
-    scalars = [_scalar_field(payload, value, registry) for value in event.values]
+    scalars = [scalar_field(payload, value, registry) for value in event.values]
     known = [scalar for scalar in scalars if scalar]
     return Layout(payload, event, known) if known and len(known) == len(scalars) else None
 
 
-def _scalar_field(payload: bytes, value: ParsedValue, registry: TagRegistry) -> ScalarField | None:
+def scalar_field(payload: bytes, value: ParsedValue, registry: TagRegistry) -> ScalarField | None:
+    """Return the floating-point scalar that ``value`` is; None if it is anything else.
+
+    Metadata of its tag is put into ``registry``. Raises ValueError if it is malformed.
+    """
     tag = text_at(payload, value.tag)
     metadata = registry.metadata_of(payload, value, tag)
     if value.content is None or kind_of(value, metadata) != SCALAR:

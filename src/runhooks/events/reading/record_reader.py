@@ -22,7 +22,7 @@ from runhooks.events.reading.results import Damage
 
 BAD_PAYLOAD = "the payload of the record has a wrong CRC"
 
-_SMALLEST, _LARGEST = 1 << 16, 1 << 20  # bytes of a block
+_SMALLEST, _LARGEST = 1 << 18, 1 << 20  # bytes of a block
 _PIECE = 1 << 20  # bytes of a payload that are verified together
 _WORD = 8  # bytes
 _BINARY = getattr(os, "O_BINARY", 0)  # of Windows

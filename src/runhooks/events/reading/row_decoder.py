@@ -6,20 +6,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.events.reading.layout import learn
+from runhooks.events.reading.scalar_event import ScalarEvents
 from runhooks.events.reading.scalar_reader import Reading, ScalarReader, payload_of
 from runhooks.events.reading.tag_registry import TagNumbers, TagRegistry
 
 #: Fewer records of one length are decoded one by one.
-FEW_ROWS = 4
+FEW_ROWS = 32
 
 _MOST_LAYOUTS = 32
+_MOST_MISSES = 4
 
 
 class RowDecoders:
-    """Decodes records of any length; shared by all runs that are read together."""
+    """Decodes records of any length; shared by all runs that are read together.
+
+    Attributes:
+        numbers: The numbers of the tags.
+        single: Decodes records one by one.
+    """
 
     def __init__(self, numbers: TagNumbers) -> None:
         self.numbers = numbers
+        self.single = ScalarEvents()
         self._decoders: dict[int, RowDecoder] = {}
 
     def __getitem__(self, length: int) -> RowDecoder:
@@ -45,11 +53,11 @@ class RowDecoder:
         readings: list[Reading] = []
         unlike: list[NDArray[np.int64]] = []
         for reader in tuple(self._readers):
-            if len(index) and reader.serves(registry):
+            if len(index) >= FEW_ROWS and reader.serves(registry):
                 index, rows = self._read(reader, index, rows, registry, readings)
-        for _ in range(_MOST_LAYOUTS):
-            if len(index) < FEW_ROWS:
-                break
+        misses = 0
+        while len(index) >= FEW_ROWS and misses < _MOST_MISSES:
+            before = len(index)
             learnt = self._learn(rows[0], registry)
             if learnt is None:
                 unlike.append(index[:1])
@@ -57,6 +65,7 @@ class RowDecoder:
             else:
                 self._readers.append(learnt)
                 index, rows = self._read(learnt, index, rows, registry, readings)
+            misses += before - len(index) < FEW_ROWS
         del self._readers[_MOST_LAYOUTS:]
         return readings, np.concatenate([*unlike, index])
 

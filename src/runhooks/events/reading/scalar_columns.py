@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +12,12 @@ from runhooks.events.reading.results import Scalars
 from runhooks.events.reading.scalar_reader import ScalarPiece
 
 _TOGETHER = 1 << 12  # scalars
+_TYPES = (np.int64, np.int32, np.int64, np.float64, np.float64)  # of a SingleScalar
 
 
-class SingleScalar(NamedTuple):
-    """A scalar of a record that was decoded alone."""
-
-    record: int
-    tag_id: int
-    step: int
-    wall_time: float
-    value: float
+#: A scalar of a record that was decoded alone: the record, the number of the tag, the step, the
+#: value and the wall time.
+SingleScalar: TypeAlias = tuple[int, int, int, float, float]
 
 
 class ScalarColumns(NamedTuple):
@@ -47,46 +43,28 @@ def in_order(records: int, pieces: list[ScalarPiece], singles: list[SingleScalar
 
     A record is in one of ``pieces`` or in ``singles``, which are in order.
     """
-    pieces = pieces + _as_pieces(singles)
+    single, *columns_of_singles = _columns(singles)
     counts = np.zeros(records + 1, np.int64)
+    counts[1:] = np.bincount(single, minlength=records)
     for piece in pieces:
         counts[piece.records + 1] = piece.ids.shape[1]
     first = counts.cumsum()
     total = int(first[-1])
-    ids, steps = np.empty(total, np.int32), np.empty(total, np.int64)
-    values, wall_times = np.empty(total), np.empty(total)
+    columns = np.empty(total, np.int32), np.empty(total, np.int64), np.empty(total), np.empty(total)
+    places = first[single] + np.arange(len(single)) - np.searchsorted(single, single)
+    for column, of_singles in zip(columns, columns_of_singles, strict=True):
+        column[places] = of_singles
+    ids, steps, values, wall_times = columns
     for piece in pieces:
-        for place in range(piece.ids.shape[1]):
-            at = first[piece.records] + place
-            ids[at] = piece.ids[:, place]
-            values[at] = piece.values[:, place]
-            steps[at] = piece.steps
-            wall_times[at] = piece.wall_times
+        at = first[piece.records][:, None] + np.arange(piece.ids.shape[1])
+        ids[at], values[at] = piece.ids, piece.values
+        steps[at], wall_times[at] = piece.steps[:, None], piece.wall_times[:, None]
     return ScalarColumns(ids, steps, values, wall_times, first)
 
 
-def _as_pieces(singles: list[SingleScalar]) -> list[ScalarPiece]:
-    """Return a piece for all records with the same number of scalars."""
-    if not singles:
-        return []
-    columns = [np.array(column) for column in zip(*singles, strict=True)]
-    record, tag_id, step, wall_time, value = columns
-    bounds = np.flatnonzero(np.concatenate(([True], record[1:] != record[:-1], [True])))
-    counts = np.diff(bounds)
-    of_record = np.repeat(counts, counts)
-    pieces = []
-    for count in sorted(set(counts.tolist())):
-        chosen = of_record == count
-        pieces.append(
-            ScalarPiece(
-                record[chosen][::count],
-                tag_id[chosen].reshape(-1, count).astype(np.int32),
-                step[chosen][::count].astype(np.int64),
-                wall_time[chosen][::count].astype(np.float64),
-                value[chosen].reshape(-1, count).astype(np.float64),
-            )
-        )
-    return pieces
+def _columns(singles: list[SingleScalar]) -> list[NDArray[Any]]:
+    columns = zip(*singles, strict=True) if singles else ((),) * len(_TYPES)
+    return [np.array(column, dtype) for column, dtype in zip(columns, _TYPES, strict=True)]
 
 
 class ScalarStore:
@@ -114,7 +92,11 @@ class ScalarStore:
 
     def _merge(self) -> None:
         order, tags, bounds = _by_tag(self._ids)
-        merged = zip(*[_of_tags(chunks, order, bounds) for chunks in self._chunks], strict=True)
+        # Small tags share an array; one that somebody keeps does not keep all others.
+        shared = bounds.searchsorted(np.arange(0, len(order), _TOGETHER)).tolist()
+        cuts = dict.fromkeys([*shared, len(tags)])
+        groups = [bounds[begin : end + 1] for begin, end in itertools.pairwise(cuts)]
+        merged = zip(*[_of_tags(chunks, order, groups) for chunks in self._chunks], strict=True)
         known = self._columns
         for tag, new in zip(tags, map(Scalars._make, merged), strict=True):
             old = known.get(tag)
@@ -147,19 +129,17 @@ def _by_number(ids: NDArray[np.int32]) -> NDArray[np.int64]:
 
 
 def _of_tags(
-    chunks: list[NDArray[Any]], order: NDArray[np.int64], bounds: NDArray[np.int64]
+    chunks: list[NDArray[Any]], order: NDArray[np.int64], groups: list[NDArray[np.int64]]
 ) -> list[NDArray[Any]]:
-    """Return the column of each tag, which is at ``order[bounds[n]:bounds[n + 1]]`` of ``chunks``.
+    """Return the column of each tag, and forget its ``chunks``: one at a time is in memory twice.
 
-    The chunks are forgotten, so that only one column is in memory twice.
+    ``groups``: the bounds in ``order`` of some tags, which get an array together.
     """
     column = np.concatenate(chunks)
     chunks.clear()
-    # Small tags share an array; one that somebody keeps does not keep all others.
-    first = np.unique(np.searchsorted(bounds, np.arange(0, len(order), _TOGETHER))).tolist()
     found = []
-    for begin, end in itertools.pairwise([*first, len(bounds) - 1]):
-        places = bounds[begin : end + 1]
-        shared = column[order[places[0] : places[-1]]]
-        found += [shared[a:b] for a, b in itertools.pairwise((places - places[0]).tolist())]
+    for bounds in groups:
+        together = column[order[bounds[0] : bounds[-1]]]
+        places = (bounds - bounds[0]).tolist()
+        found += [together[begin:end] for begin, end in itertools.pairwise(places)]
     return found
