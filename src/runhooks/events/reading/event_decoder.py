@@ -32,7 +32,7 @@ from runhooks.events.reading.scalar_reader import Reading
 from runhooks.events.reading.tag_registry import TagRegistry
 from runhooks.events.reading.values import decode_value
 
-_LONG = 1024  # bytes: longer payloads are decoded one by one
+_LONG = 1 << 14  # bytes: longer payloads are decoded one by one
 
 
 class OtherPoint(NamedTuple):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from runhooks.events.reading.file_contents import FileContents, StoredPoint, limits
 from runhooks.events.reading.results import Points, Scalars
 from runhooks.events.reading.row_decoder import RowDecoders
+from runhooks.events.reading.scalar_columns import joined
 from runhooks.events.reading.tag_registry import TagRegistry
 
 #: What becomes of the points of a tag that goes back to an earlier step without a restart of the
@@ -145,17 +146,6 @@ class RunContents:
 
     def _name(self, tag_id: int) -> str:
         return self.registry.numbers.names[tag_id]
-
-
-def joined(pieces: list[Scalars]) -> Scalars:
-    """Return ``pieces`` one after the other, without a copy if only one is not empty."""
-    pieces = [piece for piece in pieces if len(piece.steps)]
-    if len(pieces) == 1:
-        return pieces[0]
-    if not pieces:
-        return Scalars(np.empty(0, np.int64), np.empty(0), np.empty(0))
-    steps, values, wall_times = zip(*pieces, strict=True)
-    return Scalars(np.concatenate(steps), np.concatenate(values), np.concatenate(wall_times))
 
 
 def _before(scalars: Scalars, limit: int) -> Scalars:

@@ -50,11 +50,10 @@ def in_order(records: int, pieces: list[ScalarPiece], singles: list[SingleScalar
         counts[piece.records + 1] = piece.ids.shape[1]
     first = counts.cumsum()
     total = int(first[-1])
-    columns = np.empty(total, np.int32), np.empty(total, np.int64), np.empty(total), np.empty(total)
-    places = first[single] + np.arange(len(single)) - np.searchsorted(single, single)
-    for column, of_singles in zip(columns, columns_of_singles, strict=True):
-        column[places] = of_singles
-    ids, steps, values, wall_times = columns
+    ids, steps = np.empty(total, np.int32), np.empty(total, np.int64)
+    values, wall_times = np.empty(total), np.empty(total)
+    at = first[single] + np.arange(len(single)) - np.searchsorted(single, single)
+    ids[at], steps[at], values[at], wall_times[at] = columns_of_singles
     for piece in pieces:
         at = first[piece.records][:, None] + np.arange(piece.ids.shape[1])
         ids[at], values[at] = piece.ids, piece.values
@@ -99,9 +98,18 @@ class ScalarStore:
         merged = zip(*[_of_tags(chunks, order, groups) for chunks in self._chunks], strict=True)
         known = self._columns
         for tag, new in zip(tags, map(Scalars._make, merged), strict=True):
-            old = known.get(tag)
-            pairs = () if old is None else zip(old, new, strict=True)
-            known[tag] = new if old is None else Scalars(*map(np.concatenate, pairs))
+            known[tag] = joined([known[tag], new]) if tag in known else new
+
+
+def joined(pieces: list[Scalars]) -> Scalars:
+    """Return ``pieces`` one after the other, without a copy if only one is not empty."""
+    pieces = [piece for piece in pieces if len(piece.steps)]
+    if len(pieces) == 1:
+        return pieces[0]
+    if not pieces:
+        return Scalars(np.empty(0, np.int64), np.empty(0), np.empty(0))
+    steps, values, wall_times = zip(*pieces, strict=True)
+    return Scalars(np.concatenate(steps), np.concatenate(values), np.concatenate(wall_times))
 
 
 def _by_tag(
