@@ -14,96 +14,135 @@ A graph holds the user's own functions, a session runs it step by step, and hook
 No framework is imported before a graph of its engine is made.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from runhooks import arrays, errors, events, summary, train
-from runhooks.checkpoint import (
-    BestCheckpoint,
-    InitFrom,
-    KeepBest,
-    KeepEvery,
-    KeepLast,
-    KeepSteps,
-    Saver,
-    best_checkpoint,
-    export,
-    latest_checkpoint,
-    load,
-)
-from runhooks.contract import (
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-)
-from runhooks.graph import (
-    Graph,
-    GraphKeys,
-    Operation,
-    Tensor,
-    Variable,
-    call,
-    get_default_graph,
-    group,
-    inputs,
-    name_scope,
-    placeholder,
-    random_key,
-)
-from runhooks.hooks import (
-    CheckpointSaverHook,
-    CheckpointSaverListener,
-    EmaHook,
-    EvaluationHook,
-    FeedFnHook,
-    FinalOpsHook,
-    GarbageCollectionHook,
-    GlobalStepWaiterHook,
-    HookTimesHook,
-    InMemoryEvaluatorHook,
-    LoggingTensorHook,
-    MemoryHook,
-    NanTensorHook,
-    ProfilerHook,
-    ProgressHook,
-    RecoveryCounterHook,
-    ReduceOnPlateauHook,
-    SavedStateHook,
-    StepCounterHook,
-    StopAtStepHook,
-    SummarySaverHook,
-    ThroughputHook,
-    TimeLimitHook,
-    WatchdogHook,
-    make_early_stopping_hook,
-    read_eval_metrics,
-    stop_if_higher_hook,
-    stop_if_lower_hook,
-    stop_if_no_decrease_hook,
-    stop_if_no_increase_hook,
-)
+from runhooks.lazy import lazily
 from runhooks.plain import graph
-from runhooks.session import (
-    ChiefSessionCreator,
-    Coordinator,
-    LooperThread,
-    MonitoredSession,
-    RecoveryPolicy,
-    Scaffold,
-    Session,
-    SessionCreator,
-    SingularMonitoredSession,
-    WorkerSessionCreator,
-)
-from runhooks.training import MonitoredTrainingSession
-from runhooks.trigger import Due, SecondOrStepTimer, Timer, Trigger
 from runhooks.version import __version__
 
+# A program loads what it uses, and none of the frameworks.
 if TYPE_CHECKING:
+    from runhooks import arrays, errors, events, summary, train
     from runhooks import bridges as bridges
     from runhooks import jax as jax
+    from runhooks import tensorboard as tensorboard
     from runhooks import torch as torch
+    from runhooks.checkpoint import (
+        BestCheckpoint,
+        InitFrom,
+        KeepBest,
+        KeepEvery,
+        KeepLast,
+        KeepSteps,
+        Saver,
+        best_checkpoint,
+        latest_checkpoint,
+    )
+    from runhooks.checkpoint.export import export
+    from runhooks.checkpoint.load import load
+    from runhooks.contract import (
+        SessionRunArgs,
+        SessionRunContext,
+        SessionRunHook,
+        SessionRunValues,
+    )
+    from runhooks.graph import (
+        Graph,
+        GraphKeys,
+        Operation,
+        Tensor,
+        Variable,
+        call,
+        get_default_graph,
+        group,
+        inputs,
+        name_scope,
+        placeholder,
+        random_key,
+    )
+    from runhooks.hooks import (
+        CheckpointSaverHook,
+        CheckpointSaverListener,
+        EmaHook,
+        EvaluationHook,
+        FeedFnHook,
+        FinalOpsHook,
+        GarbageCollectionHook,
+        GlobalStepWaiterHook,
+        HookTimesHook,
+        InMemoryEvaluatorHook,
+        LoggingTensorHook,
+        MemoryHook,
+        NanTensorHook,
+        ProfilerHook,
+        ProgressHook,
+        RecoveryCounterHook,
+        ReduceOnPlateauHook,
+        SavedStateHook,
+        StepCounterHook,
+        StopAtStepHook,
+        SummarySaverHook,
+        ThroughputHook,
+        TimeLimitHook,
+        WatchdogHook,
+        make_early_stopping_hook,
+        read_eval_metrics,
+        stop_if_higher_hook,
+        stop_if_lower_hook,
+        stop_if_no_decrease_hook,
+        stop_if_no_increase_hook,
+    )
+    from runhooks.session import (
+        ChiefSessionCreator,
+        Coordinator,
+        LooperThread,
+        MonitoredSession,
+        RecoveryPolicy,
+        Scaffold,
+        Session,
+        SessionCreator,
+        SingularMonitoredSession,
+        WorkerSessionCreator,
+    )
+    from runhooks.training import MonitoredTrainingSession
+    from runhooks.trigger import Due, SecondOrStepTimer, Timer, Trigger
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "runhooks": [
+                "arguments",
+                "arrays",
+                "bridges",
+                "checkpoint",
+                "clock",
+                "contexts",
+                "contract",
+                "engines",
+                "errors",
+                "events",
+                "hooks",
+                "jax",
+                "ranks",
+                "session",
+                "summary",
+                "tensorboard",
+                "torch",
+                "train",
+                "training",
+                "trigger",
+            ]
+        },
+        others=[
+            "runhooks.graph",
+            "runhooks.contract",
+            "runhooks.hooks",
+            "runhooks.trigger",
+            "runhooks.session",
+            "runhooks.training",
+            "runhooks.checkpoint",
+        ],
+    )
 
 __all__ = [
     "BestCheckpoint",
@@ -186,10 +225,3 @@ __all__ = [
     "summary",
     "train",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    # They import the framework, or each its own, or are of use to few.
-    if name in ("bridges", "jax", "tensorboard", "torch"):
-        return importlib.import_module(f"runhooks.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 
-def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of ``package``; ``modules`` has the module of each name."""
+def lazily(
+    package: str, modules: Mapping[str, Iterable[str]], others: Sequence[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the ``__getattr__`` and the ``__dir__`` of ``package``.
+
+    Type checkers do not follow them: the package imports the names under ``TYPE_CHECKING``.
+
+    Args:
+        package: Its name.
+        modules: Names by the module that has them; ``package`` itself has its modules.
+        others: Modules that have the rest of ``package.__all__``. They are imported in this order,
+            until one has the name.
+    """
+    homes = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(modules[name]), name)
-        setattr(sys.modules[package], name, value)
-        return value
+        if homes.get(name) == package:
+            return import_module(f"{package}.{name}")
+        it = sys.modules[package]
+        homes_left = [homes[name]] if name in homes else others if name in it.__all__ else ()
+        for module in map(import_module, homes_left):
+            if hasattr(module, name):
+                value = getattr(module, name)
+                setattr(it, name, value)
+                return value
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return get
+    def names() -> list[str]:
+        it = sys.modules[package]
+        return sorted({*vars(it), *homes, *it.__all__})
+
+    return get, names

@@ -1,44 +1,63 @@
 """The names of ``tf.compat.v1.train``, for code that was written against them."""
 
-from runhooks.checkpoint import Saver, latest_checkpoint
-from runhooks.contract import (
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-)
-from runhooks.graph.global_step import (
-    create_global_step,
-    get_global_step,
-    get_or_create_global_step,
-    global_step,
-)
-from runhooks.hooks import (
-    CheckpointSaverHook,
-    CheckpointSaverListener,
-    FeedFnHook,
-    FinalOpsHook,
-    GlobalStepWaiterHook,
-    LoggingTensorHook,
-    NanLossDuringTrainingError,
-    NanTensorHook,
-    ProfilerHook,
-    StepCounterHook,
-    StopAtStepHook,
-    SummarySaverHook,
-)
-from runhooks.session import (
-    ChiefSessionCreator,
-    Coordinator,
-    LooperThread,
-    MonitoredSession,
-    Scaffold,
-    SessionCreator,
-    SingularMonitoredSession,
-    WorkerSessionCreator,
-)
-from runhooks.training import MonitoredTrainingSession
-from runhooks.trigger import SecondOrStepTimer
+from typing import TYPE_CHECKING
+
+from runhooks.lazy import lazily
+
+if TYPE_CHECKING:
+    from runhooks.checkpoint import Saver, latest_checkpoint
+    from runhooks.contract import (
+        SessionRunArgs,
+        SessionRunContext,
+        SessionRunHook,
+        SessionRunValues,
+    )
+    from runhooks.graph.global_step import (
+        create_global_step,
+        get_global_step,
+        get_or_create_global_step,
+        global_step,
+    )
+    from runhooks.hooks import (
+        CheckpointSaverHook,
+        CheckpointSaverListener,
+        FeedFnHook,
+        FinalOpsHook,
+        GlobalStepWaiterHook,
+        LoggingTensorHook,
+        NanLossDuringTrainingError,
+        NanTensorHook,
+        ProfilerHook,
+        StepCounterHook,
+        StopAtStepHook,
+        SummarySaverHook,
+    )
+    from runhooks.session import (
+        ChiefSessionCreator,
+        Coordinator,
+        LooperThread,
+        MonitoredSession,
+        Scaffold,
+        SessionCreator,
+        SingularMonitoredSession,
+        WorkerSessionCreator,
+    )
+    from runhooks.training import MonitoredTrainingSession
+    from runhooks.trigger import SecondOrStepTimer
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {},
+        others=[
+            "runhooks.graph.global_step",
+            "runhooks.contract",
+            "runhooks.hooks",
+            "runhooks.trigger",
+            "runhooks.session",
+            "runhooks.training",
+            "runhooks.checkpoint",
+        ],
+    )
 
 __all__ = [
     "CheckpointSaverHook",

@@ -12,6 +12,7 @@ from runhooks.events.writing.event_writer import EventWriter
 from runhooks.events.writing.queue_policy import OnFull
 from runhooks.lazy import lazily
 
+# A program that only writes does not load the reader.
 if TYPE_CHECKING:
     from runhooks.events.reading.check import FileReport, Fold, Gap, check
     from runhooks.events.reading.read import read, read_events
@@ -20,6 +21,34 @@ if TYPE_CHECKING:
     from runhooks.events.reading.runs import Runs
     from runhooks.events.reading.stream import StreamPoint, stream
     from runhooks.events.reading.values import Audio, Histogram, Image, SummaryDecoder, TaggedValue
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "runhooks.events.reading": [
+                "Audio",
+                "Damage",
+                "FileReport",
+                "Fold",
+                "Gap",
+                "Histogram",
+                "Image",
+                "Point",
+                "Points",
+                "Run",
+                "Runs",
+                "Scalars",
+                "StreamPoint",
+                "SummaryDecoder",
+                "Tag",
+                "TaggedValue",
+                "check",
+                "read",
+                "read_events",
+                "stream",
+            ]
+        },
+    )
 
 __all__ = [
     "Audio",
@@ -52,8 +81,3 @@ __all__ = [
     "read_records",
     "stream",
 ]
-
-# A program that only writes does not load the reader.
-__getattr__ = lazily(
-    __name__, dict.fromkeys(set(__all__) - set(globals()), "runhooks.events.reading")
-)

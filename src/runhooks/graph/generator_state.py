@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-Generator: TypeAlias = np.random.Generator | np.random.RandomState | random.Random
+if TYPE_CHECKING:
+    import random
+
+    Generator: TypeAlias = np.random.Generator | np.random.RandomState | random.Random
 
 
 class GeneratorState:
@@ -39,9 +42,21 @@ class GeneratorState:
         self._set(state["state"])
 
 
+def is_generator(value: Any) -> bool:
+    """Return whether ``value`` is a random generator of NumPy or Python."""
+    return any(isinstance(value, getattr(module, name)) for module, name in _kinds())
+
+
 def has_generator_state(value: Any) -> bool:
-    """Return whether ``GeneratorState`` takes ``value``."""
-    return isinstance(value, Generator) or value is np.random or value is random
+    """Return whether ``GeneratorState`` takes ``value``: a generator, or a module that has one."""
+    return is_generator(value) or any(value is module for module, _ in _kinds())
+
+
+def _kinds() -> Iterator[tuple[ModuleType, str]]:
+    # What a module has made can only be there once it is imported; importing it takes a while.
+    for module, *names in (("numpy.random", "Generator", "RandomState"), ("random", "Random")):
+        if module in sys.modules:
+            yield from ((sys.modules[module], name) for name in names)
 
 
 def _methods(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from runhooks.graph.base import UNKNOWN
 from runhooks.graph.build import inputs
 from runhooks.graph.engine import Engine
-from runhooks.graph.generator_state import Generator, GeneratorState
+from runhooks.graph.generator_state import GeneratorState, is_generator
 from runhooks.graph.global_step import get_or_create_global_step
 from runhooks.graph.graph import Graph
 from runhooks.graph.random_key import random_key
@@ -29,7 +29,7 @@ def state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
         TypeError: If it is a function that takes arguments, or holds what no variable can hold.
     """
     engine = graph.engine
-    if isinstance(value, Generator):
+    if is_generator(value):
         if engine.finds_forms:
             raise TypeError(
                 f"{name} is {with_article(type(value).__name__)}, which {engine.title} cannot "

@@ -40,6 +40,18 @@ if TYPE_CHECKING:
     from runhooks.summary.sinks.multi_writer import MultiWriter
     from runhooks.summary.sinks.points import SummaryPoint
     from runhooks.summary.sinks.weights_and_biases import WeightsAndBiasesWriter
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "runhooks.summary.sinks.json_lines_writer": ["JsonLinesWriter"],
+            "runhooks.summary.sinks.memory_writer": ["MemoryWriter"],
+            "runhooks.summary.sinks.mlflow": ["MlflowWriter"],
+            "runhooks.summary.sinks.multi_writer": ["MultiWriter"],
+            "runhooks.summary.sinks.points": ["SummaryPoint"],
+            "runhooks.summary.sinks.weights_and_biases": ["WeightsAndBiasesWriter"],
+        },
+    )
 
 __all__ = [
     "BUCKETS",
@@ -88,16 +100,3 @@ __all__ = [
     "text",
     "text_value",
 ]
-
-_SINKS = "runhooks.summary.sinks"
-__getattr__ = lazily(
-    __name__,
-    {
-        "JsonLinesWriter": f"{_SINKS}.json_lines_writer",
-        "MemoryWriter": f"{_SINKS}.memory_writer",
-        "MlflowWriter": f"{_SINKS}.mlflow",
-        "MultiWriter": f"{_SINKS}.multi_writer",
-        "SummaryPoint": f"{_SINKS}.points",
-        "WeightsAndBiasesWriter": f"{_SINKS}.weights_and_biases",
-    },
-)

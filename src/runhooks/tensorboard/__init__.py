@@ -15,17 +15,17 @@ from runhooks.lazy import lazily
 from runhooks.tensorboard.file_writer import FileWriter
 from runhooks.tensorboard.summary_writer import SummaryWriter
 
+# A program that only writes does not load the reader.
 if TYPE_CHECKING:
     from runhooks.tensorboard.event_accumulator import EventAccumulator
     from runhooks.tensorboard.summary_reader import SummaryReader
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "runhooks.tensorboard.event_accumulator": ["EventAccumulator"],
+            "runhooks.tensorboard.summary_reader": ["SummaryReader"],
+        },
+    )
 
 __all__ = ["EventAccumulator", "FileWriter", "SummaryReader", "SummaryWriter"]
-
-# A program that only writes does not load the reader.
-__getattr__ = lazily(
-    __name__,
-    {
-        "EventAccumulator": "runhooks.tensorboard.event_accumulator",
-        "SummaryReader": "runhooks.tensorboard.summary_reader",
-    },
-)
