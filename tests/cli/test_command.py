@@ -8,7 +8,7 @@ import pytest
 
 from runhooks import events, summary
 
-COMMANDS = ["show", "plot", "compare", "tail", "export", "check", "checkpoints"]
+COMMANDS = ["show", "plot", "compare", "tail", "export", "check", "checkpoints", "doctor"]
 READING = [["show"], ["plot"], ["compare"], ["export", "--csv"], ["check"]]
 
 

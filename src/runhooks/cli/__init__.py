@@ -10,6 +10,11 @@ _LIBRARIES = ("typer", "rich", "plotext", "matplotlib")
 
 def main() -> None:
     """Run the command; the entry point of ``runhooks``."""
+    if sys.argv[1:] == ["doctor"]:  # which says what is missing, be it this command's own
+        from runhooks.cli.doctor import doctor
+
+        doctor()
+        return
     missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         sys.exit(f"runhooks: needs {' and '.join(missing)}: pip install 'runhooks[cli]'")

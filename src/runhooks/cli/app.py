@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from runhooks.cli.check import check
 from runhooks.cli.checkpoints import checkpoints
 from runhooks.cli.compare import compare
+from runhooks.cli.doctor import doctor
 from runhooks.cli.export import export
 from runhooks.cli.output import CommandError, complain, console
 from runhooks.cli.plot import plot
@@ -76,6 +77,7 @@ app = typer.Typer(
 )
 for _command in (show, plot, compare, tail, export, check, checkpoints):
     app.command(cls=_Command, context_settings={"allow_extra_args": True})(_command)
+app.command()(doctor)
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,14 +7,27 @@ from __future__ import annotations
 
 import importlib
 from functools import partial
+from typing import cast
 
 from runhooks.engines import foreign, groups
 from runhooks.engines.eager import EagerEngine
 from runhooks.graph.default_graph import find_default_graph_with
 from runhooks.graph.engine import Engine, load_engine, register_engine
+from runhooks.graph.framework import Framework
 from runhooks.ranks import find_group_with
 
-__all__ = ["EagerEngine", "Engine", "load_engine", "register_engine", "require_framework"]
+__all__ = [
+    "EXTRAS_OF_ENGINES",
+    "EagerEngine",
+    "Engine",
+    "framework_named",
+    "load_engine",
+    "register_engine",
+    "require_framework",
+]
+
+#: The extras that install the framework of an engine; each has the engine's name.
+EXTRAS_OF_ENGINES = ("jax", "torch", "tensorflow")
 
 #: The framework that each engine needs, and the folder that has it.
 _FRAMEWORKS = {"python": "numpy", "jax": "jax", "torch": "torch"}
@@ -31,11 +44,19 @@ def require_framework(engine: str) -> None:
         ) from error
 
 
-def _load(name: str) -> Engine:
+def framework_named(name: str) -> Framework:
+    """Return what ``name``, such as ``"tensorflow"``, is to hooks and session layers; imports it.
+
+    Raises ImportError, or whatever a broken installation raises.
+    """
     require_framework(name)
-    module = importlib.import_module(f"runhooks.engines.{_FRAMEWORKS[name]}.engine")
-    engine: Engine = module.ENGINE
-    return engine
+    module = importlib.import_module(f"runhooks.engines.{_FRAMEWORKS.get(name, name)}.engine")
+    framework: Framework = module.ENGINE
+    return framework
+
+
+def _load(name: str) -> Engine:
+    return cast(Engine, framework_named(name))
 
 
 for _name in _FRAMEWORKS:

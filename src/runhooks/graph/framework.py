@@ -73,6 +73,13 @@ class Framework:
         """
         return {}
 
+    def details(self) -> dict[str, str]:
+        """Return what a report on an installation says of it, by title: its devices, say.
+
+        May start the devices.
+        """
+        return {}
+
     def message(self, message: Any) -> Any:
         """Return a ``Summary`` or ``SessionLog`` as the framework's own writers take it."""
         return message

@@ -194,6 +194,10 @@ class JaxEngine(Engine):
             if key in its_stats
         }
 
+    def details(self) -> dict[str, str]:
+        kinds = [f"{it.platform}:{it.id} {it.device_kind}" for it in jax.local_devices()]
+        return {"devices": ", ".join(kinds)}
+
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
         return start_jax_profile(folder, step)
 

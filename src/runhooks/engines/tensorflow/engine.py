@@ -87,6 +87,10 @@ class TensorFlow(Framework):
             found |= {f"{name}/{kind}_bytes": int(number) for kind, number in info.items()}
         return found
 
+    def details(self) -> dict[str, str]:
+        devices = [it.name for it in tf.config.list_physical_devices()]
+        return {"devices": ", ".join(it.removeprefix("/physical_device:") for it in devices)}
+
     def trace_runs(self, folder: Path, *, show_dataflow: bool, show_memory: bool) -> RunTrace:
         return RunTrace(folder, show_dataflow=show_dataflow, show_memory=show_memory)
 

@@ -100,6 +100,15 @@ class TorchEngine(EagerEngine):
             if its_stats.get("reserved_bytes.all.peak")  # in use by this process
         }
 
+    def details(self) -> dict[str, str]:
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        gpus = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(count)]
+        metal = ["mps"] if torch.backends.mps.is_available() else []
+        return {
+            "devices": ", ".join(["cpu", *gpus, *metal]),
+            "distributed": ", ".join(name for name, there in _backends() if there),
+        }
+
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
         return start_torch_profile(folder, step)
 
@@ -108,6 +117,17 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
     """As ``Engine.wide``."""
     is_short = tensor.is_floating_point() and tensor.element_size() < 4
     return tensor.detach().to(torch.float32) if is_short else tensor.detach().clone()
+
+
+def _backends() -> list[tuple[str, bool]]:
+    distributed = torch.distributed
+    if not distributed.is_available():
+        return []
+    return [
+        ("nccl", distributed.is_nccl_available()),
+        ("gloo", distributed.is_gloo_available()),
+        ("mpi", distributed.is_mpi_available()),
+    ]
 
 
 def start_torch_profile(folder: Path, step: int) -> Callable[[], Path]:

@@ -1,0 +1,73 @@
+"""``runhooks doctor``: what is installed, what is missing, what cannot be used."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+from runhooks import __version__
+from runhooks.cli.doctor import EXTRAS
+
+_DEVELOPERS = {"train", "train-torch", "test", "soak", "bench", "docs"}
+_PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+_RUN = "from runhooks.cli import main; import sys; sys.argv[1:] = ['doctor']; main()"
+_NO_FRAMEWORKS = "import sys; sys.modules.update(dict.fromkeys(['jax', 'torch', 'tensorflow']))\n"
+
+
+def doctor(first: str = "", **variables: str) -> tuple[int, list[str]]:
+    """Return the status and the lines of the command in a Python that ran ``first``."""
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{first}\n{_RUN}"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **variables},
+    )
+    return ended.returncode, ended.stdout.splitlines() + ended.stderr.splitlines()
+
+
+def test_all_extras_of_users_are_examined() -> None:
+    extras = tomllib.loads(_PYPROJECT.read_text())["project"]["optional-dependencies"]
+    assert set(EXTRAS) == set(extras) - _DEVELOPERS
+
+
+def test_versions_and_devices_of_what_is_installed() -> None:
+    status, lines = doctor(RANK="1", WORLD_SIZE="2")
+    assert status == 0, lines
+    assert lines[0].startswith(f"runhooks {__version__}, Python 3.")
+    assert f"  numpy {metadata.version('numpy')}" in lines
+    (torch,) = [it for it in lines if it.startswith("torch: ")]
+    assert f"torch {metadata.version('torch')}" in torch
+    after_jax = lines[lines.index(f"jax: jax {metadata.version('jax')}") + 1]
+    assert after_jax == "  devices: cpu:0 cpu"
+    assert "  distributed: gloo" in lines
+    assert "  devices: CPU:0" in lines
+    assert "ranks: RANK=1 WORLD_SIZE=2" in lines
+
+
+def test_without_the_libraries_of_the_command_it_says_what_to_install() -> None:
+    hidden = """
+        from importlib import metadata
+        found = metadata.version
+        def version(name):
+            if name in ("typer", "jax"):
+                raise metadata.PackageNotFoundError(name)
+            return found(name)
+        metadata.version = version
+        sys.modules["typer"] = None
+    """
+    status, lines = doctor("import sys\n" + "\n".join(it[8:] for it in hidden.splitlines()))
+    assert "jax: not installed: pip install 'runhooks[jax]'" in lines
+    assert "cli: typer not installed: pip install 'runhooks[cli]'" in lines
+    assert "ranks: this process is alone" in lines
+    assert status == 0, lines
+
+
+def test_what_cannot_be_imported_and_what_is_too_old() -> None:
+    older = "from importlib import metadata; metadata.version = lambda name: '0.0.1'\n"
+    status, lines = doctor(_NO_FRAMEWORKS + older)
+    assert status == 1
+    for name in ("jax", "torch", "tensorflow"):
+        assert any(it.startswith(f"  PROBLEM: {name} cannot be used: ") for it in lines)
+    assert "  PROBLEM: numpy must be 1.26 or newer: pip install --upgrade numpy" in lines
