@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import runhooks as rh
+from tests.s3_server import S3Server
 
 # A shell that starts the tests in the background lets them, and all they start, ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -137,6 +138,25 @@ def build_model() -> Callable[[], Model]:
 def model(graph: rh.Graph) -> Model:
     """The model in the default graph of the test."""
     return _build_model()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """An S3 server on this machine."""
+    server = S3Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of an empty bucket, where clients find it without being told more."""
+    import s3fs
+
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    yield s3_server.new_bucket()
+    s3fs.S3FileSystem.clear_instance_cache()  # they know this server, or a proxy of the test
 
 
 class HeldDisk:

@@ -23,6 +23,7 @@ TREES = {module: ast.parse(path.read_text()) for module, path in FILES.items()}
 # From the bottom up. A folder imports what stands below it, and files of its own.
 ORDER = [
     {"errors", "clock", "contexts", "trigger", "arguments", "lazy", "near_names", "version"},
+    {"stores"},
     {"ranks"},
     {"arrays"},
     {"events"},

@@ -1,0 +1,20 @@
+"""Object stores such as S3: places for run directories that are not on this disk."""
+
+from runhooks.stores.backend import Buffer, StoredObject
+from runhooks.stores.retry import RetryPolicy, default_policy, set_retry_policy
+from runhooks.stores.store import Store, open_store
+from runhooks.stores.urls import is_url, joined, scheme_of, without_file_scheme
+
+__all__ = [
+    "Buffer",
+    "RetryPolicy",
+    "Store",
+    "StoredObject",
+    "default_policy",
+    "is_url",
+    "joined",
+    "open_store",
+    "scheme_of",
+    "set_retry_policy",
+    "without_file_scheme",
+]

@@ -1,0 +1,95 @@
+"""What the libraries beneath raise, as the ``OSError`` that a disk would raise."""
+
+from __future__ import annotations
+
+import errno
+import re
+from typing import Any
+
+#: No second try changes these.
+_FINAL = (
+    FileExistsError,
+    FileNotFoundError,
+    ImportError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+    PermissionError,
+    TypeError,
+    ValueError,
+)
+_FINAL_NUMBERS = frozenset(
+    {
+        errno.EINVAL,
+        errno.EMSGSIZE,
+        errno.ENAMETOOLONG,
+        errno.ENOSYS,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+#: Too early, too many, a conflict with another request, a request that took too long.
+_PASSING_STATUSES = frozenset({408, 409, 425, 429})
+_STATUS = re.compile(r"status code: (\d{3})|HTTP status (?:client|server) error \((\d{3})")
+_CODE = re.compile(r"<Code>(\w+)</Code>(?:<Message>([^<]*))?")
+_NO_CREDENTIALS = ("NoCredentials", "Unauthenticated", "PermissionDenied", "PartialCredentials")
+_MOST_SHOWN = 300
+
+
+def is_passing(error: Exception) -> bool:
+    """Return whether the same request may succeed later: 503, no answer, a lost connection."""
+    if isinstance(error, _FINAL) or type(error).__name__.startswith(_NO_CREDENTIALS):
+        return False
+    status = status_of(error)
+    if status is not None:
+        return status >= 500 or status in _PASSING_STATUSES
+    return not (isinstance(error, OSError) and error.errno in _FINAL_NUMBERS)
+
+
+def surfaced(error: Exception, url: str) -> OSError:
+    """Return ``error`` as an OSError of the fitting kind whose ``filename`` is ``url``."""
+    text = _text(error)
+    if isinstance(error, TimeoutError):
+        return TimeoutError(errno.ETIMEDOUT, text, url)
+    if isinstance(error, OSError):
+        number = error.errno or _NUMBERS.get(type(error), errno.EIO)
+        return OSError(number, text, url)  # of the kind that the number means
+    if type(error).__name__.startswith(_NO_CREDENTIALS):
+        return PermissionError(errno.EACCES, text, url)
+    status = status_of(error)
+    return OSError(_OF_STATUS.get(status or 0, errno.EIO), text, url)
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return the HTTP status that a store answered with; None if ``error`` tells none."""
+    answer = getattr(error, "response", None)  # of botocore, as the cause of what s3fs raises
+    if isinstance(answer, dict):
+        known = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return known if isinstance(known, int) else None
+    for name in ("status_code", "status", "code"):  # of azure, aiohttp and gcsfs
+        value: Any = getattr(error, name, None)
+        if isinstance(value, int) and 100 <= value < 600:
+            return value
+    if found := _STATUS.search(str(error)):  # of obstore
+        return int(found[1] or found[2])
+    return None if error.__cause__ is None else status_of(error.__cause__)
+
+
+def _text(error: Exception) -> str:
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    if code := _CODE.search(text):
+        return f"{code[1]}: {code[2]}" if code[2] else code[1]
+    text = " ".join(text.split()) or type(error).__name__
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+_NUMBERS: dict[type[OSError], int] = {
+    FileExistsError: errno.EEXIST,
+    FileNotFoundError: errno.ENOENT,
+    IsADirectoryError: errno.EISDIR,
+    NotADirectoryError: errno.ENOTDIR,
+    PermissionError: errno.EACCES,
+    ConnectionResetError: errno.ECONNRESET,
+    ConnectionRefusedError: errno.ECONNREFUSED,
+}
+_OF_STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 412: errno.EEXIST}

@@ -1,0 +1,178 @@
+"""``Store``: the objects below one URL."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from runhooks import arguments
+from runhooks.stores.backend import Backend, Buffer, StoredObject
+from runhooks.stores.fsspec_backend import FsspecBackend
+from runhooks.stores.obstore_backend import open_with_obstore
+from runhooks.stores.retry import RetryPolicy, default_policy
+from runhooks.stores.urls import is_url, joined
+
+AnyArgument = TypeVar("AnyArgument")
+AnyResult = TypeVar("AnyResult")
+
+_RANGE_BYTES = 8 << 20
+_MOST_AT_ONCE = 8
+
+
+def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) -> Store:
+    """Return the store of the objects below ``url``. No request is made yet.
+
+    Where it is and who may use it is said where fsspec and the library of the cloud look for it:
+    environment variables, ``~/.aws``, ``fsspec.config``.
+
+    Args:
+        url: Such as ``s3://bucket/run``, ``gs://``, ``az://`` or ``memory://``.
+        retry: How long requests are repeated. None: as ``set_retry_policy`` says, else 300 s.
+
+    Raises:
+        ImportError: The library of that scheme is not installed; it says which.
+        ValueError: ``url`` is a path, or has a scheme that nobody knows.
+    """
+    text = os.fspath(url).rstrip("/")
+    if not is_url(text):
+        raise ValueError(f"url must begin with a scheme such as s3://, got {os.fspath(url)!r}")
+    return Store(text, default_policy() if retry is None else retry)
+
+
+class Store:
+    """The objects below one URL. Keys are relative to it; parts of a key are joined by ``/``.
+
+    May be used in several threads, and in a forked child.
+
+    What cannot be done raises the OSError that a disk would raise, with the URL as its
+    ``filename``: FileNotFoundError for an object or a bucket that is not there, PermissionError
+    for what is not allowed, TimeoutError and others for what was tried in vain for as long as the
+    RetryPolicy says.
+    """
+
+    def __init__(self, url: str, retry: RetryPolicy) -> None:
+        #: Where the objects are.
+        self.url = url
+        self._retry = retry
+        self._backend = _backend(url)
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"Store({self.url!r})"
+
+    def url_of(self, key: str) -> str:
+        """Return the URL of the object ``key``."""
+        return joined(self.url, key)
+
+    def put(self, key: str, data: Buffer | Sequence[Buffer]) -> None:
+        """Create or replace the object ``key``, whole or not at all.
+
+        Args:
+            key: Its key.
+            data: Its content, in one piece or in several. Large content is sent in parts, several
+                at a time.
+        """
+        pieces = [data] if not isinstance(data, Sequence) or isinstance(data, _BYTES) else data
+        self._call(key, lambda backend: backend.put(key, pieces))
+
+    def create(self, key: str, data: bytes) -> None:
+        """Create the object ``key``; if several do so at a time, one succeeds.
+
+        Args:
+            key: Its key.
+            data: Its content. It must differ from what others may write there: where an answer was
+                lost, the content tells whether the object is this one.
+
+        Raises:
+            FileExistsError: An object with other content is there.
+        """
+        try:
+            self._call(key, lambda backend: backend.create(key, data))
+        except FileExistsError:
+            # An earlier try may have succeeded, and its answer have been lost.
+            if self.stat(key).size != len(data) or self.read(key) != data:
+                raise
+
+    def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return the content of the object ``key``, or its bytes from ``start`` to ``end``."""
+        if end is not None:
+            return self._read_range(key, (start, end))
+        return bytes(self._call(key, lambda backend: backend.read(key, start, None)))
+
+    def read_ranges(self, key: str, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes of the object ``key`` in several ranges, read several at a time.
+
+        Args:
+            key: Its key.
+            ranges: Where each starts and ends.
+        """
+        return _together(partial(self._read_range, key), list(ranges))
+
+    def read_into(self, key: str, into: memoryview, start: int = 0) -> None:
+        """Fill ``into`` with the bytes of the object ``key`` from ``start`` on.
+
+        Many are read in ranges, several at a time.
+        """
+        into = into.cast("B")
+        size = len(into)
+
+        def fill(first: int) -> None:
+            last = min(first + _RANGE_BYTES, size)
+            into[first:last] = self._get(key, start + first, start + last)
+
+        _together(fill, range(0, size, _RANGE_BYTES))
+
+    def stat(self, key: str) -> StoredObject:
+        """Return the size and the time of the object ``key``."""
+        return self._call(key, lambda backend: backend.stat(key))
+
+    def objects(self, folder: str = "") -> list[StoredObject]:
+        """Return the objects whose keys begin with ``folder/``, by key; all of them for ``""``."""
+        return sorted(self._call(folder, lambda backend: list(backend.objects(folder))))
+
+    def folders(self, folder: str = "") -> list[str]:
+        """Return the names directly below ``folder`` that have objects below them, sorted."""
+        return sorted(self._call(folder, lambda backend: list(backend.folders(folder))))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete the objects ``keys``; one that is not there is no error."""
+        arguments.given(keys=keys)
+        if listed := [keys] if isinstance(keys, str) else list(keys):
+            self._call("", lambda backend: backend.delete(listed))
+
+    def _read_range(self, key: str, where: tuple[int, int]) -> bytes:
+        return bytes(self._get(key, *where))
+
+    def _get(self, key: str, start: int, end: int) -> bytes | memoryview:
+        if start >= end:
+            return b""
+        content = self._call(key, lambda backend: backend.read(key, start, end))
+        if len(content) != end - start:
+            raise OSError(errno.EIO, f"it ends before byte {end}", self.url_of(key))
+        return content
+
+    def _call(self, key: str, request: Callable[[Backend], AnyResult]) -> AnyResult:
+        if self._pid != os.getpid():  # a forked child has none of the threads that do the work
+            self._backend, self._pid = _backend(self.url), os.getpid()
+        return self._retry.call(lambda: request(self._backend), self.url_of(key))
+
+
+_BYTES = (bytes, bytearray, memoryview)
+
+
+def _backend(url: str) -> Backend:
+    return open_with_obstore(url) or FsspecBackend(url)
+
+
+def _together(
+    act: Callable[[AnyArgument], AnyResult], items: Sequence[AnyArgument]
+) -> list[AnyResult]:
+    """What ``act`` returns for each of ``items``, several of which it does at a time."""
+    if len(items) < 2:
+        return [act(it) for it in items]
+    with ThreadPoolExecutor(min(len(items), _MOST_AT_ONCE), "runhooks-store") as threads:
+        return list(threads.map(act, items))

@@ -1,0 +1,165 @@
+"""What a store does, in memory and on an S3 server, through s3fs and through obstore."""
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from runhooks import stores
+from runhooks.stores import open_store
+
+
+@pytest.fixture
+def store(url):
+    return open_store(url)
+
+
+def test_an_object_is_what_was_put_last(store):
+    store.put("a/b", b"first")
+    store.put("a/b", b"second")
+    assert store.read("a/b") == b"second"
+    found = store.stat("a/b")
+    assert (found.key, found.size) == ("a/b", 6)
+    assert abs(found.modified - time.time()) < 3600
+
+
+@pytest.mark.parametrize("key", ["a b", "épée", "100%", "a#b?c=d", "%41", "x*[y]", "+~=&"])
+def test_keys_are_any_text(store, key):
+    store.put(f"{key}/{key}", b"1")
+    assert store.read(f"{key}/{key}") == b"1"
+    assert [it.key for it in store.objects()] == [f"{key}/{key}"]
+    assert store.folders() == [key]
+    store.delete([f"{key}/{key}"])
+    assert store.objects() == []
+
+
+def test_large_content_of_many_pieces_is_one_object(store):
+    content = np.arange(5 << 20, dtype=np.int64).view(np.uint8)
+    pieces = np.split(content, [1, 9 << 20, 9 << 20, (40 << 20) - 5])
+    store.put("large", pieces)
+    assert store.stat("large").size == sum(map(len, pieces))
+    into = np.empty(store.stat("large").size, np.uint8)
+    store.read_into("large", memoryview(into))
+    np.testing.assert_array_equal(into, content)
+    ranges = [(0, 3), (20 << 20, (20 << 20) + 7), (5, 5)]
+    assert store.read_ranges("large", ranges) == [bytes(into[a:b]) for a, b in ranges]
+    assert store.read("large", 2, 4) == bytes(into[2:4])
+
+
+def test_empty_objects(store):
+    store.put("none", b"")
+    store.put("nothing", [])
+    assert [it.size for it in store.objects()] == [0, 0]
+    assert store.read("none") == b""
+
+
+def test_create_is_for_one_alone(store):
+    store.create("commit", b"of the first")
+    with pytest.raises(FileExistsError) as caught:
+        store.create("commit", b"of the other")
+    assert caught.value.filename == store.url_of("commit")
+    assert store.read("commit") == b"of the first"
+
+
+def test_of_many_that_create_one_succeeds(store):
+    def create(number):
+        try:
+            store.create("commit", b"%d" % number)
+        except FileExistsError:
+            return None
+        return number
+
+    with ThreadPoolExecutor(8) as threads:
+        succeeded = [it for it in threads.map(create, range(8)) if it is not None]
+    assert [b"%d" % it for it in succeeded] == [store.read("commit")]
+
+
+def test_lists(store):
+    for key in ("a/1", "a/b/2", "ab/3", "4"):
+        store.put(key, b"x")
+    assert [it.key for it in store.objects()] == ["4", "a/1", "a/b/2", "ab/3"]
+    assert [it.key for it in store.objects("a")] == ["a/1", "a/b/2"]
+    assert store.objects("nowhere") == store.folders("nowhere") == []
+    assert store.folders() == ["a", "ab"]
+    assert store.folders("a") == ["b"]
+    store.put("a/5", b"new")
+    assert [it.key for it in store.objects("a")] == ["a/1", "a/5", "a/b/2"]
+
+
+def test_delete_takes_what_is_there(store):
+    for key in ("1", "2", "3"):
+        store.put(key, b"x")
+    store.delete(["1", "missing", "3"])
+    store.delete([])
+    assert [it.key for it in store.objects()] == ["2"]
+
+
+def test_what_is_not_there(store):
+    for ask in (store.read, store.stat, lambda key: store.read(key, 0, 1)):
+        with pytest.raises(FileNotFoundError) as caught:
+            ask("missing")
+        assert caught.value.filename == store.url_of("missing")
+
+
+def test_bytes_behind_the_end(store):
+    store.put("short", b"12345")
+    with pytest.raises(OSError, match="s3://|memory://"):
+        store.read("short", 3, 9)
+
+
+def read_in_child(url, answers):
+    answers.put(open_store(url).read("k"))
+
+
+def test_a_forked_child_has_the_store_too(bucket, s3_library):
+    store = open_store(f"{bucket}/run")
+    store.put("k", b"of the parent")
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(write_end, store.read("k"))
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as file:
+        assert file.read() == b"of the parent"
+    os.waitpid(child, 0)
+    assert store.read("k") == b"of the parent"
+
+
+def test_a_url_has_a_scheme():
+    assert stores.is_url("s3://bucket/run")
+    assert not any(map(stores.is_url, ["runs/a", "/runs/a", "file:///runs/a", "C:\\runs", "a:b"]))
+    assert stores.without_file_scheme("file:///runs/a") == "/runs/a"
+    assert stores.without_file_scheme("s3://b/k") == "s3://b/k"
+    with pytest.raises(ValueError, match="url must begin with a scheme"):
+        open_store("runs/a")
+    with pytest.raises(ValueError, match="nowhere:// is not known"):
+        open_store("nowhere://a")
+
+
+@pytest.mark.parametrize(
+    ("missing", "url", "needed"),
+    [
+        ("fsspec", "memory://a", "fsspec"),
+        ("s3fs", "s3://bucket/a", "fsspec s3fs"),
+        ("gcsfs", "abfs://bucket/a", "fsspec adlfs"),
+    ],
+)
+def test_what_must_be_installed_is_said(missing, url, needed):
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys([{missing!r}, "obstore", "obstore.store"]))
+from runhooks.stores import open_store
+try:
+    open_store({url!r})
+except ImportError as error:
+    print(error)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout == f"{url} needs more than is installed: pip install {needed}\n", found
