@@ -19,13 +19,13 @@ from runhooks.errors import described
 from runhooks.version import __version__
 
 #: The extras of users; the others are for those who change runhooks.
-EXTRAS = (*EXTRAS_OF_ENGINES, "cli", "mlflow", "wandb")
+EXTRAS = (*EXTRAS_OF_ENGINES, "cli", "mlflow", "stores", "wandb")
 
 # What runhooks works with and has no extra for.
 _COMPANIONS = (
-    *("accelerate", "equinox", "flax", "grain", "keras", "lightning", "optax", "optuna"),
-    *("pandas", "pyarrow", "pytorch-ignite", "safetensors", "tensorboard", "torchdata"),
-    "transformers",
+    *("accelerate", "adlfs", "equinox", "flax", "gcsfs", "grain", "keras", "lightning"),
+    *("obstore", "optax", "optuna", "pandas", "pyarrow", "pytorch-ignite", "s3fs"),
+    *("safetensors", "tensorboard", "torchdata", "transformers"),
 )
 # What torchrun and JAX's launchers set.
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "JAX_COORDINATOR_ADDRESS")
