@@ -313,6 +313,12 @@ def test_import_loads_no_framework():
     assert unwanted.isdisjoint(loaded.stdout.split())
 
 
+@pytest.mark.parametrize("name", ["Graph", "summary", "train", "get_default_graph", "Saver"])
+def test_whatever_is_used_first_there_are_engines(name):
+    code = f"import runhooks; runhooks.{name}; print(runhooks.Graph().engine.title)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 # Public is what a package names in ``__all__``.
 
 PACKAGES = [
