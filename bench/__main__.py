@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench import compare, results, text
+from bench import compare, page, results, text
 from bench.topics import TOPICS, about, run
 
 
@@ -15,7 +15,13 @@ def main() -> int:
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="those of --list; default: all")
     parser.add_argument("--list", action="store_true", help="say what topics there are")
     parser.add_argument("--quick", action="store_true", help="see that all runs; no true figures")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="FILE",
+        help="write the figures there; default: all topics are written to bench/results.json, and "
+        "to docs/benchmarks.md",
+    )
     parser.add_argument(
         "--compare", type=Path, metavar="FILE", help="say which ratios differ from those in FILE"
     )
@@ -32,8 +38,11 @@ def main() -> int:
         print(f"\n== {topic}", flush=True)
         found["topics"][topic] = run(topic, options.quick)
         print(*text.lines_of(found["topics"][topic]), sep="\n", flush=True)
-    if options.results:
-        results.save(found, options.results)
+    whole = not options.topics and not options.quick
+    if path := options.results or (page.RESULTS if whole else None):
+        results.save(found, path)
+    if path == page.RESULTS:
+        page.write(results.load(path), page.DOCS)
     if before is not None:
         print(*compare.lines_of(before, found), sep="\n")
     return int(any("failed" in topic for topic in found["topics"].values()))

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.findings import all_tables
 from bench.results import Results, load
-from bench.table import Table
 from bench.text import number
 
 MOVED = 0.15  # a ratio that has moved by more is shown
@@ -28,19 +28,10 @@ def lines_of(before: Results, after: Results) -> Iterator[str]:
 def _ratios(results: Results) -> dict[tuple[str, str], float]:
     return {
         (title, row["name"]): row["ratio"]["median"]
-        for title, table in _tables(results)
+        for title, table in all_tables(results)
         for row in table["rows"]
         if row["name"] != row["base"]
     }
-
-
-def _tables(results: Results) -> Iterator[tuple[str, Table]]:
-    for topic in results["topics"].values():
-        for table in topic["tables"]:
-            yield table["title"], table
-        for growth in topic["growths"]:
-            for size, table in zip(growth["sizes"], growth["tables"], strict=True):
-                yield f"{growth['title']}, {size:,} {growth['axis']}", table
 
 
 if __name__ == "__main__":

@@ -1,0 +1,70 @@
+"""What the tables come to: how runhooks stands beside its best peers, and what it loses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bench.results import Results
+from bench.table import Row, Table
+
+LOST = 0.95  # a peer is faster that costs less than this part of what ours costs, most times less
+
+
+class Standing(NamedTuple):
+    """A row of ours, and a peer that does the same. ``times``: what it costs, in costs of ours."""
+
+    what: str
+    unit: str
+    ours: Row
+    peer: Row
+    times: float
+
+
+def all_tables(results: Results) -> Iterator[tuple[str, Table]]:
+    """Yield each table with its title, those of growths with the size in it."""
+    for topic in results["topics"].values():
+        for table in topic["tables"]:
+            yield table["title"], table
+        for growth in topic["growths"]:
+            for size, table in zip(growth["sizes"], growth["tables"], strict=True):
+                yield f"{growth['title']}, {size:,} {growth['axis']}", table
+
+
+def standings(table: Table, title: str) -> list[Standing]:
+    """Return one for each peer of a table."""
+    rows = {row["name"]: row for row in table["rows"]}
+    return [
+        Standing(title, table["unit"], rows[row["beside"]], row, row["advantage"]["median"])
+        for row in table["rows"]
+        if "advantage" in row
+    ]
+
+
+def beside_the_best(results: Results) -> list[Standing]:
+    """Return, for each row of ours that has peers, the one beside the cheapest of them."""
+    best: dict[tuple[str, str], Standing] = {}
+    for title, table in all_tables(results):
+        for standing in sorted(standings(table, title), key=lambda it: -it.times):
+            best[title, standing.ours["name"]] = standing
+    return list(best.values())
+
+
+def losses(results: Results) -> list[Standing]:
+    """Return each peer that is faster than ours."""
+    return [
+        standing
+        for title, table in all_tables(results)
+        for standing in standings(table, title)
+        if standing.times < LOST and standing.peer["advantage"]["high"] < 1
+    ]
+
+
+def missed(results: Results) -> list[tuple[str, Table, Row]]:
+    """Return the rows that add more than they are meant to."""
+    return [
+        (title, table, row)
+        for title, table in all_tables(results)
+        for row in table["rows"]
+        if "budget" in row and row["added"]["median"] > row["budget"]
+    ]

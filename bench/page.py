@@ -1,0 +1,207 @@
+"""``docs/benchmarks.md`` of ``results.json``: ``python -m bench.page`` writes it and its plots."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from bench import findings, plots
+from bench.results import Results, load
+from bench.table import Growth, Row, Spread, Table, by_size, exponent
+from bench.text import NOISY, is_noisy, number
+from bench.topics import Topic
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "bench" / "results.json"
+DOCS = ROOT / "docs"
+
+#: What is measured, by the name that packages have; the rest of the versions is in the results.
+SHOWN = [
+    "runhooks",
+    "numpy",
+    "jax",
+    "jaxlib",
+    "torch",
+    "tensorflow",
+    "tensorflow_cpu",
+    "keras",
+    "tensorboard",
+    "clu",
+    "pytorch-ignite",
+    "lightning",
+    "accelerate",
+    "transformers",
+    "tensorboardX",
+    "tbparse",
+    "orbax-checkpoint",
+    "safetensors",
+]
+
+READING = f"""\
+All contenders of a table are measured in one process, a short round each in turn, many times over,
+so that a slow moment of the machine falls on all of them; contenders that need a process of their
+own take turns as well. A cost is the median of the rounds, with the lower and the upper quartile
+beside it. *Ratio* is the median of the ratios to the row named in the last column, or else to the
+first row, within each turn. *Adds* is the median of the differences to it. A ratio is marked as
+noisy where its quartiles are further apart than {NOISY:.0%} of it. Costs differ between machines;
+ratios should not.
+
+The first row is often a limit: what the machine itself takes, such as the bare call, a copy in
+memory or a write to the disk."""
+
+
+def write(results: Results, docs: Path) -> None:
+    """Write the page to the folder of the docs, and its plots below it."""
+    images = docs / "images" / "benchmarks"
+    images.mkdir(parents=True, exist_ok=True)
+    for name, topic in results["topics"].items():
+        if topic["tables"] or topic["growths"]:
+            plots.draw(topic, images / f"{name}.svg")
+    (docs / "benchmarks.md").write_text(page(results))
+
+
+def page(results: Results) -> str:
+    """Return the page, in Markdown."""
+    parts = [
+        "# Benchmarks",
+        "<!-- Written by `make bench` from bench/results.json: do not change it by hand. -->",
+        *_conditions(results),
+        "## How to read the tables",
+        READING,
+        "## Beside the best peer",
+        _standings(results),
+        "## What runhooks loses",
+        *_losses(results),
+    ]
+    for name, topic in results["topics"].items():
+        parts += [f"## {name.replace('-', ' ').capitalize()}", *_topic(name, topic)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _conditions(results: Results) -> Iterator[str]:
+    if results["quick"]:
+        yield "**These figures mean nothing: they are of a quick run, that tests the programs.**"
+    machine, versions = results["machine"], results["versions"]
+    changed = ", with changes" if results["modified"] else ""
+    yield (
+        "What runhooks costs, beside its peers and beside what the machine itself takes, in one "
+        "run of `make bench`. The figures are also in "
+        "[results.json](../bench/results.json), with "
+        "the versions of all packages."
+    )
+    shown = ", ".join(f"{name} {versions[name]}" for name in SHOWN if name in versions)
+    facts = {
+        "date": results["date"],
+        "commit": f"`{results['commit'][:12]}`{changed}",
+        "machine": f"{machine['processor']}, {machine['cores']} cores, "
+        f"{machine['memory_gb']:.0f} GB of memory, {machine['system']}",
+        "versions": f"Python {machine['python']}, {shown}",
+    }
+    yield _markdown(["", ""], facts.items())
+
+
+def _standings(results: Results) -> str:
+    rows = []
+    for it in findings.beside_the_best(results):
+        ours, theirs = it.ours["cost"]["median"], it.peer["cost"]["median"]
+        name = "" if it.ours["name"] == "runhooks" else f": {it.ours['name']}"
+        costs = [f"{number(cost)} {it.unit}" for cost in (ours, theirs)]
+        rows.append([f"{it.what}{name}", costs[0], it.peer["name"], costs[1], number(it.times)])
+    return _markdown(
+        ["what", "runhooks", "best peer", "its cost", "times ours"], rows, numbers="134"
+    )
+
+
+def _losses(results: Results) -> Iterator[str]:
+    lost = [
+        [
+            it.what,
+            it.ours["name"],
+            it.peer["name"],
+            number(it.times),
+            it.peer.get("why") or "not known yet",
+        ]
+        for it in findings.losses(results)
+    ]
+    head = ["what", "ours", "faster peer", "its part of our cost", "why"]
+    yield _markdown(head, lost, numbers="3") if lost else "No peer is faster."
+    missed = [
+        [
+            f"{what}: {row['name']}",
+            number(row["added"]["median"]),
+            _quartiles(row["added"]),
+            number(row["budget"]),
+            table["unit"],
+        ]
+        for what, table, row in findings.missed(results)
+    ]
+    if missed:
+        yield "These add more than they are meant to:"
+        yield _markdown(["what", "adds", "quartiles", "goal", ""], missed, numbers="123")
+
+
+def _topic(name: str, topic: Topic) -> Iterator[str]:
+    yield topic["about"].replace("``", "`")
+    if "failed" in topic:
+        yield "**This topic failed in this run.**"
+    if topic["tables"] or topic["growths"]:
+        yield f"![{name}: costs, with their quartiles](images/benchmarks/{name}.svg)"
+    for table in topic["tables"]:
+        yield f"### {_capital(table['title'])}"
+        yield _table(table)
+    for growth in topic["growths"]:
+        yield f"### {_capital(growth['title'])}, by {growth['axis']}"
+        yield _growth(growth)
+    others = topic["others"]
+    if others is not None:
+        busy = f"other programs took {others:.0%} of the processors"
+        yield f"Measured in {topic['seconds']:.0f} s, in which {busy}."
+
+
+def _table(table: Table) -> str:
+    head = [f"{table['turns']} rounds", table["unit"], "quartiles", "ratio", "adds", "goal", ""]
+    return _markdown(head, [_row(row) for row in table["rows"]], numbers="12345")
+
+
+def _row(row: Row) -> list[str]:
+    notes = [f"over {row['base']}"] if "added" in row else []
+    notes += ["noisy"] if is_noisy(row["ratio"]) else []
+    return [
+        row["name"],
+        number(row["cost"]["median"]),
+        _quartiles(row["cost"]),
+        number(row["ratio"]["median"]),
+        number(row["added"]["median"]) if "added" in row else "",
+        number(row["budget"]) if "budget" in row else "",
+        "; ".join(notes),
+    ]
+
+
+def _growth(growth: Growth) -> str:
+    sizes = growth["sizes"]
+    head = [growth["tables"][0]["unit"], *(f"{size:,}" for size in sizes), "exponent"]
+    rows = []
+    for name, costs in by_size(growth).items():
+        slope = exponent(sizes, costs)
+        shown = "" if slope is None else f"{slope:.2f}"
+        rows.append([name, *map(number, costs), shown])
+    return _markdown(head, rows, numbers="".join(map(str, range(1, len(head)))))
+
+
+def _quartiles(spread: Spread) -> str:
+    return f"{number(spread['low'])} to {number(spread['high'])}"
+
+
+def _capital(title: str) -> str:
+    return title[0].upper() + title[1:]
+
+
+def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: str = "") -> str:
+    """Return a table; ``numbers`` are the columns to align at the right."""
+    aligned = ["---:" if str(at) in numbers else "---" for at in range(len(head))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, aligned, *rows])
+
+
+if __name__ == "__main__":
+    write(load(Path(sys.argv[1]) if sys.argv[1:] else RESULTS), DOCS)
