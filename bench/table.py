@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NotRequired, TypedDict
 
 from bench.measure import Contender, Effort, Role, measure
@@ -67,6 +67,20 @@ def measured(
     """Measure contenders that do it ``times`` times a round; microseconds."""
     turns, times = effort.turns(turns), effort.times(times)
     return tabulated(title, "µs", contenders, measure(contenders, turns, times))
+
+
+def grown(
+    title: str,
+    axis: str,
+    sizes: Sequence[int],
+    contenders: Callable[[int], Sequence[Contender]],
+    effort: Effort,
+    turns: int,
+    times: int,
+) -> Growth:
+    """Measure the contenders of each size; microseconds."""
+    tables = [measured(title, contenders(size), effort, turns, times) for size in sizes]
+    return Growth(title=title, axis=axis, sizes=list(sizes), tables=tables)
 
 
 def tabulated(title: str, unit: str, contenders: Sequence[Contender], rounds: Rounds) -> Table:

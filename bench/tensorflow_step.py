@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from bench.measure import NEVER, Contender, Effort, Loop, Role
-from bench.ours import running
+from bench.sessions import running
 from bench.table import Table, measured
 from runhooks.tensorflow import train
 

@@ -24,13 +24,18 @@ from bench.table import Growth, Table
 #: The module of each topic, in the order in which they are measured.
 TOPICS = {
     "step": "ours",
+    "numpy": "numpy_step",
     "torch": "torch_step",
     "tensorflow": "tensorflow_step",
     "bridges": "bridges",
     "ranks": "ranks",
+    "leaves": "leaves",
+    "hooks": "hooks",
     "writers": "writers",
     "summary-writer": "summary_writers",
     "readers": "readers",
+    "growing-runs": "growing_runs",
+    "imports": "imports",
     "saving": "saving",
     "sharded-saving": "sharded_saving",
 }

@@ -68,13 +68,13 @@ class Rounds:
             self._done.set()
 
 
-def ignite(step: Step, batch: Any, parts: dict[str, Any]) -> Loop:
-    """``Engine`` with a checkpoint and four handlers of the user's, ``every=`` many steps."""
+def ignite(step: Step, batch: Any, parts: dict[str, Any], handlers: int = HANDLERS) -> Loop:
+    """``Engine`` with a checkpoint and handlers of the user's, ``every=`` many steps."""
     engine = Engine(lambda _, batch: step(*batch))
     often = Events.ITERATION_COMPLETED(every=NEVER)
     saver = DiskSaver(tempfile.mkdtemp(), require_empty=False)
     engine.add_event_handler(often, Checkpoint(parts, saver))
-    for _ in range(HANDLERS - 1):
+    for _ in range(handlers - 1):
         engine.add_event_handler(often, print)
     return Rounds(batch, lambda rounds: engine.run(rounds, max_epochs=1, epoch_length=NEVER)).loop
 
@@ -105,8 +105,10 @@ class Every(pl.Callback):
             print(outputs)
 
 
-def lightning(step: Step, batch: Any, optimizer: torch.optim.Optimizer) -> Loop:
-    """``Trainer`` with a checkpoint and four callbacks of the user's, no logger, no bar."""
+def lightning(
+    step: Step, batch: Any, optimizer: torch.optim.Optimizer, callbacks: int = HANDLERS
+) -> Loop:
+    """``Trainer`` with a checkpoint and callbacks of the user's, no logger, no bar."""
     folder = tempfile.mkdtemp()
     saver = pl.callbacks.ModelCheckpoint(Path(folder), every_n_train_steps=NEVER)
     trainer = pl.Trainer(
@@ -115,7 +117,7 @@ def lightning(step: Step, batch: Any, optimizer: torch.optim.Optimizer) -> Loop:
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[saver, *(Every() for _ in range(HANDLERS - 1))],
+        callbacks=[saver, *(Every() for _ in range(callbacks - 1))],
         default_root_dir=folder,
     )
     return Rounds(batch, lambda rounds: trainer.fit(Module(step, optimizer), rounds)).loop

@@ -93,8 +93,10 @@ def monitored_session(work: Work) -> Loop:
             save_summaries_steps=NEVER,
             log_step_count_steps=NEVER,
         )
-    batch = work.batch
+    return feeding(session, work.batch)
 
+
+def feeding(session: rh.MonitoredSession, batch: dict[str, torch.Tensor]) -> Loop:
     def loop(times: int) -> None:
         run = session.run
         for _ in range(times):

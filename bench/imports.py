@@ -1,0 +1,53 @@
+"""What an import takes of the start of a program that has imported NumPy already.
+
+Each is made in a process of its own, and once before all turns, so that its files are in memory.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+from bench.measure import Contender, Effort, alternate
+from bench.table import Table, tabulated
+
+_TIMED = """
+import numpy, time
+begin = time.perf_counter()
+{statement}
+print((time.perf_counter() - begin) * 1e3)
+"""
+
+_ALONE = _TIMED.replace("import numpy, time", "import time")
+
+PEERS = {
+    "tensorboardX": "import tensorboardX",
+    "TensorBoard's writer": "import tensorboard.summary.writer.event_file_writer",
+    "torch's SummaryWriter": "import torch.utils.tensorboard",
+    "CLU's periodic actions": "import clu.periodic_actions",
+    "ignite's engine": "import ignite.engine",
+}
+
+
+def importing(statement: str, program: str = _TIMED) -> Callable[[object], float]:
+    def loop(_: object) -> float:
+        command = [sys.executable, "-c", program.format(statement=statement)]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        return float(run.stdout.splitlines()[-1])
+
+    return loop
+
+
+def contenders() -> list[Contender]:
+    return [
+        Contender("NumPy itself", importing("import numpy", _ALONE), role="limit"),
+        Contender("runhooks", importing("import runhooks")),
+        *(Contender(name, importing(it), role="peer") for name, it in PEERS.items()),
+    ]
+
+
+def tables(effort: Effort) -> Iterator[Table]:
+    imports = contenders()
+    alternate(imports, 1)
+    yield tabulated("an import", "ms", imports, alternate(imports, effort.turns(5)))

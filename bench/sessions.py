@@ -1,0 +1,85 @@
+"""A step over a dict of arrays: called bare, and in sessions of ours, on any engine."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import runhooks as rh
+from bench.measure import NEVER, Loop
+
+State = dict[str, Any]
+
+
+class Work(NamedTuple):
+    """What is trained: the step of an engine, and the state it begins with."""
+
+    engine: str
+    initial: Callable[[], State]
+    step: Callable[[State], State]
+
+
+def bare(call: Callable[[State], State], state: State) -> Loop:
+    """Call a step, compiled by whoever wants it so, with what it returned."""
+
+    def loop(times: int) -> None:
+        nonlocal state
+        for _ in range(times):
+            state = call(state)
+
+    return loop
+
+
+def build(work: Work) -> rh.Operation:
+    state = rh.Variable(work.initial, name="state")
+    new_state = rh.call(work.step, state)
+    rh.summary.scalar("first", rh.call(first_number, new_state))
+    count = rh.train.get_or_create_global_step().assign_add(1)
+    return rh.group(state.assign(new_state), count)
+
+
+def first_number(state: State) -> Any:
+    return next(iter(state.values()))[0]
+
+
+def no_hooks(run_dir: str) -> list[rh.SessionRunHook]:
+    return []
+
+
+def five_hooks(run_dir: str) -> list[rh.SessionRunHook]:
+    """The five of most programs, none of them due for the whole measurement."""
+    return [
+        rh.StepCounterHook(every_n_steps=NEVER, output_dir=run_dir),
+        rh.SummarySaverHook(
+            save_steps=NEVER, output_dir=run_dir, summary_op=rh.summary.merge_all()
+        ),
+        rh.CheckpointSaverHook(run_dir, save_steps=NEVER),
+        rh.StopAtStepHook(last_step=NEVER),
+        rh.LoggingTensorHook(["state:0"], every_n_iter=NEVER),
+    ]
+
+
+def loggers(count: int) -> Callable[[str], list[rh.SessionRunHook]]:
+    return lambda _: [rh.LoggingTensorHook(["state:0"], every_n_iter=NEVER) for _ in range(count)]
+
+
+def running(session: Any, fetches: Any) -> Loop:
+    def loop(times: int) -> None:
+        run = session.run
+        for _ in range(times):
+            run(fetches)
+
+    return loop
+
+
+def raw_session(work: Work) -> Loop:
+    with rh.Graph(engine=work.engine).as_default() as graph:
+        train_op = build(work)
+    return running(rh.Session(graph), train_op)
+
+
+def monitored_session(work: Work, hooks: Callable[[str], Sequence[rh.SessionRunHook]]) -> Loop:
+    with rh.Graph(engine=work.engine).as_default():
+        train_op = build(work)
+        return running(rh.MonitoredSession(hooks=hooks(tempfile.mkdtemp())), train_op)
