@@ -20,7 +20,7 @@ from bench.table import Growth, tabulated
 from runhooks import events
 from runhooks.summary import FileWriter
 
-TAGS, RUNS = (10, 100, 1_000, 10_000, 30_000, 100_000), (1, 10, 100, 500, 2_000)
+TAGS, RUNS = (10, 100, 1_000, 10_000, 100_000), (1, 10, 100, 500, 2_000)
 POINTS = 10  # of a tag, where there are many tags
 RUN_TAGS, RUN_POINTS = 5, 20  # of a run, where there are many runs
 
