@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from operator import itemgetter
+from operator import is_, itemgetter
 from typing import Any
 
 from runhooks.graph.tensor import Operation, Tensor
@@ -37,6 +37,36 @@ class FetchList(list[Any]):
         self.parties: tuple[str, ...] = parties
         self.steady = frozenset(steady)
         self.key = FetchList, self.steady, structure_key(list(self))
+
+
+class Asked:
+    """Fetches that were asked for, by which the same ones are recognised faster than by a key."""
+
+    __slots__ = ("_items", "_kind", "_leaf")
+
+    def __init__(self, fetches: Any) -> None:
+        self._kind = kind = type(fetches)
+        is_flat = kind is tuple or kind is list or kind is dict
+        # A copy: the list or dict of the caller may change.
+        items = _items(fetches) if is_flat else ()
+        is_flat = is_flat and not any(isinstance(it, list | tuple | Mapping) for it in items)
+        self._items = items if is_flat else None
+        is_leaf = not isinstance(fetches, list | tuple | Mapping)
+        self._leaf = fetches if is_leaf else self
+
+    def is_the_same_as(self, fetches: Any) -> bool:
+        """Return whether ``fetches`` are the same. False: perhaps they are, in another spelling."""
+        if fetches is self._leaf:
+            return True
+        known = self._items
+        if known is None or type(fetches) is not self._kind:
+            return False
+        items = _items(fetches)
+        return len(items) == len(known) and all(map(is_, items, known))
+
+
+def _items(fetches: Any) -> tuple[Any, ...]:
+    return (*fetches, *fetches.values()) if type(fetches) is dict else tuple(fetches)
 
 
 def structure_key(structure: Any) -> Any:

@@ -204,13 +204,14 @@ class HookedSession:
 
     def complete(self, asked: AskedRun, run: Callable[..., Any], run_metadata: Any = None) -> Any:
         """Make the run with ``run``, called as ``RawSession.run`` is, and hand out the results."""
-        caller, requests = asked.caller, asked.requests
+        caller, requests, metadata = asked.caller, asked.requests, run_metadata
         merged = caller
         try:
             if requests:
                 merged = self._merger.args(caller, requests)
-            run_metadata = self._metadata(merged.options, run_metadata)
-            result = run(*merged, run_metadata)
+            if merged.options is not None and run_metadata is None:
+                metadata = self._new_metadata()
+            result = run(*merged, metadata)
         except (TypeError, ValueError) as error:
             self._merger.note_bad_requests(error, caller, requests)
             raise
@@ -226,7 +227,7 @@ class HookedSession:
             result, *results = result
             for hook, got in zip(requests, results, strict=True):
                 answers[hook] = None if requests[hook].fetches is None else got
-        values = self._values(merged.options, run_metadata)
+        values = self._values(merged.options, metadata)
         taking_part = [it for it in hooks if it not in postponed] if postponed else hooks
         self._deliver(taking_part, answers, asked.context, values)
         return result
@@ -271,9 +272,14 @@ class HookedSession:
         answers: dict[ScheduledHook, Any] = {}
         requests: dict[ScheduledHook, SessionRunArgs] = {}
         postponed: set[ScheduledHook] = set()  # still due: they are asked again before the next run
-        for hook in self._due(hooks, next_step):
+        is_timed = self._some_due_by_time or hooks is not self._hooks
+        now = clock.monotonic() if is_timed else -math.inf
+        for hook in hooks:
+            if not (hook.always or self._is_due(hook, next_step, now)):
+                continue
             request = hook.before(context)
-            self._note_stop(context, hook)
+            if context.stop_requested:
+                self._note_stop(context, hook)
             if request is not None:
                 if hook.is_lone:
                     self._merger.check_lone(hook, request)
@@ -284,21 +290,16 @@ class HookedSession:
             answers[hook] = None
         return AskedRun(hooks, caller, step, context, requests, answers, postponed)
 
-    def _due(self, hooks: list[ScheduledHook], next_step: int) -> list[ScheduledHook]:
-        run, now = self._runs + 1, clock.monotonic()
-        return [
-            hook
-            for hook in hooks
-            if hook.watched is not None
+    def _is_due(self, hook: ScheduledHook, next_step: int, now: float) -> bool:
+        return (
+            hook.watched is not None
             or next_step >= hook.step
-            or run >= hook.run
+            or self._runs + 1 >= hook.run
             or (now if hook.shared_time is None else hook.shared_time.now) >= hook.time
-        ]
+        )
 
-    def _metadata(self, options: Any, given: Any) -> Any:
+    def _new_metadata(self) -> Any:
         # TensorFlow's hooks get the metadata that their options have produced.
-        if options is None or given is not None:
-            return given
         records = self._raw.new_records()
         return None if records is None else records[1]
 
@@ -318,16 +319,16 @@ class HookedSession:
     ) -> None:
         # A run may take the step further than expected: a hook that this wakes gets after_run.
         step = self._raw.global_step or 0
-        called = [
-            hook
-            for hook in hooks
-            if hook in answers or (hook.watched is None and step >= hook.step)
-        ]
         _, options, run_metadata = values
-        for hook in called:
-            hook.after(context, SessionRunValues(answers.get(hook), options, run_metadata))
-            self._note_stop(context, hook)
-        sleepers = [hook for hook in called if hook.sleeps]
+        sleepers = []
+        for hook in hooks:
+            if hook in answers or (hook.watched is None and step >= hook.step):
+                got = answers.get(hook)
+                hook.after(context, SessionRunValues(got, options, run_metadata))
+                if context.stop_requested:
+                    self._note_stop(context, hook)
+                if hook.sleeps:
+                    sleepers.append(hook)
         if sleepers or hooks is not self._hooks:
             self._ask_next_due(sleepers)
 
@@ -346,14 +347,19 @@ class HookedSession:
         self._find_next_due()
 
     def _find_next_due(self) -> None:
-        others = [hook for hook in self._hooks if hook.watched is None]
-        self._due_step = min([hook.step for hook in others], default=math.inf)
-        own = [hook for hook in others if hook.shared_time is None]
-        self._due_time = min([hook.time for hook in own], default=math.inf)
-        self._some_due_by_time = self._due_time < math.inf
-        self._due_run = min([hook.run for hook in others], default=math.inf)
-        if len(own) < len(others):
-            self._find_shared_due([hook for hook in others if hook.shared_time is not None])
+        step = time = run = math.inf
+        shared = []
+        for hook in self._hooks:
+            if hook.watched is None:
+                step, run = min(step, hook.step), min(run, hook.run)
+                if hook.shared_time is None:
+                    time = min(time, hook.time)
+                else:
+                    shared.append(hook)
+        self._due_step, self._due_time, self._due_run = step, time, run
+        self._some_due_by_time = time < math.inf
+        if shared:
+            self._find_shared_due(shared)
 
     def _find_shared_due(self, hooks: list[ScheduledHook]) -> None:
         due = {hook.time for hook in hooks if hook.shared_time and hook.shared_time.now < hook.time}
@@ -362,7 +368,7 @@ class HookedSession:
             self.wake()  # on all ranks alike, without a decision
 
     def _note_stop(self, context: SessionRunContext, hook: ScheduledHook) -> None:
-        if context.stop_requested and self._stop_reason is None:
+        if self._stop_reason is None:
             reason = context.stop_reason
             self._stop_reason = f"{hook.name} ({reason})" if reason else hook.name
 

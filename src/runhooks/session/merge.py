@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from runhooks.contract import RawSession, SessionRunArgs
 from runhooks.engines import foreign
@@ -13,17 +13,33 @@ from runhooks.graph import nest
 from runhooks.graph.base import BaseGraph
 from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.plan import CALLER
-from runhooks.graph.tensor import Operation, Tensor
+from runhooks.graph.tensor import Tensor
 from runhooks.session.scheduled_hook import ScheduledHook
 
 _log = logging.getLogger("runhooks")
 
 _NOTHING: list[Any] = []
-_LEAVES = (Tensor, Operation, str)
 
 Requests = Mapping[ScheduledHook, SessionRunArgs]
 
 _Watched = tuple[nest.FetchList, list[ScheduledHook]]
+
+
+class _Merged(NamedTuple):
+    """What was merged last, as a rule for the next run too."""
+
+    caller: nest.Asked
+    requests: list[nest.Asked]
+    fetches: nest.FetchList
+
+
+class _Steps(NamedTuple):
+    """Whether a request lacked a step when it was last made."""
+
+    caller: nest.Asked
+    request: nest.Asked
+    feeds: tuple[Any, ...]
+    lacking: bool
 
 
 class RequestMerger:
@@ -37,7 +53,10 @@ class RequestMerger:
         self._graph = foreign.graph_of(raw.graph)
         self._has_objects = self._graph.objects is not None
         self._lists: BoundedCache[Any, nest.FetchList] = BoundedCache()
+        self._last: _Merged | None = None
         self._with_watched: BoundedCache[Any, _Watched] = BoundedCache()
+        self._last_watched: tuple[nest.Asked, _Watched] | None = None
+        self._last_steps: dict[ScheduledHook, _Steps] = {}
         self._needs_step: BoundedCache[Any, bool] = BoundedCache()
         self._spread: BoundedCache[Any, list[str]] = BoundedCache()
         self._warned = False
@@ -49,14 +68,18 @@ class RequestMerger:
 
         Hooks that watch the value of a step which the caller's fetches do not make are left out.
         """
+        last = self._last_watched
+        if last is not None and last[0].is_the_same_as(fetches):
+            return last[1]
 
         def merged() -> _Watched:
             kept = [it for it in watching if not self._lacks_step(it, fetches, it.watched, ())]
             watched = {_name(hook): hook.watched for hook in kept}
             return nest.FetchList([(CALLER, fetches), *watched.items()], steady=watched), kept
 
-        key = fetches if isinstance(fetches, _LEAVES) else nest.structure_key(fetches)
-        return self._with_watched.get_or_make(key, merged)
+        watched = self._with_watched.get_or_make(nest.structure_key(fetches), merged)
+        self._last_watched = nest.Asked(fetches), watched
+        return watched
 
     def check_lone(self, hook: ScheduledHook, request: SessionRunArgs) -> None:
         """Raise RuntimeError if ``request``, which one rank makes, takes all of them to answer."""
@@ -84,10 +107,21 @@ class RequestMerger:
         if not self._has_objects or request.fetches is None:
             return False
         feeds = (*(caller.feed_dict or ()), *(request.feed_dict or ()))
+        last = self._last_steps.get(hook)
+        if (
+            last is not None
+            and last.caller.is_the_same_as(caller.fetches)
+            and last.request.is_the_same_as(request.fetches)
+            and last.feeds == feeds
+        ):
+            return last.lacking
         key = nest.structure_key([caller.fetches, request.fetches]), feeds
-        return self._needs_step.get_or_make(
+        lacking = self._needs_step.get_or_make(
             key, lambda: self._lacks_step(hook, caller.fetches, request.fetches, feeds)
         )
+        asked = nest.Asked(caller.fetches), nest.Asked(request.fetches)
+        self._last_steps[hook] = _Steps(*asked, feeds, lacking)
+        return lacking
 
     def args(self, caller: SessionRunArgs, requests: Requests) -> SessionRunArgs:
         """Return the arguments of one run for the caller and the hooks.
@@ -151,14 +185,28 @@ class RequestMerger:
         return self._raw.merge_options(given) if given else None
 
     def _fetch_list(self, caller: SessionRunArgs, requests: Requests) -> nest.FetchList:
+        last = self._last
+        if last is not None and _is_last(last, caller, requests):
+            return last.fetches
         fetches = [caller.fetches, *[_fetches(it) for it in requests.values()]]
 
         def made() -> nest.FetchList:
             parties = [CALLER, *[_name(hook) for hook in requests]]
-            watching = [_name(hook) for hook in requests if hook.watched is not None]
-            return nest.FetchList(zip(parties, fetches, strict=True), steady=watching)
+            return nest.FetchList(zip(parties, fetches, strict=True))
 
-        return self._lists.get_or_make(nest.structure_key(fetches), made)
+        merged = self._lists.get_or_make(nest.structure_key(fetches), made)
+        asked = [nest.Asked(it.fetches) for it in requests.values()]
+        self._last = _Merged(nest.Asked(caller.fetches), asked, merged)
+        return merged
+
+
+def _is_last(last: _Merged, caller: SessionRunArgs, requests: Requests) -> bool:
+    if len(requests) != len(last.requests) or not last.caller.is_the_same_as(caller.fetches):
+        return False
+    for asked, request in zip(last.requests, requests.values()):  # noqa: B905 - compared above
+        if not asked.is_the_same_as(request.fetches):
+            return False
+    return True
 
 
 def _is_sound(

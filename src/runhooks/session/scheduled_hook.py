@@ -130,7 +130,7 @@ class ScheduledHook:
             return None
         try:
             request = self._before(context)
-            if request is not None:
+            if type(request) is not SessionRunArgs or request.feed_dict is not None:
                 _check(request)
         except Exception as error:
             add_note(error, hook_note(self.name, "before_run"))
@@ -149,6 +149,8 @@ class ScheduledHook:
 
 
 def _check(request: Any) -> None:
+    if request is None:
+        return
     if not hasattr(request, "fetches"):  # TensorFlow's class has the same fields
         raise TypeError(f"before_run must return SessionRunArgs or None, got {request!r}")
     fed = request.feed_dict
