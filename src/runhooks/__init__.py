@@ -16,7 +16,7 @@ No framework is imported before a graph of its engine is made.
 
 from typing import TYPE_CHECKING
 
-import runhooks.engines  # where graphs find engines, default graphs and ranks
+from runhooks import engines as engines  # where graphs find engines, default graphs and ranks
 from runhooks.lazy import lazily
 from runhooks.plain import graph
 from runhooks.version import __version__
