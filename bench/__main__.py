@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench import compare, page, results, text
 from bench.topics import TOPICS, about, run
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="those of --list; default: all")
     parser.add_argument("--list", action="store_true", help="say what topics there are")
@@ -25,7 +26,7 @@ def main() -> int:
     parser.add_argument(
         "--compare", type=Path, metavar="FILE", help="say which ratios differ from those in FILE"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if unknown := set(options.topics) - TOPICS.keys():
         parser.error(f"there is no topic {', '.join(sorted(unknown))}; --list says which there are")
     if options.list:

@@ -41,8 +41,8 @@ def _draw_table(panel: Any, table: Table) -> None:
     longest = max(row["cost"]["high"] for row in rows)
     for at, row in enumerate(rows):
         cost = row["cost"]
-        panel.barh([at], [cost["median"]], height=0.6, color=_colour(row))
-        panel.plot([cost["low"], cost["high"]], [at, at], color="black", linewidth=1)
+        panel.barh([at], [cost["median"]], height=0.6, color=_colour(row), clip_on=False)
+        panel.plot([cost["low"], cost["high"]], [at, at], color="black", linewidth=1, clip_on=False)
         panel.text(cost["high"] + 0.01 * longest, at, number(cost["median"]), va="center")
     panel.set_yticks(range(len(rows)), [row["name"] for row in rows])
     panel.set_xlim(0, 1.12 * longest)

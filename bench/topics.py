@@ -72,6 +72,7 @@ def run(topic: str, quick: bool) -> Topic:
         environment = os.environ | {"TMPDIR": folder, "TF_CPP_MIN_LOG_LEVEL": "3"}
         process = subprocess.run(
             command,
+            cwd=Path(__file__).parents[1],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,0 +1,205 @@
+"""The benchmarks: their programs run, and the page says what was measured."""
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any, Literal, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
+from xml.etree import ElementTree
+
+import pytest
+
+from bench import compare, page, results
+from bench.__main__ import main
+from bench.findings import beside_the_best, losses, missed
+from bench.measure import Contender
+from bench.table import Growth, exponent, tabulated
+from bench.topics import TOPICS, Topic, run
+
+
+def conforms(value: Any, kind: Any) -> bool:
+    """Whether JSON has the form of a ``TypedDict``, and nothing besides."""
+    kind = get_args(kind)[0] if get_origin(kind) is NotRequired else kind
+    if is_typeddict(kind):
+        fields = get_type_hints(kind, include_extras=True)
+        required = {name for name in fields if get_origin(fields[name]) is not NotRequired}
+        known = isinstance(value, dict) and required <= value.keys() <= fields.keys()
+        return known and all(conforms(value[name], fields[name]) for name in value)
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(conforms(it, *get_args(kind)) for it in value)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(
+            conforms(it, get_args(kind)[1]) for it in value.values()
+        )
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    return isinstance(value, get_args(kind) or kind)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """The file of a quick run of one topic."""
+    path = tmp_path_factory.mktemp("bench") / "results.json"
+    assert main(["--quick", "numpy", "--results", str(path)]) == 0
+    return path
+
+
+begun = functools.cache(results.begin)  # asks git, and looks for all packages
+
+
+def made_of(*tables, growths=()):
+    """Results that have these tables."""
+    topic = Topic(about="What it is.", seconds=1.0, others=None, tables=[*tables], growths=growths)
+    return begun(quick=False) | {"topics": {"topic": topic}}
+
+
+def nothing(times):
+    """What is measured is given."""
+
+
+RACE = [
+    Contender("a bare call", nothing, role="limit"),
+    Contender("ours", nothing, "a bare call", budget=1.0),
+    Contender("slow peer", nothing, role="peer", why="never shown"),
+    Contender("fast peer", nothing, role="peer", why="It does less."),
+]
+ROUNDS = {
+    "a bare call": [1.0, 10.0, 2.0],  # the machine was slow in the second turn
+    "ours": [3.0, 30.0, 6.0],
+    "slow peer": [6.0, 60.0, 12.0],
+    "fast peer": [1.5, 15.0, 3.0],
+}
+
+
+def test_a_run_writes_what_it_has_measured(quick):
+    found = results.load(quick)
+    assert conforms(found, results.Results)
+    assert found["quick"]
+    (topic,) = found["topics"].values()
+    (table,) = topic["tables"]
+    bare, *sessions = table["rows"]
+    assert all(row["cost"]["median"] > bare["cost"]["median"] for row in sessions)
+    assert [growth["axis"] for growth in topic["growths"]] == ["arrays of state", "sleeping hooks"]
+
+
+def test_the_page_and_its_plots_are_made_of_the_results_alone(quick, tmp_path):
+    for docs in (tmp_path / "a", tmp_path / "b"):
+        page.write(results.load(quick), docs)
+    assert (tmp_path / "a/benchmarks.md").read_bytes() == (
+        tmp_path / "b/benchmarks.md"
+    ).read_bytes()
+    text = (tmp_path / "a/benchmarks.md").read_text()
+    assert "| monitored session, five hooks, none due | " in text
+    (image,) = re.findall(r"!\[.*\]\((.*)\)", text)
+    plot = (tmp_path / "a" / image).read_bytes()
+    assert "a trivial step of NumPy, µs" in "".join(ElementTree.fromstring(plot).itertext())
+    assert plot == (tmp_path / "b" / image).read_bytes()
+
+
+def test_the_page_of_the_docs_is_that_of_the_results():
+    if not page.RESULTS.exists():
+        pytest.skip("no results are kept in the repository yet")
+    found = results.load(page.RESULTS)
+    assert conforms(found, results.Results)
+    assert (page.DOCS / "benchmarks.md").read_text() == page.page(found)
+
+
+def test_ratios_are_those_within_a_turn():
+    table = tabulated("race", "µs", RACE, ROUNDS)
+    _, ours, slow, _ = table["rows"]
+    assert ours["cost"] == {"median": 6.0, "low": 4.5, "high": 18.0}
+    assert ours["ratio"] == {"median": 3.0, "low": 3.0, "high": 3.0}
+    assert ours["added"]["median"] == 4.0
+    assert slow["ratio"]["median"] == 6.0
+    assert slow["beside"] == "ours"
+    assert slow["advantage"]["median"] == 2.0
+
+
+def test_what_is_lost_is_shown_with_the_reason():
+    found = made_of(tabulated("race", "µs", RACE, ROUNDS))
+    assert [(it.peer["name"], it.times) for it in losses(found)] == [("fast peer", 0.5)]
+    assert [it.peer["name"] for it in beside_the_best(found)] == ["fast peer"]
+    assert [row["name"] for _, _, row in missed(found)] == ["ours"]
+    text = page.page(found)
+    assert "| race | ours | fast peer | 0.50 | It does less. |" in text
+    assert "| race: ours | 4.00 | 3.00 to 12.0 | 1.00 | µs |" in text
+    assert "never shown" not in text
+
+
+def test_a_ratio_that_changes_between_turns_is_called_noisy():
+    steady = tabulated("race", "µs", RACE, ROUNDS)
+    assert "noisy" not in page.page(made_of(steady)).split("## Topic")[1]
+    noisy = tabulated("race", "µs", RACE, ROUNDS | {"ours": [3.0, 99.0, 2.0]})
+    assert "over a bare call; noisy" in page.page(made_of(noisy))
+
+
+@pytest.mark.parametrize("power", [0, 0.5, 1, 2])
+def test_the_exponent_is_that_of_the_largest_sizes(power):
+    sizes = [1, 10, 30, 100]
+    assert exponent(sizes, [99.0, *(7 * size**power for size in sizes[1:])]) == pytest.approx(power)
+
+
+def test_growth_is_shown_by_size_with_its_exponent():
+    tables = [
+        tabulated(
+            "reading",
+            "s",
+            RACE,
+            {name: [size * it for it in costs] for name, costs in ROUNDS.items()},
+        )
+        for size in (1, 10)
+    ]
+    growth = Growth(title="reading", axis="tags", sizes=[1, 10], tables=tables)
+    text = page.page(made_of(growths=[growth]))
+    assert "| s | 1 | 10 | exponent |" in text
+    assert "| ours | 6.00 | 60.0 | 1.00 |" in text
+    assert "| ours, what it adds | 4.00 | 40.0 | 1.00 |" in text
+    assert "| reading, 10 tags | ours | fast peer |" in text
+
+
+def test_ratios_that_have_moved_are_named():
+    before = made_of(tabulated("race", "µs", RACE, ROUNDS))
+    after = made_of(tabulated("race", "µs", RACE, ROUNDS | {"ours": [4.0, 40.0, 8.0]}))
+    assert list(compare.lines_of(before, before)) == ["\n0 of 3 ratios have moved by more than 15%"]
+    assert "race: ours: 3.00 -> 4.00 (+33%)" in list(compare.lines_of(before, after))
+
+
+def test_a_topic_that_fails_says_why_and_hides_no_other(monkeypatch, tmp_path):
+    (tmp_path / "tbparse.py").write_text("raise RuntimeError('out of order')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    topic = run("growing-runs", quick=True)
+    assert "out of order" in topic["failed"]
+    assert topic["tables"] == topic["growths"] == []
+    found = made_of() | {"topics": {"growing-runs": topic}}
+    assert "This topic failed" in page.page(found)
+
+
+def test_each_topic_says_what_it_is(capsys):
+    assert main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(TOPICS)
+    assert all(len(line.split()) > 4 for line in lines)
+
+
+def test_a_topic_that_is_not_there(capsys):
+    with pytest.raises(SystemExit):
+        main(["nosuch"])
+    assert "there is no topic nosuch; --list says which there are" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("{", "is not JSON"), ("[]", "has schema None"), ('{"schema": 0}', "has schema 0")],
+)
+def test_what_are_no_results(tmp_path, text, says):
+    path = Path(tmp_path / "results.json")
+    path.write_text(text)
+    with pytest.raises(ValueError, match=says):
+        results.load(path)
+
+
+def test_figures_are_kept_to_four_digits(tmp_path):
+    found = made_of(tabulated("race", "µs", RACE, ROUNDS | {"ours": [1 / 3] * 3}))
+    results.save(found, tmp_path / "results.json")
+    assert '"median": 0.3333,' in (tmp_path / "results.json").read_text()
+    assert conforms(json.loads((tmp_path / "results.json").read_text()), results.Results)
