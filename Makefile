@@ -7,7 +7,8 @@
 #   make test          the tests; ARGS="tests/hooks -x"
 #   make lint          formatting, rules, types
 #   make docs          the documentation, in build/site/index.html; warnings and dead links are errors
-#   make bench         what a step costs, beside its peers, in a .venv-bench of its own
+#   make bench         what runhooks costs beside its peers, in a .venv-bench of its own; writes
+#                      docs/benchmarks.md. ARGS="step torch", ARGS=--list, ARGS="--compare before.json"
 #   make soak          the tests that take many minutes
 #   make clean         remove what was installed and cached; runs/ stays
 
