@@ -105,7 +105,7 @@ class JaxArrays(ArrayLibrary):
         # On a CPU they are the very buffers. As long as they are held, a run to which they are
         # donated copies them, far slower than they are copied here.
         return [
-            copied(array, place) if _on_cpu(leaf) else array
+            copied(array, place) if on_cpu(leaf) else array
             for leaf, array, place in zip(plain, host, into, strict=True)
         ]
 
@@ -228,7 +228,8 @@ def _plain(array: Any) -> Any:
     return array if isinstance(array, jax.Array) else jnp.asarray(array)
 
 
-def _on_cpu(leaf: Any) -> bool:
+def on_cpu(leaf: Any) -> bool:
+    """Whether ``leaf`` is an array on a CPU."""
     return isinstance(leaf, jax.Array) and any(it.platform == "cpu" for it in leaf.devices())
 
 

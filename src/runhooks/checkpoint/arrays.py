@@ -74,7 +74,7 @@ def encode(arrays: Mapping[str, NDArray[Any]]) -> Iterator[bytes | NDArray[np.ui
     header, _ = layout({name: ArraySpec(it.dtype.name, it.shape) for name, it in ordered})
     yield header
     for _, array in ordered:
-        yield as_bytes(array)
+        yield as_bytes(np.asarray(array))  # some are read when they are written
 
 
 def layout(

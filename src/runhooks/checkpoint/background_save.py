@@ -83,11 +83,16 @@ class BackgroundSave:
         else:
             self._forget()
         finally:
+            self._save = _nothing  # what it has written is needed no more
             self._ended.set()
 
     def _forget(self) -> None:
         if _saves.get(self.path) is self:
             del _saves[self.path]
+
+
+def _nothing() -> None:
+    pass
 
 
 _saves: dict[str, BackgroundSave] = {}

@@ -16,7 +16,7 @@ from runhooks import arguments
 from runhooks.arrays.shards import ShardedArray, Share, by_key
 from runhooks.checkpoint.adapt import completed, renamed
 from runhooks.checkpoint.background_save import BackgroundSave
-from runhooks.checkpoint.format import Content, content_of
+from runhooks.checkpoint.format import content_of
 from runhooks.checkpoint.group_restore import restore_together
 from runhooks.checkpoint.latest import newest_sound
 from runhooks.checkpoint.restoring import read_for
@@ -49,8 +49,11 @@ class Saver:
             ``KeepBest``. They are stored in the checkpoint.
         asynchronous: Whether ``save`` returns as soon as it has the values, and a thread writes
             them. The next ``save``, ``restore`` or ``wait`` waits for that thread, and raises the
-            error it failed with. Memory into which values had to be copied (jax on a CPU) is kept
-            for the next save.
+            error it failed with. What may change must be copied: the tensors of torch, and on jax
+            a state of less than 64 MB, or any at the first save. After that the step is compiled
+            once more in the background, so that the run after a save leaves the old state alone,
+            from which the checkpoint is written. Memory for the copy, or for the new state of that
+            run, is kept for the next save.
         rename: New names by old ones, for what has another name in older checkpoints: variables,
             the objects of ``rh.torch``, and what is below them, such as
             ``{"model/head": "model/classifier"}``.
@@ -144,11 +147,17 @@ class Saver:
         if global_step is not None:
             step = _value(sess, global_step)
             path = base.with_name(f"{base.name}-{step}")
-        content, metrics = self._content_of(sess), self._metrics_of(step)
+        snapshot = self._snapshot(sess)
+        release = snapshot.release or _nothing
+        try:
+            content, metrics = content_of(snapshot), self._metrics_of(step)
+        except BaseException:
+            release()
+            raise
         if base not in self._series:
             self._series[base] = Series(base, self._keep, current_group())
         write = partial(self._series[base].save, path, content, step, metrics)
-        self._write(sess, str(path), write)
+        self._write(sess, str(path), write, release)
         return str(path)
 
     def restore(self, sess: RawSession, save_path: str | os.PathLike[str]) -> None:
@@ -198,7 +207,13 @@ class Saver:
                     f"{suggestion(name, known)}"
                 )
 
-    def _write(self, sess: RawSession, path: str, write: Callable[[], object]) -> None:
+    def _write(
+        self,
+        sess: RawSession,
+        path: str,
+        write: Callable[[], object],
+        release: Callable[[], object],
+    ) -> None:
         def fail() -> None:
             if sess.checkpoint == path:
                 sess.checkpoint = None
@@ -209,6 +224,8 @@ class Saver:
             except BaseException:
                 fail()
                 raise
+            finally:
+                release()
 
         background = BackgroundSave(path, save) if self._asynchronous else None
         try:
@@ -222,9 +239,10 @@ class Saver:
         except BaseException:  # a Ctrl-C may come before anything is written
             if background is None or background.cancel():
                 fail()
+                release()
             raise
 
-    def _content_of(self, sess: RawSession) -> Content:
+    def _snapshot(self, sess: RawSession) -> Snapshot:
         group = current_group()
         options: dict[str, Any] = {} if not self._asynchronous else {"into": self._reusable}
         if group.size > 1:
@@ -234,9 +252,9 @@ class Saver:
             snapshot = snapshot.only(self._only)
         if self._asynchronous:
             # Copies are writeable, and the next save may reuse their memory. The rest is shared.
-            arrays = by_key(snapshot.arrays)
+            arrays = by_key(snapshot.arrays) if snapshot.release is None else {}
             self._reusable = {key: it for key, it in arrays.items() if it.flags.writeable}
-        return content_of(snapshot)
+        return snapshot
 
     def _metrics_of(self, step: int | None) -> dict[str, float]:
         if self._metrics is None:
@@ -320,6 +338,10 @@ def _rules(
 
 def _name(variable: Any) -> str:
     return variable if isinstance(variable, str) else str(variable.op.name)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _value(sess: RawSession, global_step: Any) -> int:

@@ -158,7 +158,8 @@ class RawSession:
 
         Args:
             into: Arrays by name, to copy into where they fit. If given, even empty, the result is
-                independent of later runs; if None, it may share the variables' memory.
+                independent of later runs, up to its ``release`` if it has one; if None, it may
+                share the variables' memory.
             share: Which of several ranks this is, all of which take a snapshot. It then holds what
                 this rank has to write. None: a process alone.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from runhooks.graph.resized import Resized
@@ -20,12 +20,16 @@ class Snapshot(NamedTuple):
         resized: Of a checkpoint that another number of ranks has saved; else None.
         is_given: Whether nothing else uses the memory of the arrays, so that whoever takes them in
             need not copy them.
+        release: To call, in any thread, when the arrays are needed no more. They may be the
+            variables' own, which runs leave alone until then, and be read by ``np.asarray`` only.
+            None: there is nothing to call.
     """
 
     arrays: dict[str, Any]
     states: dict[str, Any]
     resized: Resized | None = None
     is_given: bool = False
+    release: Callable[[], None] | None = None
 
     def only(self, variables: Collection[str]) -> Snapshot:
         """Return the same with the arrays of the named variables alone.

@@ -11,6 +11,7 @@ from runhooks.arrays import ArrayLibrary
 from runhooks.arrays.shards import ArraySource
 from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.framework import Framework
+from runhooks.graph.kept_buffers import KeptBuffers
 from runhooks.graph.plan import Body
 from runhooks.graph.tensor import Variable
 
@@ -72,6 +73,19 @@ class Engine(Framework):
         ``AssignedError``.
         """
         return self.compile(body)
+
+    def kept_buffers(self, shared: BoundedCache[Any, Any]) -> KeptBuffers | None:
+        """Return what keeps buffers of the variables of one session; None if there is no need.
+
+        ``shared``: as for ``compile_run``.
+        """
+        return None
+
+    def keeping_run(
+        self, body: Body, shared: BoundedCache[Any, Any], kept: KeptBuffers
+    ) -> Compiled:
+        """Return a function as ``compile_run`` does, which leaves the buffers in ``kept`` alone."""
+        return self.compile_run(body, shared)
 
     def warm_up(
         self,

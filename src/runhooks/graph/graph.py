@@ -17,6 +17,7 @@ from runhooks.graph.default_graph import entered, find_default_graph_with, get_d
 from runhooks.graph.effects import effects_of
 from runhooks.graph.engine import Compiled, Engine, load_engine
 from runhooks.graph.forms import Forms
+from runhooks.graph.kept_buffers import KeptBuffers
 from runhooks.graph.plan import Body, make_plan
 from runhooks.graph.tensor import Effect, Operation, Placement, Tensor, Variable
 from runhooks.near_names import suggestion
@@ -143,6 +144,14 @@ class Graph(BaseGraph):
         return self._compiled.get_or_make(
             body, lambda: self._engine.compile_run(body, self._shared_by_runs)
         )
+
+    def kept_buffers(self) -> KeptBuffers | None:
+        """Return what keeps buffers of the variables of one session, if the engine has that."""
+        return self._engine.kept_buffers(self._shared_by_runs)
+
+    def keeping_run(self, body: Body, kept: KeptBuffers) -> Compiled:
+        """Return what computes ``body`` and leaves the buffers in ``kept`` alone."""
+        return self._engine.keeping_run(body, self._shared_by_runs, kept)
 
     def warm_up(self, body: Body, variables: Mapping[Variable, Any], given: Sequence[Any]) -> None:
         """Let the engine compile what a run of ``body`` with these arguments needs."""

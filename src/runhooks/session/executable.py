@@ -15,8 +15,9 @@ from runhooks.errors import OutOfRangeError, add_note
 from runhooks.graph.engine import AssignedError, Compiled, Engine
 from runhooks.graph.evaluate import evaluate, outputs_of
 from runhooks.graph.graph import Graph
+from runhooks.graph.kept_buffers import KeptBuffers
 from runhooks.graph.nest import reader
-from runhooks.graph.plan import Plan, make_plan
+from runhooks.graph.plan import Body, Plan, make_plan
 from runhooks.graph.source import OpenInput
 from runhooks.graph.tensor import Operation, Tensor, Variable
 from runhooks.session.feeds import Converter, converter
@@ -50,19 +51,22 @@ class Executable:
     warm_up: Run
 
 
-def make_executable(graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> Executable:
+def make_executable(
+    graph: Graph, fetches: Any, feed_keys: tuple[Any, ...], kept: KeptBuffers | None = None
+) -> Executable:
     """Make ``fetches`` ready to run.
 
     Args:
         graph: The graph they belong to.
         fetches: As for ``Session.run``.
         feed_keys: The keys of the feed_dict as the caller writes them, in their order.
+        kept: Buffers of one session that are to be left alone.
 
     Raises:
         ValueError, TypeError: As ``make_plan``.
     """
     plan = make_plan(graph, fetches, feed_keys)
-    body = None if plan.body.is_empty else graph.compiled(plan.body)
+    body = None if plan.body.is_empty else _compiled(graph, plan.body, kept)
     feeds = [(key, converter(t)) for key, t in zip(feed_keys, plan.feeds, strict=True)]
     make_run = _body_run if _is_only_body(plan) else _phased_run
     changed = frozenset({*plan.body.assigned, *_assigned_on_host(plan)})
@@ -73,6 +77,10 @@ def make_executable(graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> E
         run=make_run(plan, body, feeds, graph.engine),
         warm_up=_warm_up(plan, feeds, graph),
     )
+
+
+def _compiled(graph: Graph, body: Body, kept: KeptBuffers | None) -> Compiled:
+    return graph.compiled(body) if kept is None else graph.keeping_run(body, kept)
 
 
 def _is_only_body(plan: Plan) -> bool:

@@ -54,6 +54,8 @@ class Session(RawSession):
         self._lock = threading.RLock()
         self._ready: dict[Any, Executable] = BoundedCache()
         self._variables: dict[Variable, Any] = {}
+        self._kept = self._graph.kept_buffers()
+        self._keeping: BoundedCache[Any, Executable] = BoundedCache()
         self._inputs = SessionInputs(self._graph)
         self._warned_of_step = False
         self._closed = False
@@ -171,14 +173,18 @@ class Session(RawSession):
     ) -> Snapshot:
         with self._lock:
             self._check_open()
-            objects = self._graph.objects
-            arrays = arrays_of(self._graph.engine, self._saved(), into, share)
+            objects, saved, values = self._graph.objects, self._saved(), None
+            if self._kept is not None and into is not None and share is None:
+                values = self._kept.host_values(saved)
+                self._ready.clear()
+            arrays = arrays_of(self._graph.engine, saved, into, share, values)
             object_arrays, object_states = (
                 ({}, {}) if objects is None else objects.save(into, share)
             )
             return Snapshot(
                 merged_arrays(arrays, object_arrays),
                 {**self.attached_states(), **object_states, **self._inputs.positions()},
+                release=None if values is None else values.release,
             )
 
     def saved_names(self) -> list[str]:
@@ -313,6 +319,10 @@ class Session(RawSession):
         self._inputs.open(executable.inputs, self.global_step or 0)
         makes_step = self._step in executable.changed
         self._inputs.check_draws(executable.inputs, makes_step=makes_step)
+        if self._kept is not None and self._kept.concern(executable.changed):
+            return self._keeping.get_or_make(
+                key, lambda: make_executable(self._graph, fetches, tuple(feed_dict), self._kept)
+            )
         self._ready[key] = executable
         return executable
 

@@ -43,10 +43,12 @@ from runhooks.engines.jax.held import (
     without_variable,
     without_variables,
 )
-from runhooks.engines.jax.run import compile_run, warm_up
+from runhooks.engines.jax.kept_buffers import JaxKeptBuffers
+from runhooks.engines.jax.run import compile_run, keeping_run, warm_up
 from runhooks.errors import AbortedError, UnavailableError
 from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.engine import Compiled, Engine
+from runhooks.graph.kept_buffers import KeptBuffers
 from runhooks.graph.plan import Body
 from runhooks.graph.tensor import Variable
 
@@ -70,6 +72,14 @@ class JaxEngine(Engine):
 
     def compile_run(self, body: Body, shared: BoundedCache[Any, Any]) -> Compiled:
         return compile_run(self, body, shared)
+
+    def kept_buffers(self, shared: BoundedCache[Any, Any]) -> JaxKeptBuffers:
+        return JaxKeptBuffers(shared.get_or_make("leaving steps", dict))
+
+    def keeping_run(
+        self, body: Body, shared: BoundedCache[Any, Any], kept: KeptBuffers
+    ) -> Compiled:
+        return keeping_run(self, body, shared, cast(JaxKeptBuffers, kept))
 
     def warm_up(
         self,

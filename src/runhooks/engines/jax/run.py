@@ -11,6 +11,7 @@ import jax
 from runhooks.engines.jax.binding import Binding, bind
 from runhooks.engines.jax.executables import CoreExecutable, PartExecutable, Traced
 from runhooks.engines.jax.held import is_held, release
+from runhooks.engines.jax.kept_buffers import JaxKeptBuffers
 from runhooks.errors import add_note
 from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.core import core_of, stepping_party
@@ -25,6 +26,20 @@ def compile_run(engine: Engine, body: Body, shared: BoundedCache[Any, Any]) -> C
     if core is not None and not body.fetches and core.traced.body.operations == body.operations:
         return step_alone(core)
     return _Run(engine, body, core, shared)
+
+
+def keeping_run(
+    engine: Engine, body: Body, shared: BoundedCache[Any, Any], kept: JaxKeptBuffers
+) -> Compiled:
+    """Return a function as ``compile_run`` does, which leaves the buffers in ``kept`` alone."""
+    run = _Run(engine, body, _core(engine, body, shared), shared, kept)
+
+    def keeping(variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
+        results = run(variables, given)
+        kept.settle(body.assigned)
+        return results
+
+    return keeping
 
 
 def warm_up(
@@ -116,8 +131,10 @@ class _Run:
         body: Body,
         core: CoreExecutable | None,
         shared: BoundedCache[Any, Any],
+        kept: JaxKeptBuffers | None = None,
     ) -> None:
         self._engine = engine
+        self._kept = kept
         self._body = body
         self._core = core
         self._shared = shared
@@ -189,7 +206,10 @@ class _Run:
         args = core.traced.args(variables, [given[i] for i in self._places])
         step = core.step(binding.items, wide=binding.wide_for is not None)
         try:
-            results = step(*args)
+            if self._kept is not None and binding.wide_for is None:
+                results = self._kept.run(step, core.traced.body.assigned, args)
+            else:
+                results = step(*args)
         except Exception as error:
             note_failure(error, [variables[v] for v in core.traced.body.assigned])
             raise
