@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +38,10 @@ class StreamPoint(NamedTuple):
     value: Any
 
 
+# In place of ``StreamPoint._make``: no code of Python runs for a point.
+_point_of = functools.partial(tuple.__new__, StreamPoint)
+
+
 def stream(
     path: str | os.PathLike[str],
     *,
@@ -62,10 +69,11 @@ def stream(
     wanted = Wanted(tags, kinds)
     found = Path(local_path(path=path))
     find_runs(found)  # raises now, not at the first point
-    return _stream(found, wanted, follow)
+    return itertools.chain.from_iterable(_pieces(found, wanted, follow))
 
 
-def _stream(path: Path, wanted: Wanted, follow: bool) -> Iterator[StreamPoint]:
+def _pieces(path: Path, wanted: Wanted, follow: bool) -> Iterator[Iterable[StreamPoint]]:
+    """Yield the points, many at a time."""
     rows = RowDecoders(TagNumbers(wanted))
     registries: dict[str, TagRegistry] = {}
     files: dict[Path, _StreamedFile] = {}
@@ -76,7 +84,7 @@ def _stream(path: Path, wanted: Wanted, follow: bool) -> Iterator[StreamPoint]:
                 if file not in files or files[file].is_replaced():
                     files[file] = _StreamedFile(run, file, registry, rows)
                 with suppress(*([OSError] if found.path.is_dir() else [])):
-                    yield from files[file].points()
+                    yield from files[file].pieces()
         if not follow:
             return
         time.sleep(_POLL_SECS)
@@ -92,22 +100,23 @@ class _StreamedFile:
     def is_replaced(self) -> bool:
         return self._records.is_replaced()
 
-    def points(self) -> Iterator[StreamPoint]:
+    def pieces(self) -> Iterator[Iterable[StreamPoint]]:
         for block in self._records.blocks():
             decoded = self._decoder.decode(block)
             end = 0
             for record, point in self._others(block, decoded):
                 begin, end = end, int(decoded.scalars.first[record])
-                yield from self._scalars(decoded, begin, end)
-                yield point
-            yield from self._scalars(decoded, end, len(decoded.scalars.ids))
+                yield self._scalars(decoded, begin, end)
+                yield (point,)
+            yield self._scalars(decoded, end, len(decoded.scalars.ids))
 
-    def _scalars(self, decoded: Decoded, begin: int, end: int) -> Iterator[StreamPoint]:
+    def _scalars(self, decoded: Decoded, begin: int, end: int) -> Iterable[StreamPoint]:
         ids, steps, values, wall_times, _ = decoded.scalars
         columns = (column[begin:end].tolist() for column in (ids, steps, wall_times, values))
-        names = self._registry.numbers.names
-        for tag_id, step, wall_time, value in zip(*columns, strict=True):
-            yield StreamPoint(self._run, names[tag_id], SCALAR, step, wall_time, value)
+        tag_ids, *numbers = columns
+        tags = map(self._registry.numbers.names.__getitem__, tag_ids)
+        rows = zip(repeat(self._run), tags, repeat(SCALAR), *numbers, strict=False)
+        return map(_point_of, rows)
 
     def _others(self, block: Block, decoded: Decoded) -> list[tuple[int, StreamPoint]]:
         """Return the other points, each with the record that it is in, in order."""
