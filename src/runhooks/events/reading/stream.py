@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -69,7 +68,12 @@ def stream(
     wanted = Wanted(tags, kinds)
     found = Path(local_path(path=path))
     find_runs(found)  # raises now, not at the first point
-    return itertools.chain.from_iterable(_pieces(found, wanted, follow))
+    return _stream(found, wanted, follow)
+
+
+def _stream(path: Path, wanted: Wanted, follow: bool) -> Iterator[StreamPoint]:
+    for piece in _pieces(path, wanted, follow):
+        yield from piece
 
 
 def _pieces(path: Path, wanted: Wanted, follow: bool) -> Iterator[Iterable[StreamPoint]]:
