@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
@@ -13,9 +14,12 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from runhooks.events import Runs, read
+from runhooks.events.format.json_number import json_number
 
 Write = Callable[..., Path]
 Make = Callable[..., Any]
@@ -106,6 +110,37 @@ def test_json_lines(runs: Runs, tmp_path: Path) -> None:
     open_file = io.StringIO()
     runs.to_json_lines(open_file, wide=True)
     assert json.loads(open_file.getvalue().splitlines()[0]) == {"run": "a", "step": 1, "loss": 0.5}
+
+
+TEXTS = st.text('aä,"\n\r\0 \N{BRAIN}', min_size=1, max_size=5)
+POINTS = st.tuples(TEXTS, st.floats(width=32), st.integers(-(1 << 63), (1 << 63) - 1), st.floats())
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(POINTS, max_size=8), st.booleans())
+def test_any_table(
+    tmp_path: Path, write: Write, scalar: Make, points: list[tuple[Any, ...]], wide: bool
+) -> None:
+    """The same bytes as of Python's own writers."""
+    write().write_bytes(b"")
+    write(*(scalar(*point) for point in points))
+    run = read(tmp_path).only
+    frame = run.to_arrow(wide)
+    found, expected = io.StringIO(), io.StringIO()
+    run.to_csv(found, wide)
+    writer = csv.writer(expected, lineterminator="\n")
+    writer.writerow(frame.column_names)
+    writer.writerows(list(row.values()) for row in frame.to_pylist())
+    assert found.getvalue() == expected.getvalue()
+    found = io.StringIO()
+    run.to_json_lines(found, wide)
+    for line, row in zip(found.getvalue().split("}\n")[:-1], frame.to_pylist(), strict=True):
+        plain = {
+            name: json_number(value) if isinstance(value, float) else value
+            for name, value in row.items()
+            if value is not None
+        }
+        assert f"{line}}}" == json.dumps(plain, ensure_ascii=False)
 
 
 @pytest.mark.parametrize("wide", [False, True])
