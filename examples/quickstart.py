@@ -22,6 +22,8 @@ graph = rh.graph(train_step, weights=np.zeros(2), data=batches)
 with graph.as_default():
     rh.summary.scalar("loss")
     hooks = [rh.StopAtStepHook(last_step=500), rh.ProgressHook(500, "loss")]
-    with rh.MonitoredTrainingSession(checkpoint_dir="runs/line", hooks=hooks) as session:
+    with rh.MonitoredTrainingSession(
+        checkpoint_dir="runs/line", hooks=hooks, save_summaries_steps=10
+    ) as session:
         while not session.should_stop():
             session.run("train_op")

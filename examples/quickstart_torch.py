@@ -5,7 +5,6 @@ from torch import nn
 
 import runhooks as rh
 
-torch.manual_seed(0)
 model = nn.Linear(2, 1)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
 
@@ -18,16 +17,14 @@ def train_step(x, y):
     return {"loss": loss}
 
 
-graph = rh.torch.graph(train_step, outputs=["loss"], model=model, optimizer=optimizer)
-hooks = [
-    rh.StopAtStepHook(last_step=500),
-    rh.NanTensorHook("loss", late=True),
-    rh.LoggingTensorHook(["loss", "model/weight", "gradients/model/weight"], every_n_iter=100),
-]
-with (
-    graph.as_default(),
-    rh.MonitoredTrainingSession(checkpoint_dir="runs/torch-line", hooks=hooks) as session,
-):
-    while not session.should_stop():
-        x = torch.randn(32, 2)
-        session.run("train_op", {"x": x, "y": x @ torch.tensor([[2.0], [-3.0]])})
+graph = rh.torch.graph(train_step, ["loss"], model=model, optimizer=optimizer)
+with graph.as_default():
+    rh.summary.scalar("loss")
+    rh.summary.histogram("gradients/model/weight")
+    hooks = [rh.StopAtStepHook(last_step=500), rh.ProgressHook(500, "loss")]
+    with rh.MonitoredTrainingSession(
+        checkpoint_dir="runs/torch-line", hooks=hooks, save_summaries_steps=10
+    ) as session:
+        while not session.should_stop():
+            x = torch.randn(32, 2)
+            session.run("train_op", {"x": x, "y": x @ torch.tensor([[2.0], [-3.0]])})
