@@ -7,6 +7,7 @@
 #   make test          the tests; ARGS="tests/hooks -x"
 #   make lint          formatting, rules, types
 #   make docs          the documentation, in build/site/index.html; warnings and dead links are errors
+#   make pictures      the pictures in it, from real runs; needs a Chromium
 #   make bench         what runhooks costs beside its peers, in a .venv-bench of its own; writes
 #                      docs/benchmarks.md. ARGS="step torch", ARGS=--list, ARGS="--compare before.json"
 #   make soak          the tests that take many minutes
@@ -25,7 +26,7 @@ BENCH := .venv-bench/.bench
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: train train-torch board test lint docs bench soak clean
+.PHONY: train train-torch board test lint docs pictures bench soak clean
 
 train: $(TRAIN)
 	@.venv/bin/python examples/digits_jax.py --dir $(RUNS)/digits $(ARGS)
@@ -57,6 +58,9 @@ docs: $(DOCS)
 	@.venv/bin/python docs/scripts/gather.py
 	@.venv/bin/zensical build --clean --strict
 	@.venv/bin/python docs/scripts/check.py
+
+pictures: $(TEST)
+	@.venv/bin/python docs/scripts/pictures.py
 
 bench: $(BENCH)
 	@.venv-bench/bin/python -m bench $(ARGS)

@@ -5,7 +5,7 @@ import numpy as np
 import runhooks as rh
 
 
-def batches(step):  # endless, and the same from a given step on: a resumed run sees the same data
+def batches(step):  # from a step on: a resumed run sees the same data
     while True:
         random = np.random.default_rng(step)
         x = random.normal(size=(32, 2))

@@ -18,11 +18,11 @@ def create_opt_state():
     return optimizer.init(create_params())
 
 
-def batches(step):  # endless, and the same from a given step on: a resumed run sees the same data
+def batches(step):  # from a step on: a resumed run sees the same data
     while True:
         random = np.random.default_rng(step)
         x = random.normal(size=(32, 2)).astype(np.float32)
-        yield x, x @ np.float32([2, -3]) + 1
+        yield x, x @ np.array([2, -3], np.float32) + 1
         step += 1
 
 

@@ -1,4 +1,4 @@
-"""The README shows a program that runs."""
+"""The README shows a program that runs, and so do the first steps of the documentation."""
 
 import re
 import subprocess
@@ -31,11 +31,8 @@ def test_readme_shows_what_runs():
     _, _, quickstart = QUICKSTART.read_text().partition('"""\n\n')
     shown = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert shown[0] == quickstart
-    assert len(shown) == 6
-    assert all(code in HOOKS.read_text() for code in shown[1:3])
-    assert shown[3] in KEEP_BEST.read_text()
-    assert shown[4] in QUICKSTART_TORCH.read_text()
-    assert shown[5] in EVENT_FILES.read_text()
+    assert shown[1] in HOOKS.read_text()
+    assert len(shown) == 2
 
 
 def test_event_files_are_read_back(tmp_path):
@@ -77,6 +74,6 @@ def test_quickstart_learns_and_resumes(tmp_path):
     run(QUICKSTART, tmp_path)
     events = EventAccumulator(str(tmp_path / "runs" / "line")).Reload()
     losses = events.Scalars("loss")
-    assert [event.step for event in losses] == [1, 101, 201, 301, 401]
+    assert [event.step for event in losses] == list(range(1, 500, 10))
     assert losses[0].value > 1
     assert losses[-1].value == pytest.approx(0.01, rel=1)

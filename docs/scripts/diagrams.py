@@ -5,16 +5,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # for programs that import this file
-
-from drawing import LINE, Drawing, Point, sequence, tell  # noqa: E402
-
-from runhooks.contract.life_cycle import LIFE_CYCLE  # noqa: E402
+from drawing import LINE, Drawing, Point, sequence, tell
+from runhooks.contract.life_cycle import LIFE_CYCLE
 
 PICTURES = Path(__file__).parents[1] / "pictures"
 

@@ -58,9 +58,8 @@ class Drawing:
     def text(self, x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> None:
         """Write a line with its base at ``y``; ``anchor`` is start, middle or end."""
         self._reach(y + 6)
-        self._parts.append(
-            f'<text x="{x:g}" y="{y:g}" class="{kind}" text-anchor="{anchor}">{escape(words)}</text>'
-        )
+        place = f'x="{x:g}" y="{y:g}" text-anchor="{anchor}"'
+        self._parts.append(f'<text {place} class="{kind}">{escape(words)}</text>')
 
     def box(
         self, x: float, y: float, width: float, height: float, kind: str = "box", radius: int = 6
@@ -75,9 +74,8 @@ class Drawing:
     def line_behind(self, start: Point, end: Point, kind: str = "line") -> None:
         """Draw a straight line behind all else."""
         self._reach(max(start.y, end.y))
-        self._behind.append(
-            f'<line x1="{start.x:g}" y1="{start.y:g}" x2="{end.x:g}" y2="{end.y:g}" class="{kind}"/>'
-        )
+        ends = f'x1="{start.x:g}" y1="{start.y:g}" x2="{end.x:g}" y2="{end.y:g}"'
+        self._behind.append(f'<line {ends} class="{kind}"/>')
 
     def arrow(self, *path: Point, kind: str = "") -> None:
         """Draw a line through ``path`` with a head at its end."""
@@ -88,7 +86,11 @@ class Drawing:
         points = " ".join(f"{it.x:g},{it.y:g}" for it in (*path[:-1], neck))
         head = " ".join(
             f"{x:g},{y:g}"
-            for x, y in (end, (neck.x - 4 * dy, neck.y + 4 * dx), (neck.x + 4 * dy, neck.y - 4 * dx))
+            for x, y in (
+                end,
+                (neck.x - 4 * dy, neck.y + 4 * dx),
+                (neck.x + 4 * dy, neck.y - 4 * dx),
+            )
         )
         self._reach(max(it.y for it in path))
         self._parts.append(f'<polyline points="{points}" class="line {kind}"/>')

@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 GATHERED = ROOT / "build" / "docs"
 LEFT_OUT = {"scripts"}
+#: A drawing on a line of its own. In the page it follows the scheme that the reader chooses there.
+DRAWING = re.compile(r"^!\[[^]]*\]\((pictures/[^)]+\.svg)\)$", re.MULTILINE)
 #: A link or a picture of Markdown: ``](target#anchor)``.
 LINK = re.compile(r"\]\((?P<target>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
 FENCE = re.compile(r"^ *(```+|~~~+).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
@@ -51,8 +53,17 @@ def gather(page: Path) -> list[str]:
         shown = os.path.relpath(source_page(file), target.parent)
         return f"]({shown})"
 
-    target.write_text(outside_code(to_page, page.read_text(encoding="utf-8")), encoding="utf-8")
+    text = DRAWING.sub(inlined, page.read_text(encoding="utf-8"))
+    target.write_text(outside_code(to_page, text), encoding="utf-8")
     return missing
+
+
+def inlined(drawing: re.Match[str]) -> str:
+    """Return the SVG that a line shows, or the line as it is if there is none."""
+    file = DOCS / drawing[1]
+    if not file.exists():
+        return drawing[0]  # the check of the site finds it
+    return f'<div class="picture">{file.read_text(encoding="utf-8").strip()}</div>'
 
 
 def outside_code(replace: Callable[[re.Match[str]], str], text: str) -> str:

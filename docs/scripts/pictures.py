@@ -1,7 +1,7 @@
 """Makes the pictures of docs/pictures that show real runs: TensorBoard and the command.
 
-``make pictures`` runs it. It trains the example of handwritten digits with JAX and with PyTorch, and
-needs what ``make test`` installs, and a Chromium.
+``make pictures`` runs it. It trains the example of handwritten digits with JAX and with PyTorch.
+It needs what ``make test`` installs, and a Chromium.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import diagrams  # noqa: E402
-from terminal import picture, shown  # noqa: E402
+import diagrams
+from terminal import picture, shown
 
 ROOT = Path(__file__).parents[2]
 PICTURES = diagrams.PICTURES
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-DIGITS = [sys.executable, ROOT / "examples" / "digits_jax.py"]
+DIGITS = [sys.executable, str(ROOT / "examples" / "digits_jax.py")]
 #: One card each.
 TAGS = "loss|accuracy|conv2/kernel|misread/image/0"
 RUNHOOKS = [sys.executable, "-m", "runhooks.cli"]
@@ -41,7 +39,7 @@ def main() -> None:
         here = Path(folder)
         digits = [*DIGITS, "--dir", "runs/digits", "--steps", "1000"]
         save("progress", picture(shown(digits, here), "python examples/digits_jax.py --steps 1000"))
-        torch = [sys.executable, ROOT / "examples" / "digits_torch.py", "--dir", "runs/torch"]
+        torch = [sys.executable, str(ROOT / "examples" / "digits_torch.py"), "--dir", "runs/torch"]
         subprocess.run([*torch, "--steps", "1000"], cwd=here, check=True)
         for name, words in {
             "show": "show runs/digits",
@@ -86,7 +84,7 @@ def arrange(page: Page) -> None:
 @contextmanager
 def tensorboard(logdir: Path) -> Iterator[str]:
     """Yield the address of a TensorBoard on ``logdir``."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", logdir]
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir)]
     with subprocess.Popen(
         [*command, "--host", "127.0.0.1", "--port", "0"], stderr=subprocess.PIPE, text=True
     ) as server:

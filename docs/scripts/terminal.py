@@ -32,7 +32,7 @@ COLORS = {
 }
 
 
-def shown(command: Sequence[str | Path], folder: Path, rows: int = ROWS) -> pyte.Screen:
+def shown(command: Sequence[str], folder: Path, rows: int = ROWS) -> pyte.Screen:
     """Run ``command`` in ``folder`` and return the screen of its terminal when it has ended."""
     screen = pyte.Screen(COLUMNS, rows)
     stream = pyte.ByteStream(screen)
@@ -67,7 +67,9 @@ def picture(screen: pyte.Screen, prompt: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width:g}" height="{height}" '
         f'viewBox="0 0 {width:g} {height}">\n<title>What {escape(prompt)} shows</title>\n'
         f'<rect width="{width:g}" height="{height}" rx="8" fill="{PAPER}"/>\n'
-        f"<g font-family='{FONT}' font-size='13'>\n" + "\n".join([command, *lines]) + "\n</g></svg>\n"
+        f"<g font-family='{FONT}' font-size='13'>\n"
+        + "\n".join([command, *lines])
+        + "\n</g></svg>\n"
     )
 
 

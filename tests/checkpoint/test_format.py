@@ -62,6 +62,29 @@ def test_a_disk_that_gets_full_leaves_the_earlier_one(
         assert read_checkpoint(path).states == SNAPSHOT.states
 
 
+def test_everything_is_on_the_disk_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model-7"
+    fsync = os.fsync
+    synced: list[tuple[str, bool]] = []  # what, and whether the checkpoint had its name by then
+
+    def noted(descriptor: int) -> None:
+        fsync(descriptor)
+        inode = os.fstat(descriptor).st_ino
+        (found,) = (it for it in [tmp_path, *tmp_path.rglob("*")] if it.stat().st_ino == inode)
+        synced.append(("." if found == tmp_path else found.name, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    write(path)
+    *files, folder, parent = synced
+    assert sorted(files) == [(name, False) for name in FILES]
+    assert files[-1] == ("manifest.json", False)
+    assert folder[0].startswith(".tmp-")
+    assert not folder[1]
+    assert parent == (".", True)
+
+
 def test_comes_back_as_it_was(tmp_path: Path) -> None:
     back = read_checkpoint(write(tmp_path / "new" / "folders" / "model-7"))
     np.testing.assert_array_equal(back.arrays["w"], SNAPSHOT.arrays["w"])

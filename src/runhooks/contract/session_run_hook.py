@@ -19,6 +19,17 @@ class SessionRunHook:
     The first five methods are those of ``tf.compat.v1.train.SessionRunHook`` and keep its
     contract; ``runhooks.contract.life_cycle`` says when each is called. The rest is an extension
     of runhooks and optional: a hook written for TensorFlow needs none of it.
+
+        class StopWhenGood(rh.SessionRunHook):
+            def before_run(self, run_context):
+                return rh.SessionRunArgs("loss")
+
+            def after_run(self, run_context, run_values):
+                if run_values.results < 0.01:
+                    run_context.request_stop()
+
+
+        hooks = [StopWhenGood()]
     """
 
     #: Whether this hook is called before all others in every phase, as one that evaluates is, so

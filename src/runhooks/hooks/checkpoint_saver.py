@@ -55,6 +55,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
     called when it is on disk, some steps later. If writing it fails, the error is raised after the
     next run. The next save, and the end, wait for it.
 
+        hooks = [rh.CheckpointSaverHook("runs/a", save_steps=1000, saver=rh.Saver(max_to_keep=3))]
+
     Args:
         checkpoint_dir: The directory of the checkpoints.
         save_secs: Seconds from one checkpoint to the next.

@@ -148,6 +148,8 @@ def make_early_stopping_hook(
 ) -> SessionRunHook:
     """Return a hook that asks to stop once ``should_stop_fn()`` is true.
 
+        hooks = [rh.make_early_stopping_hook(None, lambda: stop_file.exists(), run_every_steps=100)]
+
     Args:
         estimator: None, or an object whose ``config.is_chief`` says whether this is the chief of a
             cluster of TensorFlow. Only the chief calls the function; the other workers, which need
@@ -221,7 +223,12 @@ def stop_if_lower_hook(
     *,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
-    """As ``stop_if_higher_hook``, for a metric below ``threshold``."""
+    """As ``stop_if_higher_hook``, for a metric below ``threshold``.
+
+        hook = rh.stop_if_lower_hook(evaluation.metric("loss"), threshold=0.01)
+
+    The arguments are the same.
+    """
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Threshold(metric, threshold, operator.lt, "lower")
     name = f"stop_if_lower_hook({metric.name})"
@@ -245,6 +252,9 @@ def stop_if_no_increase_hook(
     the highest value and a later one. A NaN is never the highest value: the steps without an
     increase go on, and count from the first evaluation if there was no other value yet. The log
     says how many values were NaN. All other arguments are those of ``stop_if_higher_hook``.
+
+        accuracy = evaluation.metric("accuracy")
+        hook = rh.stop_if_no_increase_hook(accuracy, max_steps_without_increase=1000)
     """
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Improvement(metric, max_steps_without_increase, operator.gt, "increase")
@@ -263,7 +273,13 @@ def stop_if_no_decrease_hook(
     *,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
-    """As ``stop_if_no_increase_hook``, for a new lowest value."""
+    """As ``stop_if_no_increase_hook``, for a new lowest value.
+
+        loss = evaluation.metric("loss")
+        hook = rh.stop_if_no_decrease_hook(loss, max_steps_without_decrease=1000)
+
+    The arguments are those of ``stop_if_no_increase_hook``, for a decrease.
+    """
     metric = _metric(metric_name, estimator, eval_dir, min_steps)
     rule = Improvement(metric, max_steps_without_decrease, operator.lt, "decrease")
     name = f"stop_if_no_decrease_hook({metric.name})"

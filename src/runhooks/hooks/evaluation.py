@@ -40,6 +40,11 @@ class EvaluationHook(EvaluatingHook):
     ``Saver(metrics=hook.metrics_at)`` keeps them in checkpoints. ``hook.metric("accuracy")`` is
     what ``stop_if_no_increase_hook`` and ``ReduceOnPlateauHook`` take to act on one of them.
 
+        evaluation = rh.EvaluationHook(
+            {"accuracy": accuracy}, every_n_steps=100, output_dir="runs/a/eval"
+        )
+        hooks = [evaluation, rh.stop_if_higher_hook(evaluation.metric("accuracy"), threshold=0.99)]
+
     Args:
         metrics: Tensors, or their names, by the tag to write them under. Each is a single number
             per run.

@@ -14,6 +14,8 @@ class FeedFnHook(SessionRunHook):
 
     As in ``tf.compat.v1.train``. If ``feed_fn`` raises StopIteration, a monitored loop ends well.
 
+        hooks = [rh.FeedFnHook(lambda: {"rate": 0.1})]
+
     Args:
         feed_fn: Returns a dict of values by tensor; called before each run.
 

@@ -17,6 +17,9 @@ class FinalOpsHook(SessionRunHook):
 
     As in ``tf.compat.v1.train``.
 
+        at_end = rh.FinalOpsHook({"accuracy": accuracy})
+        hooks = [at_end]  # after the loop: at_end.final_ops_values["accuracy"]
+
     Args:
         final_ops: Anything that ``session.run`` takes; None: nothing. They must not draw from an
             input that may be exhausted: OutOfRangeError and StopIteration are raised again, after

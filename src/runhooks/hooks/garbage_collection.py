@@ -28,6 +28,8 @@ class GarbageCollectionHook(SessionRunHook):
     Automatic collection is restored when the last session with such a hook has ended, well or by
     an exception.
 
+        hooks = [rh.GarbageCollectionHook(every_n_steps=1000)]
+
     Args:
         every_n_steps: Collect at the multiples of this number.
         generation: What ``gc.collect`` gets. 2 collects everything; 1 is faster, but objects that

@@ -30,6 +30,8 @@ class GlobalStepWaiterHook(TensorFlowHook):
     If the session is asked to stop, the first run raises OutOfRangeError, which ends the loop well.
     If the coordinator is asked to stop, only the wait ends.
 
+        hooks = [rh.GlobalStepWaiterHook(wait_until_step=100)]  # of a worker that joins later
+
     Args:
         wait_until_step: The global step to wait for.
     """

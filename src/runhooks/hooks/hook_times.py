@@ -41,6 +41,8 @@ class HookTimesHook(SessionRunHook):
     ``hook_times/<name of the hook>_us_per_step`` for each hook that was called. The first run is
     left out. The time to compute what a hook fetches is the run's time, not the hook's.
 
+        hooks = [rh.HookTimesHook(every_n_steps=100, output_dir="runs/a")]
+
     Args:
         every_n_steps: Make a table at the multiples of this number.
         every_n_secs: Seconds per table.

@@ -45,6 +45,8 @@ class InMemoryEvaluatorHook(EvaluatingHook):
     never stopped, and not when it starts. ``Saver(metrics=hook.metrics_at)`` keeps the metrics in
     checkpoints.
 
+        hooks = [rh.InMemoryEvaluatorHook(estimator, input_fn, steps=10, every_n_iter=100)]
+
     Args:
         estimator: Any object with a ``model_fn``. That is called in ``begin``, for a graph of its
             own on the engine of the training, with those of ``features``, ``labels``,

@@ -32,6 +32,8 @@ class LoggingTensorHook(TensorFlowHook):
 
     As in ``tf.compat.v1.train``.
 
+        hooks = [rh.LoggingTensorHook(["loss", "global_step"], every_n_iter=100)]
+
     Args:
         tensors: A tensor or its name, a list of these, or a dict of them by label.
         every_n_iter: Log once in that many runs of the session.

@@ -30,6 +30,8 @@ class MemoryHook(TimedHook):
     It does not wait for a device. Where no device has statistics, as on a CPU, one line in the log
     says so, and the hook sleeps.
 
+        hooks = [rh.MemoryHook(every_n_steps=100, output_dir="runs/a")]
+
     Args:
         every_n_steps: Write at the multiples of this number.
         output_dir: The directory to write to if ``summary_writer`` is None.

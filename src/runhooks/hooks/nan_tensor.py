@@ -32,6 +32,8 @@ class NanTensorHook(SessionRunHook):
     As in ``tf.compat.v1.train``, it reads the loss in the run that computed it, which waits for the
     device.
 
+        hooks = [rh.NanTensorHook("loss"), rh.NanTensorHook("state", late=True)]
+
     Args:
         loss_tensor: The tensor to watch, or its name: an array of any shape, or any pytree of
             arrays, such as all gradients. Of a state, or a part of one, it looks at the new value,

@@ -43,6 +43,9 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     profiled only if the ``on_steps`` of a trigger name it. If a profiler fails, that is a warning,
     and the loop goes on. Between its steps the hook sleeps.
 
+        trigger = rh.Trigger(on_steps=[100])
+        hooks = [rh.ProfilerHook(output_dir="runs/a", num_steps=5, trigger=trigger)]
+
     Args:
         save_steps: Steps from one profile to the next, counted from the start of the session.
         save_secs: Seconds from one profile to the next.

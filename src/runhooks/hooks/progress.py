@@ -31,6 +31,8 @@ class ProgressHook(TimedHook):
     as one that was never stopped, and so computes the same. The speed is that since the second
     time it was shown: what comes before may be compilation.
 
+        hooks = [rh.ProgressHook(2000, ["loss"])]
+
     Args:
         last_step: The last global step; None: unknown, and no bar is shown.
         tensors: A tensor or its name to show as well, a list of these, or a dict by label.

@@ -17,6 +17,8 @@ class RecoveryCounterHook(SessionRunHook):
 
     The value is that of the first step after the recovery.
 
+        hooks = [rh.RecoveryCounterHook(output_dir="runs/a")]
+
     Args:
         output_dir: The directory to write to if ``summary_writer`` is None.
         summary_writer: The writer to write with.

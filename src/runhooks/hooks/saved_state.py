@@ -14,6 +14,8 @@ class SavedStateHook(SessionRunHook):
 
     Inputs of the graph need no hook. An object that is not in a checkpoint stays as it is.
 
+        hooks = [rh.SavedStateHook(loader=loader, noise=np.random.default_rng(0))]
+
     Args:
         **objects: Anything with ``state_dict`` and ``load_state_dict``, such as a data loader whose
             batches are fed, by its name in checkpoints; or a random generator: one of NumPy or

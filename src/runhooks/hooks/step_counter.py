@@ -25,6 +25,8 @@ class StepCounterHook(StepReadingHook, SummaryWritingHook):
     As in ``tf.compat.v1.train``. The first step, in which things are compiled, does not count, and
     neither does the time of evaluations and synchronous saving.
 
+        hooks = [rh.StepCounterHook(every_n_steps=100, output_dir="runs/a")]
+
     Args:
         every_n_steps: Steps from one measurement to the next.
         every_n_secs: Seconds from one measurement to the next.

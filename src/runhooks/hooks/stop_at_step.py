@@ -27,6 +27,8 @@ class StopAtStepHook(StepReadingHook):
     As in ``tf.compat.v1.train``; but a run that is resumed at its last step, or after it, makes no
     further step.
 
+        hooks = [rh.StopAtStepHook(last_step=2000)]
+
     Args:
         num_steps: Stop that many steps after the step at which the session starts.
         last_step: Stop at this global step.

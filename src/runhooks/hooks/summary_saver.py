@@ -30,6 +30,9 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
     A resumed run writes at the same steps as one that was never stopped. With
     ``Trigger(at_end=True)`` the summary is computed once more, from the final variables.
 
+        histogram = rh.summary.histogram("grads", collections=[])
+        hooks = [rh.SummarySaverHook(save_steps=500, output_dir="runs/a", summary_op=histogram)]
+
     Args:
         save_steps: Write at the first step, then every that many steps.
         save_secs: Write at the first step, then every that many seconds.

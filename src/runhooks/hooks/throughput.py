@@ -49,6 +49,8 @@ class ThroughputHook(SessionRunHook):
     Of several ranks of PyTorch the chief measures: its examples and tokens count once for each
     rank. With ``jax.distributed``, where a run is one program of all ranks, they are those of all.
 
+        hooks = [rh.ThroughputHook(examples=32, every_n_steps=100, output_dir="runs/a")]
+
     Args:
         examples: How many examples there are in a step; or a tensor, or its name, whose value says
             how many there were in a run. A tensor is fetched in every run and read when the hook

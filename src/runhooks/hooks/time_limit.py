@@ -19,6 +19,8 @@ class TimeLimitHook(SessionRunHook):
     the end. A resumed run has ``secs`` seconds again, as a job that is queued again has its own
     limit. A recovery does not restart the clock.
 
+        hooks = [rh.TimeLimitHook(secs=23.5 * 3600)]
+
     Args:
         secs: The limit in seconds.
 

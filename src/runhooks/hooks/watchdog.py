@@ -33,6 +33,8 @@ class WatchdogHook(SessionRunHook):
     watches again once another run has ended. The runs of an ``EvaluationHook`` count too. A run
     costs nothing more.
 
+        hooks = [rh.WatchdogHook(secs=300)]
+
     Args:
         secs: The limit in seconds. It should exceed the longest pause of the loop, such as the
             saving of a checkpoint.

@@ -1,0 +1,31 @@
+"""Lets the reference show what ``#:`` comments say of the attributes below them."""
+
+from __future__ import annotations
+
+import ast
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import griffe
+
+
+class AttributeComments(griffe.Extension):
+    """Makes the ``#:`` comment above an attribute its docstring."""
+
+    def on_attribute_instance(
+        self,
+        *,
+        node: ast.AST | griffe.ObjectNode,
+        attr: griffe.Attribute,
+        agent: griffe.Visitor | griffe.Inspector,
+        **kwargs: Any,
+    ) -> None:
+        """Take the lines above an attribute that has no docstring."""
+        if attr.docstring is not None or not attr.lineno or not isinstance(attr.filepath, Path):
+            return
+        above = reversed(attr.lines_collection[attr.filepath][: attr.lineno - 1])
+        comment = list(takewhile(lambda line: line.startswith("#:"), map(str.strip, above)))
+        if comment:
+            text = "\n".join(line.removeprefix("#:").strip() for line in reversed(comment))
+            attr.docstring = griffe.Docstring(text, parent=attr)

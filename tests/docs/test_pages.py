@@ -1,0 +1,111 @@
+"""The programs of the pages run: all code of a page, from above to below, as one program."""
+
+import io
+import logging
+import re
+import runpy
+import textwrap
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """Run the program of a page in an empty folder; return its names and what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name, **names):
+        code = re.findall(r"^( *```)python\n(.*?)^\1", (DOCS / name).read_text(), re.S | re.M)
+        with redirect_stdout(io.StringIO()) as printed:
+            for _, block in code:
+                exec(compile(textwrap.dedent(block), name, "exec"), names)
+        return names, printed.getvalue().splitlines()
+
+    return run
+
+
+def test_write_a_hook(page):
+    _, printed = page("write-a-hook.md")
+    assert printed[0].startswith("StopWhenGood (the loss is good) at step ")
+    norms = printed[1:5]
+    assert [line.partition(":")[0] for line in norms] == [
+        f"step {step}" for step in (50, 100, 150, 200)
+    ]
+    assert printed[5:] == ["x was [1.9 2.5]", "30 runs", "70 runs"]
+
+
+def test_hooks(page, caplog):
+    with caplog.at_level(logging.INFO, "runhooks"):
+        page("hooks.md")
+    logged = [line for line in caplog.messages if line.startswith("loss = ")]
+    assert len(logged) == 6
+    run = rh.events.read("runs/hooks").only
+    assert {"loss", "gradient_norm", "gradient_norm/x"} <= run.scalars.keys()
+
+
+def test_cadences(page):
+    def step(x):
+        return x + 1, {"loss": 1.0, "grads": np.ones(3)}
+
+    names, _ = page("cadences.md", rh=rh, graph=rh.graph(step, x=np.zeros(2)))
+    run = rh.events.read("runs/a").only
+    assert run.histograms["grads"].steps.tolist() == [500, 1000, 1500, 2000]
+    assert len(run.scalars["loss"].steps) == 200
+    hooks = [rh.StopAtStepHook(last_step=250), names["PrintStep"]()]
+    with names["graph"].as_default(), rh.MonitoredSession(hooks=hooks) as session:
+        while not session.should_stop():
+            session.run("train_op")
+
+
+def test_jax(page):
+    _, printed = page("jax.md")
+    assert [float(line) < 0.5 for line in printed] == [True] * 3
+    assert {"grads/kernel", "gradient_norm"} <= rh.events.read("runs/linen").only.tags.keys()
+
+
+def test_pytorch(page, caplog):
+    with caplog.at_level(logging.INFO, "runhooks"):
+        names, _ = page("pytorch.md")
+    assert rh.read_eval_metrics("runs/mlp/eval")[400]["test_loss"] < 0.05
+    assert "gradient_norm" in rh.events.read("runs/mlp")["."].scalars
+    assert Path("model.pt").is_file()
+    assert names["session"].global_step == 2  # updates
+
+
+def test_resume(page):
+    _, printed = page("resume.md")
+    assert printed == ["SIGTERM at step 130", "StopAtStepHook at step 300"]
+
+
+def test_event_files(page):
+    _, printed = page("event-files.md")
+    assert printed == ["0.001 at step 999"]
+    assert "loss" in Path("both.jsonl").read_text()
+
+
+def test_reading(page):
+    names, _ = page("reading.md")
+    assert names["best"].index.tolist() == ["rate-0.02", "rate-0.1"]
+    assert names["losses"]["hparams/rate"].unique().tolist() == [0.02, 0.1]
+    assert len(names["one"]) == 500
+    assert Path("loss.png").is_file()
+
+
+def test_testing_hooks(page):
+    names, _ = page("testing-hooks.md")
+    assert names["read_events"]("runs/test")
+
+
+def test_the_first_program(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(DOCS.parent / "examples" / "quickstart_jax.py"))
+    learned = rh.load("runs/jax-line", "params")
+    assert learned["weights"].tolist() == pytest.approx([2, -3], abs=1e-2)
+    assert "grads/weights" in rh.events.read("runs").only.histograms
