@@ -222,7 +222,7 @@ def test_json_of_every_command_is_one_document(run_file, run, tmp_path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        *([*command, "s3://bucket//runs"] for command in [*READING, ["tail"], ["checkpoints"]]),
+        *([*command, "nobody://knows//it"] for command in [*READING, ["tail"], ["checkpoints"]]),
         ["export", ".", "-o", "s3://bucket//x.csv"],
         ["plot", ".", "--png", "gs://bucket//x.png"],
     ],
@@ -230,7 +230,7 @@ def test_json_of_every_command_is_one_document(run_file, run, tmp_path) -> None:
 def test_a_url_is_refused_as_it_was_written(run, arguments) -> None:
     wrong = run(*arguments)
     assert wrong.status == 2
-    assert f"'{arguments[-1]}'" in wrong.errors
+    assert arguments[-1].partition("//")[0] in wrong.errors
 
 
 def test_an_unexpected_error_is_one_line(run_file, run, monkeypatch) -> None:

@@ -12,6 +12,7 @@ from jax import numpy as jnp
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto import event_pb2, graph_pb2, summary_pb2
 
+from runhooks import events
 from runhooks.events.writing import write_queue
 from runhooks.summary import (
     Event,
@@ -228,12 +229,26 @@ def test_bytes_that_are_not_a_summary_are_refused_at_once(
     assert scalars(load()) == [(2, "loss", 0.5)]
 
 
+def test_lines_are_not_written_to_a_store() -> None:
+    with pytest.raises(ValueError, match="path .*'s3://bucket/run'"):
+        JsonLinesWriter("s3://bucket/run")
+
+
+def test_file_urls_are_paths(tmp_path: Path) -> None:
+    for make in (FileWriter, FileWriterCache.get):
+        with make(f"file://{tmp_path}/run") as writer:
+            writer.scalar("loss", 0.5, 1)
+    with JsonLinesWriter(f"file://{tmp_path}/lines") as lines:
+        lines.scalar("loss", 0.5, 1)
+    assert len(events.read(f"file://{tmp_path}").only.scalars["loss"].steps) == 2
+    assert (tmp_path / "lines").read_text().count("\n") == 1
+
+
 @pytest.mark.parametrize("make", [FileWriter, FileWriterCache.get, JsonLinesWriter])
-def test_a_url_is_no_place_for_a_file(tmp_path: Path, monkeypatch, make) -> None:
+def test_what_is_no_place_for_a_file(tmp_path: Path, monkeypatch, make) -> None:
     monkeypatch.chdir(tmp_path)
-    for url in ("s3://bucket/run", "gs://bucket", "file:///run"):
-        with pytest.raises(ValueError, match=f"(logdir|path) .*'{url}'"):
-            make(url)
+    with pytest.raises(ValueError, match="nobody://"):
+        make("nobody://knows/it")
     with pytest.raises(TypeError, match="logdir|path"):
         make(None)
     with pytest.raises(TypeError, match="logdir|path"):

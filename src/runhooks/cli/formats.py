@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 
 from rich.cells import cell_len, chop_cells
+
+from runhooks.stores.path import AnyPath
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _MANY = 10
@@ -75,7 +76,7 @@ def time_of_day(wall_time: float) -> str:
     return date(wall_time).rpartition(" ")[2]
 
 
-def printable(name: str | Path) -> str:
+def printable(name: str | AnyPath) -> str:
     """Return ``name`` with control characters, and whatever cannot be printed, escaped."""
     text = str(name)
     if text.isprintable():

@@ -24,6 +24,7 @@ from runhooks.cli import formats
 from runhooks.cli.formats import printable
 from runhooks.contexts import contextmanager
 from runhooks.events.format.json_number import json_number
+from runhooks.stores.path import AnyPath, StorePath
 
 _PATIENCE_SECS = 0.5
 
@@ -127,7 +128,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def progress(path: Path, of: str = ".tfevents.") -> Iterator[None]:
+def progress(path: AnyPath, of: str = ".tfevents.") -> Iterator[None]:
     """On a terminal, say on stderr that ``path`` is being read if that takes a while.
 
     Args:
@@ -147,14 +148,15 @@ def progress(path: Path, of: str = ".tfevents.") -> Iterator[None]:
         thread.join()
 
 
-def _show_progress(path: Path, of: str, done: threading.Event) -> None:
+def _show_progress(path: AnyPath, of: str, done: threading.Event) -> None:
     if done.wait(_PATIENCE_SECS):
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=_errors(), transient=True) as shown:
         task = shown.add_task(f"reading {printable(path)}", total=None)
-        total = _size(path, of, done.is_set)
-        shown.update(task, description=f"reading {printable(path)}, {formats.size(total)}")
+        if isinstance(path, Path):  # to list a store takes as long as to read it
+            total = _size(path, of, done.is_set)
+            shown.update(task, description=f"reading {printable(path)}, {formats.size(total)}")
         done.wait()
 
 
@@ -177,7 +179,7 @@ def _errors() -> Console:
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return json_number(value)
-    if isinstance(value, Path):
+    if isinstance(value, Path | StorePath):
         return str(value)
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return _plain(value._asdict())

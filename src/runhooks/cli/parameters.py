@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from runhooks.cli.output import CommandError
+from runhooks.events.place import place
 from runhooks.events.writing.local_file import local_path
+from runhooks.stores.path import AnyPath, path_of
 
 
 def local(text: str) -> Path:
@@ -19,21 +21,29 @@ def local(text: str) -> Path:
         raise CommandError(str(error)) from error
 
 
+def anywhere(text: str) -> AnyPath:
+    """Return the path or URL ``text``. Raises CommandError if nobody knows its scheme."""
+    try:
+        return path_of(place(path=text))
+    except (ImportError, ValueError) as error:
+        raise CommandError(str(error)) from error
+
+
 RunPath = Annotated[
-    Path,
+    Any,
     typer.Argument(
         metavar="RUN",
-        parser=local,
-        help="An event file, the directory of a run, or a directory above runs.",
+        parser=anywhere,
+        help="An event file, the directory of a run, or a directory above runs; a path or a URL.",
         show_default=False,
     ),
 ]
 RunPaths = Annotated[
-    list[Path],
+    list[Any],
     typer.Argument(
         metavar="RUN...",
-        parser=local,
-        help="Event files, directories of runs, or directories above runs.",
+        parser=anywhere,
+        help="Event files, directories of runs, or directories above runs; paths or URLs.",
         show_default=False,
     ),
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from runhooks import events
@@ -13,6 +12,7 @@ from runhooks.cli.formats import count, listed
 from runhooks.cli.output import CommandError, complain, progress
 from runhooks.errors import DataLossError
 from runhooks.near_names import did_you_mean, nearest, suggestion
+from runhooks.stores.path import AnyPath, StorePath
 
 Kind = Literal["scalar"] | None
 
@@ -28,7 +28,7 @@ class NamedRun(NamedTuple):
 
 
 def read_runs(
-    paths: Sequence[Path], tags: Sequence[str] | None = None, kind: Kind = None
+    paths: Sequence[AnyPath], tags: Sequence[str] | None = None, kind: Kind = None
 ) -> list[NamedRun]:
     """Return the runs at ``paths``, each once; damage is skipped and mentioned on stderr.
 
@@ -41,7 +41,7 @@ def read_runs(
         CommandError: For a path without a run, a pattern that matches no tag, and if nothing is
             of this ``kind``.
     """
-    found: dict[Path, NamedRun] = {}
+    found: dict[AnyPath, NamedRun] = {}
     for path in paths:
         runs = _read(path, tags, kind)
         for run in runs.values():
@@ -51,14 +51,14 @@ def read_runs(
     return list(found.values())
 
 
-def read_one(path: Path, tags: Sequence[str] | None = None, kind: Kind = None) -> events.Runs:
+def read_one(path: AnyPath, tags: Sequence[str] | None = None, kind: Kind = None) -> events.Runs:
     """Return the runs at ``path``, as ``read_runs`` does."""
     runs = _read(path, tags, kind)
     _check_tags(runs.values(), [path], tags, kind)
     return runs
 
 
-def _read(path: Path, tags: Sequence[str] | None, kind: Kind) -> events.Runs:
+def _read(path: AnyPath, tags: Sequence[str] | None, kind: Kind) -> events.Runs:
     check_exists(path)
     with progress(path):
         runs = events.read(
@@ -83,7 +83,7 @@ def hparams_of(run: events.Run) -> dict[str, Any]:
 
 def _check_tags(
     runs: Iterable[events.Run],
-    paths: Sequence[Path],
+    paths: Sequence[AnyPath],
     patterns: Sequence[str] | None,
     kind: Kind,
 ) -> None:
@@ -97,7 +97,7 @@ def _check_tags(
 
 def missing_tags(
     runs: Iterable[events.Run],
-    paths: Sequence[Path],
+    paths: Sequence[AnyPath],
     patterns: Sequence[str] | None,
     kind: Kind,
 ) -> Iterator[str]:
@@ -108,22 +108,29 @@ def missing_tags(
             yield _no_such_tag(pattern, paths, kind)
 
 
-def check_exists(path: Path) -> None:
+def check_exists(path: AnyPath) -> None:
     """Raise CommandError, with similar names, if there is nothing at ``path``."""
-    if os.path.lexists(path):
+    if path.exists() if isinstance(path, StorePath) else os.path.lexists(path):
         return
-    missing = path
-    while missing.parent != missing and not os.path.lexists(missing.parent):
-        missing = missing.parent
-    try:
-        names = [it.name for it in missing.parent.iterdir()]
-    except OSError:
-        names = []
+    missing, names = _missing(path)
     near = [str(missing.with_name(name)) for name in nearest(missing.name, names)]
     raise CommandError(f"there is no {path}{did_you_mean(near)}")
 
 
-def mention_damage(path: Path, damages: Collection[events.Damage]) -> None:
+def _missing(path: AnyPath) -> tuple[AnyPath, list[str]]:
+    """Return the first part of ``path`` that is not there, and the names beside it."""
+    if isinstance(path, StorePath):
+        return path, path.parent.folders()
+    missing = path
+    while missing.parent != missing and not os.path.lexists(missing.parent):
+        missing = missing.parent
+    try:
+        return missing, [it.name for it in missing.parent.iterdir()]
+    except OSError:
+        return missing, []
+
+
+def mention_damage(path: AnyPath, damages: Collection[events.Damage]) -> None:
     """Say on stderr what was skipped, if anything was: damaged places, and files as a whole."""
     places = [it for it in damages if it.skipped]
     if places:
@@ -139,11 +146,12 @@ def mention_damage(path: Path, damages: Collection[events.Damage]) -> None:
 
 def _name(run: events.Run, runs: events.Runs, alone: bool) -> str:
     if not alone or (len(runs) == 1 and run.name == "."):
-        return os.path.normpath(runs.path / run.name)
+        path = runs.path / run.name
+        return str(path) if isinstance(path, StorePath) else os.path.normpath(path)
     return run.name
 
 
-def _no_such_tag(pattern: str, paths: Sequence[Path], kind: Kind) -> str:
+def _no_such_tag(pattern: str, paths: Sequence[AnyPath], kind: Kind) -> str:
     where = " ".join(map(str, paths))
     tags = {
         tag: about.kind

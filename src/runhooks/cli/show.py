@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from runhooks import clock, events
@@ -13,6 +12,7 @@ from runhooks.cli.parameters import Higher, Json, Lower, RunPath, Tags
 from runhooks.cli.runs import NamedRun, hparams_of, read_runs
 from runhooks.cli.summary import Extreme, Goals, ScalarSummary, summaries_of
 from runhooks.cli.table import Column, say_prefix, short_names, write_table
+from runhooks.stores.path import AnyPath
 
 # More runs than this get one row each.
 _FEW_RUNS = 10
@@ -78,7 +78,7 @@ def _heading(named: NamedRun) -> str:
     return f"{formats.printable(named.name)}: {', '.join(parts)}"
 
 
-def _size(file: Path) -> int:
+def _size(file: AnyPath) -> int:
     try:
         return file.stat().st_size
     except OSError:  # removed in the meantime

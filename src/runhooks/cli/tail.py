@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from runhooks import events
 from runhooks.cli import formats, output
 from runhooks.cli.parameters import Json, RunPath, Tags
 from runhooks.cli.runs import check_exists, mention_damage, missing_tags
+from runhooks.stores.path import AnyPath
 
 _PERIOD_SECS = 0.5
 _ROWS_BEFORE = 10
@@ -68,7 +68,7 @@ class _Point(NamedTuple):
     value: float
 
 
-def _batches(path: Path, runs: events.Runs) -> Iterator[list[_Row]]:
+def _batches(path: AnyPath, runs: events.Runs) -> Iterator[list[_Row]]:
     new = _NewPoints(runs)
     yield new.take(_ROWS_BEFORE)
     fault: str | None = None

@@ -104,9 +104,16 @@ class Framework:
         return None
 
     def trace_runs(
-        self, folder: Path, *, show_dataflow: bool, show_memory: bool
+        self,
+        folder: Path,
+        output_dir: str | os.PathLike[str],
+        *,
+        show_dataflow: bool,
+        show_memory: bool,
     ) -> RunTrace | None:
         """Return an object that traces single runs, to be used in place of ``start_profile``.
+
+        It writes files to ``folder``, and events to the event file of ``output_dir``.
 
         None, the default, if the profiler runs beside the session.
         """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from runhooks import arguments
@@ -103,7 +102,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         self._checkpoint_dir = checkpoint_dir
         self._output = SummaryOutput(checkpoint_dir)
         self._basename = checkpoint_basename
-        self._save_path = Path(checkpoint_dir) / checkpoint_basename
+        self._save_path = os.path.join(checkpoint_dir, checkpoint_basename)  # noqa: PTH118
         self._lock = DirectoryLock(checkpoint_dir)
         self._saver = saver
         self._scaffold = scaffold
@@ -122,7 +121,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         self._graph = get_default_graph()
         opener = opener_of(self._graph)
         directory = opener.resolve(self._checkpoint_dir)
-        self._save_path = Path(directory) / self._basename
+        # Not a Path, which would turn gs:// into gs:/.
+        self._save_path = os.path.join(directory, self._basename)  # noqa: PTH118
         self._lock = DirectoryLock(directory)
         self._lock.acquire()
         self._output.open()

@@ -18,6 +18,7 @@ from runhooks.contract import (
 )
 from runhooks.engines.foreign import session_of
 from runhooks.errors import described
+from runhooks.hooks.helpers.profile_folder import ProfileFolder
 from runhooks.hooks.helpers.rank_folder import rank_folder
 from runhooks.hooks.helpers.session import log_of, next_step_of, step_of
 from runhooks.hooks.helpers.tensorflow_hook import TensorFlowHook
@@ -87,7 +88,8 @@ class ProfilerHook(TimedHook, TensorFlowHook):
                 "to profile"
             )
         self._output_dir = output_dir
-        self._folder = Path(output_dir)
+        self._directory = output_dir or "."
+        self._folder = ProfileFolder(self._directory)
         self._shown = {"show_dataflow": show_dataflow, "show_memory": show_memory}
         self._num_steps = num_steps
         self._max_secs = max_secs
@@ -101,7 +103,8 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         super().begin()
         self._timer.reset()
         self._first_step = None
-        self._folder = Path(rank_folder(self._output_dir))
+        self._directory = rank_folder(self._output_dir or ".")
+        self._folder = ProfileFolder(self._directory)
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._finish(session)  # the profile that a lost session was in
@@ -162,10 +165,10 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         session_of(session).wait()
         with not_training(session):
             try:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self._trace = framework.trace_runs(self._folder, **self._shown)
+                folder = self._folder.make()
+                self._trace = framework.trace_runs(folder, self._directory, **self._shown)
                 if self._trace is None:
-                    self._stop = framework.start_profile(self._folder, step)
+                    self._stop = framework.start_profile(folder, step)
                 if not self._is_open:
                     log_of(session).warning(
                         "no profile of step %d: %s has no profiler", step, framework.title
@@ -190,7 +193,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     def _write(self, session: RawSession | None, step: float, write: Callable[[], Path]) -> None:
         with not_training(session):
             try:
-                log_of(session).info("wrote the profile %s", write())
+                log_of(session).info("wrote the profile %s", self._folder.publish(write()))
             except Exception as error:  # noqa: BLE001 - training matters more
                 text = "the profile up to step %s is lost: %s"
                 log_of(session).warning(text, step, described(error))

@@ -8,7 +8,7 @@ from typing import Any
 
 from runhooks import arguments, clock
 from runhooks.events import Event, EventWriter, Message, OnFull
-from runhooks.events.writing.local_file import local_path
+from runhooks.events.place import place
 from runhooks.events.writing.write_queue import MAX_QUEUE
 from runhooks.summary.graph_def import GraphLike, checked_graph_def, encode_graph
 from runhooks.summary.kinds.scalar import kept_numbers
@@ -76,7 +76,7 @@ class FileWriter(QueuedWriter):
         options = FileOptions(max_queue, flush_secs, filename_suffix or "", on_full)
         has_graph = graph is not None or graph_def is not None
         event = _graph_event(graph, graph_def, 0) if has_graph else None  # before there is a file
-        self._open(local_path(logdir=logdir), options)
+        self._open(place(logdir=logdir), options)
         if event is not None:
             self._add(event)
 

@@ -6,8 +6,8 @@ import os
 import threading
 from typing import ClassVar
 
+from runhooks.events.place import identity, place
 from runhooks.events.writing.failures import call_all
-from runhooks.events.writing.local_file import local_path
 from runhooks.summary.file_writer import FileWriter
 
 
@@ -26,7 +26,7 @@ class FileWriterCache:
         Raises:
             OSError: No file can be made there.
         """
-        path = os.path.realpath(local_path(logdir=logdir))
+        path = identity(place(logdir=logdir))
         with cls._lock:
             if path not in cls._writers:
                 cls._writers[path] = FileWriter(path)

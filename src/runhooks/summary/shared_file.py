@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 from runhooks.events import EventWriter, OnFull
+from runhooks.events.place import identity
 from runhooks.events.writing.background import LINGER_SECS
 from runhooks.events.writing.write_queue import MAX_QUEUE
 
@@ -67,7 +68,7 @@ class SharedFile:
         That is the one which others have open, if ``options`` are the default; else a new one,
         which ``make`` makes. Raises what that does.
         """
-        directory = os.path.realpath(logdir)
+        directory = identity(logdir)
         with cls._lock:
             file = cls._by_directory.get(directory)
             if file is None or not options.are_default:
@@ -75,6 +76,7 @@ class SharedFile:
                 cls._by_directory.setdefault(directory, file)
             else:
                 file.reopen()
+                file.events.hasten(options.flush_secs)
             file._writers.add(writer)
             return file
 

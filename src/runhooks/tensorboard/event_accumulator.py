@@ -6,7 +6,6 @@ import gc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +21,7 @@ from runhooks.events.reading.parsed_event import (
 )
 from runhooks.events.reading.tensor import parse_tensor, tensor_array
 from runhooks.events.reading.values import decode_message
+from runhooks.stores.path import AnyPath
 from runhooks.tensorboard.event_source import (
     AUDIO,
     HISTOGRAMS,
@@ -220,8 +220,8 @@ class EventAccumulator:
             raise KeyError(f"the plugin {plugin_name!r} has no file {asset_name!r}")
         return path.read_text(encoding="utf-8")
 
-    def _assets(self, plugin_name: str) -> Path:
-        return Path(self.path, "plugins", plugin_name)
+    def _assets(self, plugin_name: str) -> AnyPath:
+        return self._source.path / f"plugins/{plugin_name}"
 
     def _histograms(self, tag: str, guidance: str) -> list[HistogramEvent]:
         return [

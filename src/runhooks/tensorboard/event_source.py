@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from runhooks.events import Scalars, read_records
 from runhooks.events.format.fields import as_bytes, as_float, fields
+from runhooks.events.place import place
 from runhooks.events.reading.file_contents import StoredPoint
 from runhooks.events.reading.find import find_files
 from runhooks.events.reading.metadata import Metadata
+from runhooks.events.reading.opened import open_to_scan
 from runhooks.events.reading.parsed_event import TENSOR, parse_value
 from runhooks.events.reading.row_decoder import RowDecoders
 from runhooks.events.reading.run_contents import RunContents
 from runhooks.events.reading.tag_registry import TagNumbers, Wanted
-from runhooks.events.writing.local_file import local_path
+from runhooks.stores.path import path_of
 
 SCALARS, HISTOGRAMS, IMAGES, AUDIO, TENSORS = (
     "scalars",
@@ -60,7 +61,7 @@ class EventSource:
     def __init__(
         self, path: str | os.PathLike[str], purge: bool = True, rows: RowDecoders | None = None
     ) -> None:
-        self.path = Path(local_path(path=path))
+        self.path = path_of(place(path=path))
         self.places: dict[str, dict[str, Place]] = {}
         self._contents = RunContents(rows or all_rows(), False, purge, "keep")
 
@@ -71,9 +72,9 @@ class EventSource:
             FileNotFoundError: There is nothing at ``path``.
             OSError: ``path`` is a file that cannot be read.
         """
-        if not self.path.exists():
-            raise FileNotFoundError(f"path must be an event file or a directory, got {self.path}")
         files = find_files(self.path)
+        if files in ([], [self.path]) and not self.path.exists():
+            raise FileNotFoundError(f"path must be an event file or a directory, got {self.path}")
         self._contents.update(files, skip_unreadable=files != [self.path])
         self.places = {}
         for tag, tag_id in self._contents.scalar_tags().items():
@@ -142,7 +143,7 @@ class EventSource:
 
     def _first_events(self) -> Iterator[dict[int, float | bytes | int]]:
         for path in find_files(self.path):
-            with path.open("rb") as file:
+            with open_to_scan(path) as file:
                 for payload in read_records(file, str(path)):
                     event = {field.number: field.value for field in fields(payload)}
                     yield {**event, 1: as_float(as_bytes(event.get(1, bytes(8))))}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from runhooks import arguments, clock
 from runhooks.contexts import contextmanager
 from runhooks.events import Event, Message, SessionLog, SessionStatus
 from runhooks.events.format import wire
+from runhooks.events.place import place
+from runhooks.events.reading.find import find_files
 from runhooks.events.writing.write_queue import MAX_QUEUE
+from runhooks.stores.path import path_of
 from runhooks.summary import FileWriter as EventFileWriter
 from runhooks.summary import Summary
 from runhooks.summary.summary_event import nbytes_of
@@ -111,7 +113,7 @@ class FileWriter:
     @property
     def _file_name(self) -> str:
         """The path of the newest event file in the directory."""
-        return str(max(Path(self._logdir).glob("events.out.tfevents.*")))
+        return str(max(find_files(path_of(place(log_dir=self._logdir)))))
 
     def add_event(self, event: Message, step: Any = None, walltime: float | None = None) -> None:
         """Add ``event``, of Protocol Buffers or ours, with this step and time.

@@ -13,13 +13,13 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from runhooks.arrays import host_form
 from runhooks.contexts import contextmanager
+from runhooks.events.place import inside
 from runhooks.events.writing.failures import call_all
 from runhooks.summary import (
     FileWriter,
@@ -324,7 +324,7 @@ def create_default_writer(
     logs = LoggingWriter(collection)
     if just_logging or logdir is None:
         return MultiWriter([logs])
-    return MultiWriter([logs, SummaryWriter(Path(logdir, collection or ""))])
+    return MultiWriter([logs, SummaryWriter(inside(logdir, *filter(None, [collection])))])
 
 
 @contextmanager

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from runhooks import clock
+from runhooks.events.place import inside, place
+from runhooks.stores.path import path_of
 from runhooks.summary import Summary, scalar_value
 from runhooks.summary.kinds.hparams_experiment import experiment_values
 from runhooks.summary.kinds.projector import Embedding, write_embedding
@@ -51,7 +52,7 @@ class ModelMethods(RunFiles):
         records = experiment_values(hparam_dict, list(metric_dict), hparam_domain_discrete)
         metrics = [scalar_value(tag, value) for tag, value in metric_dict.items()]
         run = self._get_file_writer().get_logdir()
-        writer = self._open(Path(run, run_name or name or str(clock.wall())))
+        writer = self._open(inside(run, run_name or name or str(clock.wall())))
         try:
             for value in records + metrics:
                 writer.add_summary(Summary([value]), global_step)
@@ -80,7 +81,7 @@ class ModelMethods(RunFiles):
         """
         step = str(0 if global_step is None else global_step).zfill(5)
         folder = f"{step}/{''.join(_ENCODED.get(letter, letter) for letter in tag)}"
-        run = Path(self._get_file_writer().get_logdir())
+        run = path_of(place(log_dir=self._get_file_writer().get_logdir()))
         if not self._writes_to_disk:
             return
         named = Embedding(f"{tag}:{step}", mat, metadata, metadata_header, label_img)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
+from runhooks.events.place import place
 from runhooks.events.reading.find import find_files
 from runhooks.events.reading.row_decoder import RowDecoders
+from runhooks.stores.path import AnyPath, path_of
 from runhooks.tensorboard.event_rows import (
     EVENT_TYPES,
     image_of_tensor,
@@ -67,22 +69,26 @@ class SummaryReader:
     ) -> None:
         columns = _checked("extra_columns", extra_columns or set(), _EXTRA_COLUMNS)
         types = _checked("event_types", event_types or set(EVENT_TYPES), frozenset(EVENT_TYPES))
-        if not Path(log_path).exists():
+        path = path_of(place(log_path=log_path))
+        if not path.exists():
             raise ValueError(f"log_path must be an event file or a directory, got {log_path!r}")
         self._pivot = pivot
         self._extra_columns = columns
         self._event_types = types
-        self._read(os.fspath(log_path), True, all_rows())
+        self._read(path, True, all_rows())
+        self._log_path = os.fspath(log_path)
 
-    def _read(self, path: str, holds_events: bool, rows: RowDecoders) -> None:
-        self._log_path = path
+    def _read(self, path: AnyPath, holds_events: bool, rows: RowDecoders) -> None:
+        self._log_path = str(path)
+        self._is_folder = path.is_dir()
         self._children: dict[str, SummaryReader] = {}
         self._source: EventSource | None = None
-        if Path(path).is_dir():
-            files = set(find_files(Path(path)))
-            for child in sorted(Path(path).iterdir()):
+        if self._is_folder:
+            files = set(find_files(path))
+            children: list[AnyPath] = [*path.iterdir()]
+            for child in sorted(children, key=lambda child: child.name):
                 self._children[child.name] = copy.copy(self)
-                self._children[child.name]._read(str(child), child in files, rows)
+                self._children[child.name]._read(child, child in files, rows)
         elif holds_events:
             self._source = EventSource(path, rows=rows)
             self._source.reload()
@@ -123,7 +129,7 @@ class SummaryReader:
                 f"{', '.join(sorted(self._event_types))}"
             )
         files = [
-            FileRows(folder, Path(leaf.log_path).name, leaf._rows(event_type))
+            FileRows(folder, PurePath(leaf.log_path).name, leaf._rows(event_type))
             for folder, leaf in self._leaves("")
         ]
         return frame(files, self._extra_columns, self._pivot)
@@ -191,11 +197,10 @@ class SummaryReader:
 
     def _leaves(self, folder: str) -> Iterator[tuple[str, SummaryReader]]:
         """Yield the readers of files, each with the path of its directory from here."""
-        if not Path(self._log_path).is_dir():
+        if not self._is_folder:
             yield folder, self
         for name, child in self._children.items():
-            is_folder = Path(child.log_path).is_dir()
-            inner = "/".join(filter(None, (folder, name))) if is_folder else folder
+            inner = "/".join(filter(None, (folder, name))) if child._is_folder else folder
             yield from child._leaves(inner)
 
 

@@ -8,12 +8,21 @@ from __future__ import annotations
 import logging
 import os
 import re
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from runhooks.checkpoint import Saver, Snapshot, read_checkpoint, write_checkpoint
+from runhooks.checkpoint.manifest import MANIFEST
 from runhooks.checkpoint.staging import discard
+from runhooks.engines.tensorflow.file_systems import (
+    downloaded,
+    is_url,
+    names_in,
+    remove,
+    upload,
+)
 from runhooks.errors import DataLossError, NotFoundError
 
 _log = logging.getLogger("runhooks")
@@ -30,14 +39,24 @@ def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
 
     Raises as ``write_checkpoint`` does.
     """
-    if states:
-        write_checkpoint(Path(path + _SUFFIX), Snapshot({}, dict(states)), global_step=step)
+    if not states:
+        return
+    snapshot = Snapshot({}, dict(states))
+    if not is_url(path):
+        write_checkpoint(Path(path + _SUFFIX), snapshot, global_step=step)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        written = write_checkpoint(Path(folder, "states"), snapshot, global_step=step)
+        upload(written.path, path + _SUFFIX, last=MANIFEST)
 
 
 def load_states(path: str) -> dict[str, Any]:
     """Return the states saved with the checkpoint ``path``; empty if there are none, or damaged."""
     try:
-        return read_checkpoint(Path(path + _SUFFIX)).states
+        if not is_url(path):
+            return read_checkpoint(Path(path + _SUFFIX)).states
+        with downloaded(path + _SUFFIX) as folder:
+            return read_checkpoint(folder).states if any(folder.iterdir()) else {}
     except NotFoundError:
         return {}
     except DataLossError as error:
@@ -47,12 +66,15 @@ def load_states(path: str) -> dict[str, Any]:
 
 def sweep_states(path: str) -> None:
     """Remove the states of checkpoints beside ``path`` that no longer exist."""
-    parent = Path(path).parent
-    names = [file.name for file in parent.iterdir()]
+    parent = os.path.dirname(path) or "."  # noqa: PTH120 - it may be a URL
+    names = names_in(parent)
     checkpoints = {_PART.sub("", name) for name in names}
     for name in names:
         if name.endswith(_SUFFIX) and name.removesuffix(_SUFFIX) not in checkpoints:
-            discard(parent / name)
+            if is_url(path):
+                remove(f"{parent}/{name}")
+            else:
+                discard(Path(parent, name))
 
 
 def respell_checkpoints(saver: Any, folder: str) -> None:

@@ -12,9 +12,11 @@ from tensorflow.python.platform import tf_logging
 
 from runhooks import clock, errors
 from runhooks.engines.tensorflow.event_files import share_event_file
+from runhooks.engines.tensorflow.gfile_backend import open_with_gfile
 from runhooks.errors import AbortedError, UnavailableError, register_end_of_input
 from runhooks.events import Event
 from runhooks.graph.framework import Framework
+from runhooks.stores import add_backend
 from runhooks.summary import FileWriterCache, SessionLog, Summary
 
 v1 = tf.compat.v1
@@ -36,7 +38,8 @@ class RunTrace:
     The record of each run goes into the event file of the folder, for TensorBoard's graph tab.
 
     Args:
-        folder: Where to write.
+        folder: Where to write files.
+        output_dir: The directory of the event file.
         show_dataflow: Whether to draw arrows from the producer of a tensor to its consumers.
         show_memory: Whether to show the tensors that are alive.
 
@@ -44,9 +47,17 @@ class RunTrace:
         options: The run options that a traced run needs.
     """
 
-    def __init__(self, folder: Path, *, show_dataflow: bool, show_memory: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        output_dir: str | os.PathLike[str],
+        *,
+        show_dataflow: bool,
+        show_memory: bool,
+    ) -> None:
         self.options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
         self._folder = folder
+        self._output_dir = output_dir
         self._show_dataflow = show_dataflow
         self._show_memory = show_memory
 
@@ -60,7 +71,7 @@ class RunTrace:
         record = v1.summary.TaggedRunMetadata(
             tag=f"step_{step}", run_metadata=run_metadata.SerializeToString()
         )
-        writer = FileWriterCache.get(self._folder)
+        writer = FileWriterCache.get(self._output_dir)
         writer.add_event(Event(clock.wall(), tagged_run_metadata=record))
         writer.flush()
         return path
@@ -91,8 +102,15 @@ class TensorFlow(Framework):
         devices = [it.name for it in tf.config.list_physical_devices()]
         return {"devices": ", ".join(it.removeprefix("/physical_device:") for it in devices)}
 
-    def trace_runs(self, folder: Path, *, show_dataflow: bool, show_memory: bool) -> RunTrace:
-        return RunTrace(folder, show_dataflow=show_dataflow, show_memory=show_memory)
+    def trace_runs(
+        self,
+        folder: Path,
+        output_dir: str | os.PathLike[str],
+        *,
+        show_dataflow: bool,
+        show_memory: bool,
+    ) -> RunTrace:
+        return RunTrace(folder, output_dir, show_dataflow=show_dataflow, show_memory=show_memory)
 
     def share_event_file(self, writer: Any, directory: str | os.PathLike[str]) -> None:
         share_event_file(writer, directory)
@@ -108,3 +126,5 @@ _MESSAGES: dict[type, Any] = {
 }
 
 ENGINE = TensorFlow()
+
+add_backend(open_with_gfile)

@@ -12,6 +12,7 @@ from tensorflow.python.distribute.distribute_coordinator_context import get_curr
 
 from runhooks.engines.tensorflow import scaffolding
 from runhooks.engines.tensorflow.adopted import AdoptedSession
+from runhooks.engines.tensorflow.file_systems import check_scheme
 from runhooks.engines.tensorflow.session import Session
 from runhooks.engines.tensorflow.session_manager import SessionManager
 from runhooks.engines.tensorflow.step_graph import StepGraph
@@ -29,6 +30,10 @@ class TensorFlowOpener(SessionOpener):
 
     def __init__(self, graph: StepGraph) -> None:
         self._graph = graph
+
+    def resolve(self, place: str | os.PathLike[str]) -> str | os.PathLike[str]:
+        check_scheme(place)
+        return place
 
     def role(self, master: str, is_chief: bool, config: Any) -> Role:
         return current_role(master, is_chief, config)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from io import RawIOBase
 from typing import BinaryIO
 
 from runhooks.errors import DataLossError
@@ -60,7 +61,7 @@ def complete_records(data: bytes | bytearray | memoryview) -> tuple[int, int]:
     return count, end
 
 
-def read_records(file: BinaryIO, path: str) -> Iterator[bytes]:
+def read_records(file: BinaryIO | RawIOBase, path: str) -> Iterator[bytes]:
     """Yield the payloads of ``file`` from its position on, without a truncated last record.
 
     A truncated record is still being written, or was when its writer died. After each payload the
@@ -73,8 +74,9 @@ def read_records(file: BinaryIO, path: str) -> Iterator[bytes]:
     Raises:
         DataLossError: If a CRC or a length is wrong; it names ``path`` and the offset.
     """
-    size = os.fstat(file.fileno()).st_size
     offset = file.tell()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(offset)
     while True:
         header = file.read(HEADER_BYTES)
         if len(header) < HEADER_BYTES:

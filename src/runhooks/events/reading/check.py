@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runhooks.events.place import place
 from runhooks.events.reading.find import find_runs
 from runhooks.events.reading.results import Damage
 from runhooks.events.reading.row_decoder import RowDecoders
 from runhooks.events.reading.run_contents import RunContents
 from runhooks.events.reading.tag_registry import TagNumbers, Wanted
-from runhooks.events.writing.local_file import local_path
+from runhooks.stores.path import AnyPath, path_of
 
 _ENOUGH = 8  # strides, to know the usual one
 _FAR = 10  # times the usual stride
@@ -54,7 +54,7 @@ class FileReport(NamedTuple):
     """
 
     run: str
-    path: Path
+    path: AnyPath
     size: int
     records: int
     partial: int
@@ -84,11 +84,11 @@ def check(path: str | os.PathLike[str]) -> list[FileReport]:
     """
     reports = []
     rows = RowDecoders(TagNumbers(Wanted(None, None)))
-    root = Path(local_path(path=path))
+    root = path_of(place(path=path))
     found_runs = find_runs(root)
     for name, found in found_runs.runs.items():
         contents = RunContents(rows, strict=False, purge=True, fold="keep")
-        contents.update(found.files, found.path.is_dir())
+        contents.update(found.files, not found.is_file)
         reports += _reports(name, contents)
     for damage in found_runs.unreadable:
         name = damage.path.relative_to(root).as_posix()

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from runhooks.errors import DataLossError
 from runhooks.events.format.event import SessionStatus
 from runhooks.events.format.record import FRAME_BYTES
 from runhooks.events.reading.event_decoder import Decoded, EventDecoder
-from runhooks.events.reading.record_reader import Block, RecordReader, open_regular
+from runhooks.events.reading.opened import read_places
+from runhooks.events.reading.record_reader import Block, RecordReader
 from runhooks.events.reading.results import Damage, Point
 from runhooks.events.reading.row_decoder import RowDecoders
 from runhooks.events.reading.scalar_columns import ScalarStore
 from runhooks.events.reading.tag_registry import TagRegistry
 from runhooks.events.reading.values import decode_message
+from runhooks.stores.path import AnyPath
 
 
 class StoredPoint(NamedTuple):
@@ -47,7 +48,9 @@ class FileContents:
         errors: Records whose CRCs are right but whose content is malformed.
     """
 
-    def __init__(self, path: Path, registry: TagRegistry, rows: RowDecoders, strict: bool) -> None:
+    def __init__(
+        self, path: AnyPath, registry: TagRegistry, rows: RowDecoders, strict: bool
+    ) -> None:
         self.path = path
         self.records = RecordReader(path, strict)
         self.starts: list[int] = []
@@ -76,9 +79,13 @@ class FileContents:
             self.records.skip_rest(error)
         return new
 
-    def is_replaced(self) -> bool:
-        """Return whether another file has taken the place of the one that was read."""
-        return self.records.is_replaced()
+    def is_replaced(self, path: AnyPath) -> bool:
+        """Return whether another file has taken the place of the one that was read.
+
+        ``path``: the path as it was found last.
+        """
+        self.path = path
+        return self.records.is_replaced(path)
 
     @property
     def graph(self) -> bytes | None:
@@ -181,12 +188,8 @@ class FileContents:
     def _read_all(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
         if not places:
             return []
-        messages = []
-        with open_regular(self.path) as file:
-            for begin, end in places:
-                file.seek(begin)
-                messages.append(file.read(end - begin))
-        if self.is_replaced():
+        messages = read_places(self.path, places)
+        if self.is_replaced(self.path):
             raise DataLossError(
                 f"{self.path} was replaced since it was read: call update() to read it",
                 path=str(self.path),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runhooks.events.reading.results import Damage
+from runhooks.stores.path import AnyPath, StorePath
 
 _IN_THE_NAME = "tfevents"
 _NO_EVENTS = ".profile-empty"  # left by TensorFlow's profiler to mark a run
@@ -15,8 +16,13 @@ _NO_EVENTS = ".profile-empty"  # left by TensorFlow's profiler to mark a run
 class FoundRun(NamedTuple):
     """A run: its directory, or the one event file, and its event files in order."""
 
-    path: Path
-    files: list[Path]
+    path: AnyPath
+    files: list[AnyPath]
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is one event file that was named."""
+        return self.files == [self.path]
 
 
 class FoundRuns(NamedTuple):
@@ -26,19 +32,23 @@ class FoundRuns(NamedTuple):
     unreadable: list[Damage]
 
 
-def find_runs(path: Path) -> FoundRuns:
+def find_runs(path: AnyPath) -> FoundRuns:
     """Return the runs in ``path``, a file or a directory.
 
-    Symbolic links are followed, but no directory is entered twice.
+    Symbolic links are followed, but no directory is entered twice. In a store, the files are
+    listed in one go, and are about to be read.
 
     Raises:
         FileNotFoundError: If ``path`` is neither.
+        OSError: If a store cannot be listed.
     """
+    if isinstance(path, StorePath):
+        return FoundRuns(_listed(path), [])
     if path.is_file():
         return FoundRuns({".": FoundRun(path, [path])}, [])
     if not path.is_dir():
-        raise FileNotFoundError(f"path must be an event file or a directory, got {str(path)!r}")
-    runs = {}
+        raise _not_there(path)
+    runs: dict[str, FoundRun] = {}
     errors: list[OSError] = []
     entered = set()
     for folder, folders, names in os.walk(path, onerror=errors.append, followlinks=True):
@@ -51,7 +61,9 @@ def find_runs(path: Path) -> FoundRuns:
             continue
         entered.add((status.st_dev, status.st_ino))
         folders.sort()
-        files = [Path(folder, name) for name in sorted(names) if _is_event_file(name)]
+        files: list[AnyPath] = [
+            Path(folder, name) for name in sorted(names) if _is_event_file(name)
+        ]
         if files:
             runs[Path(folder).relative_to(path).as_posix()] = FoundRun(Path(folder), files)
     unreadable = [
@@ -62,13 +74,39 @@ def find_runs(path: Path) -> FoundRuns:
     return FoundRuns(dict(sorted(runs.items())), unreadable)
 
 
-def find_files(path: Path) -> list[Path]:
+def find_files(path: AnyPath) -> list[AnyPath]:
     """Return the event files of the run at ``path``, in the order in which they are read."""
+    if isinstance(path, StorePath):
+        found = path.files()
+        if found != [path]:
+            found = [file for file in found if file.parent == path and _is_event_file(file.name)]
+        path.expect(found)
+        return [*found]
     if not path.is_dir():
         return [path]
     return sorted(
         file for file in path.iterdir() if _is_event_file(file.name) and not file.is_dir()
     )
+
+
+def _listed(path: StorePath) -> dict[str, FoundRun]:
+    found = path.files()
+    if not found:
+        raise _not_there(path)
+    if found == [path]:
+        path.expect(found)
+        return {".": FoundRun(path, [path])}
+    files: dict[StorePath, list[StorePath]] = {}
+    for file in found:
+        if _is_event_file(file.name):
+            files.setdefault(file.parent, []).append(file)
+    runs = {folder.relative_to(path).as_posix(): folder for folder in files}
+    path.expect(file for name in sorted(runs) for file in files[runs[name]])
+    return {name: FoundRun(runs[name], [*files[runs[name]]]) for name in sorted(runs)}
+
+
+def _not_there(path: AnyPath) -> FileNotFoundError:
+    return FileNotFoundError(f"path must be an event file or a directory, got {str(path)!r}")
 
 
 def _is_event_file(name: str) -> bool:

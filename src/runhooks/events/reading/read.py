@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from runhooks.errors import DataLossError
 from runhooks.events.format.event import Event
 from runhooks.events.format.record import read_records
+from runhooks.events.place import place
+from runhooks.events.reading.opened import open_to_scan
 from runhooks.events.reading.run_contents import OnFold
 from runhooks.events.reading.runs import Runs
 from runhooks.events.reading.tag_registry import Wanted
-from runhooks.events.writing.local_file import local_path
+from runhooks.stores.path import path_of
 
 
 def read(
@@ -43,13 +44,14 @@ def read(
 
     Raises:
         FileNotFoundError: If there is nothing at ``path``.
-        ValueError: If a kind or ``fold`` is unknown, or ``path`` is a URL.
-        OSError: If ``path`` is a file that cannot be read, or one in it cannot and ``strict``.
+        ValueError: If a kind or ``fold`` is unknown.
+        OSError: If ``path`` is a file that cannot be read, or one in it cannot and ``strict``; if
+            it is in a store that does not answer.
         DataLossError: If ``path`` is a file without a single event, or, if ``strict``, damaged.
     """
-    runs = Runs(Path(local_path(path=path)), Wanted(tags, kinds), strict, purge, fold)
+    runs = Runs(path_of(place(path=path)), Wanted(tags, kinds), strict, purge, fold)
     skipped = sum(damage.skipped for damage in runs.damages)
-    if runs.path.is_file() and 0 < runs.path.stat().st_size <= skipped:
+    if skipped and runs.path.is_file() and runs.path.stat().st_size <= skipped:
         raise DataLossError(
             f"{runs.path} must be an event file, but contains no event: it is another kind of "
             "file, or all of it is damaged",
@@ -65,8 +67,8 @@ def read_events(path: str | os.PathLike[str]) -> Iterator[Event]:
         OSError: If it cannot be opened.
         DataLossError: If it is damaged.
     """
-    path = Path(path)
-    with path.open("rb") as file:
+    path = path_of(place(path=path))
+    with open_to_scan(path) as file:
         for index, payload in enumerate(read_records(file, str(path))):
             try:
                 event = Event.FromString(payload)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 from collections.abc import Iterator
-from io import FileIO
-from pathlib import Path
 from typing import NamedTuple
 
 import google_crc32c
@@ -18,14 +13,21 @@ from runhooks.errors import DataLossError
 from runhooks.events.format.crc import masked
 from runhooks.events.format.record import FRAME_BYTES, HEADER_BYTES, LIMIT_BYTES, payload_length
 from runhooks.events.reading.headers import Found, find_headers, walk
+from runhooks.events.reading.opened import (
+    OpenedFile,
+    open_to_look,
+    open_to_scan,
+    size_of,
+    version_of,
+)
 from runhooks.events.reading.results import Damage
+from runhooks.stores.path import AnyPath
 
 BAD_PAYLOAD = "the payload of the record has a wrong CRC"
 
 _SMALLEST, _LARGEST = 1 << 18, 1 << 20  # bytes of a block
 _PIECE = 1 << 20  # bytes of a payload that are verified together
 _WORD = 8  # bytes
-_BINARY = getattr(os, "O_BINARY", 0)  # of Windows
 _HEAD = 64  # bytes at the beginning that identify a file: they include its first wall time
 
 
@@ -79,13 +81,14 @@ class RecordReader:
         partial: Bytes of a truncated record at the end.
     """
 
-    def __init__(self, path: Path, strict: bool = False) -> None:
+    def __init__(self, path: AnyPath, strict: bool = False) -> None:
         self.path = path
         self.offset = 0
         self.size = 0
         self.records = 0
         self.partial = 0
         self._head = b""
+        self._version: tuple[int, float] | None = None
         self._strict = strict
         self._passed: list[Damage] = []
         self._tail: Damage | None = None
@@ -97,13 +100,21 @@ class RecordReader:
         last = [damage for damage in (self._tail, self._unreadable) if damage]
         return sorted(self._passed) + last
 
-    def is_replaced(self) -> bool:
-        """Return whether there is another file now, or a shorter one, or none."""
+    def is_replaced(self, path: AnyPath) -> bool:
+        """Return whether there is another file now, or a shorter one, or none.
+
+        ``path``: the path of the file, as it was found last.
+        """
+        self.path = path
         # An inode tells less: file systems reuse it, and some make it up at each call.
         try:
-            with open_regular(self.path) as file:
-                shorter = os.fstat(file.fileno()).st_size < self.size
-                return shorter or file.read(len(self._head)) != self._head
+            if self._version is not None and version_of(path) == self._version:
+                return False
+            with open_to_look(path) as file:
+                if size_of(file) < self.size:
+                    return True
+                file.seek(0)
+                return file.read(len(self._head)) != self._head
         except FileNotFoundError:
             return True
         except OSError:  # reading it says so
@@ -117,8 +128,9 @@ class RecordReader:
             DataLossError: If it is damaged and the reader is strict.
         """
         self._unreadable = None
-        with open_regular(self.path) as file:
-            size = os.fstat(file.fileno()).st_size
+        with open_to_scan(self.path) as file:
+            size = size_of(file)
+            self._version = version_of(self.path)
             if size <= self.size:
                 return  # nothing is new
             self._tail, self.partial = None, 0
@@ -152,7 +164,7 @@ class RecordReader:
     def _pass(self, offset: int, skipped: int, reason: str) -> None:
         self._passed.append(self._damage(offset, skipped, reason))
 
-    def _load(self, file: FileIO, length: int) -> Block:
+    def _load(self, file: OpenedFile, length: int) -> Block:
         data = bytearray(length + _WORD - 1)
         file.seek(self.offset)
         view, got = memoryview(data)[:length], 0
@@ -166,7 +178,7 @@ class RecordReader:
             self._head = bytes(block.data[: min(_HEAD, self.offset)])
         return block
 
-    def _pass_bad_payload(self, file: FileIO, end: int, size: int) -> int:
+    def _pass_bad_payload(self, file: OpenedFile, end: int, size: int) -> int:
         """Move past the record at the offset; return how many bytes to read next, 0 at the end."""
         begin = self.offset
         if size - end < HEADER_BYTES:
@@ -181,7 +193,7 @@ class RecordReader:
         self._pass(begin, end - begin, BAD_PAYLOAD)
         return _SMALLEST
 
-    def _pass_obstacle(self, file: FileIO, size: int, reach: int) -> int:
+    def _pass_obstacle(self, file: OpenedFile, size: int, reach: int) -> int:
         """Move past what is not a record; return how many bytes to read next, 0 at the end."""
         rest = size - self.offset
         length = payload_length(_read_at(file, self.offset, HEADER_BYTES))
@@ -194,7 +206,7 @@ class RecordReader:
             return 0
         return self._pass_to_next_sound(file, size, "no record begins here")
 
-    def _pass_to_next_sound(self, file: FileIO, size: int, reason: str) -> int:
+    def _pass_to_next_sound(self, file: OpenedFile, size: int, reason: str) -> int:
         begin = self.offset
         found = _next_sound(file, begin + 1, size)
         if found is None:
@@ -213,17 +225,7 @@ class RecordReader:
         return Damage(self.path, offset, skipped, reason)
 
 
-def open_regular(path: Path) -> FileIO:
-    """Open the regular file ``path`` to be read. Raises OSError if it is anything else."""
-    # Without blocking: a FIFO would wait for somebody to write.
-    file = FileIO(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY))
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return file
-
-
-def _next_sound(file: FileIO, offset: int, size: int) -> int | None:
+def _next_sound(file: OpenedFile, offset: int, size: int) -> int | None:
     """Return the place of the first record from ``offset`` on with two right CRCs, or None."""
     reach = 1 << 12
     while offset < size:
@@ -238,7 +240,7 @@ def _next_sound(file: FileIO, offset: int, size: int) -> int | None:
     return None
 
 
-def _is_sound(file: FileIO, offset: int, size: int) -> bool:
+def _is_sound(file: OpenedFile, offset: int, size: int) -> bool:
     length = payload_length(_read_at(file, offset, HEADER_BYTES))
     if length is None or offset + length + FRAME_BYTES > size:
         return False
@@ -252,6 +254,6 @@ def _is_sound(file: FileIO, offset: int, size: int) -> bool:
     return masked(crc).to_bytes(4, "little") == _read_at(file, end, 4)
 
 
-def _read_at(file: FileIO, offset: int, length: int) -> bytes:
+def _read_at(file: OpenedFile, offset: int, length: int) -> bytes:
     file.seek(offset)
     return file.read(length)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runhooks.stores.path import AnyPath
+
 
 class Damage(NamedTuple):
     """A stretch of a file that cannot be read: ``skipped`` bytes from byte ``offset`` on."""
 
-    path: Path
+    path: AnyPath
     offset: int
     skipped: int
     reason: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from runhooks.errors import DataLossError
@@ -13,6 +12,7 @@ from runhooks.events.reading.lazy_mapping import LazyMapping
 from runhooks.events.reading.metadata import KINDS, SCALAR, parse_hparams
 from runhooks.events.reading.results import Damage, Point, Points, Scalars
 from runhooks.events.reading.run_contents import RunContents
+from runhooks.stores.path import AnyPath
 
 
 class Tag(NamedTuple):
@@ -58,12 +58,12 @@ class Run(Exported):
         return self._name
 
     @property
-    def path(self) -> Path:
+    def path(self) -> AnyPath:
         """The directory, or the one event file."""
         return self._path
 
     @property
-    def files(self) -> list[Path]:
+    def files(self) -> list[AnyPath]:
         """The event files, in the order in which they are read."""
         return [file.path for file in self._contents.files]
 
@@ -186,7 +186,7 @@ class Run(Exported):
         """
         return self.update_files(find_files(self._path))
 
-    def update_files(self, files: list[Path]) -> int:
+    def update_files(self, files: list[AnyPath]) -> int:
         """Read what is new in ``files``, all there are of this run; see ``update``."""
         try:
             return self._contents.update(files, skip_unreadable=files != [self._path])

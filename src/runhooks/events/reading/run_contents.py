@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -14,6 +14,7 @@ from runhooks.events.reading.results import Points, Scalars
 from runhooks.events.reading.row_decoder import RowDecoders
 from runhooks.events.reading.scalar_columns import joined
 from runhooks.events.reading.tag_registry import TagRegistry
+from runhooks.stores.path import AnyPath
 
 #: What becomes of the points of a tag that goes back to an earlier step without a restart of the
 #: session. ``"keep"``: all stay, in the order in which they were written. ``"drop"``: a point drops
@@ -45,17 +46,14 @@ class RunContents:
         self._purge = purge
         self._fold = fold
 
-    def update(self, paths: list[Path], skip_unreadable: bool = False) -> int:
+    def update(self, paths: Sequence[AnyPath], skip_unreadable: bool = False) -> int:
         """Read what is new in the files ``paths``, sorted; return the number of new points.
 
         All other files are dropped. Raises DataLossError if strict; OSError, unless files that
         cannot be read are to be skipped and listed as damages.
         """
-        known = {file.path: file for file in self.files if not file.is_replaced()}
-        self.files = [
-            known.get(path) or FileContents(path, self.registry, self._rows, self._strict)
-            for path in paths
-        ]
+        known = {file.path: file for file in self.files}
+        self.files = [self._file(known.get(path), path) for path in paths]
         try:
             return sum(file.update(skip_unreadable and not self._strict) for file in self.files)
         finally:
@@ -64,6 +62,11 @@ class RunContents:
                 if self._purge
                 else [[None] * len(file.segments) for file in self.files]
             )
+
+    def _file(self, known: FileContents | None, path: AnyPath) -> FileContents:
+        if known is not None and not known.is_replaced(path):
+            return known
+        return FileContents(path, self.registry, self._rows, self._strict)
 
     def scalars(self, tag_id: int) -> Scalars:
         """Return the scalars of the tag."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from runhooks.events.reading.export import Exported
@@ -15,12 +14,15 @@ from runhooks.events.reading.row_decoder import RowDecoders
 from runhooks.events.reading.run import Run
 from runhooks.events.reading.run_contents import OnFold, RunContents
 from runhooks.events.reading.tag_registry import TagNumbers, Wanted
+from runhooks.stores.path import AnyPath
 
 
 class Runs(Mapping[str, Run], Exported):
     """The runs that ``read`` found, by name, sorted."""
 
-    def __init__(self, path: Path, wanted: Wanted, strict: bool, purge: bool, fold: OnFold) -> None:
+    def __init__(
+        self, path: AnyPath, wanted: Wanted, strict: bool, purge: bool, fold: OnFold
+    ) -> None:
         self._path = path
         rows = RowDecoders(TagNumbers(wanted))
         self._contents = partial(RunContents, rows, strict, purge, fold)
@@ -30,7 +32,7 @@ class Runs(Mapping[str, Run], Exported):
         self.update()
 
     @property
-    def path(self) -> Path:
+    def path(self) -> AnyPath:
         """The path that was read."""
         return self._path
 

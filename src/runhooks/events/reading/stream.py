@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from runhooks.events.place import place
 from runhooks.events.reading.event_decoder import Decoded, EventDecoder, Log, OtherPoint
 from runhooks.events.reading.find import find_runs
 from runhooks.events.reading.metadata import SCALAR, SESSION_LOG
@@ -18,7 +18,7 @@ from runhooks.events.reading.record_reader import Block, RecordReader
 from runhooks.events.reading.row_decoder import RowDecoders
 from runhooks.events.reading.tag_registry import TagNumbers, TagRegistry, Wanted
 from runhooks.events.reading.values import decode_message
-from runhooks.events.writing.local_file import local_path
+from runhooks.stores.path import AnyPath, path_of
 
 _POLL_SECS = 0.5
 
@@ -62,32 +62,32 @@ def stream(
 
     Raises:
         FileNotFoundError: If there is nothing at ``path``.
-        ValueError: If a kind is unknown, or ``path`` is a URL.
-        OSError: If ``path`` is a file that cannot be read.
+        ValueError: If a kind is unknown.
+        OSError: If ``path`` is a file that cannot be read, or in a store that does not answer.
     """
     wanted = Wanted(tags, kinds)
-    found = Path(local_path(path=path))
+    found = path_of(place(path=path))
     find_runs(found)  # raises now, not at the first point
     return _stream(found, wanted, follow)
 
 
-def _stream(path: Path, wanted: Wanted, follow: bool) -> Iterator[StreamPoint]:
+def _stream(path: AnyPath, wanted: Wanted, follow: bool) -> Iterator[StreamPoint]:
     for piece in _pieces(path, wanted, follow):
         yield from piece
 
 
-def _pieces(path: Path, wanted: Wanted, follow: bool) -> Iterator[Iterable[StreamPoint]]:
+def _pieces(path: AnyPath, wanted: Wanted, follow: bool) -> Iterator[Iterable[StreamPoint]]:
     """Yield the points, many at a time."""
     rows = RowDecoders(TagNumbers(wanted))
     registries: dict[str, TagRegistry] = {}
-    files: dict[Path, _StreamedFile] = {}
+    files: dict[AnyPath, _StreamedFile] = {}
     while True:
         for run, found in find_runs(path).runs.items():
             registry = registries.setdefault(run, TagRegistry(rows.numbers))
             for file in found.files:
-                if file not in files or files[file].is_replaced():
+                if file not in files or files[file].is_replaced(file):
                     files[file] = _StreamedFile(run, file, registry, rows)
-                with suppress(*([OSError] if found.path.is_dir() else [])):
+                with suppress(*([] if found.is_file else [OSError])):
                     yield from files[file].pieces()
         if not follow:
             return
@@ -95,14 +95,14 @@ def _pieces(path: Path, wanted: Wanted, follow: bool) -> Iterator[Iterable[Strea
 
 
 class _StreamedFile:
-    def __init__(self, run: str, path: Path, registry: TagRegistry, rows: RowDecoders) -> None:
+    def __init__(self, run: str, path: AnyPath, registry: TagRegistry, rows: RowDecoders) -> None:
         self._run = run
         self._registry = registry
         self._records = RecordReader(path)
         self._decoder = EventDecoder(registry, rows)
 
-    def is_replaced(self) -> bool:
-        return self._records.is_replaced()
+    def is_replaced(self, path: AnyPath) -> bool:
+        return self._records.is_replaced(path)
 
     def pieces(self) -> Iterator[Iterable[StreamPoint]]:
         for block in self._records.blocks():

@@ -8,6 +8,7 @@ import platform
 import re
 import threading
 import weakref
+from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
 
@@ -46,7 +47,8 @@ class EventFile:
         try:
             directory = Path(logdir).absolute()
             directory.mkdir(parents=True, exist_ok=True)
-            stamp = max(int(now), _newest_stamp(directory) + 1)
+            names = (path.name for path in directory.iterdir())
+            stamp = max(int(now), newest_stamp(names) + 1)
             name = f"events.out.tfevents.{stamp:010d}.{platform.node()}.{os.getpid()}"
             self.path = directory / f"{name}.{next(_counter)}{suffix}"
             self._file = self.path.open("xb", buffering=0)
@@ -54,6 +56,7 @@ class EventFile:
             add_note(error, f"logdir must be a writable directory, got {logdir!r}")
             raise
         self.size = 0  # bytes of complete records
+        self.waiting = 0  # the system has whatever was written
         self._closed = False
         self._identity = os.fstat(self._file.fileno())
         self._using = threading.RLock()
@@ -104,6 +107,9 @@ class EventFile:
         """Whether the file was deleted or moved."""
         return self._closed or is_other(self._identity, self.path)
 
+    def store(self) -> None:
+        """Do nothing: the system has whatever was written."""
+
     def close(self) -> None:
         """Close the file; closing it twice is fine."""
         self._closed = True
@@ -146,6 +152,7 @@ def _opened(opened: EventFile) -> None:
         file.rest()
 
 
-def _newest_stamp(directory: Path) -> int:
-    stamps = (_STAMPED.match(path.name) for path in directory.iterdir())
+def newest_stamp(names: Iterable[str]) -> int:
+    """Return the latest time in the ``names`` of event files, in seconds since the epoch, or 0."""
+    stamps = (_STAMPED.match(name) for name in names)
     return max((int(stamp[1]) for stamp in stamps if stamp), default=0)

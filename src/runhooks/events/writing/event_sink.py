@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 from runhooks.errors import add_note
 from runhooks.events.format.record import complete_records, frame
-from runhooks.events.writing.event_file import EventFile
 from runhooks.events.writing.scalar_records import ScalarRecords, scalars_record
 from runhooks.events.writing.write_queue import MESSAGE, Batch
 
@@ -16,17 +15,48 @@ _AT_ONCE = 1 << 13  # scalars encoded at once: the arrays stay in the cache
 _FEW = 32  # scalars: so few are encoded faster one by one
 
 
+class WritableFile(Protocol):
+    """An event file that is written: on a disk or in a store."""
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of records that it has taken."""
+        ...
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was closed or deleted."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Number of records that it has taken and that a killed process would lose."""
+        ...
+
+    def write(self, records: bytes | memoryview) -> None:
+        """Take ``records``, whole ones. Raises OSError; ``size`` tells which were taken."""
+        ...
+
+    def store(self) -> None:
+        """Return when none is waiting. Raises OSError."""
+        ...
+
+    def close(self) -> None:
+        """Close it; closing it twice is fine."""
+        ...
+
+
 class EventSink:
-    """Writes batches to an event file in ``logdir``, created when it is first needed or opened.
+    """Writes batches to an event file in ``logdir``, made when it is first needed or opened.
 
     A message in a batch is an event. An item whose tag and value are tuples is one event with
     several scalars.
     """
 
-    def __init__(self, logdir: str, suffix: str) -> None:
+    def __init__(self, logdir: str, make: Callable[[], WritableFile]) -> None:
         self._logdir = logdir
-        self._suffix = suffix
-        self._file: EventFile | None = None
+        self._make = make
+        self._file: WritableFile | None = None
         self._scalars = ScalarRecords()
         self._start_afresh()
 
@@ -45,12 +75,27 @@ class EventSink:
         return self._file is not None and self._file.is_gone
 
     def open(self) -> None:
-        before, self._file = self._file, EventFile(self._logdir, self._suffix)
+        before, self._file = self._file, self._make()
         if before is not None:
             before.close()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether records that were written would be lost if the process was killed."""
+        return self._file is not None and self._file.waiting > 0
+
+    def store(self) -> list[BaseException]:
+        """Return when none of them would be; return the error if that fails."""
+        try:
+            if self._file is not None:
+                self._file.store()
+        except Exception as error:  # noqa: BLE001 (raised by the next call)
+            return [error]
+        return []
+
     def close(self) -> None:
         if self._file is not None:
+            self.lost += self._file.waiting
             self._file.close()
 
     def forked(self) -> None:
@@ -118,7 +163,7 @@ class EventSink:
         written = size = 0
         try:
             if self._file is None:
-                self._file = EventFile(self._logdir, self._suffix)
+                self._file = self._make()
             size = self._file.size
             self._file.write(records)
         except BaseException as error:  # noqa: BLE001 (likewise)

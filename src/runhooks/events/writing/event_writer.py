@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from runhooks import arguments, clock
 from runhooks.events.format.event import Message
+from runhooks.events.place import place
+from runhooks.events.writing.event_file import EventFile
 from runhooks.events.writing.event_sink import EventSink
-from runhooks.events.writing.local_file import local_path
 from runhooks.events.writing.queue_policy import OnFull
+from runhooks.events.writing.store_queue import StoreQueue
+from runhooks.events.writing.stored_file import StoredFile
 from runhooks.events.writing.write_queue import MAX_QUEUE, WriteQueue
+from runhooks.stores import is_url
 
 
 class EventWriter:
@@ -56,9 +61,7 @@ class EventWriter:
             raise ValueError(
                 f"filename_suffix must be the end of a name, without '/', got {filename_suffix!r}"
             )
-        self.__setstate__(
-            (local_path(logdir=logdir), max_queue, flush_secs, filename_suffix, on_full)
-        )
+        self.__setstate__((place(logdir=logdir), max_queue, flush_secs, filename_suffix, on_full))
         self._sink.open()
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -68,9 +71,14 @@ class EventWriter:
         self._arguments = arguments
         logdir, max_queue, flush_secs, suffix, on_full = arguments
         self._logdir: str = logdir
-        self._sink = EventSink(logdir, suffix)
         #: All events go through it.
-        self.queue = WriteQueue(self._sink, max_queue, flush_secs, on_full)
+        self.queue: WriteQueue
+        if is_url(logdir):
+            self._sink = EventSink(logdir, partial(StoredFile, logdir, suffix))
+            self.queue = StoreQueue(self._sink, max_queue, flush_secs, on_full)
+        else:
+            self._sink = EventSink(logdir, partial(EventFile, logdir, suffix))
+            self.queue = WriteQueue(self._sink, max_queue, flush_secs, on_full)
 
     @property
     def closed(self) -> bool:
@@ -134,6 +142,11 @@ class EventWriter:
         Raises the error of the background, if any; the file is closed all the same.
         """
         self.queue.close()
+
+    def hasten(self, flush_secs: float) -> None:
+        """Write events in a store after ``flush_secs`` from now on, unless it is sooner already."""
+        if isinstance(self.queue, StoreQueue):
+            self.queue.hasten(flush_secs)
 
     def reopen(self) -> bool:
         """Continue in a new file if the writer is closed or its file was deleted.

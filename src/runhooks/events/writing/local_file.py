@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from runhooks import arguments
-
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+from runhooks.events.place import place
+from runhooks.stores import is_url
 
 
 def local_path(**named: Any) -> str:
-    """Return the path that is the one argument, with a leading ``~`` expanded.
+    """Return the path that is the one argument, as ``place`` does.
 
     Raises:
         TypeError: If it is not a path; the message names the argument.
-        ValueError: If it is empty or a URL.
+        ValueError: If it is empty or the URL of a store.
     """
-    ((name, path),) = named.items()
-    arguments.given(**named)
-    arguments.directory(**named)
-    text = os.fsdecode(path)
-    if _SCHEME.match(text):
+    ((name, given),) = named.items()
+    path = place(**named)
+    if is_url(path):
         raise ValueError(
-            f"{name} must be a path on this machine, got {text!r}: mount it, or copy files there"
+            f"{name} must be a path on this machine, got {given!r}: mount it, or copy files there"
         )
-    return str(Path(text).expanduser()) if text.startswith("~") else text
+    return path
 
 
 def is_elsewhere(file: FileIO, path: Path) -> bool:

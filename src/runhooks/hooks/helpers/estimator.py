@@ -6,8 +6,9 @@ They are those of ``tf.estimator.Estimator``: ``model_dir``, ``eval_dir(name)``,
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
+
+from runhooks.events.place import inside
 
 
 def eval_dir_of(estimator: Any, name: str | None = None) -> str | os.PathLike[str] | None:
@@ -21,7 +22,7 @@ def eval_dir_of(estimator: Any, name: str | None = None) -> str | os.PathLike[st
     model_dir = getattr(estimator, "model_dir", None)
     if model_dir is None:
         return None
-    return Path(model_dir) / (f"eval_{name}" if name else "eval")
+    return inside(model_dir, f"eval_{name}" if name else "eval")
 
 
 def configured(estimator: Any, name: str) -> Any:

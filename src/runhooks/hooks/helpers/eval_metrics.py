@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from runhooks.errors import DataLossError
 from runhooks.events import Event, SessionLog, SessionStatus, read_records
+from runhooks.events.place import place
+from runhooks.events.reading.find import find_files
+from runhooks.events.reading.opened import open_to_scan
+from runhooks.stores.path import AnyPath, path_of
 from runhooks.summary import Summary
 
 _log = logging.getLogger("runhooks")
@@ -18,8 +21,8 @@ class EvalMetrics:
     """The scalars of all event files in ``eval_dir``, which need not exist yet."""
 
     def __init__(self, eval_dir: str | os.PathLike[str]) -> None:
-        self._dir = Path(eval_dir)
-        self._read_to: dict[Path, int | None] = {}  # None: damaged from there on
+        self._dir = path_of(place(output_dir=eval_dir))
+        self._read_to: dict[AnyPath, int | None] = {}  # None: damaged from there on
         self._by_step: dict[int, dict[str, float]] = {}
 
     def read(self) -> dict[int, dict[str, float]]:
@@ -29,16 +32,16 @@ class EvalMetrics:
         a later session made again do not count. A damaged file is read up to the damage, with a
         warning.
         """
-        for path in sorted(self._dir.glob("*.tfevents.*")):
+        for path in find_files(self._dir) if self._dir.is_dir() else []:
             for event in self._new_events(path):
                 self._take(event)
         return dict(sorted(self._by_step.items()))
 
-    def _new_events(self, path: Path) -> Iterator[Event]:
+    def _new_events(self, path: AnyPath) -> Iterator[Event]:
         start = self._read_to.get(path, 0)
         if start is None:
             return
-        with path.open("rb") as file:
+        with open_to_scan(path) as file:
             file.seek(start)
             try:
                 for record in read_records(file, str(path)):

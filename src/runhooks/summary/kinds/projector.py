@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.arrays import to_numpy
+from runhooks.stores.path import AnyPath, StorePath
 from runhooks.summary.kinds.image_grid import as_bytes_of_color, in_rows
 from runhooks.summary.kinds.png import encode_png
 
@@ -42,7 +42,7 @@ class Embedding(NamedTuple):
     pictures: Any = None
 
 
-def write_embedding(logdir: Path, folder: str, embedding: Embedding) -> None:
+def write_embedding(logdir: AnyPath, folder: str, embedding: Embedding) -> None:
     """Write ``embedding`` to ``folder`` in ``logdir``, and list it in ``projector_config.pbtxt``.
 
     What is listed there stays, but for an entry of the same files.
@@ -113,11 +113,18 @@ def _sprite(pictures: NDArray[Any], count: int) -> NDArray[np.uint8]:
     return square
 
 
-def _write_points(path: Path, points: NDArray[Any]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for begin in range(0, len(points), _ROWS):
-            rows = points[begin : begin + _ROWS].tolist()
-            file.write("".join("\t".join(map(str, row)) + "\n" for row in rows))
+def _write_points(path: AnyPath, points: NDArray[Any]) -> None:
+    if isinstance(path, StorePath):
+        path.write_bytes(b"".join(_lines(points)))
+        return
+    with path.open("wb") as file:
+        file.writelines(_lines(points))
+
+
+def _lines(points: NDArray[Any]) -> Iterator[bytes]:
+    for begin in range(0, len(points), _ROWS):
+        rows = points[begin : begin + _ROWS].tolist()
+        yield "".join("\t".join(map(str, row)) + "\n" for row in rows).encode()
 
 
 def _entry(name: str, folder: str, has_labels: bool, size: tuple[int, int] | None) -> str:
@@ -141,7 +148,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _list_in(config: Path, listed: str) -> None:
+def _list_in(config: AnyPath, listed: str) -> None:
     """Add an entry to ``config``, in place of one of the same embedding."""
     before = config.read_text(encoding="utf-8") if config.exists() else ""
     start = "embeddings {\n"
@@ -154,5 +161,5 @@ def _list_in(config: Path, listed: str) -> None:
     _write(config, "".join([*others, listed]).encode())
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: AnyPath, content: bytes) -> None:
     path.write_bytes(content)

@@ -11,9 +11,10 @@ from typing import Any
 
 from runhooks.events.reading.metadata import SESSION_LOG
 from runhooks.events.writing.failures import call_all
+from runhooks.events.writing.remote_queue import RemoteQueue
 from runhooks.summary.sinks.json_lines_writer import json_point
 from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint
-from runhooks.summary.sinks.remote import RemoteQueue, optional
+from runhooks.summary.sinks.remote import optional
 
 _PACKAGE = "mlflow"
 

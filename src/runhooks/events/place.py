@@ -1,0 +1,36 @@
+"""Where runs are: a path on this machine, or the URL of a folder in a store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from runhooks import arguments
+from runhooks.stores import is_url, without_file_scheme
+
+
+def place(**named: Any) -> str:
+    """Return the path or URL that is the one argument.
+
+    A leading ``~`` is expanded, and ``file://`` becomes the path that it means.
+
+    Raises:
+        TypeError: If it is neither; the message names the argument.
+        ValueError: If it is empty.
+    """
+    ((_, given),) = named.items()
+    arguments.given(**named)
+    arguments.directory(**named)
+    text = os.fsdecode(without_file_scheme(os.fsdecode(given)))
+    return str(Path(text).expanduser()) if text.startswith("~") else text
+
+
+def identity(place: str) -> str:
+    """Return a text that is the same for all spellings of one place."""
+    return place.rstrip("/") if is_url(place) else os.path.realpath(place)
+
+
+def inside(place: str | os.PathLike[str], *names: str) -> str:
+    """Return the place ``names`` in the folder ``place``."""
+    return os.path.join(place, *names)  # noqa: PTH118 - a Path would turn gs:// into gs:/

@@ -1,0 +1,66 @@
+"""``StoreQueue``: the queue of an event file in a store."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+
+from runhooks.events.writing import background
+from runhooks.events.writing.event_sink import EventSink
+from runhooks.events.writing.queue_policy import OnFull
+from runhooks.events.writing.remote_queue import RemoteQueue
+
+
+class StoreQueue(RemoteQueue):
+    """A ``RemoteQueue`` whose items are in the store ``flush_secs`` after they were added.
+
+    ``flush`` returns when they are.
+    """
+
+    def __init__(self, sink: EventSink, max_queue: int, flush_secs: float, on_full: OnFull) -> None:
+        self._events = sink
+        self._flush_secs = flush_secs
+        self._timer: threading.Timer | None = None
+        super().__init__(sink, max_queue, flush_secs, on_full)
+
+    def hasten(self, flush_secs: float) -> None:
+        """Let items be stored after ``flush_secs`` from now on, unless they are even earlier."""
+        if flush_secs < self._flush_secs:
+            self._flush_secs = flush_secs
+            self._stop_timer()
+            background.schedule(self)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self._stop_timer()
+
+    def forked(self) -> None:
+        self._timer = None
+        super().forked()
+
+    def _settle(self) -> None:
+        self._take_errors(self._events.store())
+
+    def _write_all(self) -> None:
+        super()._write_all()
+        if self._timer is None and self._events.is_waiting:
+            wait = max(0.0, self._flush_secs - background.LINGER_SECS)
+            self._timer = threading.Timer(wait, self._store_now)
+            self._timer.daemon = True
+            try:
+                self._timer.start()
+            except RuntimeError:  # the process ends, or may have no more threads
+                self._timer = None
+                self._settle()
+
+    def _store_now(self) -> None:
+        self._timer = None
+        self._waiters.append(SimpleQueue())  # as flush() does, which then waits
+        background.schedule(self, hurry=True)
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()

@@ -1,0 +1,204 @@
+"""``StorePath``: a place in a store, with what readers of run directories use of a ``Path``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, TypeAlias
+
+from runhooks.stores.backend import StoredObject
+from runhooks.stores.object_file import ObjectFile
+from runhooks.stores.read_ahead import WINDOW_BYTES, ReadAhead
+from runhooks.stores.spans import Spans
+from runhooks.stores.store import Store, open_store
+from runhooks.stores.urls import is_url
+
+
+class ObjectStatus(NamedTuple):
+    """The size of an object in bytes, and when it was written, in seconds since the epoch."""
+
+    st_size: int
+    st_mtime: float
+
+
+class _Tree:
+    """What the paths that were made of one another share."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.ahead = ReadAhead(store)
+        self.spans = Spans(store)
+        self.known: dict[str, StoredObject] = {}  # as they were listed last
+
+
+class StorePath:
+    """A place in a store: an object, or what is below a name.
+
+    A folder is there as long as there is an object in it. What ``files`` has listed keeps the size
+    that it had then, until it is listed again.
+
+    Args:
+        url: Its URL.
+
+    Raises:
+        ImportError, ValueError: As ``open_store``.
+    """
+
+    __slots__ = ("_key", "_tree")
+
+    def __init__(self, url: str) -> None:
+        scheme, _, rest = url.partition("://")
+        top, _, key = rest.partition("/")
+        self._tree = _Tree(open_store(f"{scheme}://{top}"))
+        self._key = key.strip("/")
+
+    def _at(self, key: str) -> StorePath:
+        path = StorePath.__new__(StorePath)
+        path._tree = self._tree
+        path._key = key
+        return path
+
+    def __str__(self) -> str:
+        return self._tree.store.url_of(self._key)
+
+    __fspath__ = __str__
+
+    def __repr__(self) -> str:
+        return f"StorePath({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StorePath) and str(self) == str(other)
+
+    def __lt__(self, other: StorePath) -> bool:
+        return str(self) < str(other)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __truediv__(self, name: str) -> StorePath:
+        return self._at(str(PurePosixPath(self._key, name)))
+
+    @property
+    def name(self) -> str:
+        """The last part of the URL."""
+        return str(self).rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the name, with its dot."""
+        return PurePosixPath(self.name).suffix
+
+    @property
+    def parent(self) -> StorePath:
+        """The folder that it is in."""
+        return self._at(self._key.rpartition("/")[0])
+
+    def with_name(self, name: str) -> StorePath:
+        """Return the place of another name in the same folder."""
+        return self.parent / name
+
+    def relative_to(self, folder: Path | StorePath) -> PurePosixPath:
+        """Return the path from ``folder`` to it. Raises ValueError if it is not inside."""
+        if isinstance(folder, Path):
+            raise ValueError(f"{self} is not in {folder}, which is on this machine")
+        return PurePosixPath(self._key or ".").relative_to(PurePosixPath(folder._key or "."))
+
+    def resolve(self) -> StorePath:
+        """Return itself: a store has no links."""
+        return self
+
+    def is_file(self) -> bool:
+        """Return whether there is an object."""
+        try:
+            self.stat()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_dir(self) -> bool:
+        """Return whether there are objects below it."""
+        return self.files() not in ([], [self])
+
+    def exists(self) -> bool:
+        """Return whether there is an object, or are objects below it."""
+        return bool(self.files())
+
+    def stat(self) -> ObjectStatus:
+        """Return the size and the time of the object. Raises FileNotFoundError if there is none."""
+        found = self._tree.known.get(self._key)
+        if found is None:
+            if not self._key:
+                raise FileNotFoundError(f"{self} is no object")
+            found = self._tree.store.stat(self._key)
+        return ObjectStatus(found.size, found.modified)
+
+    def files(self) -> list[StorePath]:
+        """List the objects below it, at any depth, sorted; of an object, itself.
+
+        Empty if there is nothing.
+        """
+        known, below = self._tree.known, f"{self._key}/" if self._key else ""
+        for key in [key for key in known if key == self._key or key.startswith(below)]:
+            del known[key]
+        found = [it for it in self._tree.store.objects(self._key) if not it.key.endswith("/")]
+        if not found and self._key:
+            with suppress(FileNotFoundError):
+                found = [self._tree.store.stat(self._key)]
+        known.update((it.key, it) for it in found)
+        return [self._at(it.key) for it in found]
+
+    def iterdir(self) -> Iterator[StorePath]:
+        """Yield the objects and folders in it."""
+        below = (path.relative_to(self).parts for path in self.files() if path != self)
+        return (self / name for name in dict.fromkeys(parts[0] for parts in below))
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders in it."""
+        return self._tree.store.folders(self._key)
+
+    def expect(self, reads: Iterable[StorePath]) -> None:
+        """Prepare to read the new bytes of ``reads``, listed before, in this order."""
+        known = self._tree.known
+        self._tree.ahead.expect((path._key, known[path._key].size) for path in reads)
+
+    def open(self) -> ObjectFile:
+        """Open the object, to read nothing but what is asked for. Raises OSError."""
+        return ObjectFile(self._tree.ahead, self._key, self.stat().st_size)
+
+    def open_ahead(self) -> ObjectFile:
+        """Open the object, to read from some place to the end. Raises OSError."""
+        return ObjectFile(self._tree.ahead, self._key, self.stat().st_size, WINDOW_BYTES)
+
+    def read_bytes(self) -> bytes:
+        """Return the content of the object."""
+        return self._tree.store.read(self._key)
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """Return the text in the object."""
+        return self.read_bytes().decode(encoding)
+
+    def write_bytes(self, content: bytes) -> None:
+        """Create or replace the object."""
+        self._tree.store.put(self._key, content)
+        self._tree.known.pop(self._key, None)
+
+    def write_text(self, text: str, encoding: str = "utf-8") -> None:
+        """Create or replace the object."""
+        self.write_bytes(text.encode(encoding))
+
+    def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
+        """Do nothing: a store has no folders of their own."""
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes of the object in several ranges, sorted, read several at a time."""
+        return self._tree.spans.read(self._key, self.stat().st_size, ranges)
+
+
+#: A file or a folder, on this machine or in a store.
+AnyPath: TypeAlias = Path | StorePath
+
+
+def path_of(place: str) -> AnyPath:
+    """Return the path or URL ``place`` as an object."""
+    return StorePath(place) if is_url(place) else Path(place)
