@@ -1,4 +1,4 @@
-"""What a batch of Keras, Lightning, Trainer and ignite pays for hooks of which none is due.
+"""What a batch in the loops of frameworks pays for hooks of which none is due.
 
 Each framework calls its callbacks as it does around a batch, with the bridge and with an empty
 callback of its own in its place. Nothing is trained in between.
@@ -6,6 +6,7 @@ callback of its own in its place. Nothing is trained in between.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import tempfile
@@ -195,8 +196,32 @@ def ignite() -> Iterator[Contender]:
         yield _contender(name, loop, base)
 
 
+def accelerate() -> Iterator[Contender]:
+    import accelerate as framework
+
+    base = "accelerate: its own loop"
+    for name in (base, "accelerate: five sleeping hooks"):
+        accelerator = framework.Accelerator(cpu=True)
+        model = accelerator.prepare(Model())
+        hooks = rh.bridges.accelerate.Hooks(accelerator, sleeping(), model=model)
+        around = contextlib.nullcontext({}) if name == base else hooks.batch()
+        hooks.__enter__()
+
+        def loop(
+            times: int,
+            around: contextlib.AbstractContextManager[dict[str, object]] = around,
+            accelerator: framework.Accelerator = accelerator,
+            model: nn.Module = model,
+        ) -> None:
+            for _ in range(times):
+                with around as values, accelerator.accumulate(model):
+                    values["loss"] = 0.5
+
+        yield _contender(name, loop, base)
+
+
 def tables(effort: Effort) -> Iterator[Table]:
-    for framework in (keras, lightning, transformers, ignite):
+    for framework in (keras, lightning, transformers, ignite, accelerate):
         contenders = list(framework())
         name = contenders[0].name.split(":")[0]
         title = f"{name}, callbacks of a batch at which no hook is due"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from clu import periodic_actions
 import runhooks as rh
 from bench.measure import NEVER, Contender, Effort, Loop
 from bench.sessions import (
+    Asks,
     State,
     Work,
     bare,
@@ -41,16 +42,15 @@ def compiled() -> Any:
     return jax.jit(step, donate_argnums=0)
 
 
-def watched_session(with_hook: bool) -> Loop:
-    """A loop that fetches the loss of each step, as those that print it do; NaN is looked for."""
+def fetching_session(hooks_of: Callable[[rh.Tensor], list[rh.SessionRunHook]]) -> Loop:
+    """A loop that fetches the loss of each step, as those that print it do, with hooks of it."""
     with rh.Graph(engine="jax").as_default():
         state = rh.Variable(initial, name="state")
         new_state = rh.call(step, state)
         loss = new_state["weights"][0]
         count = rh.train.get_or_create_global_step().assign_add(1)
         train_op = rh.group(state.assign(new_state), count)
-        hooks = [rh.NanTensorHook(loss, late=True)] if with_hook else []
-        return running(rh.MonitoredSession(hooks=hooks), (train_op, loss))
+        return running(rh.MonitoredSession(hooks=hooks_of(loss)), (train_op, loss))
 
 
 def clu(call: Any, state: State, actions: list[Any]) -> Loop:
@@ -83,14 +83,30 @@ def contenders() -> list[Contender]:
     peer = clu(compiled(), initial(), three_actions())
     return [
         Contender(BARE, bare(compiled(), initial()), role="limit"),
-        Contender(RAW, raw_session(work), BARE, 3.0),
-        Contender(MONITORED, monitored_session(work, no_hooks), RAW, 1.5),
+        Contender(RAW, raw_session(work), BARE),
+        Contender(MONITORED, monitored_session(work, no_hooks), RAW),
         Contender(FIVE, monitored_session(work, five_hooks), BARE, 1.5),
         Contender("CLU: three actions, none due", peer, BARE, role="peer", beside=FIVE),
-        Contender(FETCHED, watched_session(False)),
-        Contender("and watched for NaN", watched_session(True), FETCHED, 1.5),
+    ]
+
+
+def that_ask() -> list[Contender]:
+    """Hooks that are due in every run, in a loop that fetches the same."""
+
+    def five(loss: rh.Tensor) -> list[rh.SessionRunHook]:
+        return [Asks(loss) for _ in range(5)]
+
+    def late(loss: rh.Tensor) -> list[rh.SessionRunHook]:
+        return [rh.NanTensorHook(loss, late=True)]
+
+    return [
+        Contender(FETCHED, fetching_session(lambda loss: [])),
+        Contender("a hook asks for it", fetching_session(lambda loss: [Asks(loss)]), FETCHED, 1.0),
+        Contender("five do", fetching_session(five), FETCHED, 5.0),
+        Contender("NanTensorHook(late=True)", fetching_session(late), FETCHED, 1.5),
     ]
 
 
 def tables(effort: Effort) -> Iterator[Table]:
     yield measured("a trivial jitted step", contenders(), effort, 51, 300)
+    yield measured("hooks that ask in every run, JAX", that_ask(), effort, 51, 300)

@@ -64,6 +64,16 @@ def loggers(count: int) -> Callable[[str], list[rh.SessionRunHook]]:
     return lambda _: [rh.LoggingTensorHook(["state:0"], every_n_iter=NEVER) for _ in range(count)]
 
 
+class Asks(rh.SessionRunHook):
+    """Asks for a tensor in every run."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def before_run(self, run_context: rh.SessionRunContext) -> rh.SessionRunArgs:
+        return rh.SessionRunArgs(self._tensor)
+
+
 def running(session: Any, fetches: Any) -> Loop:
     def loop(times: int) -> None:
         run = session.run

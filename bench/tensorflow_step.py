@@ -8,17 +8,18 @@ The hooks are the same, none of them due for the whole measurement. TensorFlow's
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from bench.measure import NEVER, Contender, Effort, Loop, Role
-from bench.sessions import running
+from bench.measure import NEVER, Contender, Effort, Loop, repeated
+from bench.sessions import Asks, running
 from bench.table import Table, measured
 from runhooks.tensorflow import train
 
 v1 = tf.compat.v1
+PREPARED = "TensorFlow: make_callable, bare"
 HOOKS = {0: "MonitoredSession, no hooks", 3: "three hooks, none due", 5: "five hooks, none due"}
 tf.get_logger().setLevel("ERROR")
 
@@ -46,12 +47,36 @@ def hooks_of(names: Any, count: int) -> list[Any]:
     ][:count]
 
 
-def bare() -> Loop:
-    with tf.Graph().as_default() as graph:
+class TensorFlowAsks(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Asks for a tensor in every run, as ``Asks`` of ours does."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def before_run(self, run_context: Any) -> Any:
+        return v1.train.SessionRunArgs(self._tensor)
+
+
+def bare(fetches_weights: bool = False) -> Loop:
+    with tf.Graph().as_default():
         train_op = build()
-        session = v1.Session(graph=graph)
-        session.run(v1.global_variables_initializer())
-    return running(session, train_op)
+        session = initialized_session()
+        weights = v1.global_variables()[0].value()
+    return running(session, [train_op, weights] if fetches_weights else train_op)
+
+
+def prepared() -> Loop:
+    """TensorFlow's own way to call a step again and again."""
+    with tf.Graph().as_default():
+        train_op = build()
+        call = initialized_session().make_callable(train_op)
+    return repeated(call)
+
+
+def initialized_session() -> Any:
+    session = v1.Session()
+    session.run(v1.global_variables_initializer())
+    return session
 
 
 def monitored_session(names: Any, hooks: int) -> Loop:
@@ -61,20 +86,53 @@ def monitored_session(names: Any, hooks: int) -> Loop:
     return running(session, train_op)
 
 
+def asking_session(names: Any, hook: Callable[[Any], Any], count: int) -> Loop:
+    """Fetches the weights, and so do its hooks."""
+    with tf.Graph().as_default():
+        train_op, weights = build(), v1.global_variables()[0].value()
+        session = names.MonitoredSession(hooks=[hook(weights) for _ in range(count)])
+    return running(session, [train_op, weights])
+
+
 def contenders() -> list[Contender]:
-    """``Session.run`` first: the others are multiples of it."""
-    made = [Contender("TensorFlow: Session.run, bare", bare(), role="limit")]
-    whose: list[tuple[str, Any, Role]] = [
-        ("runhooks", train, "ours"),
-        ("TensorFlow", v1.train, "peer"),
+    """TensorFlow's ``make_callable`` first: the others are multiples of it."""
+    made = [
+        Contender(PREPARED, prepared(), role="limit"),
+        Contender("TensorFlow: Session.run, bare", bare(), role="limit"),
     ]
-    for who, names, role in whose:
-        for hooks, what in HOOKS.items():
-            loop = monitored_session(names, hooks)
-            beside = f"runhooks: {what}" if role == "peer" else None
-            made.append(Contender(f"{who}: {what}", loop, role=role, beside=beside))
+    for hooks, what in HOOKS.items():
+        loop = monitored_session(train, hooks)
+        made.append(Contender(f"runhooks: {what}", loop, PREPARED, 2.0))
+    for hooks, what in HOOKS.items():
+        loop = monitored_session(v1.train, hooks)
+        beside = f"runhooks: {what}"
+        made.append(Contender(f"TensorFlow: {what}", loop, PREPARED, role="peer", beside=beside))
     return made
+
+
+def that_ask() -> list[Contender]:
+    """Hooks that are due in every run, in a loop that fetches the same."""
+    fetched = "runhooks: no hooks"
+    return [
+        Contender("TensorFlow: Session.run, fetching it", bare(True), role="limit"),
+        Contender(fetched, asking_session(train, Asks, 0)),
+        Contender("runhooks: one hook", asking_session(train, Asks, 1), fetched, 3.0),
+        Contender("runhooks: five hooks", asking_session(train, Asks, 5), fetched, 15.0),
+        Contender(
+            "TensorFlow: one hook",
+            asking_session(v1.train, TensorFlowAsks, 1),
+            role="peer",
+            beside="runhooks: one hook",
+        ),
+        Contender(
+            "TensorFlow: five hooks",
+            asking_session(v1.train, TensorFlowAsks, 5),
+            role="peer",
+            beside="runhooks: five hooks",
+        ),
+    ]
 
 
 def tables(effort: Effort) -> Iterator[Table]:
     yield measured("TensorFlow, a trivial step", contenders(), effort, 51, 300)
+    yield measured("hooks that ask in every run, TensorFlow", that_ask(), effort, 31, 100)

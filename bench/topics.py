@@ -37,6 +37,8 @@ TOPICS = {
     "growing-runs": "growing_runs",
     "imports": "imports",
     "saving": "saving",
+    "small-arrays": "small_arrays",
+    "loading": "loading",
     "sharded-saving": "sharded_saving",
 }
 

@@ -1,8 +1,9 @@
-"""PyTorch's loops: ignite's engine and Lightning's trainer, with as many handlers as our hooks."""
+"""Loops over PyTorch: ignite's, Lightning's and Keras's, with as many handlers as our hooks."""
 
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import threading
 import warnings
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from ignite.engine import Engine, Events
 from ignite.handlers import Checkpoint, DiskSaver
@@ -121,3 +123,32 @@ def lightning(
         default_root_dir=folder,
     )
     return Rounds(batch, lambda rounds: trainer.fit(Module(step, optimizer), rounds)).loop
+
+
+def keras(step: Step, batch: Any) -> Loop:
+    """``fit`` with five callbacks of the user's, no bar; Keras calls the step as it is."""
+    os.environ["KERAS_BACKEND"] = "torch"
+    import keras
+
+    class Model(keras.Model):
+        def call(self, number: Any) -> Any:
+            return number
+
+        def train_step(self, data: Any) -> dict[str, Any]:
+            step(*batch)
+            return {}
+
+    class Every(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if (batch + 1) % NEVER == 0:
+                print(logs)
+
+    model = Model()
+    model.compile()
+    callbacks = [Every() for _ in range(HANDLERS)]
+
+    def fit(rounds: Rounds) -> None:
+        numbers = ((np.zeros((1, 1), np.float32),) for _ in rounds)  # the step has its batch
+        model.fit(numbers, steps_per_epoch=NEVER, verbose=0, callbacks=callbacks)
+
+    return Rounds(batch, fit).loop

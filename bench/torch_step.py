@@ -105,7 +105,7 @@ def feeding(session: rh.MonitoredSession, batch: dict[str, torch.Tensor]) -> Loo
     return loop
 
 
-def contenders(make: Callable[[], Work], budget: float) -> list[Contender]:
+def contenders(make: Callable[[], Work], budget: float | None = None) -> list[Contender]:
     """Each with a model of its own; all over the bare loop, to which ours may add ``budget``."""
     torch.set_num_threads(1)
     alone = "PyTorch, bare loop"
@@ -114,6 +114,7 @@ def contenders(make: Callable[[], Work], budget: float) -> list[Contender]:
         Contender("session, five hooks, none due", monitored_session(make()), alone, budget),
         Contender("ignite: five handlers, none due", ignite(make()), alone, role="peer"),
         Contender("Lightning: five callbacks, none due", lightning(make()), alone, role="peer"),
+        Contender("Keras: five callbacks, none due", keras(make()), alone, role="peer"),
     ]
 
 
@@ -126,6 +127,10 @@ def lightning(work: Work) -> Loop:
     return torch_peers.lightning(work.step, tuple(work.batch.values()), work.optimizer)
 
 
+def keras(work: Work) -> Loop:
+    return torch_peers.keras(work.step, tuple(work.batch.values()))
+
+
 def tables(effort: Effort) -> Iterator[Table]:
-    yield measured("PyTorch, a trivial step", contenders(trivial, 8.0), effort, 51, 300)
-    yield measured("PyTorch, a step of the digits", contenders(digits, 20.0), effort, 51, 10)
+    yield measured("PyTorch, a trivial step", contenders(trivial, 1.5), effort, 51, 300)
+    yield measured("PyTorch, a step of the digits", contenders(digits), effort, 51, 10)
