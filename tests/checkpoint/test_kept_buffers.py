@@ -212,6 +212,36 @@ def test_a_save_that_fails_is_raised_and_the_next_one_is_right(
     loop.check(saved)
 
 
+def test_the_runs_of_a_monitored_session_leave_them_alone_too(
+    tmp_path: Path, held_disk: Any
+) -> None:
+    loop = Loop(tmp_path, SIZE + 3)
+    held_disk.release()
+    scaffold = rh.Scaffold(saver=rh.Saver(asynchronous=True))
+    with (
+        loop.session.graph.as_default(),
+        rh.MonitoredTrainingSession(
+            checkpoint_dir=tmp_path, save_checkpoint_steps=5, scaffold=scaffold
+        ) as session,
+    ):
+        for step in range(1, 22):
+            session.run(loop.train_op)
+            if step == 10:
+                finish_compiling()
+                scaffold.saver.wait()
+                held_disk.hold()
+            if step == 15:
+                written = loop.live(15)
+            if step == 16:
+                assert not written.is_deleted()
+                following = loop.live(16)
+            if step == 17:
+                assert following.is_deleted()
+                assert not written.is_deleted()
+                held_disk.release()
+    loop.check(15)
+
+
 def test_nothing_is_compiled_for_a_small_state(tmp_path: Path, compiled: list[str]) -> None:
     loop = Loop(tmp_path, 1000)
     for _ in range(3):

@@ -74,6 +74,7 @@ def test_what_is_restored_twice_is_not_shared(engine: str, tmp_path: Path) -> No
         for _ in range(2):
             saver.restore(sess, path)
             kept = sess.snapshot().arrays["weights"]  # on jax, memory that the next run takes over
+            assert engine != "python" or not kept.flags.writeable
             sess.run(step)
             np.testing.assert_array_equal(kept, np.ones(100_000))
             np.testing.assert_array_equal(sess.run(weights), np.full(100_000, 3))

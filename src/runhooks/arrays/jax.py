@@ -17,6 +17,7 @@ from runhooks.arrays.shards import ArrayInMemory, ArraySource, Shard, ShardedArr
 
 _KEY = "key"
 _LEAST_BYTES_TO_CUT = 1 << 20
+_LEAST_BYTES_TO_SHARE = 1 << 18
 _FORMS = (jax.Array, jax.ShapeDtypeStruct)
 #: Read one number of a dtype, in one call. The letters are those of NumPy and ``struct`` alike.
 _READERS = {np.dtype(letter): struct.Struct(letter).unpack for letter in "?bBhHiIlLqQefd"}
@@ -58,7 +59,9 @@ class JaxArrays(ArrayLibrary):
             key = jax.random.wrap_key_data(jnp.array(array), impl=_key_impl(like))
             return key if sharding is None else jax.device_put(key, sharding)
         if sharding is None:
-            return jax.device_put(array)  # on a CPU it shares the memory, if that is aligned
+            # On a CPU it shares memory that is aligned. To copy little is the faster way.
+            is_large = array.nbytes >= _LEAST_BYTES_TO_SHARE
+            return jax.device_put(array) if is_large else jnp.array(array)
         # Each device gets its part alone, and each process those of its own devices.
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 

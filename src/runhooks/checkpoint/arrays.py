@@ -13,6 +13,7 @@ import math
 import re
 import struct
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
 
 import google_crc32c
@@ -51,6 +52,9 @@ LENGTH_BYTES = _LENGTH.size
 
 _PIECE_BYTES = 4 << 20
 
+#: What the format's little-endian items are not, as ``dtype.str`` begins.
+_FOREIGN_ORDER = ">"
+
 #: Where memory must begin for JAX on a CPU to use it as it is.
 _ALIGNMENT = 64
 _LEAST_BYTES_TO_ALIGN = 1 << 16
@@ -61,7 +65,7 @@ def check(arrays: Mapping[str, Any]) -> None:
     for name, array in arrays.items():
         if name == "__metadata__" or not is_unicode(name):
             raise ValueError(f"a checkpoint cannot hold an array named {name!r}: rename it")
-        if array.dtype.name not in _CODES and not _is_plain(array.dtype):
+        if _name_of(array.dtype) not in _CODES and not _is_plain(array.dtype):
             raise TypeError(
                 f"{name!r} has dtype {array.dtype}, which a checkpoint cannot hold: "
                 "make it an array of numbers, bools or times"
@@ -71,10 +75,15 @@ def check(arrays: Mapping[str, Any]) -> None:
 def encode(arrays: Mapping[str, NDArray[Any]]) -> Iterator[bytes | NDArray[np.uint8]]:
     """Yield the bytes of the file, piece by piece; ``check`` the arrays first."""
     ordered = in_order_of_writing(arrays)
-    header, _ = layout({name: ArraySpec(it.dtype.name, it.shape) for name, it in ordered})
+    header, _ = layout({name: spec_of(it) for name, it in ordered})
     yield header
     for _, array in ordered:
         yield as_bytes(np.asarray(array))  # some are read when they are written
+
+
+def spec_of(array: Any) -> ArraySpec:
+    """Return the dtype and the shape of ``array``."""
+    return ArraySpec(_name_of(array.dtype), array.shape)
 
 
 def layout(
@@ -104,6 +113,8 @@ def layout(
 
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
     """Return the bytes of ``array`` as they stand in a file; shares its memory if it can."""
+    if array.flags.c_contiguous and array.dtype.str[0] != _FOREIGN_ORDER:
+        return array.reshape(-1).view(np.uint8)
     little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
     return np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8)
 
@@ -267,6 +278,7 @@ def _as_stated(entries: Mapping[str, Entry], specs: Mapping[str, ArraySpec]) -> 
     return stated
 
 
+@lru_cache(256)
 def item_bytes(name: str) -> int:
     """Return the size of an item of the dtype ``name``. Raises ValueError for no such dtype."""
     if name == "bool":
@@ -280,6 +292,11 @@ def item_bytes(name: str) -> int:
     if dtype is None or not _is_plain(dtype):
         raise ValueError(f"it has an array of {name!r}, which is not a dtype of a checkpoint")
     return dtype.itemsize
+
+
+@lru_cache(256)
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # which NumPy puts together each time
 
 
 def _is_plain(dtype: np.dtype[Any]) -> bool:

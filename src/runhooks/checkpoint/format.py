@@ -31,7 +31,6 @@ from runhooks.checkpoint.manifest import (
     STATE_ARRAYS,
     STATES,
     VARIABLES,
-    ArraySpec,
     Manifest,
     NewerFormatError,
     files_of,
@@ -122,9 +121,7 @@ def write_content(
     manifest = begun_manifest(global_step, previous, metrics, modes)
     with staging.publish(path) as folder:
         files = {name: staging.write_file(folder / name, part) for name, part in pieces.items()}
-        specs = {
-            name: ArraySpec(array.dtype.name, array.shape) for name, array in content.arrays.items()
-        }
+        specs = {name: arrays.spec_of(array) for name, array in content.arrays.items()}
         manifest = manifest._replace(files=files, arrays=specs)
         write_manifest(folder, manifest)
     return described(path, manifest)
@@ -174,7 +171,11 @@ def read_checkpoint(path: Path) -> Snapshot:
         DataLossError: It is damaged, or cannot be read.
         ValueError: Its format is newer than this version of runhooks.
     """
-    manifest = read_manifest(path)
+    return read_contents(path, read_manifest(path))
+
+
+def read_contents(path: Path, manifest: Manifest) -> Snapshot:
+    """Return what ``read_checkpoint`` returns, whose manifest is read already. Raises the same."""
     if manifest.ranks is not None:
         sharded = ShardedCheckpoint(path, manifest)
         kept = sharded.states(manifest.chief)

@@ -100,7 +100,9 @@ class Manifest(NamedTuple):
             "files": {name: digest._asdict() for name, digest in self.files.items()},
             "arrays": {name: spec._asdict() for name, spec in self.arrays.items()},
         }
-        return json.dumps({**content, "crc32c": _checksum(content)}, indent=1).encode()
+        # An indent would make Python write it item by item.
+        fields = {**content, "crc32c": _checksum(content)}.items()
+        return ("{\n" + ",\n".join(f'"{k}": {json.dumps(it)}' for k, it in fields) + "\n}").encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from runhooks.checkpoint.format import read_checkpoint, read_manifest
+from runhooks.checkpoint.format import read_contents, read_manifest
 from runhooks.checkpoint.manifest import STATE_ARRAYS, STATES
 from runhooks.checkpoint.sharded import ShardedCheckpoint, read_states, stored_arrays
 from runhooks.checkpoint.states import encode
@@ -34,7 +34,7 @@ def read_for(group: Group, path: Path) -> Snapshot:
     manifest = read_manifest(path)
     if manifest.ranks is None:
         if group.size == 1:
-            return read_checkpoint(path)._replace(is_given=True)
+            return read_contents(path, manifest)._replace(is_given=True)
         kept = read_states(path, STATES, STATE_ARRAYS, manifest.files)
         alone = Snapshot(dict(stored_arrays(path, manifest)), kept)
         return _resized(alone, 1, group, manifest.global_step)

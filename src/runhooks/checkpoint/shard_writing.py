@@ -51,7 +51,7 @@ def write_rank(
     values: dict[str, NDArray[Any]] = {}
     samples: dict[str, int] = {}
     for name, array in content.items():
-        spec = ArraySpec(array.dtype.name, array.shape)
+        spec = arrays.spec_of(array)
         for start, block in _blocks(name, array, of_chief):
             shard = StoredShard(name, spec, start, block.shape, 0, ())
             shards[shard.key], values[shard.key] = shard, block

@@ -57,6 +57,7 @@ class LeavingStep:
             for variable, value in zip(assigned, args, strict=False)
         }
         self.is_ready = False
+        self.has_failed = False
         count = len(assigned)
 
         def leaving(spare: Any, *args: Any) -> Any:
@@ -81,6 +82,7 @@ class LeavingStep:
                 "so as to leave it alone: %s",
                 described(error),
             )
+            self.has_failed = True
             return
         self._lowered = None
         secs = clock.monotonic() - start
@@ -120,7 +122,10 @@ class JaxKeptBuffers(KeptBuffers):
         with self._lock:
             if self._kept or self._is_copied:
                 return None  # another saver is writing
-            if not any(map(self._has_spare, list(self._steps.values()))):
+            steps = list(self._steps.values())
+            if steps and all(it.has_failed for it in steps):
+                return None
+            if not any(map(self._has_spare, steps)):
                 self._is_wanted = self._is_copied = True
                 return HostValues(_copies, self._release)
             self._kept = {id(leaf): leaf for leaf in leaves}
@@ -169,7 +174,7 @@ class JaxKeptBuffers(KeptBuffers):
             except jax.errors.JaxRuntimeError as error:
                 if not str(error).startswith("RESOURCE_EXHAUSTED"):
                     raise
-                leaving.is_ready = False
+                leaving.is_ready, leaving.has_failed = False, True
                 _log.warning("asynchronous saves wait for the device again, since it lacks memory")
             else:
                 left = {
