@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from runhooks.arrays.shards import Share
+from runhooks.contract.callable_runs import CallableRuns
 from runhooks.contract.snapshot import Snapshot
 from runhooks.contract.stop_request import StopRequest
 from runhooks.graph.framework import Framework
@@ -23,7 +24,7 @@ class Stateful(Protocol):
     def load_state_dict(self, state: Mapping[str, Any], /) -> Any: ...
 
 
-class RawSession:
+class RawSession(CallableRuns):
     """The base of the sessions of every framework: all that a layer or a hook may ask of one.
 
     A subclass provides ``graph``, ``global_step``, ``run`` and ``close``; what else it does not
@@ -88,16 +89,6 @@ class RawSession:
     def refresh_step(self) -> int | None:
         """Return the global step as other processes may have made it; costs a run where needed."""
         return self.global_step
-
-    def run(
-        self,
-        fetches: Any,
-        feed_dict: Mapping[Any, Any] | None = None,
-        options: Any = None,
-        run_metadata: Any = None,
-    ) -> Any:
-        """Compute ``fetches`` and return their values in the same structure."""
-        raise NotImplementedError
 
     def warm_up(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> None:
         """Compile what a run of ``fetches`` needs, so that it starts at once; compute nothing.

@@ -51,7 +51,7 @@ class Asked:
         items = _items(fetches) if is_flat else ()
         is_flat = is_flat and not any(isinstance(it, list | tuple | Mapping) for it in items)
         self._items = items if is_flat else None
-        is_leaf = not isinstance(fetches, list | tuple | Mapping)
+        is_leaf = kind is FetchList or not isinstance(fetches, list | tuple | Mapping)
         self._leaf = fetches if is_leaf else self
 
     def is_the_same_as(self, fetches: Any) -> bool:

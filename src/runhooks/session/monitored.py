@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from runhooks import arguments
-from runhooks.contract import RawSession, SessionRunHook, StopRequest
+from runhooks.contract import CallableRuns, RawSession, SessionRunHook, StopRequest
 from runhooks.errors import OutOfRangeError, cause, described, good_ends
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
@@ -33,7 +33,7 @@ from runhooks.session.step_context import StepContext, check_step_fn
 _log = logging.getLogger("runhooks")
 
 
-class MonitoredSession:
+class MonitoredSession(CallableRuns):
     """Runs the default graph with hooks, as ``tf.compat.v1.train.MonitoredSession`` does.
 
     It calls the hooks (``runhooks.contract.life_cycle`` says when) and saves nothing by itself. If

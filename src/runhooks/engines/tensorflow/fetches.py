@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from runhooks.engines.tensorflow.step_graph import UNCHANGED, StepChange, StepGraph
+from runhooks.engines.tensorflow.step_graph import StepChange, StepGraph
 
 Read = Callable[[Sequence[Any]], Any]
 
@@ -56,14 +56,6 @@ def make_plan(graph: StepGraph, fetches: Any, feed_keys: Sequence[Any]) -> Fetch
         return FetchPlan(_direct(graph, fetches, feed_keys), step)
     except (_NotDirectError, TypeError, ValueError, KeyError):
         return FetchPlan(None, step)
-
-
-def changes_step(graph: StepGraph, fetches: Any) -> bool:
-    """Return whether a run of ``fetches`` may change the global step."""
-    try:
-        return graph.step_reads.change(_elements(graph, fetches)) is not UNCHANGED
-    except (TypeError, ValueError, KeyError):
-        return True
 
 
 class _NotDirectError(Exception):

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Mapping
+from operator import is_, itemgetter
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
-from runhooks.engines.tensorflow.fetches import DirectRun, FetchPlan, changes_step, make_plan
+from runhooks.engines.tensorflow.fetches import DirectRun, FetchPlan, make_plan
 from runhooks.engines.tensorflow.session_state import SessionState
 from runhooks.engines.tensorflow.step_graph import UNCHANGED, step_graph_of
 from runhooks.graph.bounded_cache import BoundedCache
-from runhooks.graph.nest import FetchList, structure_key
+from runhooks.graph.nest import Asked, structure_key
 
 v1 = tf.compat.v1
 
-Run = Callable[[Any], Any]
-
-_LEAVES = (tf.Tensor, tf.Operation)
-
+Make = Callable[[Any], Any]
 
 _Session: Any = v1.Session
 
@@ -37,7 +34,8 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         v1.Session.__init__(self, target, graph, config)
         SessionState.__init__(self, step_graph_of(self.graph))
         self._has_servers = bool(target)
-        self._runs_by_key: dict[Any, Run] = BoundedCache()
+        self._runs_by_key: dict[Any, CallableRun] = BoundedCache()
+        self._last: CallableRun | None = None
 
     @property
     def _sess(self) -> Any:
@@ -47,45 +45,26 @@ class Session(_Session, SessionState):  # type: ignore[misc]
     def begin(self) -> None:
         """Note that all variables have values now."""
         self.is_shared = self._has_servers
-        self._runs_by_key.clear()
+        self._forget_runs()
 
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
-        if options is None and run_metadata is None and (not feed_dict or type(feed_dict) is dict):
-            structure = (
-                fetches
-                if isinstance(fetches, _LEAVES)
-                else (fetches.key if type(fetches) is FetchList else structure_key(fetches))
-            )
-            key = (structure, *feed_dict) if feed_dict else structure
-            try:
-                run = self._runs_by_key.get(key)
-            except TypeError:  # a variable, or something that is not in a graph
-                return self.run_whole(fetches, feed_dict, options, run_metadata)
-            if run is None:
-                plan = self._plan(key, fetches, feed_dict or {})
-                if plan.direct is None or self._closed:
-                    return self.run_whole(fetches, feed_dict, options, run_metadata, plan)
-                run = self._runs_by_key[key] = self._callable(plan, plan.direct)
-            result = run(feed_dict)
-            self.runs += 1
-            return result
+        if options is None and run_metadata is None:
+            run = self._last
+            if run is None or not run.is_of(fetches, feed_dict):
+                run = self._find(fetches, feed_dict)
+            if run is not None:
+                result = run.make(feed_dict)
+                self.runs += 1
+                return result
         return self.run_whole(fetches, feed_dict, options, run_metadata)
 
-    def make_callable(self, *args: Any, **kwargs: Any) -> Any:
-        """As in TensorFlow. A call that may change the global step makes it unknown."""
-        made = v1.Session.make_callable(self, *args, **kwargs)
-        if not changes_step(self.step_graph, args[0] if args else kwargs.get("fetches")):
-            return made
-
-        def call(*values: Any, **options: Any) -> Any:
-            try:
-                return made(*values, **options)
-            finally:
-                self.forget_step()
-
-        return call
+    def make_callable(
+        self, fetches: Any, feed_list: Any = None, accept_options: bool = False
+    ) -> Callable[..., Any]:
+        """As in TensorFlow; each call is a call of ``run``."""
+        return SessionState.make_callable(self, fetches, feed_list, accept_options)
 
     def close(self) -> None:
         """As in TensorFlow; may be called again."""
@@ -93,13 +72,36 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         try:
             v1.Session.close(self)
         finally:
-            self._runs_by_key.clear()  # callables that outlive the session release nothing
+            self._forget_runs()  # callables that outlive the session release nothing
 
     def run_plainly(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
         """``Session.run`` of TensorFlow."""
         return v1.Session.run(self, fetches, feed_dict, options, run_metadata)
+
+    def _find(self, fetches: Any, feed_dict: Any) -> CallableRun | None:
+        """Return the run of ``fetches``, made now if it is new; None if ``Session.run`` has to."""
+        if feed_dict and type(feed_dict) is not dict:
+            return None
+        structure = structure_key(fetches)
+        key = (structure, *feed_dict) if feed_dict else structure
+        try:
+            run = self._runs_by_key.get(key)
+        except TypeError:  # a variable, or something that is not in a graph
+            return None
+        if run is None:
+            plan = self._plan(key, fetches, feed_dict or {})
+            if plan.direct is None or self._closed:
+                return None
+            make = self._callable(plan, plan.direct)
+            run = self._runs_by_key[key] = CallableRun(make, fetches, feed_dict or ())
+        self._last = run
+        return run
+
+    def _forget_runs(self) -> None:
+        self._runs_by_key.clear()
+        self._last = None
 
     def _plan(self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any]) -> FetchPlan:
         # What is added to the graph later may change the global step in the same fetches.
@@ -109,7 +111,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
             plan = plans[key] = make_plan(self.step_graph, fetches, tuple(feed_dict))
         return plan
 
-    def _callable(self, plan: FetchPlan, direct: DirectRun) -> Run:
+    def _callable(self, plan: FetchPlan, direct: DirectRun) -> Make:
         steps = self.steps_to_fetch(plan.step)
         names = list(dict.fromkeys([*direct.fetches, *(tensor.name for tensor in steps)]))
         options = config_pb2.CallableOptions(
@@ -119,12 +121,11 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         )
         made = self._make_callable_from_options(options)
         convert, read, call = direct.convert, direct.read, self._do_call
-        take_step, forget = self.take_step, self.forget_step
+        take_step, forget, note_error = self.take_step, self.forget_step, self.note_error
         step_of = _picker([names.index(tensor.name) for tensor in steps])
-        note_error = self.note_error
         changes = plan.step is None or plan.step is not UNCHANGED
 
-        def run(feed_dict: Any) -> Any:
+        def make(feed_dict: Any) -> Any:
             try:
                 if convert:
                     values = call(made, *[to_array(feed_dict[key]) for key, to_array in convert])
@@ -139,7 +140,32 @@ class Session(_Session, SessionState):  # type: ignore[misc]
                 forget()
             return read(values)
 
-        return run
+        return make
+
+
+class CallableRun:
+    """A run that is made by a callable, and how it is recognised.
+
+    Attributes:
+        make: From the feed_dict to the values of the fetches.
+    """
+
+    __slots__ = ("_fetches", "_keys", "make")
+
+    def __init__(self, make: Make, fetches: Any, feed_keys: Iterable[Any]) -> None:
+        self.make = make
+        self._fetches = Asked(fetches)
+        self._keys = tuple(feed_keys)
+
+    def is_of(self, fetches: Any, feed_dict: Any) -> bool:
+        """Return whether it is a run of ``fetches``, fed likewise, as far as is quickly said."""
+        keys = self._keys
+        if feed_dict:  # tensors of TensorFlow cannot be compared, and their hash takes a while
+            is_fed = type(feed_dict) is dict and len(feed_dict) == len(keys)
+            return (
+                is_fed and all(map(is_, feed_dict, keys)) and self._fetches.is_the_same_as(fetches)
+            )
+        return not keys and self._fetches.is_the_same_as(fetches)
 
 
 def _picker(places: list[int]) -> Callable[[Any], Any] | None:
