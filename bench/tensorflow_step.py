@@ -133,6 +133,40 @@ def that_ask() -> list[Contender]:
     ]
 
 
+def calling(call: Callable[[], Any]) -> Loop:
+    def loop(times: int) -> None:
+        for _ in range(times):
+            call()
+
+    return loop
+
+
+def bare_callable() -> Loop:
+    with tf.Graph().as_default() as graph:
+        train_op = build()
+        session = v1.Session(graph=graph)
+        session.run(v1.global_variables_initializer())
+    return calling(session.make_callable(train_op))
+
+
+def monitored_callable(hooks: int) -> Loop:
+    with tf.Graph().as_default():
+        train_op = build()
+        session = train.MonitoredSession(hooks=hooks_of(train, hooks))
+    return calling(session.make_callable(train_op))
+
+
+def callables() -> list[Contender]:
+    """The same fetches as a function, without hooks and with five that sleep."""
+    alone = "TensorFlow: make_callable, bare"
+    return [
+        Contender(alone, bare_callable(), role="limit"),
+        Contender("runhooks: make_callable, no hooks", monitored_callable(0), alone, 2.0),
+        Contender("runhooks: and five hooks, none due", monitored_callable(5), alone, 2.0),
+    ]
+
+
 def tables(effort: Effort) -> Iterator[Table]:
     yield measured("TensorFlow, a trivial step", contenders(), effort, 51, 300)
     yield measured("hooks that ask in every run, TensorFlow", that_ask(), effort, 31, 100)
+    yield measured("TensorFlow, a step as a function", callables(), effort, 51, 300)

@@ -2,6 +2,7 @@
 
 import collections
 
+import numpy as np
 import pytest
 import tensorflow
 
@@ -100,6 +101,23 @@ def test_step_that_somebody_makes_with_a_callable_is_known(model):
     with train.SingularMonitoredSession() as session:
         session.raw_session().make_callable(model.train_op)()
         assert session.global_step == 1
+
+
+def test_a_callable_of_a_monitored_session_calls_hooks_and_is_one_run(model, runs):
+    asked = train.FinalOpsHook(model.loss), train.StopAtStepHook(last_step=3)
+    with train.MonitoredSession(hooks=asked) as session:
+        step = session.make_callable([model.train_op, {"loss": model.loss}], [model.fault])
+        step(0.0)
+        runs.clear()
+        step(np.float32(0))
+        assert len(runs) == 1
+        assert session.global_step == 2
+        with pytest.raises(tf.errors.InvalidArgumentError, match="faulty"):
+            step(float("nan"))
+        assert not session.should_stop()
+        step(0.0)
+        assert session.should_stop()
+    assert asked[0].final_ops_values == 6.0
 
 
 def test_runs_that_need_all_of_session_run_count_too(model):

@@ -1,6 +1,5 @@
 """The contract of hooks: their methods, the messages of a run, the session they see."""
 
-from runhooks.contract.callable_runs import CallableRuns
 from runhooks.contract.life_cycle import LIFE_CYCLE
 from runhooks.contract.run import SessionRunArgs, SessionRunContext, SessionRunValues
 from runhooks.contract.session import RawSession, Stateful, StopSignal
@@ -10,7 +9,6 @@ from runhooks.contract.stop_request import StopRequest
 
 __all__ = [
     "LIFE_CYCLE",
-    "CallableRuns",
     "RawSession",
     "SessionRunArgs",
     "SessionRunContext",

@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Any
 
 from runhooks import arguments
-from runhooks.contract import CallableRuns, RawSession, SessionRunHook, StopRequest
+from runhooks.contract import RawSession, SessionRunHook, StopRequest
+from runhooks.contract.callable_runs import CallableRuns
 from runhooks.errors import OutOfRangeError, cause, described, good_ends
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
@@ -370,8 +371,7 @@ class MonitoredSession(CallableRuns):
         outcome = self._finish(raw) if outcome is None else self._blamed(outcome)
         reason = "close was called" if outcome is None else described(outcome)
         self._stop.ask((inner and inner.stop_reason) or reason)
-        step = None if raw is None else raw.global_step
-        errors = [] if outcome is None else [outcome]
+        step, errors = raw and raw.global_step, [] if outcome is None else [outcome]
         try:
             if outcome is None and raw is not None:
                 errors += self._hook_list.end(raw)
