@@ -62,7 +62,8 @@ class NanTensorHook(SessionRunHook):
         self._fail_on_nan_loss = fail_on_nan_loss
         self._late = late
         self._timer = None if trigger is None else Timer(trigger)
-        self._is_nan: Callable[[Any], bool] = self._first_test
+        self._read: Callable[[Any], tuple[float]] | None = None  # of scalars on the host
+        self._has_looked = False  # for a way to read them
         self._step: int | None = None
         self._value: Any = None
 
@@ -113,9 +114,18 @@ class NanTensorHook(SessionRunHook):
         # Called in every run: it must be cheap.
         last_step, last_value = self._step, self._value
         self._step, self._value = step, value
-        if last_value is None or not self._is_nan(last_value):
+        if last_value is None:
             return False
-        return self._report(last_step, last_value)
+        if self._read is not None:
+            try:
+                (number,) = self._read(last_value)
+            except (BufferError, TypeError, ValueError, struct.error):  # it has changed, or moved
+                self._read = None
+            else:
+                return number != number and self._report(last_step, last_value)
+        elif not self._has_looked:
+            self._has_looked, self._read = True, _reader_of_scalars(last_value)
+        return self._any_nan(last_value) and self._report(last_step, last_value)
 
     def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         return self._request
@@ -132,10 +142,6 @@ class NanTensorHook(SessionRunHook):
 
     def _look_at_the_last(self) -> bool:
         return self.watch(None, None)
-
-    def _first_test(self, value: Any) -> bool:
-        self._is_nan = _test_of_scalars(value, self._any_nan) or self._any_nan
-        return self._is_nan(value)
 
     def _any_nan(self, value: Any) -> bool:
         return next(self._nan_paths(value), None) is not None
@@ -162,19 +168,16 @@ class NanTensorHook(SessionRunHook):
         return True
 
 
-def _test_of_scalars(value: Any, otherwise: Callable[[Any], bool]) -> Callable[[Any], bool] | None:
-    """Return a test that does not go through NumPy, if ``value`` is a scalar on the host."""
+def _reader_of_scalars(value: Any) -> Callable[[Any], tuple[float]] | None:
+    """Return a function that reads scalars like ``value`` in one call, if it is on the host."""
     if isinstance(value, _NESTED) or np.shape(value) != ():
         return None
-    if str(getattr(value, "dtype", "")) not in ("float32", "float64"):
+    letter = {"float32": "f", "float64": "d"}.get(str(getattr(value, "dtype", "")))
+    if letter is None:
         return None
-    unpack = struct.Struct("f" if value.dtype.itemsize == 4 else "d").unpack
-
-    def test(value: Any) -> bool:
-        try:
-            (number,) = unpack(value)
-        except (BufferError, TypeError, ValueError, struct.error):  # not in host memory
-            return otherwise(value)
-        return number != number  # type: ignore[no-any-return]
-
-    return test
+    unpack: Callable[[Any], Any] = struct.Struct(letter).unpack
+    try:
+        unpack(value)
+    except (BufferError, TypeError, ValueError, struct.error):  # not in host memory
+        return None
+    return unpack
