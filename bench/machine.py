@@ -39,8 +39,11 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> tuple[str, bool]:
-    """Return the commit of the code that is measured, and whether it was changed since."""
-    changed = _git("status", "--porcelain", "--", "src", "bench")
+    """Return the commit of the code that is measured, and whether it was changed since.
+
+    The commit is empty outside a checkout.
+    """
+    changed = _git("status", "--porcelain", "--", ":/src", ":/bench/*.py")
     return _git("rev-parse", "HEAD"), bool(changed)
 
 

@@ -93,7 +93,7 @@ def _conditions(results: Results) -> Iterator[str]:
     shown = ", ".join(f"{name} {versions[name]}" for name in SHOWN if name in versions)
     facts = {
         "date": results["date"],
-        "commit": f"`{results['commit'][:12]}`{changed}",
+        "commit": f"`{results['commit'][:12] or 'unknown'}`{changed}",
         "machine": f"{machine['processor']}, {machine['cores']} cores, "
         f"{machine['memory_gb']:.0f} GB of memory, {machine['system']}",
         "versions": f"Python {machine['python']}, {shown}",
