@@ -21,8 +21,11 @@ from runhooks import events
 from runhooks.summary import FileWriter
 
 TAGS, RUNS = (10, 100, 1_000, 10_000, 100_000), (1, 10, 100, 500, 2_000)
+MANY = 10_000  # points; more of them take long enough to be measured a few times only
 POINTS = 10  # of a tag, where there are many tags
 RUN_TAGS, RUN_POINTS = 5, 20  # of a run, where there are many runs
+
+IN_BULK = "runhooks decodes many records at once with NumPy, which pays from some hundreds on."
 
 Read = Callable[[str], int]  # reads what is in a folder, and returns how many points there were
 
@@ -59,7 +62,11 @@ def tbparse(folder: str) -> int:
 
 
 def grown_reading(
-    axis: str, sizes: tuple[int, ...], peer: Contender, fill: Callable[[Path, int], int], turns: int
+    axis: str,
+    sizes: tuple[int, ...],
+    peer: Contender,
+    fill: Callable[[Path, int], int],
+    effort: Effort,
 ) -> Growth:
     """Fill a folder of each size, of which ``fill`` returns the points, and read it."""
     readers = [
@@ -72,7 +79,7 @@ def grown_reading(
         with tempfile.TemporaryDirectory() as folder:
             points = fill(Path(folder), size)
             timed = [reader._replace(loop=timing(reader.loop, points)) for reader in readers]
-            secs = alternate(timed, turns, folder)
+            secs = alternate(timed, effort.turns(3 if points > MANY else 15), folder)
         tables.append(tabulated("reading", "s", readers, secs))
     return Growth(title="reading", axis=axis, sizes=list(sizes), tables=tables)
 
@@ -102,7 +109,7 @@ def many_runs(folder: Path, runs: int) -> int:
 
 
 def tables(effort: Effort) -> Iterator[Growth]:
-    peer = Contender("EventAccumulator", accumulator, role="peer")
-    yield grown_reading("tags", effort.sizes(*TAGS), peer, many_tags, effort.turns(3))
-    peer = Contender("EventMultiplexer", multiplexer, role="peer")
-    yield grown_reading("runs", effort.sizes(*RUNS), peer, many_runs, effort.turns(3))
+    peer = Contender("EventAccumulator", accumulator, role="peer", why=IN_BULK)
+    yield grown_reading("tags", effort.sizes(*TAGS), peer, many_tags, effort)
+    peer = Contender("EventMultiplexer", multiplexer, role="peer", why=IN_BULK)
+    yield grown_reading("runs", effort.sizes(*RUNS), peer, many_runs, effort)

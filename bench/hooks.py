@@ -31,7 +31,7 @@ def of_jax(count: int) -> list[Contender]:
     return [
         Contender(ours.BARE, bare(ours.compiled(), ours.initial()), role="limit"),
         Contender("runhooks", monitored_session(work, loggers(count)), ours.BARE),
-        Contender("CLU", peer, ours.BARE, role="peer"),
+        Contender("CLU", peer, ours.BARE, role="peer", why=ours.COUNTS),
     ]
 
 

@@ -32,7 +32,7 @@ def of_jax(leaves: int) -> list[Contender]:
     return [
         Contender(ours.BARE, bare(call, initial(leaves)), role="limit"),
         Contender(ours.FIVE, monitored_session(work, five_hooks), ours.BARE, 1.5),
-        Contender("CLU: three actions, none due", actions, ours.BARE, role="peer"),
+        Contender("CLU: three actions, none due", actions, ours.BARE, role="peer", why=ours.COUNTS),
     ]
 
 

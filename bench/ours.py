@@ -27,6 +27,10 @@ from bench.table import Table, measured
 
 BARE, RAW, MONITORED = "jitted call, bare", "raw session", "monitored session, no hooks"
 FIVE = "monitored session, five hooks, none due"
+COUNTS = (
+    "It counts steps, no more. A session keeps the state, which stays as it was if a step raises, "
+    "and hears of signals, lost sessions and threads that have failed."
+)
 FETCHED = "loss fetched by the loop"
 
 
@@ -86,7 +90,7 @@ def contenders() -> list[Contender]:
         Contender(RAW, raw_session(work), BARE),
         Contender(MONITORED, monitored_session(work, no_hooks), RAW),
         Contender(FIVE, monitored_session(work, five_hooks), BARE, 1.5),
-        Contender("CLU: three actions, none due", peer, BARE, role="peer", beside=FIVE),
+        Contender("CLU: three actions, none due", peer, BARE, role="peer", beside=FIVE, why=COUNTS),
     ]
 
 

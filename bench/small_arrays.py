@@ -21,7 +21,9 @@ def contenders(arrays: int) -> list[Contender]:
     saves = [
         Contender("write and fsync of the same bytes", saving.plain_write(state), role="limit"),
         Contender("runhooks", saving.ours(state, "python", False)),
-        Contender("torch.save, then fsync", saving.torch_save(state), role="peer"),
+        Contender(
+            "torch.save, then fsync", saving.torch_save(state), role="peer", why=saving.ONE_FILE
+        ),
         Contender("orbax AsyncCheckpointer", saving.orbax(state), role="peer"),
     ]
     return [save._replace(loop=partial(saving.quietly, save.loop)) for save in saves]
