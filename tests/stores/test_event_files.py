@@ -51,6 +51,12 @@ def contents(path):
     return columns(path), points, starts, run.graph, run.damages
 
 
+@pytest.fixture
+def memory():
+    """An empty place in a store of the simplest kind."""
+    return f"memory://{uuid4()}/run"
+
+
 def test_what_is_flushed_is_there_for_everyone(url):
     writer = rh.summary.FileWriter(url)
     assert events.read(url).only.scalars == {}  # it is known at once that it can be written
@@ -65,14 +71,14 @@ def test_what_is_flushed_is_there_for_everyone(url):
     assert len(events.read(url).only.files) == 1
 
 
-def test_what_is_added_is_there_after_flush_secs(url):
+def test_what_is_added_is_there_after_flush_secs(memory):
     def is_there():
-        with_points = events.read(url).only.scalars
+        with_points = events.read(memory).only.scalars
         return "loss" in with_points and len(with_points["loss"].steps) == 2
 
-    writer = rh.summary.FileWriter(url, flush_secs=0.5)
+    writer = rh.summary.FileWriter(memory, flush_secs=0.5)
     writer.scalar("loss", 0.5, 1)
-    joined = rh.summary.FileWriter(f"{url}/", flush_secs=600)
+    joined = rh.summary.FileWriter(f"{memory}/", flush_secs=600)
     joined.scalar("loss", 0.5, 2)
     late = threading.Event()
     threading.Timer(LIMIT_SECS, late.set).start()
@@ -147,33 +153,33 @@ def test_only_what_is_new_is_read(bucket, proxy, monkeypatch):
     writer.close()
 
 
-def test_a_stream_follows_the_segments(url, monkeypatch):
-    monkeypatch.setattr(stored_file, "SEGMENT_BYTES", 300)
-    writer = rh.summary.FileWriter(url)
+def test_a_stream_follows_the_segments(memory, monkeypatch):
+    monkeypatch.setattr(stored_file, "SEGMENT_BYTES", 100)
+    writer = rh.summary.FileWriter(memory)
     writer.scalar("loss", 0.0, 0)
     writer.flush()
-    followed = events.stream(url, follow=True)
-    for step in range(20):
+    followed = events.stream(memory, follow=True)
+    for step in range(6):
         assert next(followed).step == step
         writer.scalar("loss", step + 1, step + 1)
         writer.flush()
     writer.close()
-    assert [point.step for point in events.stream(url)] == list(range(21))
+    assert [point.step for point in events.stream(memory)] == list(range(7))
 
 
-def test_other_kinds_are_read_from_where_they_are(url):
-    writer = rh.summary.FileWriter(url)
+def test_other_kinds_are_read_from_where_they_are(memory):
+    writer = rh.summary.FileWriter(memory)
     for step in range(30):
         writer.histogram("weights", np.arange(10.0) * step, step)
         writer.text("log", f"step {step}", step)
     writer.close()
-    run = events.read(url).only
+    run = events.read(memory).only
     assert [it.value.max for it in run.histograms["weights"]] == [9.0 * step for step in range(30)]
     assert run.texts["log"][7].value == "step 7"
-    assert [report.sound for report in events.check(url)] == [True]
+    assert [report.sound for report in events.check(memory)] == [True]
     (file,) = run.files
     assert sum(1 for _ in events.read_events(str(file))) == 61
-    assert columns(str(file)) == columns(url)
+    assert columns(str(file)) == columns(memory)
 
 
 def test_many_runs_are_found_by_one_listing(bucket, proxy):
@@ -187,9 +193,9 @@ def test_many_runs_are_found_by_one_listing(bucket, proxy):
 
 
 @pytest.mark.parametrize("read", [events.read, events.check, events.stream])
-def test_where_nothing_is(url, read):
-    with pytest.raises(FileNotFoundError, match=f"{url}/none"):
-        read(f"{url}/none")
+def test_where_nothing_is(memory, read):
+    with pytest.raises(FileNotFoundError, match=f"{memory}/none"):
+        read(f"{memory}/none")
 
 
 def test_a_writer_in_another_process_has_segments_of_its_own(bucket):
@@ -213,63 +219,65 @@ def test_a_writer_in_another_process_has_segments_of_its_own(bucket):
     assert len(events.read(url).only.files) == 2
 
 
-def test_a_summary_writer_of_torch_writes_everything_there(url):
-    with SummaryWriter(f"{url}/a", purge_step=0) as writer:
+def test_a_summary_writer_of_torch_writes_everything_there(memory):
+    with SummaryWriter(f"{memory}/a", purge_step=0) as writer:
         writer.add_scalar("loss", 0.5, 1)
         writer.add_scalars("rates", {"up": 1.0, "down": 2.0}, 1)
         writer.add_hparams({"lr": 0.1}, {"accuracy": 0.9}, run_name="trial")
         writer.add_embedding(np.eye(3), metadata=["x", "y", "z"], global_step=2, tag="points")
         writer.add_embedding(np.eye(2), tag="others")
-        assert writer.get_logdir() == f"{url}/a"
-        assert list(writer.scalar_dict) == [f"{url}/a/rates_up", f"{url}/a/rates_down"]
-    assert list(events.read(url)) == ["a", "a/rates_down", "a/rates_up", "a/trial"]
-    assert events.read(f"{url}/a")["trial"].hparams == {"lr": 0.1}
-    config = open_store(f"{url}/a").read("projector_config.pbtxt").decode()
+        assert writer.get_logdir() == f"{memory}/a"
+        assert list(writer.scalar_dict) == [f"{memory}/a/rates_up", f"{memory}/a/rates_down"]
+    assert list(events.read(memory)) == ["a", "a/rates_down", "a/rates_up", "a/trial"]
+    assert events.read(f"{memory}/a")["trial"].hparams == {"lr": 0.1}
+    config = open_store(f"{memory}/a").read("projector_config.pbtxt").decode()
     assert config.count("embeddings {") == 2
-    tensors = open_store(f"{url}/a").read("00002/points/tensors.tsv")
+    tensors = open_store(f"{memory}/a").read("00002/points/tensors.tsv")
     assert tensors == b"1.0\t0.0\t0.0\n0.0\t1.0\t0.0\n0.0\t0.0\t1.0\n"
 
 
-def test_the_readers_of_tensorboard_and_tbparse(url):
+def test_the_readers_of_tensorboard_and_tbparse(memory):
     for name in ("a", "b"):
-        with rh.summary.FileWriter(f"{url}/{name}") as writer:
+        with rh.summary.FileWriter(f"{memory}/{name}") as writer:
             for step in range(3):
                 writer.scalar("loss", step / 2, step)
             writer.text("note", name, 0)
-    store = open_store(url)
+    store = open_store(memory)
     store.put("a/plugins/some/asset.txt", b"text")
-    accumulator = EventAccumulator(f"{url}/a").Reload()
+    accumulator = EventAccumulator(f"{memory}/a").Reload()
     assert [it.value for it in accumulator.Scalars("loss")] == [0.0, 0.5, 1.0]
     assert accumulator.PluginAssets("some") == ["asset.txt"]
     assert accumulator.RetrievePluginAsset("some", "asset.txt") == "text"
     assert accumulator.FirstEventTimestamp() > 0
-    frame = SummaryReader(url, extra_columns={"dir_name"}).scalars
+    frame = SummaryReader(memory, extra_columns={"dir_name"}).scalars
     assert frame["dir_name"].tolist() == ["a"] * 3 + ["b"] * 3
     assert frame["value"].tolist() == [0.0, 0.5, 1.0] * 2
 
 
-def test_hooks_write_there(url, graph, model):
-    evaluation = rh.EvaluationHook({"loss": model.loss}, every_n_steps=2, output_dir=f"{url}/eval")
+def test_hooks_write_there(memory, graph, model):
+    evaluation = rh.EvaluationHook(
+        {"loss": model.loss}, every_n_steps=2, output_dir=f"{memory}/eval"
+    )
     hooks = [
         rh.StopAtStepHook(last_step=6),
         rh.SummarySaverHook(
-            save_steps=1, output_dir=url, summary_op=rh.summary.scalar("loss", model.loss)
+            save_steps=1, output_dir=memory, summary_op=rh.summary.scalar("loss", model.loss)
         ),
-        rh.ProfilerHook(save_steps=3, output_dir=f"{url}/profiles"),
+        rh.ProfilerHook(save_steps=3, output_dir=f"{memory}/profiles"),
         evaluation,
         rh.stop_if_no_decrease_hook(evaluation.metric("loss"), max_steps_without_decrease=100),
     ]
     with rh.MonitoredTrainingSession(
-        summary_dir=url, hooks=hooks, log_step_count_steps=2
+        summary_dir=memory, hooks=hooks, log_step_count_steps=2
     ) as session:
         while not session.should_stop():
             session.run(model.train_op)
-    runs = events.read(url)
+    runs = events.read(memory)
     assert set(runs["."].scalars["loss"].steps.tolist()) == {1, 2, 3, 4, 5, 6}
     assert "global_step/sec" in runs["."].scalars
     assert runs["eval"].scalars["loss"].steps.tolist() == [2, 4, 6]
-    assert rh.read_eval_metrics(f"{url}/eval")[6] == {"loss": 12.0}
-    profiles = [it.key for it in open_store(f"{url}/profiles").objects()]
+    assert rh.read_eval_metrics(f"{memory}/eval")[6] == {"loss": 12.0}
+    profiles = [it.key for it in open_store(f"{memory}/profiles").objects()]
     assert profiles == ["profile-3.pstats", "profile-6.pstats"]
 
 
@@ -279,21 +287,21 @@ def command(*words):
     return CliRunner().invoke(app, [*map(str, words)])
 
 
-def test_the_command_reads_them(url, tmp_path):
+def test_the_command_reads_them(memory, tmp_path):
     for name in ("first", "second"):
-        with rh.summary.FileWriter(f"{url}/{name}") as writer:
+        with rh.summary.FileWriter(f"{memory}/{name}") as writer:
             for step in range(5):
                 writer.scalar("loss", step / 2, step)
     for words in (["show"], ["compare"], ["check"], ["plot", "--tag", "loss"]):
-        result = command(*words, url)
+        result = command(*words, memory)
         assert result.exit_code == 0, result.output
         assert "first" in result.output
     table = tmp_path / "table.csv"
-    assert command("export", url, "-o", table).exit_code == 0
+    assert command("export", memory, "-o", table).exit_code == 0
     assert len(table.read_text().splitlines()) == 11
-    missing = command("show", f"{url}/secon")
+    missing = command("show", f"{memory}/secon")
     assert missing.exit_code == 2
-    assert f"there is no {url}/secon; did you mean '{url}/second'?" in missing.output
+    assert f"there is no {memory}/secon; did you mean '{memory}/second'?" in missing.output
 
 
 PROGRAM = """

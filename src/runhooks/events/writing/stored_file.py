@@ -2,9 +2,9 @@
 
 It is a row of objects, its segments. The last one is written anew, with all that it holds and
 what is new, whenever there is something to store; so whoever has read it goes on where he was. Once
-it is large the next segment begins, and the earlier ones are never touched again. Each segment is
-an event file of its own, and readers that take the files of a directory in the order of their
-names, as TensorBoard does, read them as one file.
+it is large, or was written often, the next segment begins, and the earlier ones are never touched
+again. Each segment is an event file of its own, and readers that take the files of a directory in
+the order of their names, as TensorBoard does, read them as one file.
 
 A request whose answer is lost may still take effect, later than those that follow it. So a segment
 that was hard to write is written again with the same content until that succeeds, and is complete
@@ -26,6 +26,9 @@ from runhooks.stores import open_store
 
 #: Bytes of a segment from which on it is complete.
 SEGMENT_BYTES = 8 << 20
+
+#: Bytes that are sent of a segment, the same ones many times, until it is complete all the same.
+SENT_BYTES = 8 * SEGMENT_BYTES
 
 #: Bytes of records that wait for a store that does not answer, before more of them are lost.
 MOST_WAITING_BYTES = 64 << 20
@@ -53,6 +56,7 @@ class StoredFile:
         self._number = 0
         self._segment = b""  # what was written last, or is to be written again
         self._stored = 0  # bytes of it that are in the store
+        self._sent = 0  # bytes, in all requests
         self._is_complete = True
         self._is_closed = False
         self._waiting = bytearray()  # the records after it
@@ -100,6 +104,13 @@ class StoredFile:
         Raises:
             OSError: If the store fails. The next call tries again.
         """
+        try:
+            self._store_all()
+        except OSError as error:
+            add_note(error, f"{self.waiting} events wait to be written there; flush() tries again")
+            raise
+
+    def _store_all(self) -> None:
         if self._stored < len(self._segment):
             self._put()
             self._is_complete = True
@@ -113,7 +124,7 @@ class StoredFile:
 
     def _begin_segment(self) -> None:
         self._segment = frame(Event(clock.wall(), file_version=FILE_VERSION).SerializeToString())
-        self._stored = 0
+        self._stored = self._sent = 0
         self._is_complete = False
 
     def close(self) -> None:
@@ -122,7 +133,9 @@ class StoredFile:
 
     def _put(self) -> None:
         begun = clock.monotonic()
+        self._sent += len(self._segment)
         self._store.put(f"{self._name}.{self._number:05d}{self._suffix}", self._segment)
         self._stored = len(self._segment)
         was_slow = clock.monotonic() - begun > _SLOW_SECS
-        self._is_complete = was_slow or len(self._segment) >= SEGMENT_BYTES
+        is_large = len(self._segment) >= SEGMENT_BYTES or self._sent >= SENT_BYTES
+        self._is_complete = was_slow or is_large
