@@ -38,13 +38,15 @@ class FileWriter(QueuedWriter):
     A writer that is pickled writes to a file of the process in which it is unpickled.
 
     Args:
-        logdir: The directory; it may begin with ``~``, and is made if it is missing.
+        logdir: The directory; it may begin with ``~``, and is made if it is missing. Or a URL, such
+            as ``s3://bucket/run``.
         graph: A graph to write first, as ``add_graph`` does.
         max_queue: How many events may wait to be written, a scalar being one. (TensorFlow's
             default is 10, at which a loop that adds a dozen scalars a step waits for the disk in
             every step.)
         flush_secs: Events are written 0.2 seconds after they are added, or at once if this is
-            less. What is not written yet is lost if the process is killed.
+            less; in a store, after ``flush_secs``. What is not written yet is lost if the process
+            is killed.
         graph_def: A graph as bytes or message, in place of ``graph``.
         filename_suffix: The end of the name of the file.
         session: Must be None; event files are not shared through a session.
@@ -54,7 +56,8 @@ class FileWriter(QueuedWriter):
 
     Raises:
         OSError: No file can be made in ``logdir``.
-        TypeError, ValueError: An argument is wrong or out of range; a URL is.
+        TypeError, ValueError: An argument is wrong or out of range; nobody knows the URL.
+        ImportError: What a URL needs is not installed.
     """
 
     def __init__(

@@ -32,11 +32,13 @@ class EventWriter:
     themselves, even workers that a pool terminates.
 
     Args:
-        logdir: A directory on this machine, created if it is missing; ``~`` is expanded.
+        logdir: A directory, created if it is missing; ``~`` is expanded. Or a URL, such as
+            ``s3://bucket/run``.
         max_queue: Number of events that may wait to be written; a scalar is one.
         flush_secs: Events are written 0.2 seconds after they are added, or at once if this is less.
             They are written later if events before them take long, because a device still computes
-            their values. A process that is killed loses the events that were not written.
+            their values; in a store, after ``flush_secs``. A process that is killed loses the
+            events that were not written.
         filename_suffix: The end of the name of the file.
         on_full: What happens when ``max_queue`` events wait, or 256 MB of arrays: ``"wait"`` until
             they are written, ``"raise"`` ``queue.Full``, or ``"drop"`` new events and count them in
@@ -44,7 +46,8 @@ class EventWriter:
 
     Raises:
         OSError: If no file can be created in ``logdir``; it names the directory.
-        ValueError: If ``logdir`` is a URL, if ``max_queue`` or ``flush_secs`` is not above zero, or
+        ImportError: If what a URL needs is not installed.
+        ValueError: If nobody knows a URL, if ``max_queue`` or ``flush_secs`` is not above zero, or
             if ``on_full`` is not one of the above.
     """
 
@@ -130,7 +133,7 @@ class EventWriter:
         self.queue.put_message(event, nbytes)
 
     def flush(self) -> None:
-        """Return when all events added before are handed to the operating system.
+        """Return when the operating system, or the store, has all events that were added before.
 
         Does nothing if the writer is closed. Raises the error of the background, if any.
         """

@@ -28,7 +28,7 @@ from runhooks.stores import open_store
 SEGMENT_BYTES = 8 << 20
 
 #: Bytes that are sent of a segment, the same ones many times, until it is complete all the same.
-SENT_BYTES = 8 * SEGMENT_BYTES
+SENT_BYTES = 2 * SEGMENT_BYTES
 
 #: Bytes of records that wait for a store that does not answer, before more of them are lost.
 MOST_WAITING_BYTES = 64 << 20

@@ -181,7 +181,7 @@ class WriteQueue:
             self.put(MESSAGE, message, False, 0.0)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when all items added before are handed to the operating system.
+        """Return when all items added before are written: see ``EventWriter.flush``.
 
         Does nothing if the queue is closed.
 
