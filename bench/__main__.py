@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import compare, page, results, text
+from bench import compare, findings, page, results, text
 from bench.topics import TOPICS, about, run
 
 
@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\n== {topic}", flush=True)
         found["topics"][topic] = run(topic, options.quick)
         print(*text.lines_of(found["topics"][topic]), sep="\n", flush=True)
+    print(f"\n{findings.noise(found)}")
     whole = not options.topics and not options.quick
     if path := options.results or (page.RESULTS if whole else None):
         results.save(found, path)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bench.results import Results
-from bench.table import Row, Table
+from bench.table import Row, Table, is_noisy
 
 LOST = 0.95  # a peer is faster that costs less than this part of what ours costs, most times less
 
@@ -68,3 +68,13 @@ def missed(results: Results) -> list[tuple[str, Table, Row]]:
         for row in table["rows"]
         if "budget" in row and row["added"]["median"] > row["budget"]
     ]
+
+
+def noise(results: Results) -> str:
+    """Say how many of the ratios are noisy, and how busy other programs were."""
+    rows = [row for _, table in all_tables(results) for row in table["rows"]]
+    ratios = [row["ratio"] for row in rows if row["name"] != row["base"]]
+    noisy = sum(map(is_noisy, ratios))
+    busy = [it["others"] for it in results["topics"].values() if it["others"] is not None]
+    others = f"; other programs took up to {max(busy):.0%} of the processors" if busy else ""
+    return f"{noisy} of {len(ratios)} ratios are noisy{others}"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bench import findings, plots
 from bench.results import Results, load
-from bench.table import Growth, Row, Spread, Table, by_size, exponent
-from bench.text import NOISY, is_noisy, number
+from bench.table import NOISY, Growth, Row, Spread, Table, by_size, exponent, is_noisy
+from bench.text import number
 from bench.topics import Topic
 
 ROOT = Path(__file__).parents[1]
@@ -96,6 +96,7 @@ def _conditions(results: Results) -> Iterator[str]:
         "commit": f"`{results['commit'][:12] or 'unknown'}`{changed}",
         "machine": f"{machine['processor']}, {machine['cores']} cores, "
         f"{machine['memory_gb']:.0f} GB of memory, {machine['system']}",
+        "noise": findings.noise(results),
         "versions": f"Python {machine['python']}, {shown}",
     }
     yield _markdown(["", ""], facts.items())

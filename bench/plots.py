@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from bench.text import number
 from bench.topics import Topic
 
 COLOURS = {"ours": "#1565c0", "peer": "#8d6e63", "limit": "#616161"}
+PEERS = ["#8d6e63", "#ef6c00", "#2e7d32", "#6a1b9a", "#c2185b"]  # the lines of each
 WIDTH, LINE, MARGIN, GROWTH = 8.0, 0.22, 0.45, 3.2  # inches
 
 # The same results give the same file, in the reader's own font. What is clipped would not: its
@@ -54,18 +56,18 @@ def _draw_table(panel: Any, table: Table) -> None:
 
 
 def _draw_growth(panel: Any, growth: Growth) -> None:
-    first = growth["tables"][0]
-    colours = {row["name"]: _colour(row) for row in first["rows"]}
-    styles = iter(["-", "--", "-.", ":"] * 4)
-    for name, costs in by_size(growth).items():
-        if name in colours:
-            (line,) = panel.plot(growth["sizes"], costs, next(styles), marker=".", label=name)
-            line.set(color=colours[name], clip_on=False)
+    rows, costs = growth["tables"][0]["rows"], by_size(growth)
+    peers = itertools.cycle(PEERS)
+    for row in rows:
+        (line,) = panel.plot(growth["sizes"], costs[row["name"]], marker=".", label=row["name"])
+        colour = next(peers) if row["role"] == "peer" else _colour(row)
+        line.set(color=colour, clip_on=False)
     panel.set_xscale("log")
     panel.set_yscale("log")
     panel.minorticks_off()
     panel.set_xlabel(growth["axis"])
-    panel.set_title(f"{growth['title']}, {first['unit']}", fontsize=9, loc="left", weight="bold")
+    unit = growth["tables"][0]["unit"]
+    panel.set_title(f"{growth['title']}, {unit}", fontsize=9, loc="left", weight="bold")
     panel.spines[["top", "right"]].set_visible(False)
     panel.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
 

@@ -12,6 +12,9 @@ from typing import NotRequired, TypedDict
 
 from bench.measure import Contender, Effort, Role, measure
 
+#: Quartiles of a ratio that are further apart than this part of it: the machine was not quiet.
+NOISY = 0.25
+
 Rounds = Mapping[str, Sequence[float]]
 
 
@@ -101,6 +104,10 @@ def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float | None:
         return None
     logs = [(math.log(size), math.log(cost)) for size, cost in pairs]
     return statistics.linear_regression(*zip(*logs, strict=True)).slope
+
+
+def is_noisy(ratio: Spread) -> bool:
+    return ratio["high"] - ratio["low"] > NOISY * ratio["median"]
 
 
 def by_size(growth: Growth) -> dict[str, list[float]]:

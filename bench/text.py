@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.table import Growth, Row, Spread, Table, by_size, exponent
+from bench.table import Growth, Row, Table, by_size, exponent, is_noisy
 from bench.topics import Topic
-
-#: Quartiles of a ratio that are further apart than this part of it: the machine was not quiet.
-NOISY = 0.25
 
 
 def lines_of(topic: Topic) -> Iterator[str]:
@@ -22,10 +19,6 @@ def lines_of(topic: Topic) -> Iterator[str]:
     others = topic["others"]
     busy = "" if others is None else f"; others took {others:.0%} of the processors"
     yield f"\n{topic['seconds']:.0f} s{busy}"
-
-
-def is_noisy(spread: Spread) -> bool:
-    return spread["high"] - spread["low"] > NOISY * abs(spread["median"])
 
 
 def number(value: float) -> str:

@@ -130,7 +130,9 @@ def test_a_ratio_that_changes_between_turns_is_called_noisy():
     steady = tabulated("race", "µs", RACE, ROUNDS)
     assert "noisy" not in page.page(made_of(steady)).split("## Topic")[1]
     noisy = tabulated("race", "µs", RACE, ROUNDS | {"ours": [3.0, 99.0, 2.0]})
-    assert "over a bare call; noisy" in page.page(made_of(noisy))
+    text = page.page(made_of(noisy))
+    assert "over a bare call; noisy" in text
+    assert "| noise | 1 of 3 ratios are noisy |" in text
 
 
 @pytest.mark.parametrize("power", [0, 0.5, 1, 2])
