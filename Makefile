@@ -5,9 +5,11 @@
 #   make train-torch   the same in PyTorch instead of JAX
 #   make board         look at it: TensorBoard on RUNS (default: runs)
 #   make test          the tests; ARGS="tests/hooks -x"
+#   make test-core     those of the core, without a framework, in a .venv-core of its own
 #   make lint          formatting, rules, types
 #   make docs          the documentation, in build/site/index.html; warnings and dead links are errors
 #   make pictures      the pictures in it, from real runs; needs a Chromium
+#   make release       build dist/, and check all of it but the upload
 #   make bench         what runhooks costs beside its peers, in a .venv-bench of its own; writes
 #                      docs/benchmarks.md. ARGS="step torch", ARGS=--list, ARGS="--compare before.json"
 #   make soak          the tests that take many minutes
@@ -23,10 +25,11 @@ TEST := .venv/.test
 SOAK := .venv/.soak
 DOCS := .venv/.docs
 BENCH := .venv-bench/.bench
+TEST_CORE := .venv-core/.test-core
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: train train-torch board test lint docs pictures bench soak clean
+.PHONY: train train-torch board test test-core lint docs pictures release bench soak clean
 
 train: $(TRAIN)
 	@.venv/bin/python examples/digits_jax.py --dir $(RUNS)/digits $(ARGS)
@@ -49,6 +52,9 @@ test: $(TEST)
 soak: $(SOAK)
 	@.venv/bin/pytest -m soak $(ARGS)
 
+test-core: $(TEST_CORE)
+	@.venv-core/bin/pytest --core --ignore=tests/release $(ARGS)
+
 lint: $(TEST)
 	@.venv/bin/ruff format --check
 	@.venv/bin/ruff check
@@ -62,13 +68,28 @@ docs: $(DOCS)
 pictures: $(TEST)
 	@.venv/bin/python docs/scripts/pictures.py
 
+# Twice, for the second to be equal to the first; then the wheel alone, in an environment of its own.
+release: $(TEST)
+	@rm -rf build/release dist
+	@.venv/bin/python -m build --no-isolation --outdir dist >/dev/null
+	@.venv/bin/python -m build --no-isolation --outdir build/release/again >/dev/null
+	@for file in dist/*; do cmp "$$file" "build/release/again/$${file##*/}"; done
+	@.venv/bin/twine check --strict dist/*
+	@$(PYTHON) -m venv build/release/environment
+	@build/release/environment/bin/pip install --quiet "$$(ls dist/*.whl)[cli]"
+	@build/release/environment/bin/pip check
+	@build/release/environment/bin/runhooks doctor
+	@cd build/release && environment/bin/python ../../examples/quickstart.py
+	@build/release/environment/bin/runhooks show build/release/runs/line
+	@ls -l dist
+
 bench: $(BENCH)
 	@.venv-bench/bin/python -m bench $(ARGS)
 
 clean:
-	rm -rf .venv .venv-bench .cache build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench .venv-core .cache build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
-$(TRAIN) $(TRAIN_TORCH) $(TEST) $(SOAK) $(DOCS) $(BENCH): pyproject.toml
+$(TRAIN) $(TRAIN_TORCH) $(TEST) $(SOAK) $(DOCS) $(BENCH) $(TEST_CORE): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo 'runhooks needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11' >&2; exit 1; }
 	@echo 'installing into $(@D)'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 
 import runhooks as rh
+from tests import core
 from tests.s3_server import S3Server
 
 # A shell that starts the tests in the background lets them, and all they start, ignore Ctrl-C.
@@ -50,7 +52,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--core", action="store_true", help="run what the installed packages can")
     parser.addoption("--engine", help="run on this engine what is marked every_engine, on no other")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--core"):
+        config.pluginmanager.register(core)
 
 
 def pytest_collection_finish() -> None:
@@ -63,7 +71,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marked = metafunc.definition.get_closest_marker("every_engine")
     if marked and "engine" in metafunc.fixturenames:
         given = metafunc.config.getoption("--engine")
-        metafunc.parametrize("engine", [given] if given else ["python", "jax", "torch"])
+        all_engines = ["python", "jax", "torch"]
+        engines = core.engines() if metafunc.config.getoption("--core") else all_engines
+        metafunc.parametrize("engine", [given] if given else engines)
 
 
 @pytest.fixture
@@ -207,6 +217,9 @@ class Launcher:
     """Starts programs, each a process that finds ``modules`` loaded; launcher.py does it."""
 
     def __init__(self, *modules: str, **environment: Any) -> None:
+        for package in {module.partition(".")[0] for module in modules}:
+            if importlib.util.find_spec(package) is None:
+                raise ModuleNotFoundError(f"No module named {package!r}")
         self._process = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("launcher.py"), *modules],
             stdin=subprocess.PIPE,

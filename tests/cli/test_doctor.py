@@ -10,7 +10,7 @@ from pathlib import Path
 from runhooks import __version__
 from runhooks.cli.doctor import EXTRAS
 
-_DEVELOPERS = {"train", "train-torch", "test", "soak", "bench", "docs"}
+_DEVELOPERS = {"train", "train-torch", "test", "test-core", "soak", "bench", "docs"}
 _PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 _RUN = "from runhooks.cli import main; import sys; sys.argv[1:] = ['doctor']; main()"
 _NO_FRAMEWORKS = "import sys; sys.modules.update(dict.fromkeys(['jax', 'torch', 'tensorflow']))\n"
