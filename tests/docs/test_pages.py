@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import runhooks as rh
 
@@ -70,6 +71,16 @@ def test_jax(page):
     assert {"grads/kernel", "gradient_norm"} <= rh.events.read("runs/linen").only.tags.keys()
 
 
+@pytest.fixture
+def one_thread():
+    """Small tensors are slow on threads that wait for a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_pytorch(page, caplog):
     with caplog.at_level(logging.INFO, "runhooks"):
         names, _ = page("pytorch.md")
