@@ -21,13 +21,14 @@ class Standing(NamedTuple):
     times: float
 
 
-def all_tables(results: Results) -> Iterator[tuple[str, Table]]:
-    """Yield each table with its title, those of growths with the size in it."""
+def all_tables(results: Results, largest: bool = False) -> Iterator[tuple[str, Table]]:
+    """Yield each table with its title, those of growths, or the largest, with the size in it."""
     for topic in results["topics"].values():
         for table in topic["tables"]:
             yield table["title"], table
         for growth in topic["growths"]:
-            for size, table in zip(growth["sizes"], growth["tables"], strict=True):
+            sizes = list(zip(growth["sizes"], growth["tables"], strict=True))
+            for size, table in sizes[-1:] if largest else sizes:
                 yield f"{growth['title']}, {size:,} {growth['axis']}", table
 
 
@@ -42,9 +43,12 @@ def standings(table: Table, title: str) -> list[Standing]:
 
 
 def beside_the_best(results: Results) -> list[Standing]:
-    """Return, for each row of ours that has peers, the one beside the cheapest of them."""
+    """Return, for each row of ours that has peers, the one beside the cheapest of them.
+
+    Of what grows, that is at the largest size.
+    """
     best: dict[tuple[str, str], Standing] = {}
-    for title, table in all_tables(results):
+    for title, table in all_tables(results, largest=True):
         for standing in sorted(standings(table, title), key=lambda it: -it.times):
             best[title, standing.ours["name"]] = standing
     return list(best.values())

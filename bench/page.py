@@ -9,7 +9,7 @@ from pathlib import Path
 from bench import findings, plots
 from bench.results import Results, load
 from bench.table import NOISY, Growth, Row, Spread, Table, by_size, exponent, is_noisy
-from bench.text import number
+from bench.text import amount, number
 from bench.topics import Topic
 
 ROOT = Path(__file__).parents[1]
@@ -75,7 +75,7 @@ def page(results: Results) -> str:
         *_losses(results),
     ]
     for name, topic in results["topics"].items():
-        parts += [f"## {name.replace('-', ' ').capitalize()}", *_topic(name, topic)]
+        parts += [f"## {name}", *_topic(name, topic)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -105,13 +105,10 @@ def _conditions(results: Results) -> Iterator[str]:
 def _standings(results: Results) -> str:
     rows = []
     for it in findings.beside_the_best(results):
-        ours, theirs = it.ours["cost"]["median"], it.peer["cost"]["median"]
         name = "" if it.ours["name"] == "runhooks" else f": {it.ours['name']}"
-        costs = [f"{number(cost)} {it.unit}" for cost in (ours, theirs)]
-        rows.append([f"{it.what}{name}", costs[0], it.peer["name"], costs[1], number(it.times)])
-    return _markdown(
-        ["what", "runhooks", "best peer", "its cost", "times ours"], rows, numbers="134"
-    )
+        ours, theirs = (amount(row["cost"]["median"], it.unit) for row in (it.ours, it.peer))
+        rows.append([f"{it.what}{name}", ours, f"{it.peer['name']}: {theirs}", number(it.times)])
+    return _markdown(["what", "runhooks", "best peer", "times ours"], rows, numbers="13")
 
 
 def _losses(results: Results) -> Iterator[str]:

@@ -27,6 +27,14 @@ def number(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
+def amount(value: float, unit: str) -> str:
+    """Return a cost with its unit: 475 ms for 475,000 µs."""
+    larger = {"µs": "ms", "ms": "s"}
+    while value >= 1000 and unit in larger:
+        value, unit = value / 1000, larger[unit]
+    return f"{number(value)} {unit}"
+
+
 def _table(table: Table) -> Iterator[str]:
     yield f"\n{table['title']}: medians of {table['turns']} rounds"
     yield f"{'':48}{table['unit']:>11}{'quartiles':>21}{'ratio':>9}{'adds':>8}{'goal':>7}"

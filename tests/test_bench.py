@@ -128,7 +128,7 @@ def test_what_is_lost_is_shown_with_the_reason():
 
 def test_a_ratio_that_changes_between_turns_is_called_noisy():
     steady = tabulated("race", "µs", RACE, ROUNDS)
-    assert "noisy" not in page.page(made_of(steady)).split("## Topic")[1]
+    assert "noisy" not in page.page(made_of(steady)).split("## topic")[1]
     noisy = tabulated("race", "µs", RACE, ROUNDS | {"ours": [3.0, 99.0, 2.0]})
     text = page.page(made_of(noisy))
     assert "over a bare call; noisy" in text
@@ -156,7 +156,9 @@ def test_growth_is_shown_by_size_with_its_exponent():
     assert "| s | 1 | 10 | exponent |" in text
     assert "| ours | 6.00 | 60.0 | 1.00 |" in text
     assert "| ours, what it adds | 4.00 | 40.0 | 1.00 |" in text
-    assert "| reading, 10 tags | ours | fast peer |" in text
+    assert "| reading, 1 tags | ours | fast peer |" in text
+    assert "| reading, 10 tags: ours | 60.0 s | fast peer: 30.0 s | 0.50 |" in text
+    assert "| reading, 1 tags: ours | 6.00 s" not in text  # the largest size stands for all
 
 
 def test_ratios_that_have_moved_are_named():
