@@ -106,15 +106,21 @@ def _total(columns: Sequence[Column]) -> int:
 def _fitting(
     columns: Sequence[Column], room: int | None, for_curve: int
 ) -> tuple[list[Column], list[Column]]:
-    shown, hidden = [column for column in columns if any(column.cells)], list[Column]()
-    while room is not None:
-        last = max(reversed(shown), key=lambda column: column.rank)
-        wanted = for_curve if last.rank >= _RANK_OF_CURVE else 0
-        if last.rank == 0 or _total(shown) + wanted <= room:
+    filled = [column for column in columns if any(column.cells)]
+    if room is None:
+        return filled, []
+    widths = [column.width + _GAP for column in filled]
+    total = sum(widths) - _GAP
+    hidden: list[int] = []
+    for at in sorted(range(len(filled)), key=lambda at: (-filled[at].rank, -at)):
+        wanted = for_curve if filled[at].rank >= _RANK_OF_CURVE else 0
+        if filled[at].rank == 0 or total + wanted <= room:
             break
-        shown = [column for column in shown if column is not last]
-        hidden.insert(0, last)
-    return shown, hidden
+        total -= widths[at]
+        hidden.append(at)
+    left_out = set(hidden)
+    shown = [column for at, column in enumerate(filled) if at not in left_out]
+    return shown, [filled[at] for at in reversed(hidden)]
 
 
 def _write_row(row: int, columns: Sequence[Column], widths: Sequence[int]) -> None:

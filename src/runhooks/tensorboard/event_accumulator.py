@@ -13,6 +13,7 @@ import numpy as np
 from runhooks import arguments
 from runhooks.contexts import contextmanager
 from runhooks.events.format.fields import as_bytes, fields
+from runhooks.events.reading.metadata import Metadata
 from runhooks.events.reading.parsed_event import (
     META_GRAPH_DEF,
     TAGGED_RUN_METADATA,
@@ -193,7 +194,9 @@ class EventAccumulator:
 
     def SummaryMetadata(self, tag: str) -> TagMetadata:  # noqa: N802
         """Return what was written about ``tag`` first. Raises KeyError if nothing was."""
-        found = self._source.all_metadata()[tag]
+        found = self._source.metadata(tag)
+        if found == Metadata():
+            raise KeyError(tag)
         data = PluginData(found.plugin, found.content)
         return TagMetadata(data, found.display_name, found.description)
 
