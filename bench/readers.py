@@ -29,8 +29,8 @@ with FileWriter(sys.argv[1]) as writer:
         writer.scalar(tags[at % len(tags)], value, at // len(tags))
 """
 
-# Imports are neither timed nor counted.
-_READ = """
+#: A program that prints seconds, megabytes and points. Imports are neither timed nor counted.
+MEASURED = """
 import json, re, sys, time
 def peak():  # not ru_maxrss, which begins with that of the process this one was started from
     return int(re.search(r"VmHWM:\\s*([0-9]+)", open("/proc/self/status").read())[1])
@@ -47,29 +47,29 @@ print(json.dumps([secs, grown * 1024 / 1e6, points]))
 _TENSORFLOW = "from tensorboard.compat import tf; tf.__version__"
 
 _READERS = {
-    WALK: _READ.format(
+    WALK: MEASURED.format(
         imports="import pathlib, struct\nlength_of = struct.Struct('<Q').unpack_from",
         read="(path,) = pathlib.Path(sys.argv[1]).iterdir()\n"
         "data, at, points = path.read_bytes(), 0, -1\n"
         "while at < len(data):\n    at += length_of(data, at)[0] + 16\n    points += 1",
     ),
-    "runhooks read": _READ.format(
-        imports="from runhooks import events",
+    "runhooks read": MEASURED.format(
+        imports="from runhooks import events\nevents.read",
         read="run = events.read(sys.argv[1]).only\n"
         "points = sum(len(run.scalars[tag].steps) for tag in run.scalars)",
     ),
-    "runhooks check": _READ.format(
-        imports="from runhooks import events",
+    "runhooks check": MEASURED.format(
+        imports="from runhooks import events\nevents.check",
         read="(report,) = events.check(sys.argv[1])\n"
         "assert report.sound\npoints = report.records - 1",
     ),
-    "EventAccumulator": _READ.format(
+    "EventAccumulator": MEASURED.format(
         imports="from tensorboard.backend.event_processing import event_accumulator as ea\n"
         + _TENSORFLOW,
         read="run = ea.EventAccumulator(sys.argv[1], {'scalars': 0})\nrun.Reload()\n"
         "points = sum(len(run.Scalars(tag)) for tag in run.Tags()['scalars'])",
     ),
-    "tbparse": _READ.format(
+    "tbparse": MEASURED.format(
         imports="from tbparse import SummaryReader\n" + _TENSORFLOW,
         read="points = len(SummaryReader(sys.argv[1], extra_columns={'wall_time'}).scalars)",
     ),

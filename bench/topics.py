@@ -35,6 +35,7 @@ TOPICS = {
     "summary-writer": "summary_writers",
     "readers": "readers",
     "growing-runs": "growing_runs",
+    "growing-commands": "growing_commands",
     "imports": "imports",
     "saving": "saving",
     "small-arrays": "small_arrays",
