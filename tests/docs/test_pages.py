@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import runhooks as rh
 
@@ -55,14 +54,10 @@ def test_cadences(page):
     def step(x):
         return x + 1, {"loss": 1.0, "grads": np.ones(3)}
 
-    names, _ = page("cadences.md", rh=rh, graph=rh.graph(step, x=np.zeros(2)))
+    page("cadences.md", rh=rh, graph=rh.graph(step, x=np.zeros(2)))
     run = rh.events.read("runs/a").only
     assert run.histograms["grads"].steps.tolist() == [500, 1000, 1500, 2000]
     assert len(run.scalars["loss"].steps) == 200
-    hooks = [rh.StopAtStepHook(last_step=250), names["PrintStep"]()]
-    with names["graph"].as_default(), rh.MonitoredSession(hooks=hooks) as session:
-        while not session.should_stop():
-            session.run("train_op")
 
 
 def test_jax(page):
@@ -74,6 +69,8 @@ def test_jax(page):
 @pytest.fixture
 def one_thread():
     """Small tensors are slow on threads that wait for a busy machine."""
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -89,7 +89,26 @@ def graph(
     nvtx: bool = False,
     **objects: Any,
 ) -> Graph:
-    """Return a ``Graph(**objects)`` with one step, ``step(fn, outputs, name, nvtx=nvtx)``."""
+    """Return a graph whose operation ``"train_op"`` makes a step: your own function, unchanged.
+
+        graph = rh.torch.graph(train_step, ["loss"], model=model, optimizer=optimizer)
+
+    It is a ``Graph(**objects)`` with one ``step``. Outputs, parameters, gradients, activations and
+    learning rates can be fetched by name, in any run and by any hook.
+
+    Args:
+        fn: Your own function, which changes the objects in place and returns a dict of values by
+            name, or None. Each of its parameters without a default is a placeholder of that name.
+        outputs: Names of values in that dict. Each becomes a tensor of that name.
+        name: The name of the operation that makes a step, which counts the global step too.
+        nvtx: Whether to mark each run as an NVTX range, for Nsight.
+        **objects: What the step changes, by the names that hooks and checkpoints use: modules,
+            optimizers, and whatever else has a ``state_dict``; a ``torch.Generator`` too.
+
+    Raises:
+        TypeError, ValueError: As ``Graph`` and ``step``.
+        RuntimeError: For ``nvtx`` without CUDA.
+    """
     made = Graph(**objects)
     with made.as_default():
         step(fn, outputs, name, nvtx=nvtx)
