@@ -53,6 +53,7 @@ class Handler(BaseHTTPRequestHandler):
             connection.close()
 
     def answer(self, status: int, headers: dict[str, str], content: bytes) -> None:
+        self.proxy.answered.append(len(content))
         self.send_response_only(status)
         for name, value in headers.items():
             if name.lower() not in ("connection", "transfer-encoding", "content-length"):
@@ -79,6 +80,8 @@ class FaultProxy:
         self.decide: Callable[[str, str], str | None] = lambda method, path: None
         #: What was asked, and what became of it.
         self.requests: list[tuple[str, str, str | None]] = []
+        #: The sizes of the answers.
+        self.answered: list[int] = []
         self.closed = threading.Event()
         self.target = port
         handler = type("HandlerOfProxy", (Handler,), {"proxy": self})

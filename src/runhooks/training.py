@@ -11,7 +11,7 @@ from runhooks import arguments
 from runhooks.checkpoint import DirectoryLock
 from runhooks.contract import RawSession, SessionRunHook
 from runhooks.graph import get_default_graph
-from runhooks.graph.opener import Role
+from runhooks.graph.opener import Role, SessionOpener
 from runhooks.hooks import (
     CheckpointSaverHook,
     RecoveryCounterHook,
@@ -88,7 +88,7 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
     creator = creator_for(role, scaffold, checkpoint_dir, max_wait_secs)
     all_hooks = _for_chief(in_order(chief_only_hooks)) if role.has_chief_hooks else []
     if folder := _inside(checkpoint_dir, role.checkpoints):
-        all_hooks.insert(0, _OnlyChief(opener.resolve(folder)))  # before a file is written
+        all_hooks.insert(0, _OnlyChief(opener, folder))  # before a file is written
     if folder := _inside(summary_dir or checkpoint_dir, role.summaries):
         cadence = _cadence("save_summaries", save_summaries_steps, save_summaries_secs, (100, None))
         all_hooks += _summary_hooks(folder, scaffold, log_step_count_steps, cadence)
@@ -113,8 +113,9 @@ class _OnlyChief(SessionRunHook):
     first: ClassVar[bool] = True
     runs_on = "chief"
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self._lock = DirectoryLock(directory)
+    def __init__(self, opener: SessionOpener, directory: str | os.PathLike[str]) -> None:
+        directory = opener.resolve(directory)
+        self._lock = DirectoryLock(directory, claims=opener.writes_checkpoints)
 
     def begin(self) -> None:
         self._lock.acquire()

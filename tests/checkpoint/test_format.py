@@ -254,9 +254,9 @@ def test_a_newer_format_is_neither_read_nor_called_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("runhooks.checkpoint.manifest.FORMAT_VERSION", 4)
+        patch.setattr("runhooks.checkpoint.manifest.FORMAT_VERSION", 5)
         path = write(tmp_path / "model-7")
-    with pytest.raises(ValueError, match="model-7 .* format is 4"):
+    with pytest.raises(ValueError, match="model-7 .* format is 5"):
         read_checkpoint(path)
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 import runhooks as rh
 from runhooks.arrays.shards import Shard, ShardedArray, Share, block, parts_of_replicas
 from runhooks.checkpoint import read_checkpoint
+from runhooks.checkpoint.disk_draft import DiskDraft
 from runhooks.checkpoint.format import (
     begun_manifest,
     check_checkpoint,
@@ -36,11 +37,12 @@ DTYPES = st.sampled_from(["float32", "int8", "bool", "complex128", "float64", "d
 def save(path: Path, ranks: list[dict[str, Any]]) -> ShardedCheckpoint:
     """Save what each rank has as one checkpoint, of which rank 0 is the chief."""
     path.mkdir(parents=True)
+    draft = DiskDraft(path, path)
     files, indexes = {}, {}
     of_chief = None
     for rank, arrays in enumerate(ranks):
         content: RankArrays = arrays
-        files.update(write_rank(path, rank, content, encode({"rank": {"is": rank}}), of_chief))
+        files.update(write_rank(draft, rank, content, encode({"rank": {"is": rank}}), of_chief))
         of_chief = digests_of(ranks[0])
         indexes[rank] = ShardIndex.from_bytes((path / files_of(rank).shards).read_bytes())
     manifest = begun_manifest(7, None, {}, {})._replace(

@@ -11,10 +11,12 @@ from typing import Literal, NamedTuple
 from runhooks import arguments
 from runhooks.checkpoint.format import Checkpoint, looks_like_checkpoint
 from runhooks.checkpoint.latest import AnyResult, find_checkpoints, newest_sound
+from runhooks.checkpoint.places import place_of
 from runhooks.checkpoint.reading import printable
 from runhooks.checkpoint.retention import KeepBest
 from runhooks.errors import NotFoundError
 from runhooks.near_names import suggestion
+from runhooks.stores.path import AnyPath
 
 Mode = Literal["max", "min"]
 
@@ -50,7 +52,7 @@ def best_checkpoint(
     """
     arguments.given(checkpoint_dir=checkpoint_dir, metric=metric)
     arguments.directory(checkpoint_dir=checkpoint_dir)
-    found = _complete(Path(checkpoint_dir).expanduser())
+    found = _complete(place_of(os.path.expanduser(checkpoint_dir)))  # noqa: PTH111 - it may be a URL
     known = {name for it in found for name in it.metrics}
     modes = {name: mode for it in found for name, mode in it.modes.items()}
     mode = mode or modes.get(metric)  # type: ignore[assignment] # a manifest has no other modes
@@ -94,7 +96,7 @@ class Choice:
                 f"mode must be 'max' or 'min', and given with best alone, got {self.mode!r}"
             )
 
-    def check_alone(self, path: Path) -> None:
+    def check_alone(self, path: AnyPath) -> None:
         """Raise ValueError if there is a choice to make, where ``path`` leaves none."""
         if self != Choice():
             raise ValueError(
@@ -102,7 +104,7 @@ class Choice:
                 "one checkpoint or file"
             )
 
-    def read(self, path: Path, read: Callable[[Path], AnyResult]) -> AnyResult:
+    def read(self, path: AnyPath, read: Callable[[AnyPath], AnyResult]) -> AnyResult:
         """Return what ``read`` makes of the checkpoint ``path``, or of the one in that directory.
 
         Raises:
@@ -114,7 +116,7 @@ class Choice:
             self.check_alone(path)
             return read(path)
         if self.best is not None:
-            return read(Path(best_checkpoint(path, self.best, self.mode).path))
+            return read(place_of(best_checkpoint(path, self.best, self.mode).path))
         if self.step is not None:
             return read(_of_step(path, self.step))
         found = newest_sound(path, read)
@@ -123,14 +125,14 @@ class Choice:
         return found[1]
 
 
-def _complete(directory: Path) -> Sequence[Checkpoint]:
+def _complete(directory: AnyPath) -> Sequence[Checkpoint]:
     found = [it for it in find_checkpoints(directory) if it.complete]
     if not found:
         raise _none_in(directory)
     return found
 
 
-def _of_step(directory: Path, step: int) -> Path:
+def _of_step(directory: AnyPath, step: int) -> AnyPath:
     found = _complete(directory)
     of_step = [it.path for it in found if it.step == step]
     if not of_step:
@@ -143,11 +145,11 @@ def _of_step(directory: Path, step: int) -> Path:
     return of_step[-1]
 
 
-def _none_in(directory: Path) -> NotFoundError:
+def _none_in(directory: AnyPath) -> NotFoundError:
     where = printable(directory)
     message = f"there is no checkpoint in {where}"
     if not directory.exists():
         message = f"there is no checkpoint or file {where}"
-    elif any(directory.glob("*.index")):
+    elif isinstance(directory, Path) and any(directory.glob("*.index")):
         message = f"{message}: those of TensorFlow are read by tf.train.load_checkpoint"
     return NotFoundError(message, path=str(directory))

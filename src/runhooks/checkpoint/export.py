@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -20,9 +21,11 @@ from runhooks.checkpoint import arrays
 from runhooks.checkpoint.best import Choice, Mode
 from runhooks.checkpoint.manifest import ArraySpec
 from runhooks.checkpoint.names import Only, nested
+from runhooks.checkpoint.places import place_of
 from runhooks.checkpoint.weight_files import NPZ, SAFETENSORS, open_file
 from runhooks.checkpoint.weights import Weights, read_weights
 from runhooks.contexts import contextmanager
+from runhooks.stores.path import AnyPath, StorePath
 
 _log = logging.getLogger("runhooks")
 
@@ -65,7 +68,7 @@ def export(
     arguments.given(path=path)
     arguments.directory(path=path)
     wanted, choice = Only(only), Choice(step, best, mode)
-    target = Path(path).expanduser()
+    target = place_of(os.path.expanduser(path))  # noqa: PTH111 - it may be a URL
     write = _writer(target.suffix)
 
     def read(weights: Weights) -> None:
@@ -132,8 +135,14 @@ def _by_short_name(
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside ``path``; what is written there takes its place at the end."""
+def _replacing(path: AnyPath) -> Iterator[Path]:
+    """Give a temporary path; what is written there takes the place of ``path`` at the end."""
+    if isinstance(path, StorePath):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, path.name)
+            yield file
+            path.store.put(path.key, np.memmap(file, np.uint8, mode="r"))
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
     try:
         yield temporary

@@ -4,37 +4,51 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import google_crc32c
 
 from runhooks.checkpoint import arrays
 from runhooks.checkpoint.arrays import Entry
-from runhooks.checkpoint.manifest import ArraySpec, FileDigest
+from runhooks.checkpoint.manifest import MANIFEST, ArraySpec, FileDigest
 from runhooks.checkpoint.reading import opened, printable
 from runhooks.contexts import contextmanager
 from runhooks.errors import DataLossError, NotFoundError
+from runhooks.stores.path import AnyPath, StorePath
 
 # Errors of this process. To go on from an older checkpoint because of them would lose steps.
 _NOT_OF_THE_FILE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
-def read_file(path: Path, name: str, expected: FileDigest) -> bytes:
+def read_file(path: AnyPath, name: str, expected: FileDigest) -> bytes:
     """Return the content of the file ``name`` of the checkpoint ``path``.
 
     Raises:
         NotFoundError: There is no such checkpoint.
         DataLossError: The file is missing, damaged, or cannot be read.
     """
-    with naming(path, name), opened(path / name) as (file, size):
-        check_size(size, expected)
-        data = file.read(size)
+    with naming(path, name):
+        data = _content(path / name, expected)
         check_sum(google_crc32c.value(data), expected.crc32c)
         return data
 
 
+def _content(path: AnyPath, expected: FileDigest) -> bytes:
+    if isinstance(path, StorePath):
+        data = path.read_bytes()
+        check_size(len(data), expected)
+        return data
+    with opened(path) as (file, size):
+        check_size(size, expected)
+        return file.read(size)
+
+
+def _is_there(path: AnyPath) -> bool:
+    """Whether there is a checkpoint, if a damaged one."""
+    return (path / MANIFEST).is_file() if isinstance(path, StorePath) else path.is_dir()
+
+
 def check_arrays(
-    path: Path, name: str, expected: FileDigest, specs: Mapping[str, ArraySpec] | None = None
+    path: AnyPath, name: str, expected: FileDigest, specs: Mapping[str, ArraySpec] | None = None
 ) -> Mapping[str, Entry]:
     """Check a file of arrays piece by piece; return what it holds.
 
@@ -61,22 +75,23 @@ def check_sum(crc: int, expected: int) -> None:
 
 
 @contextmanager
-def naming(path: Path, name: str) -> Iterator[None]:
+def naming(path: AnyPath, name: str) -> Iterator[None]:
     """Turn what is wrong with the file ``name`` of a checkpoint into an error that says so."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
-        if path.is_dir():
+        if _is_there(path):
             raise damaged(path, f"{name} is missing") from None
         raise NotFoundError(f"there is no checkpoint {printable(path)}", path=str(path)) from None
     except OSError as error:
-        if error.errno in _NOT_OF_THE_FILE:
+        # What a store holds is not damaged because the store cannot be reached.
+        if error.errno in _NOT_OF_THE_FILE or isinstance(path, StorePath):
             raise
         raise damaged(path, f"{name} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise damaged(path, f"{name}: {error}") from error
 
 
-def damaged(path: Path, what: str) -> DataLossError:
+def damaged(path: AnyPath, what: str) -> DataLossError:
     """Return the error that says what is wrong with the checkpoint ``path``."""
     return DataLossError(f"checkpoint {printable(path)} is damaged: {what}", path=str(path))

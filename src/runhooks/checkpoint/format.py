@@ -20,7 +20,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import google_crc32c
-import numpy as np
 from numpy.typing import NDArray
 
 from runhooks import clock
@@ -36,10 +35,12 @@ from runhooks.checkpoint.manifest import (
     files_of,
     is_data_file,
 )
-from runhooks.checkpoint.reading import opened, printable, size_of
+from runhooks.checkpoint.reading import opened, printable, sizes_below
 from runhooks.checkpoint.sharded import ShardedCheckpoint, check_states, read_states
+from runhooks.checkpoint.spans import read_several
 from runhooks.checkpoint.states import EncodedStates
 from runhooks.contract.snapshot import Snapshot
+from runhooks.stores.path import AnyPath, StorePath
 
 #: Half a million arrays.
 MOST_MANIFEST_BYTES = 64 << 20
@@ -53,7 +54,7 @@ class Checkpoint(NamedTuple):
     states; if not, both times are that of the folder. ``modes``: as in its manifest.
     """
 
-    path: Path
+    path: AnyPath
     step: int
     wall_time: float
     series_start: float
@@ -152,13 +153,18 @@ def begun_manifest(
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write ``manifest`` into ``folder``. Raises ValueError if it has too many arrays."""
+    staging.write_file(folder / MANIFEST, [manifest_bytes(manifest)])
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Return ``manifest`` as it is written. Raises ValueError if it has too many arrays."""
     data = manifest.to_bytes()
     if len(data) > MOST_MANIFEST_BYTES:
         raise ValueError(f"{len(manifest.arrays)} arrays are too many for a checkpoint: stack some")
-    staging.write_file(folder / MANIFEST, [data])
+    return data
 
 
-def read_checkpoint(path: Path) -> Snapshot:
+def read_checkpoint(path: AnyPath) -> Snapshot:
     """Return what the checkpoint ``path`` holds, every file checked against the manifest.
 
     Of one that several ranks have written: all arrays in whole, and the states of the chief.
@@ -174,17 +180,17 @@ def read_checkpoint(path: Path) -> Snapshot:
     return read_contents(path, read_manifest(path))
 
 
-def read_contents(path: Path, manifest: Manifest) -> Snapshot:
+def read_contents(path: AnyPath, manifest: Manifest) -> Snapshot:
     """Return what ``read_checkpoint`` returns, whose manifest is read already. Raises the same."""
     if manifest.ranks is not None:
         sharded = ShardedCheckpoint(path, manifest)
         kept = sharded.states(manifest.chief)
-        return Snapshot({name: np.asarray(it) for name, it in sharded.arrays().items()}, kept)
+        return Snapshot(dict(read_several(sharded.arrays())), kept)
     kept = read_states(path, STATES, STATE_ARRAYS, manifest.files)
     return Snapshot(dict(_stream(path, manifest, manifest.arrays)), kept)
 
 
-def check_checkpoint(path: Path) -> list[str]:
+def check_checkpoint(path: AnyPath) -> list[str]:
     """Check every file of the checkpoint ``path`` without keeping its arrays in memory.
 
     Returns:
@@ -200,7 +206,7 @@ def check_checkpoint(path: Path) -> list[str]:
     return check_states(path, STATES, STATE_ARRAYS, manifest.files)
 
 
-def stream_arrays(path: Path, wanted: Collection[str]) -> Iterator[tuple[str, NDArray[Any]]]:
+def stream_arrays(path: AnyPath, wanted: Collection[str]) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the arrays ``wanted`` of the checkpoint ``path`` by name, as they come in its file.
 
     The memory of one array is all that it takes. The file is read to its end and then compared with
@@ -212,13 +218,13 @@ def stream_arrays(path: Path, wanted: Collection[str]) -> Iterator[tuple[str, ND
     manifest = read_manifest(path)
     if manifest.ranks is not None:
         stored = ShardedCheckpoint(path, manifest).arrays()
-        yield from ((name, np.asarray(it)) for name, it in stored.items() if name in wanted)
+        yield from read_several({name: it for name, it in stored.items() if name in wanted})
         return
     yield from _stream(path, manifest, wanted)
 
 
 def _stream(
-    path: Path, manifest: Manifest, wanted: Collection[str]
+    path: AnyPath, manifest: Manifest, wanted: Collection[str]
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     expected = manifest.files[VARIABLES]
     with naming(path, VARIABLES), opened(path / VARIABLES) as (file, size):
@@ -234,7 +240,7 @@ def _stream(
         check_sum(crc, expected.crc32c)
 
 
-def states_without_arrays(path: Path) -> dict[str, Any]:
+def states_without_arrays(path: AnyPath) -> dict[str, Any]:
     """Return the states in the checkpoint ``path`` with None in the place of each array in them.
 
     Of one that several ranks have written: those of the chief.
@@ -243,13 +249,13 @@ def states_without_arrays(path: Path) -> dict[str, Any]:
         NotFoundError, DataLossError, ValueError: As ``read_checkpoint`` does.
     """
     manifest = read_manifest(path)
-    name = STATES if manifest.ranks is None else files_of(manifest.chief).states
+    name = STATES if manifest.ranks is None else manifest.files_of(manifest.chief).states
     text = read_file(path, name, manifest.files[name])
     with naming(path, name):
         return states.without_arrays(text)
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: AnyPath) -> Manifest:
     """Return the manifest of the checkpoint ``path``; check that its files have the stated sizes.
 
     Raises as ``read_checkpoint`` does.
@@ -263,17 +269,20 @@ def read_manifest(path: Path) -> Manifest:
             manifest = Manifest.from_bytes(data)
     except NewerFormatError as error:
         raise ValueError(f"checkpoint {printable(path)} cannot be read: {error}") from error
+    size_of = sizes_below(path)
     for name, expected in manifest.files.items():
         with naming(path, name):
-            check_size(size_of(path / name), expected)
+            check_size(size_of(name), expected)
     return manifest
 
 
-def looks_like_checkpoint(path: Path) -> bool:
+def looks_like_checkpoint(path: AnyPath) -> bool:
     """Return whether ``path`` is the folder of a checkpoint, damaged or not.
 
-    True for a folder that cannot be looked into.
+    True for a folder that cannot be looked into. In a store it is one that has a manifest.
     """
+    if isinstance(path, StorePath):
+        return (path / MANIFEST).is_file()
     for name in (VARIABLES, STATES, files_of(0).states):
         try:
             os.lstat(path / name)
@@ -282,14 +291,14 @@ def looks_like_checkpoint(path: Path) -> bool:
         except OSError:
             pass
         return True
-    return False
+    return any(is_data_file(it.name) for it in path.glob("attempt-*"))  # copied from a store
 
 
 def _is_ours(name: str) -> bool:
     return name == MANIFEST or is_data_file(name)
 
 
-def described(path: Path, manifest: Manifest) -> Checkpoint:
+def described(path: AnyPath, manifest: Manifest) -> Checkpoint:
     """Return the checkpoint ``path`` as ``manifest`` describes it."""
     step = -1 if manifest.global_step is None else manifest.global_step
     return Checkpoint(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from runhooks.checkpoint.latest import newest_sound
+from runhooks.checkpoint.places import place_of
 from runhooks.errors import DataLossError, NotFoundError, PeerFailedError, described
 from runhooks.ranks import Group
+from runhooks.stores.path import AnyPath
 
-Restore = Callable[[Path], object]
+Restore = Callable[[AnyPath], object]
 
 
 def restore_together(
@@ -36,14 +37,14 @@ def restore_together(
         PeerFailedError: Another rank cannot restore for another reason.
         Exception: What ``restore`` raises.
     """
-    talk = _Talk(group, Path(checkpoint_dir), restore)
+    talk = _Talk(group, place_of(checkpoint_dir), restore)
     return talk.lead() if group.is_chief else talk.follow()
 
 
 class _Talk:
     """What the ranks say to each other: the chief which checkpoint to try, each how that went."""
 
-    def __init__(self, group: Group, directory: Path, restore: Restore) -> None:
+    def __init__(self, group: Group, directory: AnyPath, restore: Restore) -> None:
         self._group = group
         self._directory = directory
         self._restore = restore
@@ -76,7 +77,7 @@ class _Talk:
             raise PeerFailedError(self._group.chief, told["error"])
         return None
 
-    def _lead_to(self, path: Path) -> None:
+    def _lead_to(self, path: AnyPath) -> None:
         self._tell({"path": path.name})
         self._try(path)
 
@@ -86,7 +87,7 @@ class _Talk:
         said: dict[str, Any] = json.loads(told[self._group.chief])
         return said
 
-    def _try(self, path: Path) -> None:
+    def _try(self, path: AnyPath) -> None:
         """Restore ``path`` on all ranks, or raise on all."""
         failure: Exception | None = None
         outcome = {}

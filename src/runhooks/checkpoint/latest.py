@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from runhooks import clock
@@ -20,13 +20,17 @@ from runhooks.checkpoint.format import (
     looks_like_checkpoint,
     read_manifest,
 )
-from runhooks.checkpoint.reading import printable
+from runhooks.checkpoint.places import place_of
+from runhooks.checkpoint.reading import modified, printable
 from runhooks.errors import DataLossError, NotFoundError
+from runhooks.stores.path import AnyPath, StorePath
 
 _log = logging.getLogger("runhooks")
 
 AnyResult = TypeVar("AnyResult")
 
+# In a store, where looking at one takes as long as looking at many.
+_MOST_AT_ONCE = 16
 _STEP_IN_NAME = re.compile(r".+-(\d+)(\.replaced)?")
 
 
@@ -38,10 +42,10 @@ def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]
     Raises:
         ValueError: One has a newer format.
     """
-    directory = Path(checkpoint_dir)
+    directory = place_of(checkpoint_dir)
     paths = _paths(directory)
     while True:
-        found = list(filter(None, map(_look_at, paths)))
+        found = list(filter(None, _look_at_all(directory, paths)))
         listed, paths = paths, _paths(directory)
         # If another process has removed one meanwhile, a newer one may be there that is not listed.
         if paths >= listed:
@@ -63,8 +67,8 @@ def latest_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> str | None:
 
 
 def newest_sound(
-    checkpoint_dir: str | os.PathLike[str], read: Callable[[Path], AnyResult]
-) -> tuple[Path, AnyResult] | None:
+    checkpoint_dir: str | os.PathLike[str], read: Callable[[AnyPath], AnyResult]
+) -> tuple[AnyPath, AnyResult] | None:
     """Return the newest checkpoint in a directory that ``read`` can read, and what it returns.
 
     A damaged one is skipped with one warning. None if the directory has no checkpoint.
@@ -73,7 +77,7 @@ def newest_sound(
         DataLossError: All are damaged.
         Exception: What else ``read`` raises. Older ones are not tried.
     """
-    tried: set[Path] = set()
+    tried: set[AnyPath] = set()
     damaged = []
     while untried := [it.path for it in find_checkpoints(checkpoint_dir) if it.path not in tried]:
         path = untried[-1]
@@ -89,7 +93,7 @@ def newest_sound(
         raise DataLossError(
             f"none of the {len(damaged)} checkpoints in {printable(checkpoint_dir)} is sound; the "
             f"newest: {damaged[0]}. Move them aside to start over",
-            path=str(Path(checkpoint_dir)),
+            path=str(place_of(checkpoint_dir)),
         ) from damaged[0]
     return None
 
@@ -101,17 +105,27 @@ def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
         NotFoundError: There is no such checkpoint.
         DataLossError: It is not complete.
     """
-    return read_manifest(Path(path)).global_step
+    return read_manifest(place_of(path)).global_step
 
 
-def _paths(directory: Path) -> set[Path]:
+def _paths(directory: AnyPath) -> set[AnyPath]:
     try:
+        if isinstance(directory, StorePath):
+            names = directory.store.folders(directory.key)
+            return {directory / name for name in names if name[0] != "."}
         return {path for path in directory.iterdir() if not path.name.startswith(".tmp-")}
     except (FileNotFoundError, NotADirectoryError):
         return set()
 
 
-def _look_at(path: Path) -> Checkpoint | None:
+def _look_at_all(directory: AnyPath, paths: Collection[AnyPath]) -> Iterable[Checkpoint | None]:
+    if isinstance(directory, StorePath) and len(paths) > 1:
+        with ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-look") as threads:
+            return list(threads.map(_look_at, paths))
+    return map(_look_at, paths)
+
+
+def _look_at(path: AnyPath) -> Checkpoint | None:
     try:
         if not looks_like_checkpoint(path):
             return None
@@ -119,7 +133,7 @@ def _look_at(path: Path) -> Checkpoint | None:
             return described(path, read_manifest(path))
         except DataLossError:
             name = _STEP_IN_NAME.fullmatch(path.name)
-            time = min(max(os.lstat(path).st_mtime, 0), clock.wall())
+            time = min(max(modified(path), 0), clock.wall())
             return Checkpoint(path, int(name[1]), time, time, complete=False) if name else None
     except (NotFoundError, FileNotFoundError):  # just removed
         return None

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runhooks.checkpoint.claim import Claim, claim, release
 from runhooks.ranks import current_group
+from runhooks.stores import is_url, without_file_scheme
 
 _log = logging.getLogger("runhooks")
 
@@ -42,26 +44,39 @@ class DirectoryLock:
     In a group of ranks, which save together, the chief alone takes it.
 
     The system releases it when the process ends, however it ends; a forked child does not hold it.
-    Where the system or the file system has no such locks, and on a URL, nothing is locked.
+    Where the system or the file system has no such locks, nothing is locked. A directory in a store
+    is claimed: whoever comes later has it.
+
+    Args:
+        directory: The directory.
+        claims: Whether to claim one in a store; checkpoints of TensorFlow's savers are theirs.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self._is_url = "://" in os.fspath(directory)
-        self._directory = Path(directory)
+    def __init__(self, directory: str | os.PathLike[str], claims: bool = True) -> None:
+        self._url = os.fspath(directory) if is_url(directory) else None
+        self._claims = claims
+        self._claim: Claim | None = None
+        self._directory = Path(without_file_scheme(directory))
         self._file: _LockedFile | None = None
 
-    def __del__(self) -> None:
-        self.release()  # of a session that nobody closed
+    def __del__(self) -> None:  # of a session that nobody closed
+        self._claim = None  # no time for requests; nobody has to wait for it
+        self.release()
 
     def acquire(self) -> None:
         """Take the lock, creating the directory; do nothing if it is held here already.
 
         Raises:
             RuntimeError: If another process holds it, naming that process and its host.
+            OSError: If the store of the directory cannot be reached.
         """
-        if self._is_url or (self._file is not None and self._file.is_held()):
+        if self._file is not None and self._file.is_held():
             return
         if not current_group().is_chief:
+            return
+        if self._url is not None:
+            if self._claims and (self._claim is None or not self._claim.is_held()):
+                self._claim = claim(self._url)
             return
         try:
             import fcntl
@@ -81,6 +96,9 @@ class DirectoryLock:
 
     def release(self) -> None:
         """Release the lock; do nothing if it is not held."""
+        claimed, self._claim = self._claim, None
+        if claimed is not None:
+            release(claimed)
         file, self._file = self._file, None
         if file is None or file.descriptor < 0:
             return

@@ -17,12 +17,15 @@ from runhooks.version import __version__
 FORMAT_VERSION = 2
 #: Of a checkpoint that several ranks have written.
 SHARDED_VERSION = 3
+#: Of one whose files are in a folder of their own, as in a store.
+ATTEMPT_VERSION = 4
 
 MANIFEST = "manifest.json"
 VARIABLES = "variables.safetensors"
 STATES = "states.json"
 STATE_ARRAYS = "states.safetensors"
 
+_ATTEMPT = re.compile(r"attempt-[0-9a-f]{16}/")
 _FILE = re.compile(r"(variables|states)(-\d{1,6})?\.safetensors|(states|shards)(-\d{1,6})?\.json")
 _DTYPE = re.compile(r"[a-z0-9_]+(\[\w+\])?", re.ASCII)
 _YEAR_10000 = 253_402_300_800
@@ -40,15 +43,18 @@ class RankFiles(NamedTuple):
     shards: str
 
 
-def files_of(rank: int) -> RankFiles:
-    """Return the names of the files that ``rank`` has written."""
+def files_of(rank: int, folder: str = "") -> RankFiles:
+    """Return the names of the files that ``rank`` has written, with what precedes them."""
     names = (VARIABLES, STATES, STATE_ARRAYS, "shards.json")
-    return RankFiles(*(f"-{rank}.".join(name.split(".")) for name in names))
+    return RankFiles(*(folder + f"-{rank}.".join(name.split(".")) for name in names))
 
 
 def is_data_file(name: str) -> bool:
-    """Return whether a file of that name may belong to a checkpoint, beside its manifest."""
-    return _FILE.fullmatch(name) is not None
+    """Return whether a file of that name may belong to a checkpoint, beside its manifest.
+
+    True for the folder of an attempt, too.
+    """
+    return _FILE.fullmatch(name) is not None or _ATTEMPT.fullmatch(f"{name}/") is not None
 
 
 class FileDigest(NamedTuple):
@@ -86,10 +92,21 @@ class Manifest(NamedTuple):
     ranks: int | None = None
     chief: int = 0
 
+    def files_of(self, rank: int) -> RankFiles:
+        """Return the names of the files that ``rank`` has written."""
+        return files_of(rank, self.folder)
+
+    @property
+    def folder(self) -> str:
+        """What precedes the names of all files; ``""`` where they are beside the manifest."""
+        first = next(iter(self.files), "")
+        return first[: first.rfind("/") + 1]
+
     def to_bytes(self) -> bytes:
         """Return the manifest as JSON that contains its own checksum."""
+        version = FORMAT_VERSION if self.ranks is None else SHARDED_VERSION
         content = {
-            "format_version": FORMAT_VERSION if self.ranks is None else SHARDED_VERSION,
+            "format_version": ATTEMPT_VERSION if self.folder else version,
             "runhooks_version": __version__,
             **({} if self.ranks is None else {"ranks": self.ranks, "chief": self.chief}),
             "global_step": self.global_step,
@@ -119,10 +136,10 @@ class Manifest(NamedTuple):
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         version = _field(content, "format_version", lambda it: _is_whole(it, 1))
-        if version > SHARDED_VERSION:
+        if version > ATTEMPT_VERSION:
             newer = content.get("runhooks_version")
             raise NewerFormatError(
-                f"its format is {version}, this runhooks reads format {SHARDED_VERSION} and older: "
+                f"its format is {version}, this runhooks reads format {ATTEMPT_VERSION} and older: "
                 f"use runhooks {newer!r} or newer"
             )
         files = {
@@ -130,7 +147,7 @@ class Manifest(NamedTuple):
             for name, it in _mapping(content, "files").items()
         }
         ranks, chief = None, 0
-        if version == SHARDED_VERSION:
+        if version >= SHARDED_VERSION:
             ranks = _field(content, "ranks", lambda it: _is_whole(it, 1) and it <= _MOST_RANKS)
             chief = _field(content, "chief", lambda it: _is_whole(it) and it < ranks)
         _check_files(files, ranks)
@@ -167,14 +184,16 @@ def spec_from(content: Any) -> ArraySpec:
 
 
 def _check_files(files: Collection[str], ranks: int | None) -> None:
+    attempt = _ATTEMPT.match(next(iter(files), ""))
+    folder = attempt[0] if attempt else ""
     if ranks is None:
         required, optional = {VARIABLES, STATES}, {STATE_ARRAYS}
     else:
-        each = [files_of(rank) for rank in range(min(ranks, len(files)))]
+        each = [files_of(rank, folder) for rank in range(min(ranks, len(files)))]
         required = {name for it in each for name in (it.variables, it.states, it.shards)}
         optional = {it.state_arrays for it in each}
         if ranks > len(files):
-            required.add(files_of(ranks - 1).states)
+            required.add(files_of(ranks - 1, folder).states)
     if not required <= set(files) <= required | optional:
         raise ValueError(f"its files are {sorted(files)}")
 

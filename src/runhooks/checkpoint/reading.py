@@ -1,35 +1,91 @@
-"""Opens files that anybody may have made: regular files, and nothing that a link leads to."""
+"""Reads files that anybody may have made: regular files, and nothing that a link leads to.
+
+Those in a store are objects, which are neither.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from runhooks.contexts import contextmanager
+from runhooks.stores.path import AnyPath, StorePath
 
 
-def size_of(path: Path) -> int:
+def size_of(path: AnyPath) -> int:
     """Return the size of the regular file ``path`` in bytes.
 
     Raises:
         ValueError: It is not a regular file.
         OSError: It cannot be looked at.
     """
-    return _size(os.lstat(path))
+    return path.stat().st_size if isinstance(path, StorePath) else _size(os.lstat(path))
+
+
+def sizes_below(path: AnyPath) -> Callable[[str], int]:
+    """Return what tells the size of a file in the folder ``path`` by its name, as ``size_of``."""
+    if not isinstance(path, StorePath):
+        return lambda name: size_of(path / name)
+    listed = {it.key: it.size for it in path.store.objects(path.key)}  # one request for all
+
+    def size(name: str) -> int:
+        key = f"{path.key}/{name}"
+        if key not in listed:
+            raise FileNotFoundError(f"there is no {path / name}")
+        return listed[key]
+
+    return size
+
+
+def size_below(path: AnyPath) -> int:
+    """Return how many bytes the files in the folder ``path`` have together."""
+    if isinstance(path, StorePath):
+        return sum(it.size for it in path.store.objects(path.key))
+    return sum(size_below(it) if it.is_dir() else it.lstat().st_size for it in path.iterdir())
+
+
+def modified(path: AnyPath) -> float:
+    """Return when the folder of a checkpoint was changed last, in seconds since the epoch."""
+    if isinstance(path, StorePath):
+        return max((it.modified for it in path.store.objects(path.key)), default=0.0)
+    return os.lstat(path).st_mtime
+
+
+def read_into(path: AnyPath, start: int, into: NDArray[np.uint8]) -> None:
+    """Fill ``into`` with the bytes of the file ``path`` from ``start`` on.
+
+    Raises as ``opened`` does.
+    """
+    if isinstance(path, StorePath):
+        path.store.read_into(path.key, into.data, start)
+        return
+    with opened(path) as (file, _):
+        file.seek(start)
+        if file.readinto(into.data) != len(into):  # type: ignore[attr-defined]
+            raise ValueError("it is cut short")
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+def opened(path: AnyPath) -> Iterator[tuple[BinaryIO, int]]:
     """Open the regular file ``path`` for reading; give it and its size in bytes.
 
     Raises:
         ValueError: It is not a regular file.
         OSError: It cannot be opened.
     """
+    if isinstance(path, StorePath):
+        size = path.stat().st_size
+        with path.open_ahead() as stored:
+            yield cast(BinaryIO, stored), size
+        return
     # Opening a device may have an effect, and opening a FIFO waits for a writer. What is a regular
     # file now may be something else a moment later: hence the flags, and the second look.
     size_of(path)
@@ -41,6 +97,18 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
         raise
     with os.fdopen(descriptor, "rb") as file:
         yield file, _size(os.fstat(descriptor))
+
+
+@contextmanager
+def local_copy(path: AnyPath) -> Iterator[Path]:
+    """Give the file ``path``, or a temporary copy of it on this machine."""
+    if not isinstance(path, StorePath):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, path.name)
+        copy.write_bytes(path.read_bytes())
+        yield copy
 
 
 def printable(text: object) -> str:

@@ -5,29 +5,35 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from runhooks.checkpoint.format import read_contents, read_manifest
 from runhooks.checkpoint.manifest import STATE_ARRAYS, STATES
-from runhooks.checkpoint.sharded import ShardedCheckpoint, read_states, stored_arrays
+from runhooks.checkpoint.sharded import (
+    ShardedCheckpoint,
+    read_states,
+    stored_arrays,
+)
+from runhooks.checkpoint.spans import read_several
 from runhooks.checkpoint.states import encode
 from runhooks.contract import Snapshot
 from runhooks.graph.objects import OBJECT_STATES, RANDOM_STATES
 from runhooks.graph.resized import Resized
 from runhooks.ranks import Group
+from runhooks.stores.path import AnyPath
 
 _log = logging.getLogger("runhooks")
 
 
-def read_for(group: Group, path: Path) -> Snapshot:
+def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
     """Return what the checkpoint ``path`` holds for this rank of ``group``.
 
-    Where several ranks save it or read it, arrays are ``ArraySource`` objects, of which no more is
-    read than is asked for. Saved by as many ranks as there are now, each gets what it had. Else the
-    states are the chief's, and ``resized`` says so.
+    Where several ranks save it or read it, or ``in_parts`` asks for it, arrays of checkpoints whose
+    format allows it are ``ArraySource`` objects, of which no more is read than is asked for. Saved
+    by as many ranks as there are now, each gets what it had. Else the states are the chief's, and
+    ``resized`` says so.
 
     Raises as ``read_checkpoint``.
     """
@@ -40,7 +46,11 @@ def read_for(group: Group, path: Path) -> Snapshot:
         return _resized(alone, 1, group, manifest.global_step)
     sharded = ShardedCheckpoint(path, manifest)
     if manifest.ranks == group.size:
-        return Snapshot(dict(sharded.arrays(group.rank)), sharded.states(group.rank))
+        found = sharded.arrays(group.rank)
+        kept = sharded.states(group.rank)
+        if group.size == 1 and not in_parts:
+            return Snapshot(dict(read_several(found)), kept, is_given=True)
+        return Snapshot(dict(found), kept)
     snapshot = Snapshot(dict(sharded.arrays()), sharded.states(manifest.chief))
     differing = frozenset(it for it in sharded.differing() if not _is_random(it))
     if differing and group.is_chief:

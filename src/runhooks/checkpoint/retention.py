@@ -12,18 +12,18 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from runhooks import arguments
-from runhooks.checkpoint import staging
+from runhooks import arguments, clock
+from runhooks.checkpoint import drafts
 from runhooks.checkpoint.format import Checkpoint, Content, write_content
 from runhooks.checkpoint.group_save import write_together
 from runhooks.checkpoint.latest import find_checkpoints
 from runhooks.checkpoint.reading import printable
 from runhooks.errors import add_note
 from runhooks.ranks import Group
+from runhooks.stores.path import AnyPath
 
 _log = logging.getLogger("runhooks")
 
@@ -141,43 +141,56 @@ class Series:
         group: The ranks that save them together; its chief deletes old ones.
     """
 
-    def __init__(self, base: Path, keep: Sequence[Keep] | None, group: Group) -> None:
+    def __init__(self, base: AnyPath, keep: Sequence[Keep] | None, group: Group) -> None:
         self._base = base
         self._group = group
         self._keep = keep
         ours = re.compile(re.escape(base.name) + r"-\d+(\.replaced)?")
         #: Those that were not deleted, in the order of saving.
+        found = find_checkpoints(base.parent)
         self.saved: Sequence[Checkpoint] = [
-            it
-            for it in find_checkpoints(base.parent)
-            if it.complete and ours.fullmatch(it.path.name)
+            it for it in found if it.complete and ours.fullmatch(it.path.name)
         ]
+        # What may be replaced: it was there before, or comes from here.
+        self._known = {it.path for it in found}
+        self._next_sweep = -math.inf
 
     def save(
-        self, path: Path, content: Content, global_step: int | None, metrics: Mapping[str, float]
+        self, path: AnyPath, content: Content, global_step: int | None, metrics: Mapping[str, float]
     ) -> None:
         """Save ``content`` as ``path``; when it is on the disk, delete those it supersedes.
 
         Raises as ``write_content``, or as ``write_together`` in a group of several ranks.
         """
         if self._group.is_chief:
-            staging.sweep(self._base.parent)
-        write = write_content if self._group.size == 1 else partial(write_together, self._group)
+            self._sweep()
+        record: dict[str, Any] = {
+            "global_step": global_step,
+            "previous": self.saved[-1] if self.saved else None,
+            "metrics": metrics,
+            "modes": {it.metric: it.mode for it in self._keep or () if isinstance(it, KeepBest)},
+        }
         try:
-            new = write(
-                path,
-                content,
-                global_step=global_step,
-                previous=self.saved[-1] if self.saved else None,
-                metrics=metrics,
-                modes={it.metric: it.mode for it in self._keep or () if isinstance(it, KeepBest)},
-            )
+            if self._group.size == 1 and isinstance(path, Path):
+                new = write_content(path, content, **record)
+            else:
+                known = path in self._known
+                new = write_together(self._group, path, content, **record, replaces=known)
         except OSError as error:
+            if not isinstance(error, FileExistsError):
+                self._known.add(path)  # the answer of a store may have been lost
             add_note(error, f"while saving checkpoint {path}; no other was changed")
             raise
+        self._known.add(path)
         self.saved = [*(it for it in self.saved if it.path != path), new]
         if self._keep is not None:
             self._delete_superseded(self._keep)
+
+    def _sweep(self) -> None:
+        # A list of all that is in a store costs money.
+        if isinstance(self._base, Path) or clock.monotonic() >= self._next_sweep:
+            drafts.sweep(self._base.parent)
+            self._next_sweep = clock.monotonic() + _HOUR_SECS
 
     def _delete_superseded(self, keep: Sequence[Keep]) -> None:
         wanted = {it.path for rule in keep for it in rule.wanted(self.saved)}
@@ -191,7 +204,7 @@ class Series:
         for checkpoint in unwanted:
             shown = printable(checkpoint.path)
             try:
-                staging.discard(checkpoint.path)
+                drafts.discard(checkpoint.path)
             except FileNotFoundError:
                 continue
             except OSError as error:

@@ -7,7 +7,6 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -19,12 +18,14 @@ from runhooks.checkpoint.background_save import BackgroundSave
 from runhooks.checkpoint.format import content_of
 from runhooks.checkpoint.group_restore import restore_together
 from runhooks.checkpoint.latest import newest_sound
+from runhooks.checkpoint.places import place_of
 from runhooks.checkpoint.restoring import read_for
 from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast, Series
 from runhooks.contract import RawSession, Snapshot
 from runhooks.errors import add_note
 from runhooks.near_names import suggestion
 from runhooks.ranks import current_group
+from runhooks.stores.path import AnyPath
 
 _log = logging.getLogger("runhooks")
 
@@ -92,7 +93,7 @@ class Saver:
         self._metrics = metrics
         self._warned_of_metric = False
         self._asynchronous = asynchronous
-        self._series: dict[Path, Series] = {}  # by save_path
+        self._series: dict[AnyPath, Series] = {}  # by save_path
         self._under_way: BackgroundSave | None = None
         self._reusable: Mapping[str, NDArray[Any]] = {}
 
@@ -142,7 +143,7 @@ class Saver:
         """
         self.wait()
         self._check_names(sess)
-        base = Path(save_path)
+        base = place_of(save_path)
         path, step = base, sess.global_step
         if global_step is not None:
             step = _value(sess, global_step)
@@ -170,7 +171,7 @@ class Saver:
         """
         self.wait()
         self._check_names(sess)
-        snapshot = read_for(current_group(), Path(save_path))
+        snapshot = read_for(current_group(), place_of(save_path), in_parts=self._only is not None)
         try:
             if self._rename:
                 snapshot = renamed(snapshot, self._rename)

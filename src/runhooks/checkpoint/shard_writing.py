@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
@@ -12,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.arrays.shards import ShardedArray, volume
-from runhooks.checkpoint import arrays, staging
+from runhooks.checkpoint import arrays
+from runhooks.checkpoint.draft import Draft
 from runhooks.checkpoint.manifest import ArraySpec, FileDigest, files_of
 from runhooks.checkpoint.shard_index import IndexedFile, ShardIndex, StoredShard
 from runhooks.checkpoint.states import EncodedStates
@@ -28,16 +28,16 @@ def digests_of(content: RankArrays) -> dict[str, str]:
 
 
 def write_rank(
-    folder: Path,
+    draft: Draft,
     rank: int,
     content: RankArrays,
     states: EncodedStates,
     of_chief: Mapping[str, str] | None,
 ) -> dict[str, FileDigest]:
-    """Write the files of ``rank`` into ``folder``; return their digests by name.
+    """Write the files of ``rank`` into ``draft``; return their digests by name.
 
     Args:
-        folder: The folder of the checkpoint.
+        draft: The checkpoint that is being written.
         rank: The rank that writes.
         content: Its arrays and shards.
         states: Its states.
@@ -59,14 +59,14 @@ def write_rank(
             samples[name] = _checksum(array.sample)
     names = files_of(rank)
     file = IndexedFile(shards, values)
-    written = {names.variables: staging.write_file(folder / names.variables, file.pieces())}
+    written = {names.variables: draft.write(names.variables, file.pieces())}
     pieces: dict[str, Iterable[bytes | NDArray[np.uint8]]] = {
         names.shards: [file.index(samples).to_bytes()],
         names.states: [states.text],
     }
     if states.arrays:
         pieces[names.state_arrays] = arrays.encode(states.arrays)
-    return {**written, **{it: staging.write_file(folder / it, p) for it, p in pieces.items()}}
+    return {**written, **{it: draft.write(it, part) for it, part in pieces.items()}}
 
 
 def together(indexes: Mapping[int, ShardIndex]) -> dict[str, ArraySpec]:

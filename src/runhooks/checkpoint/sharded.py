@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import google_crc32c
@@ -14,11 +13,12 @@ from runhooks.arrays.dtypes import dtype_named
 from runhooks.arrays.shards import block, overlap, volume
 from runhooks.checkpoint import arrays, states
 from runhooks.checkpoint.files import check_arrays, check_sum, naming, read_file
-from runhooks.checkpoint.manifest import VARIABLES, ArraySpec, FileDigest, Manifest, files_of
-from runhooks.checkpoint.reading import opened
+from runhooks.checkpoint.manifest import VARIABLES, ArraySpec, FileDigest, Manifest
+from runhooks.checkpoint.reading import read_into
 from runhooks.checkpoint.shard_index import PIECE_BYTES, ShardIndex, StoredShard
 from runhooks.checkpoint.shard_writing import together
 from runhooks.checkpoint.states import EncodedStates
+from runhooks.stores.path import AnyPath, StorePath
 
 
 class StoredArray:
@@ -33,10 +33,12 @@ class StoredArray:
     """
 
     def __init__(
-        self, path: Path, spec: ArraySpec, shards: Sequence[tuple[str, StoredShard]]
+        self, path: AnyPath, spec: ArraySpec, shards: Sequence[tuple[str, StoredShard]]
     ) -> None:
-        self._path = path
+        self.path = path
         self._shards = shards
+        #: Whether it is in a store, where many small reads at a time take as long as one.
+        self.in_store = isinstance(path, StorePath)
         self.shape = spec.shape
         self.dtype = dtype_named(spec.dtype)
 
@@ -53,7 +55,7 @@ class StoredArray:
             if shared is None:
                 continue
             inside = tuple(at - first for at, first in zip(shared[0], begin, strict=True))
-            values = _read_block(self._path, name, shard, self.dtype, inside, shared[1])
+            values = _read_block(self.path, name, shard, self.dtype, inside, shared[1])
             if shared == (tuple(start), tuple(shape)):
                 return values
             if whole is None:
@@ -63,12 +65,18 @@ class StoredArray:
         # The shards were found to make up the whole: there is none of an empty block alone.
         return np.empty(shape, self.dtype) if whole is None else whole
 
+    def only_block(self) -> tuple[str, StoredShard] | None:
+        """Return the block that is all of it, with the name of its file; None if there is none."""
+        if len(self._shards) == 1 and self._shards[0][1].shape == self.shape:
+            return self._shards[0]
+        return None
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         whole = self.read((0,) * len(self.shape), self.shape)
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
 
-def stored_arrays(path: Path, manifest: Manifest) -> dict[str, StoredArray]:
+def stored_arrays(path: AnyPath, manifest: Manifest) -> dict[str, StoredArray]:
     """Return the arrays of a checkpoint that one process has saved, after comparing its checksum.
 
     The file is read twice, but not kept in memory. Raises as ``read_checkpoint`` does.
@@ -99,7 +107,7 @@ class ShardedCheckpoint:
         DataLossError: An index is damaged, or shards are missing.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: AnyPath, manifest: Manifest) -> None:
         self._path = path
         self._manifest = manifest
         self._ranks = {rank: self._rank(rank) for rank in range(manifest.ranks or 0)}
@@ -114,7 +122,9 @@ class ShardedCheckpoint:
         for of, it in self._ranks.items():
             for shard in it.listed.shards:
                 if shard.start is not None:
-                    shards.setdefault(shard.name, []).append((files_of(of).variables, shard))
+                    shards.setdefault(shard.name, []).append(
+                        (self._manifest.files_of(of).variables, shard)
+                    )
         found = {
             name: StoredArray(self._path, spec, shards.get(name, []))
             for name, spec in self._manifest.arrays.items()
@@ -122,7 +132,7 @@ class ShardedCheckpoint:
         if rank is None:
             return found
         own = self._ranks[rank].own.items()
-        file = files_of(rank).variables
+        file = self._manifest.files_of(rank).variables
         return found | {name: StoredArray(self._path, it.spec, [(file, it)]) for name, it in own}
 
     def differing(self) -> set[str]:
@@ -131,7 +141,7 @@ class ShardedCheckpoint:
 
     def states(self, rank: int) -> dict[str, Any]:
         """Return the states of ``rank``. Raises as ``read_checkpoint`` does."""
-        return read_states(self._path, *_state_files(rank), self._manifest.files)
+        return read_states(self._path, *self._state_files(rank), self._manifest.files)
 
     def check(self) -> list[str]:
         """Check every file without keeping arrays in memory; return the names of the states.
@@ -140,18 +150,22 @@ class ShardedCheckpoint:
         """
         found: set[str] = set()
         for rank, it in self._ranks.items():
-            names = files_of(rank)
+            names = self._manifest.files_of(rank)
             entries = check_arrays(
                 self._path, names.variables, self._manifest.files[names.variables]
             )
             with naming(self._path, names.variables):
                 if entries.keys() != {shard.key for shard in it.listed.shards}:
                     raise ValueError("it does not hold what its index says")
-            found.update(check_states(self._path, *_state_files(rank), self._manifest.files))
+            found.update(check_states(self._path, *self._state_files(rank), self._manifest.files))
         return sorted(found)
 
+    def _state_files(self, rank: int) -> tuple[str, str]:
+        names = self._manifest.files_of(rank)
+        return names.states, names.state_arrays
+
     def _rank(self, rank: int) -> _Rank:
-        name = files_of(rank).shards
+        name = self._manifest.files_of(rank).shards
         data = read_file(self._path, name, self._manifest.files[name])
         with naming(self._path, name):
             index = ShardIndex.from_bytes(data)
@@ -159,7 +173,7 @@ class ShardedCheckpoint:
 
 
 def read_states(
-    path: Path, text_name: str, arrays_name: str, files: Mapping[str, FileDigest]
+    path: AnyPath, text_name: str, arrays_name: str, files: Mapping[str, FileDigest]
 ) -> dict[str, Any]:
     """Return the states in the two files of a checkpoint, of which the second may be missing.
 
@@ -176,7 +190,7 @@ def read_states(
 
 
 def check_states(
-    path: Path, text_name: str, arrays_name: str, files: Mapping[str, FileDigest]
+    path: AnyPath, text_name: str, arrays_name: str, files: Mapping[str, FileDigest]
 ) -> list[str]:
     """Return the names of the states, building none. Raises as ``read_file`` does."""
     entries: Iterable[str] = ()
@@ -187,13 +201,8 @@ def check_states(
         return states.names(text, list(entries))
 
 
-def _state_files(rank: int) -> tuple[str, str]:
-    names = files_of(rank)
-    return names.states, names.state_arrays
-
-
 def _read_block(
-    path: Path,
+    path: AnyPath,
     name: str,
     shard: StoredShard,
     dtype: np.dtype[Any],
@@ -211,17 +220,23 @@ def _read_block(
 
 
 def _read_bytes(
-    path: Path, name: str, shard: StoredShard, first: int, last: int
+    path: AnyPath, name: str, shard: StoredShard, first: int, last: int
 ) -> NDArray[np.uint8]:
     sums = shard.crc32c or ()
     begin = first // PIECE_BYTES * PIECE_BYTES
     end = min(-(-last // PIECE_BYTES) * PIECE_BYTES, shard.nbytes)
     data = np.empty(end - begin, np.uint8)
-    with naming(path, name), opened(path / name) as (file, _):
-        file.seek(shard.at + begin)
-        if file.readinto(data.data) != len(data):  # type: ignore[attr-defined]
-            raise ValueError("it is cut short")
-        for at in range(0, len(data) if sums else 0, PIECE_BYTES):
-            crc = google_crc32c.value(data[at : at + PIECE_BYTES])
-            check_sum(int(crc), sums[(begin + at) // PIECE_BYTES])
+    with naming(path, name):
+        read_into(path / name, shard.at + begin, data)
+        check_pieces(data, sums[begin // PIECE_BYTES :])
     return data[first - begin : last - begin]
+
+
+def check_pieces(data: NDArray[np.uint8], sums: Sequence[int]) -> None:
+    """Compare the pieces of ``data`` with their checksums, of which there may be none or more.
+
+    Raises:
+        ValueError: One differs.
+    """
+    for at, expected in zip(range(0, len(data), PIECE_BYTES), sums, strict=False):
+        check_sum(int(google_crc32c.value(data[at : at + PIECE_BYTES])), expected)

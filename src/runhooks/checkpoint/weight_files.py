@@ -16,10 +16,11 @@ from runhooks.arrays.registry import library_of_file
 from runhooks.arrays.trees import flatten
 from runhooks.checkpoint import arrays
 from runhooks.checkpoint.manifest import ArraySpec
-from runhooks.checkpoint.reading import opened, printable, size_of
+from runhooks.checkpoint.reading import local_copy, opened, printable, size_of
 from runhooks.checkpoint.weights import Named, Weights
 from runhooks.contexts import contextmanager
 from runhooks.errors import DataLossError, NotFoundError
+from runhooks.stores.path import AnyPath
 
 SAFETENSORS, NPZ = ".safetensors", ".npz"
 #: Names of the list of several safetensors files, and of a single one, in a folder.
@@ -33,7 +34,7 @@ _NPY_HEADERS: dict[Any, Callable[[Any], Any]] = {
 _MOST_COMPRESSION = 1100
 
 
-def open_file(path: Path) -> Weights | None:
+def open_file(path: AnyPath) -> Weights | None:
     """Return the weights in a file, or in a folder of safetensors; None if it is neither.
 
     Raises:
@@ -56,7 +57,7 @@ def open_file(path: Path) -> Weights | None:
 class SafetensorsFile(Weights):
     """The arrays of one safetensors file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self.path = path
         with _naming(path), opened(path) as (file, size):
             header = arrays.header_of(file, size)
@@ -75,7 +76,7 @@ class SafetensorsFile(Weights):
 class ShardedSafetensors(Weights):
     """The arrays of several safetensors files, which an index lists."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self.path = path
         with _naming(path), opened(path) as (file, size):
             if size > _MOST_INDEX_BYTES:
@@ -103,7 +104,7 @@ class ShardedSafetensors(Weights):
 class NpzFile(Weights):
     """The arrays of a file of ``numpy.savez``; none that would have to be unpickled."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self.path = path
         self.specs = {}
         with _naming(path), opened(path) as (file, _), zipfile.ZipFile(file) as members:
@@ -124,16 +125,14 @@ class NpzFile(Weights):
 class LibraryFile(Weights):
     """The arrays of a file that an array library reads itself, such as PyTorch's ``.pt``."""
 
-    def __init__(self, path: Path, library: libraries.ArrayLibrary) -> None:
+    def __init__(self, path: AnyPath, library: libraries.ArrayLibrary) -> None:
         self.path = path
         self._library = library
         with _naming(path):
             size_of(path)  # it must be a regular file
-            self._arrays = {
-                name: leaf
-                for name, leaf in flatten(library.read_file(path)).leaves
-                if library.owns(type(leaf))
-            }
+            with local_copy(path) as local:
+                found = flatten(library.read_file(local)).leaves
+        self._arrays = {name: leaf for name, leaf in found if library.owns(type(leaf))}
         forms = {name: library.host_form(leaf) for name, leaf in self._arrays.items()}
         self.specs = {name: ArraySpec(dtype.name, shape) for name, (shape, dtype) in forms.items()}
 
@@ -170,7 +169,7 @@ def _npy_spec(name: str, data: Any, member: zipfile.ZipInfo) -> ArraySpec:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming(path: AnyPath) -> Iterator[None]:
     """Turn what is wrong with a file into an error that names it."""
     try:
         yield

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -21,7 +20,9 @@ from runhooks.checkpoint.format import (
 )
 from runhooks.checkpoint.latest import AnyResult
 from runhooks.checkpoint.manifest import ArraySpec
+from runhooks.checkpoint.places import place_of
 from runhooks.checkpoint.reading import printable
+from runhooks.stores.path import AnyPath
 
 Named = Iterator[tuple[str, NDArray[Any]]]
 
@@ -36,7 +37,7 @@ class Weights(ABC):
         of_run: Those that belong to the run, and not to its model: the global step, say.
     """
 
-    path: Path
+    path: AnyPath
     specs: Mapping[str, ArraySpec]
     same: Mapping[str, str] = MappingProxyType({})
     of_run: Collection[str] = frozenset()
@@ -76,7 +77,7 @@ class CheckpointWeights(Weights):
         NotFoundError, DataLossError, ValueError: As ``read_checkpoint`` does.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self.path = path
         self.specs = read_manifest(path).arrays
         states = states_without_arrays(path)
@@ -91,7 +92,7 @@ class CheckpointWeights(Weights):
 def read_weights(
     source: str | os.PathLike[str],
     choice: Choice,
-    open_file: Callable[[Path], Weights | None],
+    open_file: Callable[[AnyPath], Weights | None],
     read: Callable[[Weights], AnyResult],
 ) -> AnyResult:
     """Return what ``read`` makes of the weights that ``source`` and ``choice`` mean.
@@ -105,7 +106,7 @@ def read_weights(
     """
     arguments.given(source=source)
     arguments.directory(source=source)
-    path = Path(source).expanduser()
+    path = place_of(os.path.expanduser(source))  # noqa: PTH111 - it may be a URL
     weights = open_file(path)
     if weights is not None:
         choice.check_alone(path)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 from runhooks.checkpoint.format import Checkpoint, check_checkpoint, read_manifest
 from runhooks.checkpoint.manifest import ArraySpec
+from runhooks.checkpoint.reading import size_below
 from runhooks.errors import DataLossError
+from runhooks.stores.path import AnyPath
 
 
 class Array(NamedTuple):
@@ -36,7 +37,7 @@ class CheckpointReport(NamedTuple):
         ranks: How many ranks have saved it together; None: a process alone.
     """
 
-    path: Path
+    path: AnyPath
     step: int | None
     wall_time: float
     size: int
@@ -56,7 +57,7 @@ def inspect(checkpoint: Checkpoint) -> CheckpointReport:
     step = None if checkpoint.step < 0 else checkpoint.step
     about = CheckpointReport(path, step, checkpoint.wall_time, 0, None, {}, {}, [])
     try:
-        about = about._replace(size=sum(file.lstat().st_size for file in path.iterdir()))
+        about = about._replace(size=size_below(path))
         manifest = read_manifest(path)
         about = about._replace(
             arrays={name: _array(spec) for name, spec in manifest.arrays.items()},

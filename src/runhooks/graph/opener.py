@@ -51,6 +51,9 @@ class SessionOpener:
     #: Whether the sessions of all ranks of a group agree; False: the framework has its own way.
     joins_ranks: ClassVar[bool] = True
 
+    #: Whether runhooks writes the checkpoints of its sessions; False: the framework's savers do.
+    writes_checkpoints: ClassVar[bool] = True
+
     def check_target(self, master: str, config: Any) -> None:
         """Raise ValueError if sessions of this graph take no ``master`` or ``config``."""
 

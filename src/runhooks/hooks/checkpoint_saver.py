@@ -123,7 +123,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         directory = opener.resolve(self._checkpoint_dir)
         # Not a Path, which would turn gs:// into gs:/.
         self._save_path = os.path.join(directory, self._basename)  # noqa: PTH118
-        self._lock = DirectoryLock(directory)
+        self._lock = DirectoryLock(directory, claims=opener.writes_checkpoints)
         self._lock.acquire()
         self._output.open()
         self._graph_written = False

@@ -38,6 +38,8 @@ _MOST_SHOWN = 300
 
 def is_passing(error: Exception) -> bool:
     """Return whether the same request may succeed later: 503, no answer, a lost connection."""
+    if _tells(error, "NoSuchUpload"):  # it is complete, and the answer that said so was lost
+        return True
     if isinstance(error, _FINAL) or type(error).__name__.startswith(_NO_CREDENTIALS):
         return False
     status = status_of(error)
@@ -73,6 +75,16 @@ def status_of(error: BaseException) -> int | None:
     if found := _STATUS.search(str(error)):  # of obstore
         return int(found[1] or found[2])
     return None if error.__cause__ is None else status_of(error.__cause__)
+
+
+def _tells(error: BaseException, code: str) -> bool:
+    """Whether a store has answered with that code of S3."""
+    answer = getattr(error, "response", None)
+    if isinstance(answer, dict) and answer.get("Error", {}).get("Code") == code:
+        return True
+    if f"<Code>{code}</Code>" in str(error):
+        return True
+    return error.__cause__ is not None and _tells(error.__cause__, code)
 
 
 def _text(error: Exception) -> str:

@@ -51,7 +51,7 @@ class ObjectFile(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         content = self.read(len(buffer))
-        buffer[: len(content)] = content
+        memoryview(buffer).cast("B")[: len(content)] = content
         return len(content)
 
     def _around(self, begin: int, end: int) -> Window:

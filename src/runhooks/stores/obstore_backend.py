@@ -21,7 +21,7 @@ _MOST_PARTS = 9_000  # S3 takes 10,000
 _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "gcs": "GCSStore", "az": "AzureStore"}
 # So a part of a large object is repeated alone.
 _RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
-_TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "5m", "allow_http": True}
+_TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "60s", "timeout": "5m", "allow_http": True}
 
 _in_forked_child = False  # where the threads of obstore are gone
 

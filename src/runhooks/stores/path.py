@@ -80,6 +80,16 @@ class StorePath:
         return self._at(str(PurePosixPath(self._key, name)))
 
     @property
+    def store(self) -> Store:
+        """The store that it is in."""
+        return self._tree.store
+
+    @property
+    def key(self) -> str:
+        """What it is called in its store."""
+        return self._key
+
+    @property
     def name(self) -> str:
         """The last part of the URL."""
         return str(self).rpartition("/")[2]

@@ -19,7 +19,8 @@ from runhooks.stores.urls import is_url, joined
 AnyArgument = TypeVar("AnyArgument")
 AnyResult = TypeVar("AnyResult")
 
-_RANGE_BYTES = 8 << 20
+#: What is read in one request: an eighth of what is wanted, within these limits.
+_LEAST_RANGE_BYTES, _MOST_RANGE_BYTES = 8 << 20, 64 << 20
 _MOST_AT_ONCE = 8
 
 
@@ -37,7 +38,7 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
         ImportError: The library of that scheme is not installed; it says which.
         ValueError: ``url`` is a path, or has a scheme that nobody knows.
     """
-    text = os.fspath(url).rstrip("/")
+    text = joined(os.fspath(url))
     if not is_url(text):
         raise ValueError(f"url must begin with a scheme such as s3://, got {os.fspath(url)!r}")
     return Store(text, default_policy() if retry is None else retry)
@@ -119,12 +120,13 @@ class Store:
         """
         into = into.cast("B")
         size = len(into)
+        part = min(max(_LEAST_RANGE_BYTES, -(-size // _MOST_AT_ONCE)), _MOST_RANGE_BYTES)
 
         def fill(first: int) -> None:
-            last = min(first + _RANGE_BYTES, size)
+            last = min(first + part, size)
             into[first:last] = self._get(key, start + first, start + last)
 
-        _together(fill, range(0, size, _RANGE_BYTES))
+        _together(fill, range(0, size, part))
 
     def stat(self, key: str) -> StoredObject:
         """Return the size and the time of the object ``key``."""

@@ -26,5 +26,7 @@ def without_file_scheme(place: str | os.PathLike[str]) -> str | os.PathLike[str]
 
 
 def joined(url: str, *keys: str) -> str:
-    """Return the URL of what is at ``keys`` below ``url``; empty keys add nothing."""
-    return "/".join([url.rstrip("/"), *(key.strip("/") for key in keys if key)])
+    """Return the URL of what is at ``keys`` below ``url``, without a ``/`` at its end."""
+    scheme, separator, rest = url.partition("://")
+    parts = [part.strip("/") for part in (rest, *keys)]
+    return scheme + separator + "/".join(filter(None, parts))

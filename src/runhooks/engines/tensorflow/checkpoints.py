@@ -46,8 +46,9 @@ def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
         write_checkpoint(Path(path + _SUFFIX), snapshot, global_step=step)
         return
     with tempfile.TemporaryDirectory() as folder:
-        written = write_checkpoint(Path(folder, "states"), snapshot, global_step=step)
-        upload(written.path, path + _SUFFIX, last=MANIFEST)
+        local = Path(folder, "states")
+        write_checkpoint(local, snapshot, global_step=step)
+        upload(local, path + _SUFFIX, last=MANIFEST)
 
 
 def load_states(path: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class TensorFlowOpener(SessionOpener):
 
     scaffolds = (v1.train.Scaffold,)
     joins_ranks = False
+    writes_checkpoints = False
 
     def __init__(self, graph: StepGraph) -> None:
         self._graph = graph

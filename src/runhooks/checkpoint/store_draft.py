@@ -1,0 +1,142 @@
+"""``StoreDraft``: a checkpoint that is being written to a store, which has no renaming.
+
+    model.ckpt-1200/
+      attempt-<16 hexadecimal digits>/   the files of one attempt to save it
+      manifest.json                      names the attempt that has succeeded
+
+Each attempt has a folder of its own. The manifest is created last, on condition that there is none:
+of several processes that save one step, one succeeds.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+from contextlib import suppress
+
+import google_crc32c
+
+from runhooks import clock
+from runhooks.checkpoint.claim import check_claim
+from runhooks.checkpoint.draft import Draft, Pieces
+from runhooks.checkpoint.files import read_file
+from runhooks.checkpoint.format import manifest_bytes, read_manifest
+from runhooks.checkpoint.manifest import MANIFEST, FileDigest, Manifest
+from runhooks.checkpoint.reading import printable
+from runhooks.errors import DataLossError, NotFoundError
+from runhooks.stores.path import StorePath
+
+_log = logging.getLogger("runhooks")
+
+# No save takes that long; the clocks of two machines do not differ by as much either.
+_DAY_SECS = 86_400
+_OF_ATTEMPT = re.compile(r"(?P<checkpoint>[^/]+)/(?P<folder>attempt-[0-9a-f]{16}/)[^/]+")
+
+
+class StoreDraft(Draft):
+    """The attempt ``name`` to save the checkpoint ``path``."""
+
+    def __init__(self, path: StorePath, name: str) -> None:
+        self._path = path
+        self.name = name
+        self.folder = f"{name}/"
+        self._may_be_complete = False
+
+    @classmethod
+    def begin(cls, path: StorePath) -> StoreDraft:
+        """Begin an attempt."""
+        return cls(path, f"attempt-{os.urandom(8).hex()}")
+
+    def write(self, name: str, pieces: Pieces) -> FileDigest:
+        parts = list(pieces)  # views of arrays; what fails is sent again
+        size = crc = 0
+        for part in parts:
+            size += len(part)
+            crc = google_crc32c.extend(crc, part)
+        self._path.store.put(self._key(name), parts)
+        return FileDigest(size, crc)
+
+    def read(self, name: str, expected: FileDigest) -> bytes:
+        return read_file(self._path, self.folder + name, expected)
+
+    def sync(self) -> None:
+        """Do nothing: what a store has acknowledged is there to stay."""
+
+    def commit(self, manifest: Manifest, replaces: bool) -> None:
+        check_claim(self._path.parent)
+        store, key, data = self._path.store, (self._path / MANIFEST).key, manifest_bytes(manifest)
+        superseded = _files_of(self._path) if replaces else []
+        self._may_be_complete = True
+        if replaces:
+            store.put(key, data)
+            with suppress(OSError):  # what is left is swept later
+                store.delete(superseded)
+            return
+        try:
+            store.create(key, data)
+        except FileExistsError as error:
+            self._may_be_complete = False
+            raise FileExistsError(
+                errno.EEXIST,
+                "another process has saved this checkpoint meanwhile; let one process at a time "
+                "save in a directory",
+                str(self._path),
+            ) from error
+
+    def abandon(self) -> None:
+        # Where the answer to the last request is missing, the checkpoint may be complete.
+        if not self._may_be_complete:
+            with suppress(OSError):
+                found = self._path.store.objects(self._key(""))
+                self._path.store.delete(it.key for it in found)
+
+    def _key(self, name: str) -> str:
+        return f"{self._path.key}/{self.folder}{name}".rstrip("/")
+
+
+def discard_stored(path: StorePath) -> None:
+    """Remove the checkpoint ``path``, its manifest first: half of one is never seen.
+
+    Raises:
+        OSError: It cannot be removed.
+    """
+    store = path.store
+    store.delete([(path / MANIFEST).key])
+    store.delete([it.key for it in store.objects(path.key)])
+
+
+def sweep_store(directory: StorePath) -> None:
+    """Remove what processes that were killed have left of attempts, a day later."""
+    written: dict[tuple[str, str], list[str]] = {}
+    newest: dict[tuple[str, str], float] = {}
+    for it in directory.store.objects(directory.key):
+        name = it.key[len(directory.key) :].lstrip("/")
+        if found := _OF_ATTEMPT.fullmatch(name):
+            attempt = found["checkpoint"], found["folder"]
+            written.setdefault(attempt, []).append(it.key)
+            newest[attempt] = max(newest.get(attempt, 0), it.modified)
+    for (checkpoint, folder), keys in written.items():
+        is_old = newest[checkpoint, folder] < clock.wall() - _DAY_SECS
+        if is_old and not _is_in_use(directory / checkpoint, folder):
+            shown = printable(directory / checkpoint / folder)
+            _log.info("removing %s: the process that was writing it is gone", shown)
+            directory.store.delete(keys)
+
+
+def _is_in_use(path: StorePath, folder: str) -> bool:
+    try:
+        return read_manifest(path).folder == folder
+    except NotFoundError:
+        return False
+    except (DataLossError, ValueError):
+        return True  # as far as one can tell
+
+
+def _files_of(path: StorePath) -> list[str]:
+    """The keys of the files of the checkpoint that is at ``path``; none if it is damaged."""
+    try:
+        return [(path / name).key for name in read_manifest(path).files]
+    except (NotFoundError, DataLossError, ValueError):
+        return []

@@ -1,0 +1,387 @@
+"""Checkpoints in a store: what holds on a disk holds there, too.
+
+Most tests go through fsspec's memory and an S3 server; those that lose requests, through a proxy.
+"""
+
+import itertools
+import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+from runhooks import stores
+from runhooks.checkpoint import (
+    KeepBest,
+    KeepLast,
+    Saver,
+    checkpoint_step,
+    checkpoints,
+    latest_checkpoint,
+    read_checkpoint,
+    restore_latest,
+)
+from runhooks.checkpoint.lock import DirectoryLock
+from runhooks.checkpoint.places import place_of
+from runhooks.errors import NotFoundError
+from runhooks.ranks import LocalGroup, entered
+from runhooks.stores import RetryPolicy, open_store
+from tests.fault_proxy import FaultProxy
+
+
+@pytest.fixture(params=["memory", "s3"])
+def url(request):
+    """The URL of a run directory that is empty."""
+    if request.param == "memory":
+        return f"memory://{uuid4()}/run"
+    return f"{request.getfixturevalue('bucket')}/run"
+
+
+@pytest.fixture
+def memory():
+    return f"memory://{uuid4()}/run"
+
+
+@pytest.fixture
+def patient():
+    """Stores are tried again soon, and for long; ``patient(policy)`` changes that."""
+    before = stores.default_policy()
+    stores.set_retry_policy(RetryPolicy(60, 0.01, 0.1))
+    yield stores.set_retry_policy
+    stores.set_retry_policy(before)
+
+
+@pytest.fixture
+def proxy(s3_server, bucket, patient, monkeypatch):
+    """A proxy that the clients of the server go through."""
+    proxy = FaultProxy(s3_server.port)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+    yield proxy
+    proxy.close()
+
+
+def save(saver, sess, url, step=None):
+    return saver.save(sess, f"{url}/model.ckpt", sess.global_step if step is None else step)
+
+
+def keys(url):
+    return [it.key for it in open_store(url).objects()]
+
+
+def test_what_is_saved_comes_back(url, make_session):
+    random = np.random.default_rng(0)
+    arrays = {
+        "global_step": np.int64(7),
+        "large": random.normal(size=(3000, 1000)).astype(np.float32),
+        "none": np.zeros((0, 3)),
+        "complex": np.array(1 + 2j, np.complex128),
+        **{f"layer/{i}": random.normal(size=10) for i in range(20)},
+    }
+    sess = make_session(**arrays)
+    sess.states = {"hook": {"best": 0.5, "kept": np.arange(3), "rest": (1, None, "é")}}
+    saver = Saver()
+    path = save(saver, sess, url)
+    assert path == f"{url}/model.ckpt-7"
+    assert saver.last_checkpoints == checkpoints(url) == [path]
+    assert latest_checkpoint(url) == path
+    assert checkpoint_step(path) == 7
+    back = make_session(**dict.fromkeys(arrays, 0))
+    assert restore_latest(Saver(), back, url) == path
+    for name, value in arrays.items():
+        np.testing.assert_array_equal(back.arrays[name], value)
+        assert back.arrays[name].dtype == np.asarray(value).dtype
+    kept = back.states["hook"].pop("kept")
+    np.testing.assert_array_equal(kept, np.arange(3))
+    assert back.states == {"hook": {"best": 0.5, "rest": (1, None, "é")}}
+    np.testing.assert_array_equal(rh.load(url, "large"), arrays["large"])
+
+
+def test_an_empty_directory_has_no_checkpoint(url, at_step):
+    assert checkpoints(url) == []
+    assert latest_checkpoint(url) is None
+    assert restore_latest(Saver(), at_step(0), url) is None
+    with pytest.raises(NotFoundError, match="no checkpoint"):
+        Saver().restore(at_step(0), f"{url}/model.ckpt-1")
+    with pytest.raises(NotFoundError, match="no checkpoint"):
+        rh.load(url)
+
+
+def test_old_ones_are_deleted(url, at_step):
+    metrics = {1: 0.5, 2: 0.9, 3: 0.1, 4: 0.2}
+    keep = [KeepLast(1), KeepBest("accuracy")]
+    saver = Saver(keep=keep, metrics=lambda step: {"accuracy": metrics[step]})
+    for step in metrics:
+        save(saver, at_step(step), url)
+    assert [checkpoint_step(it) for it in checkpoints(url)] == [2, 4]
+    assert rh.best_checkpoint(url, "accuracy").step == 2
+    np.testing.assert_array_equal(rh.load(url, "weights", best="accuracy"), np.full(8, 2))
+    assert len({key.partition("/")[0] for key in keys(url)}) == 2
+    later = Saver(keep=keep, metrics=lambda step: {"accuracy": 1.0})
+    save(later, at_step(5), url)
+    assert [checkpoint_step(it) for it in checkpoints(url)] == [5]
+    assert len(keys(url)) == 4
+
+
+def test_no_more_is_read_than_is_asked_for(bucket, proxy, make_session):
+    large = np.zeros(3 << 20, np.float32)
+    save(Saver(), make_session(global_step=np.int64(1), large=large, small=np.arange(4)), bucket)
+    asked = len(proxy.requests)
+    np.testing.assert_array_equal(rh.load(bucket, "small"), np.arange(4))
+    sizes = proxy.answered[asked:]
+    assert sum(sizes) < 100_000
+    back = make_session(global_step=np.int64(0), large=np.ones(1), small=np.zeros(4))
+    asked = len(proxy.requests)
+    Saver(["small"]).restore(back, f"{bucket}/model.ckpt-1")
+    assert back.loaded_only == ["small"]
+
+
+def test_a_damaged_one_is_passed_over(url, at_step, caplog):
+    saver = Saver()
+    for step in (1, 2):
+        save(saver, at_step(step), url)
+    store = open_store(url)
+    (name,) = (key for key in keys(url) if "model.ckpt-2" in key and "variables" in key)
+    content = bytearray(store.read(name))
+    content[-1] ^= 1
+    store.put(name, bytes(content))
+    sess = at_step(0)
+    with caplog.at_level(logging.WARNING, "runhooks"):
+        assert restore_latest(Saver(), sess, url) == f"{url}/model.ckpt-1"
+    assert "model.ckpt-2 is damaged" in caplog.text
+    np.testing.assert_array_equal(sess.arrays["weights"], np.full(8, 1))
+    store.delete([name])
+    assert checkpoints(url) == [f"{url}/model.ckpt-1"]
+    # The training goes on from there, and comes to step 2 again.
+    path = save(Saver(), at_step(2), url)
+    np.testing.assert_array_equal(read_checkpoint(place_of(path)).arrays["weights"], np.full(8, 2))
+    assert [checkpoint_step(it) for it in checkpoints(url)] == [1, 2]
+
+
+def test_a_step_is_saved_once(url, at_step):
+    """Of two processes that do not know of each other one commits, and one is told."""
+    first, second = Saver(), Saver()
+    save(first, at_step(1), url)
+    save(second, at_step(2), url)  # both have looked into the directory now
+    save(first, at_step(3), url)
+    before = keys(url)
+    with pytest.raises(FileExistsError, match="another process has saved.*model.ckpt-3"):
+        save(second, at_step(3), url)
+    assert keys(url) == before
+    np.testing.assert_array_equal(rh.load(url, "weights"), np.full(8, 3))
+
+
+def test_one_that_is_ones_own_is_replaced(url, at_step):
+    saver = Saver()
+    save(saver, at_step(1), url)
+    other = at_step(1)
+    other.arrays["weights"] += 1
+    save(saver, other, url)
+    np.testing.assert_array_equal(rh.load(url, "weights"), np.full(8, 2))
+    assert len(keys(url)) == 4
+
+
+def test_whoever_comes_later_has_the_directory(url, at_step):
+    first = DirectoryLock(url)
+    first.acquire()
+    saver = Saver()
+    save(saver, at_step(1), url)
+    take = f"""
+from runhooks.checkpoint.lock import DirectoryLock
+lock = DirectoryLock({url!r})
+lock.acquire()
+lock.acquire()
+"""
+    if url.startswith("memory"):  # which no other process has
+        rival = rh.checkpoint.claim.Claim(url)
+        rival.take()
+    else:
+        subprocess.run([sys.executable, "-c", take], check=True)
+    with pytest.raises(RuntimeError, match=r"process \d+ on .* has begun to save checkpoints in"):
+        save(saver, at_step(2), url)
+    assert checkpoints(url) == [f"{url}/model.ckpt-1"]
+    first.release()
+    again = DirectoryLock(url)
+    again.acquire()
+    save(saver, at_step(2), url)
+    again.release()
+    assert not any(key.startswith(".chief") for key in keys(url))
+
+
+def leave_attempts(url, at_step, monkeypatch):
+    """Save a checkpoint, and leave an attempt beside it and one without; their keys."""
+    saver = Saver()
+    save(saver, at_step(1), url)
+    before = keys(url)
+    with monkeypatch.context() as patch:
+        patch.setattr("runhooks.checkpoint.store_draft.StoreDraft.commit", _die)
+        patch.setattr("runhooks.checkpoint.store_draft.StoreDraft.abandon", lambda draft: None)
+        for step in (1, 2):
+            with pytest.raises(KeyboardInterrupt):
+                save(Saver(), at_step(step), url)
+    return sorted(set(keys(url)) - set(before))
+
+
+def _die(*arguments):
+    raise KeyboardInterrupt
+
+
+def test_leftovers_are_removed_a_day_later(memory, at_step, monkeypatch, fake_clock):
+    left = leave_attempts(memory, at_step, monkeypatch)
+    assert len(left) == 6
+    assert checkpoints(memory) == [f"{memory}/model.ckpt-1"]
+    # Somebody else may still be writing them.
+    modified = max(it.modified for it in open_store(memory).objects())
+    fake_clock.advance(modified - fake_clock.wall() + 80_000)
+    save(Saver(), at_step(3), memory)
+    assert set(left) <= set(keys(memory))
+    fake_clock.advance(10_000)
+    save(Saver(), at_step(4), memory)
+    assert not set(left) & set(keys(memory))
+    assert [checkpoint_step(it) for it in checkpoints(memory)] == [1, 3, 4]
+    for path in checkpoints(memory):
+        read_checkpoint(place_of(path))
+
+
+@pytest.mark.parametrize("fault", ["503", "lost request", "lost answer"])
+def test_every_request_may_fail_once(bucket, proxy, at_step, fault):
+    fails = itertools.cycle([True, False])
+    lock = threading.Lock()
+
+    def decide(method, path):
+        with lock:
+            return fault if next(fails) else None
+
+    proxy.decide = decide
+    lock_of_directory = DirectoryLock(bucket)
+    lock_of_directory.acquire()
+    saver = Saver(max_to_keep=1)
+    for step in (1, 2):
+        save(saver, at_step(step), bucket)
+    sess = at_step(0)
+    assert restore_latest(Saver(), sess, bucket) == f"{bucket}/model.ckpt-2"
+    lock_of_directory.release()
+    proxy.decide = lambda method, path: None
+    np.testing.assert_array_equal(sess.arrays["weights"], np.full(8, 2))
+    assert len(keys(bucket)) == 4
+
+
+def test_a_store_that_stays_away_is_an_error_of_a_disk(bucket, proxy, patient, at_step):
+    save(Saver(), at_step(1), bucket)
+    patient(RetryPolicy(0))
+    proxy.decide = lambda method, path: "503"
+    with pytest.raises(OSError, match="SlowDown") as caught:
+        save(Saver(), at_step(2), bucket)
+    assert caught.value.filename.startswith(bucket)
+    # Not "damaged": the training must not go on from an older checkpoint, or start over.
+    with pytest.raises(OSError, match="SlowDown"):
+        restore_latest(Saver(), at_step(0), bucket)
+    proxy.decide = lambda method, path: None
+    assert restore_latest(Saver(), at_step(0), bucket) == f"{bucket}/model.ckpt-1"
+
+
+def test_the_training_goes_on_while_the_store_does_not_answer(bucket, proxy, at_step):
+    saver = Saver(asynchronous=True)
+    save(saver, at_step(1), bucket)
+    saver.wait()
+    held, free = threading.Event(), threading.Event()
+
+    def decide(method, path):
+        if method == "PUT" and not free.is_set():
+            held.set()
+            free.wait(60)
+            return "503"
+        return None
+
+    proxy.decide = decide
+    save(saver, at_step(2), bucket)
+    assert held.wait(60)
+    assert checkpoints(bucket) == [f"{bucket}/model.ckpt-1"]  # here the training goes on
+    free.set()
+    saver.wait()
+    assert checkpoints(bucket)[-1] == f"{bucket}/model.ckpt-2"
+
+
+def test_an_error_of_the_background_comes_to_light(bucket, proxy, patient, at_step):
+    saver = Saver(asynchronous=True)
+    save(saver, at_step(1), bucket)
+    saver.wait()
+    patient(RetryPolicy(0))
+    proxy.decide = lambda method, path: "503" if method == "PUT" else None
+    save(saver, at_step(2), bucket)
+    with pytest.raises(OSError, match="SlowDown"):
+        saver.wait()
+    proxy.decide = lambda method, path: None
+    assert checkpoints(bucket) == [f"{bucket}/model.ckpt-1"]
+    save(saver, at_step(2), bucket)
+    saver.wait()
+    assert checkpoints(bucket)[-1] == f"{bucket}/model.ckpt-2"
+
+
+def test_a_checkpoint_can_be_copied_both_ways(url, tmp_path, at_step):
+    save(Saver(), at_step(1), url)
+    store = open_store(url)
+    for key in keys(url):
+        file = tmp_path / "down" / key
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(store.read(key))
+    sess = at_step(0)
+    assert restore_latest(Saver(), sess, tmp_path / "down") is not None
+    np.testing.assert_array_equal(sess.arrays["weights"], np.full(8, 1))
+    save(Saver(), at_step(1), tmp_path / "down")  # in its place
+    save(Saver(), at_step(2), tmp_path / "up")
+    for file in (tmp_path / "up").rglob("*.*"):
+        if file.is_file():
+            store.put(f"up/{file.relative_to(tmp_path / 'up')}", file.read_bytes())
+    assert restore_latest(Saver(), sess, f"{url}/up") == f"{url}/up/model.ckpt-2"
+    np.testing.assert_array_equal(sess.arrays["weights"], np.full(8, 2))
+    np.testing.assert_array_equal(rh.load(f"{url}/up", "weights"), np.full(8, 2))
+
+
+def test_ranks_save_together(memory, make_session):
+    groups = LocalGroup.together(2)
+    errors = []
+
+    class Ranked(type(make_session())):
+        def snapshot(self, share=None, into=None):
+            return super().snapshot()
+
+    def train(group):
+        try:
+            with entered(group):
+                values = {"global_step": np.int64(1), "own": np.full(3, group.rank)}
+                save(Saver(), Ranked(**values), memory)
+                back = Ranked(**dict.fromkeys(values, 0))
+                assert restore_latest(Saver(), back, memory) == f"{memory}/model.ckpt-1"
+                np.testing.assert_array_equal(np.asarray(back.arrays["own"]), values["own"])
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=train, args=[group]) for group in groups]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "weights.npz", "weights.pt"])
+def test_files_of_weights(url, name, at_step):
+    save(Saver(), at_step(3), url)
+    rh.export(url, f"{url}/{name}", "weights")
+    exported = rh.load(f"{url}/{name}")
+    (array,) = exported.values() if isinstance(exported, dict) else [exported]
+    np.testing.assert_array_equal(np.asarray(array), np.full(8, 3))
+    with pytest.raises(NotFoundError, match="there is no file"):
+        rh.load(f"{url}/missing.safetensors")
+
+
+def test_a_file_url_is_a_path(tmp_path, at_step):
+    path = save(Saver(), at_step(1), f"file://{tmp_path}/run")
+    assert path == f"{tmp_path}/run/model.ckpt-1"
+    assert latest_checkpoint(f"file://{tmp_path}/run") == path
+    assert Path(path, "variables.safetensors").exists()
