@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import tempfile
 from collections.abc import Iterator
 
@@ -51,7 +50,6 @@ class Model(nn.Module):
 
 
 def keras() -> Iterator[Contender]:
-    os.environ.setdefault("KERAS_BACKEND", "torch")
     import keras as framework
 
     model = framework.Sequential([framework.Input((4,)), framework.layers.Dense(1)])

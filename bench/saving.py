@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import torch.distributed.checkpoint
+from safetensors import numpy as safetensors
 
 import runhooks as rh
 from bench.measure import Contender, Effort, alternate
@@ -32,7 +33,7 @@ COPY, WRITE = "np.copy of the state", "write and fsync of the same bytes"
 JAX = "runhooks, asynchronous, jax engine"
 SYNCHRONOUS = "runhooks, synchronous, python engine"
 ONE_FILE = (
-    "It writes one file, a pickle, which is damaged if the machine stops meanwhile. runhooks "
+    "It writes one file, which is damaged if the machine stops meanwhile. runhooks "
     "writes files with checksums to a folder, each with an fsync, and then gives the folder "
     "its name: a checkpoint is complete or absent."
 )
@@ -122,6 +123,15 @@ def torch_save(arrays: State) -> Save:
     return lambda folder: timed(lambda: save(folder))
 
 
+def safetensors_save(arrays: State) -> Save:
+    def save(folder: Path) -> None:
+        folder.mkdir()
+        safetensors.save_file(arrays, folder / "state.safetensors")
+        fsync(folder / "state.safetensors")
+
+    return lambda folder: timed(lambda: save(folder))
+
+
 def torch_distributed(arrays: State) -> Save:
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     distributed: Any = torch.distributed
@@ -165,6 +175,13 @@ def contenders(items: int) -> list[Contender]:
         Contender(
             "torch.save, then fsync",
             torch_save(arrays),
+            role="peer",
+            beside=SYNCHRONOUS,
+            why=ONE_FILE,
+        ),
+        Contender(
+            "safetensors.numpy.save_file, then fsync",
+            safetensors_save(arrays),
             role="peer",
             beside=SYNCHRONOUS,
             why=ONE_FILE,

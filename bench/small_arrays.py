@@ -24,6 +24,12 @@ def contenders(arrays: int) -> list[Contender]:
         Contender(
             "torch.save, then fsync", saving.torch_save(state), role="peer", why=saving.ONE_FILE
         ),
+        Contender(
+            "safetensors.numpy.save_file, then fsync",
+            saving.safetensors_save(state),
+            role="peer",
+            why=saving.ONE_FILE,
+        ),
         Contender("orbax AsyncCheckpointer", saving.orbax(state), role="peer"),
     ]
     return [save._replace(loop=partial(saving.quietly, save.loop)) for save in saves]

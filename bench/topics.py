@@ -72,11 +72,11 @@ def run(topic: str, quick: bool) -> Topic:
         path = Path(folder) / "result.json"
         command = [sys.executable, "-m", "bench.topics", topic, str(path), *["quick"] * quick]
         # What a contender writes in a folder of its own goes with the process.
-        environment = os.environ | {"TMPDIR": folder, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        settings = {"TMPDIR": folder, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "torch"}
         process = subprocess.run(
             command,
             cwd=Path(__file__).parents[1],
-            env=environment,
+            env=os.environ | settings,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 import threading
 import warnings
@@ -127,7 +126,6 @@ def lightning(
 
 def keras(step: Step, batch: Any) -> Loop:
     """``fit`` with five callbacks of the user's, no bar; Keras calls the step as it is."""
-    os.environ["KERAS_BACKEND"] = "torch"
     import keras
 
     class Model(keras.Model):
