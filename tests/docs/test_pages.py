@@ -31,6 +31,20 @@ def page(tmp_path, monkeypatch):
     return run
 
 
+def test_train_step(page):
+    names, _ = page("train-step.md")
+    accuracies = [it["accuracy"] for it in names["evaluation"].metrics_by_step().values()]
+    assert len(accuracies) == 3
+    assert accuracies[-1] > 0.9
+    assert {"grads/kernel", "grads/bias"} == rh.events.read("runs/a").only.histograms.keys()
+
+
+def test_names(page):
+    names, _ = page("names.md")
+    assert names["kernel"].tolist() == [1 - 0.5**5] * 3
+    assert names["values"]["norm"] == pytest.approx(names["values"]["loss"] ** 0.5)
+
+
 def test_write_a_hook(page):
     _, printed = page("write-a-hook.md")
     assert printed[0].startswith("StopWhenGood (the loss is good) at step ")
