@@ -7,7 +7,7 @@ tensor. TensorBoard's reader tells them apart, and so does this.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from runhooks.events import Scalars, read_records
@@ -21,7 +21,7 @@ from runhooks.events.reading.parsed_event import TENSOR, parse_value
 from runhooks.events.reading.row_decoder import RowDecoders
 from runhooks.events.reading.run_contents import RunContents
 from runhooks.events.reading.tag_registry import TagNumbers, Wanted
-from runhooks.stores.path import path_of
+from runhooks.stores.path import AnyPath, StorePath, path_of
 
 SCALARS, HISTOGRAMS, IMAGES, AUDIO, TENSORS = (
     "scalars",
@@ -61,21 +61,23 @@ class EventSource:
     def __init__(
         self, path: str | os.PathLike[str], purge: bool = True, rows: RowDecoders | None = None
     ) -> None:
-        self.path = path_of(place(path=path))
+        self.path = path if isinstance(path, StorePath) else path_of(place(path=path))
         self.places: dict[str, dict[str, Place]] = {}
         self._contents = RunContents(rows or all_rows(), False, purge, "keep")
 
-    def reload(self) -> None:
-        """Read what is new.
+    def reload(self, files: Sequence[AnyPath] | None = None) -> None:
+        """Read what is new in ``files``, or in all event files there are.
 
         Raises:
             FileNotFoundError: There is nothing at ``path``.
             OSError: ``path`` is a file that cannot be read.
         """
-        files = find_files(self.path)
-        if files in ([], [self.path]) and not self.path.exists():
+        if files is None:
+            files = find_files(self.path)
+        is_listed = files and isinstance(self.path, StorePath)
+        if not is_listed and not self.path.exists():
             raise FileNotFoundError(f"path must be an event file or a directory, got {self.path}")
-        self._contents.update(files, skip_unreadable=files != [self.path])
+        self._contents.update(files, skip_unreadable=list(files) != [self.path])
         self.places = {}
         for tag, tag_id in self._contents.scalar_tags().items():
             self._put(tag, Place("scalar", tag_id))

@@ -9,9 +9,9 @@ from pathlib import PurePath
 from typing import Any
 
 from runhooks.events.place import place
-from runhooks.events.reading.find import find_files
+from runhooks.events.reading.find import FoundTree, find_tree
 from runhooks.events.reading.row_decoder import RowDecoders
-from runhooks.stores.path import AnyPath, path_of
+from runhooks.stores.path import path_of
 from runhooks.tensorboard.event_rows import (
     EVENT_TYPES,
     image_of_tensor,
@@ -70,28 +70,26 @@ class SummaryReader:
         columns = _checked("extra_columns", extra_columns or set(), _EXTRA_COLUMNS)
         types = _checked("event_types", event_types or set(EVENT_TYPES), frozenset(EVENT_TYPES))
         path = path_of(place(log_path=log_path))
-        if not path.exists():
+        tree = find_tree(path)
+        if not tree.inside and not path.exists():
             raise ValueError(f"log_path must be an event file or a directory, got {log_path!r}")
         self._pivot = pivot
         self._extra_columns = columns
         self._event_types = types
-        self._read(path, True, all_rows())
+        self._read(tree, True, all_rows())
         self._log_path = os.fspath(log_path)
 
-    def _read(self, path: AnyPath, holds_events: bool, rows: RowDecoders) -> None:
-        self._log_path = str(path)
-        self._is_folder = path.is_dir()
+    def _read(self, tree: FoundTree, holds_events: bool, rows: RowDecoders) -> None:
+        self._log_path = str(tree.path)
+        self._is_folder = tree.inside is not None
         self._children: dict[str, SummaryReader] = {}
         self._source: EventSource | None = None
-        if self._is_folder:
-            files = set(find_files(path))
-            children: list[AnyPath] = [*path.iterdir()]
-            for child in sorted(children, key=lambda child: child.name):
-                self._children[child.name] = copy.copy(self)
-                self._children[child.name]._read(child, child in files, rows)
-        elif holds_events:
-            self._source = EventSource(path, rows=rows)
-            self._source.reload()
+        for name, child in (tree.inside or {}).items():
+            self._children[name] = copy.copy(self)
+            self._children[name]._read(child, child.is_event_file, rows)
+        if holds_events and not self._is_folder:
+            self._source = EventSource(tree.path, rows=rows)
+            self._source.reload([tree.path])
 
     @property
     def log_path(self) -> str:
