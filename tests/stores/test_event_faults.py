@@ -112,6 +112,8 @@ def test_an_error_is_raised_by_the_next_call_and_nothing_is_lost(run, proxy):
     assert "flush() tries again" in str(caught.value.__notes__)
     with pytest.raises(PermissionError):
         writer.flush()
+    refused = len(proxy.requests)
+    assert refused < 20  # it does not try for ever, as nobody has asked for that
     proxy.decide = lambda method, path: None
     writer.flush()
     assert steps(run) == list(range(added))

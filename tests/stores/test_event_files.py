@@ -343,3 +343,14 @@ def test_a_process_that_ends_stores_what_waits(bucket):
     with start(f"{bucket}/run", 150) as process:
         process.communicate(timeout=LIMIT_SECS)
     assert columns(f"{bucket}/run")["."]["loss"][0] == list(range(151))
+
+
+def test_spellings_of_a_url_are_one_place(memory):
+    spellings = [memory, f"{memory}/", memory.replace("/run", "//run//")]
+    for step, spelling in enumerate(spellings):
+        rh.summary.FileWriterCache.get(spelling).scalar("loss", 0.5, step)
+    rh.summary.FileWriterCache.clear()
+    for spelling in spellings:
+        run = events.read(spelling).only
+        assert run.scalars["loss"].steps.tolist() == [0, 1, 2]
+        assert len(run.files) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runhooks import arguments
-from runhooks.stores import is_url, without_file_scheme
+from runhooks.stores import is_url, normal, without_file_scheme
 
 
 def place(**named: Any) -> str:
@@ -28,7 +28,7 @@ def place(**named: Any) -> str:
 
 def identity(place: str) -> str:
     """Return a text that is the same for all spellings of one place."""
-    return place.rstrip("/") if is_url(place) else os.path.realpath(place)
+    return normal(place) if is_url(place) else os.path.realpath(place)
 
 
 def inside(place: str | os.PathLike[str], *names: str) -> str:

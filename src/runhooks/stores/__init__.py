@@ -3,7 +3,7 @@
 from runhooks.stores.backend import Buffer, StoredObject
 from runhooks.stores.retry import RetryPolicy, default_policy, set_retry_policy
 from runhooks.stores.store import Store, add_backend, open_store
-from runhooks.stores.urls import is_url, joined, scheme_of, without_file_scheme
+from runhooks.stores.urls import is_url, joined, normal, scheme_of, without_file_scheme
 
 __all__ = [
     "Buffer",
@@ -14,6 +14,7 @@ __all__ = [
     "default_policy",
     "is_url",
     "joined",
+    "normal",
     "open_store",
     "scheme_of",
     "set_retry_policy",

@@ -14,7 +14,7 @@ from runhooks.stores.backend import Backend, Buffer, StoredObject
 from runhooks.stores.fsspec_backend import FsspecBackend
 from runhooks.stores.obstore_backend import open_with_obstore
 from runhooks.stores.retry import RetryPolicy, default_policy
-from runhooks.stores.urls import is_url, joined
+from runhooks.stores.urls import is_url, joined, normal
 
 AnyArgument = TypeVar("AnyArgument")
 AnyResult = TypeVar("AnyResult")
@@ -38,9 +38,9 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
         ImportError: The library of that scheme is not installed; it says which.
         ValueError: ``url`` is a path, or has a scheme that nobody knows.
     """
-    text = joined(os.fspath(url))
-    if not is_url(text):
+    if not is_url(url):
         raise ValueError(f"url must begin with a scheme such as s3://, got {os.fspath(url)!r}")
+    text = normal(os.fspath(url))
     return Store(text, default_policy() if retry is None else retry)
 
 

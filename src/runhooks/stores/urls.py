@@ -25,6 +25,12 @@ def without_file_scheme(place: str | os.PathLike[str]) -> str | os.PathLike[str]
     return os.fspath(place)[len("file://") :] if scheme_of(place) == _FILE else place
 
 
+def normal(url: str) -> str:
+    """Return ``url`` without empty parts: ``s3://bucket//run/`` means ``s3://bucket/run``."""
+    scheme, separator, rest = url.partition("://")
+    return scheme + separator + "/".join(filter(None, rest.split("/")))
+
+
 def joined(url: str, *keys: str) -> str:
     """Return the URL of what is at ``keys`` below ``url``, without a ``/`` at its end."""
     scheme, separator, rest = url.partition("://")

@@ -45,7 +45,8 @@ class StoreQueue(RemoteQueue):
 
     def _write_all(self) -> None:
         super()._write_all()
-        if self._timer is None and self._events.is_waiting:
+        # After an error somebody has to know of it first: else what fails would be tried for ever.
+        if self._timer is None and self._events.is_waiting and not self._errors:
             wait = max(0.0, self._flush_secs - background.LINGER_SECS)
             self._timer = threading.Timer(wait, self._store_now)
             self._timer.daemon = True
