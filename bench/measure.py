@@ -31,7 +31,8 @@ class Contender(NamedTuple):
         role: "peer" for the library of somebody else, "limit" for what the machine itself takes,
             such as a bare call or a copy in memory.
         beside: For a peer, the contender of ours that does the same. Default: the first of ours.
-        why: For a peer, why it is the faster one. Shown where it is.
+        why: Why a peer is faster than ours, or one of ours adds more than its budget. Shown where
+            that is so.
     """
 
     name: str

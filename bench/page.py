@@ -118,7 +118,7 @@ def _losses(results: Results) -> Iterator[str]:
             it.ours["name"],
             it.peer["name"],
             number(it.times),
-            it.peer.get("why") or "not known yet",
+            _why(it.peer),
         ]
         for it in findings.losses(results)
     ]
@@ -131,12 +131,13 @@ def _losses(results: Results) -> Iterator[str]:
             _quartiles(row["added"]),
             number(row["budget"]),
             table["unit"],
+            _why(row),
         ]
         for what, table, row in findings.missed(results)
     ]
     if missed:
         yield "These add more than they are meant to:"
-        yield _markdown(["what", "adds", "quartiles", "goal", ""], missed, numbers="123")
+        yield _markdown(["what", "adds", "quartiles", "goal", "", "why"], missed, numbers="123")
 
 
 def _topic(name: str, topic: Topic) -> Iterator[str]:
@@ -185,6 +186,10 @@ def _growth(growth: Growth) -> str:
         shown = "" if slope is None else f"{slope:.2f}"
         rows.append([name, *map(number, costs), shown])
     return _markdown(head, rows, numbers="".join(map(str, range(1, len(head)))))
+
+
+def _why(row: Row) -> str:
+    return row.get("why", "not known yet")
 
 
 def _quartiles(spread: Spread) -> str:

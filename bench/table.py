@@ -138,6 +138,7 @@ def _row(contender: Contender, first: str, ours: str | None, rounds: Rounds) -> 
     if contender.role == "peer" and ours is not None:
         row["beside"] = contender.beside or ours
         row["advantage"] = _ratio(mine, rounds[row["beside"]])
+    if contender.why:
         row["why"] = contender.why
     return row
 

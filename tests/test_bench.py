@@ -59,7 +59,7 @@ def nothing(times):
 
 RACE = [
     Contender("a bare call", nothing, role="limit"),
-    Contender("ours", nothing, "a bare call", budget=1.0),
+    Contender("ours", nothing, "a bare call", budget=1.0, why="It does more."),
     Contender("slow peer", nothing, role="peer", why="never shown"),
     Contender("fast peer", nothing, role="peer", why="It does less."),
 ]
@@ -122,7 +122,7 @@ def test_what_is_lost_is_shown_with_the_reason():
     assert [row["name"] for _, _, row in missed(found)] == ["ours"]
     text = page.page(found)
     assert "| race | ours | fast peer | 0.50 | It does less. |" in text
-    assert "| race: ours | 4.00 | 3.00 to 12.0 | 1.00 | µs |" in text
+    assert "| race: ours | 4.00 | 3.00 to 12.0 | 1.00 | µs | It does more. |" in text
     assert "never shown" not in text
 
 
