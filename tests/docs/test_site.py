@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PUBLIC = [
     "runhooks",
-    *(f"runhooks.{name}" for name in ("arrays", "events", "jax", "ranks", "summary")),
+    *(f"runhooks.{name}" for name in ("arrays", "events", "jax", "ranks", "stores", "summary")),
     *(f"runhooks.{name}" for name in ("tensorboard", "testing", "torch", "train")),
     *(f"runhooks.tensorboard.{name}" for name in ("flax", "metric_writers")),
 ]
