@@ -11,6 +11,7 @@ import numpy as np
 
 from runhooks.arrays.shards import Share
 from runhooks.contract.callable_runs import CallableRuns
+from runhooks.contract.prepared_run import PreparedRun
 from runhooks.contract.snapshot import Snapshot
 from runhooks.contract.stop_request import StopRequest
 from runhooks.graph.framework import Framework
@@ -39,10 +40,14 @@ class RawSession(CallableRuns):
         input_secs: The seconds that inputs took to give their elements, since ``time_inputs()``.
         non_training_secs: The seconds that went into something other than training; whoever
             spends some, as on an evaluation, adds them.
+        prepared: The run that was made last, if it can be made again without ``run``.
     """
 
     #: Whether the framework's own saver writes its checkpoints, in place of a ``runhooks.Saver``.
     has_framework_saver: ClassVar[bool] = False
+
+    #: Whether the run that is ``prepared`` may be made without ``run`` being called.
+    repeats_runs: bool = False
 
     input_secs: float = 0.0
 
@@ -52,6 +57,7 @@ class RawSession(CallableRuns):
         self.runs = 0
         self.changes = 0
         self.non_training_secs = 0.0
+        self.prepared: PreparedRun | None = None
         self._checkpoint: str | None = None
         self._changes_at_checkpoint = 0
         self._attached: dict[str, Stateful] = {}

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from runhooks.graph.generator_state import has_generator_state
+from runhooks.graph.tensor import Variable
 from runhooks.near_names import with_article
 
 #: A shape, and a dtype of NumPy or, where NumPy has none, of the array's own library.
@@ -81,6 +82,21 @@ def check_structure(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
             f"variable {name!r}: the new value has a different structure: it lacks {missing} and "
             f"has {unexpected} in addition{hint}"
         )
+
+
+def check_unassigned(
+    variables: Mapping[Variable, Any], assigned: Iterable[Variable], before: Iterable[Any]
+) -> None:
+    """Raise RuntimeError if a run inside this one has assigned variables that it ``assigned`` too.
+
+    ``before``: what they held when it began.
+    """
+    for variable, old in zip(assigned, before, strict=True):
+        if variables[variable] is not old:
+            raise RuntimeError(
+                f"variable {variable.op.name!r} was assigned by a run inside this run, "
+                "which assigns it too: make the inner run a part of the graph"
+            )
 
 
 def check_leaf(name: str, path: str, old: Form, new: Form) -> None:

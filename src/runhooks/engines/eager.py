@@ -15,6 +15,7 @@ from runhooks.engines.conform import (
     by_path,
     check_new_leaf,
     check_structure,
+    check_unassigned,
     check_unmasked,
     is_inexact,
     number_as,
@@ -55,12 +56,7 @@ class EagerEngine(Engine):
             values.update(zip(body.given, given, strict=True))
             before = [variables[v] for v in body.assigned]
             assigned = evaluate(values, variables)
-            for variable, old in zip(body.assigned, before, strict=True):
-                if variables[variable] is not old:
-                    raise RuntimeError(
-                        f"variable {variable.op.name!r} was assigned by a run inside this run, "
-                        "which assigns it too: make the inner run a part of the graph"
-                    )
+            check_unassigned(variables, body.assigned, before)
             # A caller may change what it gets back.
             fetched = [
                 self.own(variables[t])

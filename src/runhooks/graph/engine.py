@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -19,6 +19,49 @@ from runhooks.graph.tensor import Variable
 #: ``body.assigned``, followed by the values of ``body.fetches``, in one flat sequence; what may
 #: stand behind these is ignored.
 Compiled = Callable[[Mapping[Variable, Any], Sequence[Any]], Sequence[Any]]
+
+
+class FlatRun:
+    """A run that knows nothing of variables, the shortest way to make one again.
+
+    Attributes:
+        step: Takes the values of ``body.assigned``, ``body.kept`` and ``body.given``, one after the
+            other. Returns a list of the new values of ``body.assigned``, and one thing more, which
+            ``fetched`` takes.
+        compilation: ``since`` is not None if something was compiled that is to be logged.
+        takes: Returns whether a run with these values of ``body.given`` is of the same kind; None:
+            each is.
+    """
+
+    def __init__(
+        self,
+        step: Callable[..., list[Any]],
+        compilation: Compilation,
+        takes: Callable[[Sequence[Any]], bool] | None = None,
+    ) -> None:
+        self.step = step
+        self.compilation = compilation
+        self.takes = takes
+
+    def fetched(self, new: list[Any], rest: Any) -> Sequence[Any]:
+        """Return the values of ``body.fetches``.
+
+        Raises:
+            AssignedError: If that fails, after the new values are there.
+        """
+        return rest  # type: ignore[no-any-return]
+
+    def explain(self, error: Exception, args: Sequence[Any]) -> None:
+        """Note what is known about an ``error`` out of ``step(*args)``, or raise a clearer one."""
+
+    def log(self) -> None:
+        """Log what was compiled."""
+
+
+class Compilation(Protocol):
+    """Something that may have been compiled; ``since``: when that began, None if it was not."""
+
+    since: float | None
 
 
 class AssignedError(Exception):
@@ -86,6 +129,18 @@ class Engine(Framework):
     ) -> Compiled:
         """Return a function as ``compile_run`` does, which leaves the buffers in ``kept`` alone."""
         return self.compile_run(body, shared)
+
+    def flat_run(
+        self, compiled: Compiled, variables: Mapping[Variable, Any], given: Sequence[Any]
+    ) -> FlatRun | None:
+        """Return a shorter way to make runs like the one that ``compiled`` has made; None: none.
+
+        Args:
+            compiled: What ``compile_run`` has returned.
+            variables: The variables of the session.
+            given: What was given in the last run.
+        """
+        return None
 
     def warm_up(
         self,

@@ -153,10 +153,10 @@ class Agreement:
         if self._wish is not None or live.stop_reason is not None:
             self._wait_to_stop(live)
         elif (
-            live.hooked.shared_due_time != math.inf
+            live.hooked.due.shared_time != math.inf
             and self._keeps_time
             and not self._has_struck
-            and clock.monotonic() >= live.hooked.shared_due_time
+            and clock.monotonic() >= live.hooked.due.shared_time
         ):
             self._has_struck = True
             decisions.propose(_STRIKE, self._placement.time.strike())

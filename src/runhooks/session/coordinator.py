@@ -26,6 +26,9 @@ class Coordinator:
     Args:
         clean_stop_exception_types: Errors that only ask to stop; None: ``OutOfRangeError``, the
             end of an input.
+
+    Attributes:
+        stop_requested: Whether somebody has asked to stop, as ``should_stop()`` says.
     """
 
     def __init__(
@@ -35,7 +38,7 @@ class Coordinator:
             clean_stop_exception_types = ends_of_input()
         self._clean_stop_types = tuple(clean_stop_exception_types)
         self._lock = threading.Condition()  # notified of a stop, and of the end of all threads
-        self._stop_requested = False
+        self.stop_requested = False
         self._joined = False
         self._error: BaseException | None = None
         self._reason: str | None = None
@@ -53,7 +56,7 @@ class Coordinator:
 
     def should_stop(self) -> bool:
         """Return whether somebody has asked to stop."""
-        return self._stop_requested
+        return self.stop_requested
 
     def request_stop(self, ex: BaseException | ExcInfo | None = None) -> None:
         """Ask all threads to stop.
@@ -69,19 +72,19 @@ class Coordinator:
         with self._lock:
             if self._joined and error is not None:
                 raise error
-            if self._stop_requested:
+            if self.stop_requested:
                 return
             self._reason = _reason(threading.current_thread(), error)
             if error is not None:
                 _log.info("%s; all threads are asked to stop", self._reason)
             self._error = error
-            self._stop_requested = True
+            self.stop_requested = True
             self._lock.notify_all()
 
     def clear_stop(self) -> None:
         """Forget the request to stop, and its reason."""
         with self._lock:
-            self._stop_requested = self._joined = False
+            self.stop_requested = self._joined = False
             self._error = self._reason = None
 
     @contextmanager
@@ -166,11 +169,11 @@ class Coordinator:
                 ended = True
                 self._lock.notify_all()
 
-        if threads and not self._stop_requested:
+        if threads and not self.stop_requested:
             # Only a join sees a thread end: one thread joins them all.
             threading.Thread(target=watch, name="coordinator-join", daemon=True).start()
             with self._lock:
-                self._lock.wait_for(lambda: ended or self._stop_requested)
+                self._lock.wait_for(lambda: ended or self.stop_requested)
 
 
 def _reason(thread: threading.Thread, error: BaseException | None) -> str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from runhooks.errors import OutOfRangeError, add_note
+from runhooks.contract import PreparedRun
+from runhooks.errors import add_note
 from runhooks.graph.engine import AssignedError, Compiled, Engine
 from runhooks.graph.evaluate import evaluate, outputs_of
 from runhooks.graph.graph import Graph
@@ -20,14 +22,13 @@ from runhooks.graph.nest import reader
 from runhooks.graph.plan import Body, Plan, make_plan
 from runhooks.graph.source import OpenInput
 from runhooks.graph.tensor import Operation, Tensor, Variable
-from runhooks.session.feeds import Converter, converter
+from runhooks.session.body_run import LANDED, BodyRun, Feeds, drawn, is_only_body, landed
+from runhooks.session.feeds import converter
+from runhooks.session.inputs import SessionInputs
+from runhooks.session.values import VariableValues
 
 Variables = dict[Variable, Any]
-Inputs = Mapping[Operation, OpenInput]
-Run = Callable[[Variables, Inputs, Any], Any]
-
-#: The keys of a feed_dict, each with a function that checks and converts the value.
-Feeds = Sequence[tuple[Any, Converter]]
+WarmUp = Callable[[Variables, Mapping[Operation, OpenInput], Any], None]
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,17 @@ class Executable:
         variables: The variables that a session must have before it runs this.
         inputs: The inputs that it must have opened.
         changed: The variables that a run changes.
-        run: ``run(variables, inputs, feed_dict)`` returns the values of the fetches, and puts the
-            new values into ``variables`` once everything has succeeded.
-        warm_up: Takes the same arguments, and compiles what the run needs. It changes nothing; what
-            an input gives is still there.
+        bound: ``bound(fetches, values, inputs)`` returns the run of a session with these variables
+            and inputs. It puts new values in place once everything has succeeded.
+        warm_up: ``warm_up(variables, inputs, feed_dict)`` compiles what the run needs. It changes
+            nothing; what an input gives is still there.
     """
 
     variables: frozenset[Variable]
     inputs: tuple[Operation, ...]
     changed: frozenset[Variable]
-    run: Run
-    warm_up: Run
+    bound: Callable[[Any, VariableValues, SessionInputs], PreparedRun]
+    warm_up: WarmUp
 
 
 def make_executable(
@@ -68,13 +69,13 @@ def make_executable(
     plan = make_plan(graph, fetches, feed_keys)
     body = None if plan.body.is_empty else _compiled(graph, plan.body, kept)
     feeds = [(key, converter(t)) for key, t in zip(feed_keys, plan.feeds, strict=True)]
-    make_run = _body_run if _is_only_body(plan) else _phased_run
+    make_run = BodyRun if is_only_body(plan) else PhasedRun
     changed = frozenset({*plan.body.assigned, *_assigned_on_host(plan)})
     return Executable(
         variables=frozenset({*changed, *plan.body.kept, *plan.counters}),
         inputs=plan.inputs,
         changed=changed,
-        run=make_run(plan, body, feeds, graph.engine),
+        bound=lambda fetches, *held: make_run(fetches, feeds, plan, body, graph.engine, *held),
         warm_up=_warm_up(plan, feeds, graph),
     )
 
@@ -83,91 +84,78 @@ def _compiled(graph: Graph, body: Body, kept: KeptBuffers | None) -> Compiled:
     return graph.compiled(body) if kept is None else graph.keeping_run(body, kept)
 
 
-def _is_only_body(plan: Plan) -> bool:
-    """Return whether the host has nothing to do but to count, as in a training step."""
-    counted = {t for op in plan.head for t in op.outputs}
-    return (
-        all(op.type == "AssignAdd" and type(op.args[0]) is int for op in plan.head)
-        and plan.fetches <= set(plan.body.fetches)
-        and counted.isdisjoint(plan.body.given)
-        and not plan.tail
-    )
+class PhasedRun(PreparedRun):
+    """The run of ``plan`` in one session, if the host computes before or after the engine.
 
+    The arguments are those of ``BodyRun``.
+    """
 
-def _body_run(plan: Plan, body: Compiled | None, feeds: Feeds, engine: Engine) -> Run:
-    """Return the run of a training step. An off-step is as fast as this function is."""
-    integer = engine.integer
-    assigned = plan.body.assigned
-    # The body returns the new values of `assigned`, and then those of its fetches.
-    place = {tensor: len(assigned) + i for i, tensor in enumerate(plan.body.fetches)}
-    read, is_operation = reader(plan.result, place.__getitem__), plan.result is None
-    sources = [*plan.feeds, *(t for op in plan.inputs for t in op.outputs), *plan.counters]
-    places = [sources.index(tensor) for tensor in plan.body.given]
-    is_ordered = places == list(range(len(sources)))
-    from_host = bool(plan.inputs or plan.counters)
-    increments = [(op.assigns, op.args[0]) for op in plan.head if op.assigns is not None]
+    __slots__ = ("_body", "_changes", "_engine", "_held", "_inputs", "_known", "_plan", "_read")
 
-    def run(variables: Variables, inputs: Inputs, feed_dict: Any) -> Any:
-        results: Sequence[Any] = ()
-        given = [convert(feed_dict[key]) for key, convert in feeds]
-        if from_host:
-            given += [value for op in plan.inputs for value in _drawn(op, inputs[op])]
-            given += [integer(variables[counter]) for counter in plan.counters]
-        if body is not None:
-            try:
-                results = body(variables, given if is_ordered else [given[i] for i in places])
-            except AssignedError as failed:
-                variables.update(failed.new)
-                for counter, delta in increments:
-                    variables[counter] += delta
-                raise _landed(failed) from None
-            for variable, value in zip(assigned, results):  # noqa: B905 - then come fetches
-                variables[variable] = value
-        for counter, delta in increments:
-            variables[counter] += delta
-        return None if is_operation else read(results)
+    def __init__(
+        self,
+        fetches: Any,
+        feeds: Feeds,
+        plan: Plan,
+        body: Compiled | None,
+        engine: Engine,
+        held: VariableValues,
+        inputs: SessionInputs,
+    ) -> None:
+        super().__init__(fetches, (key for key, _ in feeds))
+        self._plan = plan
+        self._body = body
+        self._engine = engine
+        self._held = held
+        self._inputs = inputs
+        self._known = partial(_known, plan, feeds)
+        self._changes = bool(plan.body.assigned or list(_assigned_on_host(plan)))
+        self._read = reader(plan.result)
 
-    return run
+    def again(self, feed_dict: Any) -> Any:
+        """Make the run, and return the values of the fetches."""
+        with self._held.lock:
+            values = self._run(self._known(feed_dict), self._held.by_variable)
+            self._held.runs += 1
+            self._held.changes += self._changes
+            return self._read(values)
 
-
-def _phased_run(plan: Plan, body: Compiled | None, feeds: Feeds, engine: Engine) -> Run:
-    """Return the run of a plan in which the host computes before or after the engine."""
-    read = reader(plan.result)
-    gives_up = plan.body.donate and engine.donates
-
-    def run(variables: Variables, inputs: Inputs, feed_dict: Any) -> Any:
-        values = _known(plan, feeds, feed_dict)
+    def _run(self, values: dict[Tensor, Any], variables: Variables) -> dict[Tensor, Any]:
+        """Add the values of all tensors to ``values``, and return these."""
+        plan = self._plan
         for op in plan.inputs:
-            _take_in(values, op, _drawn(op, inputs[op]))
+            opened = self._inputs.at(op, self._held.global_step or 0)
+            _take_in(values, op, drawn(op, opened))
         values.update((counter, np.int64(variables[counter])) for counter in plan.counters)
         counted = evaluate(plan.head, values, variables, _conform)
         new: Variables = {}
-        if body is not None:
+        if self._body is not None:
             try:
-                results = body(variables, _given(plan, values, engine))
+                results = self._body(variables, _given(plan, values, self._engine))
             except AssignedError as failed:
                 _land(variables, failed.new, counted)
-                raise _landed(failed) from None
+                raise landed(failed) from None
             # Each zip ends with its tensors: more results may follow.
             new.update(zip(plan.body.assigned, results))  # noqa: B905
             values.update(zip(plan.body.fetches, results[len(new) :]))  # noqa: B905
         try:
             counted |= evaluate(plan.tail, values, {**variables, **counted}, _conform)
         except BaseException as error:
-            if gives_up and new:  # the old values are gone: all that was computed lands
+            if new and plan.body.donate and self._engine.donates:
+                # The old values are gone: all that was computed lands.
                 _land(variables, new, counted)
-                add_note(error, _LANDED.format("on the host"))
+                add_note(error, LANDED.format("on the host"))
             raise
         _land(variables, new, counted)
-        return read(values)
-
-    return run
+        return values
 
 
-def _warm_up(plan: Plan, feeds: Feeds, graph: Graph) -> Run:
+def _warm_up(plan: Plan, feeds: Feeds, graph: Graph) -> WarmUp:
     """Return the function that compiles what a run of ``plan`` needs."""
 
-    def warm_up(variables: Variables, inputs: Inputs, feed_dict: Any) -> None:
+    def warm_up(
+        variables: Variables, inputs: Mapping[Operation, OpenInput], feed_dict: Any
+    ) -> None:
         values = _known(plan, feeds, feed_dict)
         for op in plan.inputs:
             try:
@@ -198,17 +186,6 @@ def _given(plan: Plan, values: Mapping[Tensor, Any], engine: Engine) -> list[Any
     return [engine.integer(int(it)) if type(it) is np.int64 else it for it in given]
 
 
-_LANDED = (
-    "the variables have their new values all the same: the device had given up the old ones when "
-    "this was raised {}"
-)
-
-
-def _landed(failed: AssignedError) -> BaseException:
-    add_note(failed.error, _LANDED.format("by what else was asked for"))
-    return failed.error
-
-
 def _land(
     variables: Variables, new: Mapping[Variable, Any], counted: Mapping[Variable, Any]
 ) -> None:
@@ -218,16 +195,6 @@ def _land(
 
 def _assigned_on_host(plan: Plan) -> Iterable[Variable]:
     return (op.assigns for op in (*plan.head, *plan.tail) if op.assigns is not None)
-
-
-def _drawn(op: Operation, opened: OpenInput) -> tuple[Any, ...]:
-    try:
-        return outputs_of(op, next(opened.iterator))
-    except StopIteration:
-        raise OutOfRangeError(None, op, f"the input {op.name!r} has no more elements") from None
-    except Exception as error:
-        add_note(error, f"in the input {op.name!r} of the graph")
-        raise
 
 
 def _conform(name: str, old: Any, new: Any) -> np.int64:

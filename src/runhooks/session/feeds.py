@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from runhooks.arrays.array_library import ArrayLibrary
 from runhooks.arrays.numpy import ARRAYS as NUMPY
 from runhooks.arrays.registry import NO_LIBRARY, library_of
+from runhooks.graph.framework import Framework
 from runhooks.graph.tensor import Operation, Tensor, Variable
 
 _ARRAYS = (np.ndarray, np.generic)
@@ -18,6 +20,21 @@ _ARRAYS = (np.ndarray, np.generic)
 Converter = Callable[[Any], Any]
 
 _PARTS = (Tensor, Operation)
+_FEED_DICT = (Mapping, NoneType)
+
+
+def check_arguments(engine: Framework, feed_dict: Any, options: Any, run_metadata: Any) -> None:
+    """Raise ValueError or TypeError if these are no arguments of ``Session.run``."""
+    if options is not None or run_metadata is not None:
+        raise ValueError(
+            f"the {engine.name} engine has neither run options nor run metadata: "
+            "options and run_metadata must be None"
+        )
+    if type(feed_dict) is not dict and not isinstance(feed_dict, _FEED_DICT):
+        raise TypeError(
+            f"feed_dict must map tensors to values, got {feed_dict!r}; "
+            "to fetch several tensors, give them as one list"
+        )
 
 
 def converter(tensor: Tensor) -> Converter:

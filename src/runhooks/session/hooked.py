@@ -16,6 +16,7 @@ from runhooks.contract import (
 )
 from runhooks.errors import add_note
 from runhooks.session.merge import RequestMerger
+from runhooks.session.next_due import NextDue
 from runhooks.session.placement import Placement
 from runhooks.session.scheduled_hook import ScheduledHook, hook_note, noting_hook
 
@@ -33,21 +34,25 @@ class AskedRun(NamedTuple):
 
 
 class HookedSession:
-    """Asks the hooks that are due, makes one run of all requests, and hands out the results."""
+    """Asks the hooks that are due, makes one run of all requests, and hands out the results.
+
+    Attributes:
+        runs: The number of runs it has made, not counting those that named their hooks.
+        stride: How many steps the last run made, and so the next is expected to.
+        due: When the next hook is due.
+    """
 
     def __init__(self, raw: RawSession) -> None:
         self._raw = raw
-        self._runs = 0
-        self._stride = 1  # steps that the last run made, and so the next is expected to
+        self.runs = 0
+        self.stride = 1
+        self.due = NextDue()
         self._stop_reason: str | None = None
         self._by_id: dict[int, ScheduledHook] = {}
         self._hooks: list[ScheduledHook] = []  # those that are called without being named
         self._watching: list[ScheduledHook] = []
         self._merger = RequestMerger(raw)
         self._hook_secs: dict[str, float] | None = None
-        self._due_step = self._due_time = self._due_run = math.inf
-        self._some_due_by_time = False
-        self._shared_due_time = math.inf
         # Run options and metadata for TensorFlow's hooks, which always get some; never written to.
         self._empty_records = raw.new_records()
 
@@ -81,27 +86,19 @@ class HookedSession:
         self._ask_next_due([hook for hook in self._hooks if hook.sleeps])
 
     @property
-    def runs(self) -> int:
-        """The number of runs it has made, not counting those that named their hooks."""
-        return self._runs
-
-    @property
     def stop_reason(self) -> str | None:
         """The name of the hook that has asked to stop, or None."""
         return self._stop_reason
 
-    @property
-    def shared_due_time(self) -> float:
-        """The time at which a hook that lives by the time of the group is due."""
-        return self._shared_due_time
-
     def withdraw_stop(self) -> None:
         """Forget that a hook has asked to stop: the ranks stop together, later."""
         self._stop_reason = None
+        self._expect_nothing()
 
     def wake(self) -> None:
         """Call the hooks that are due in the next run; the time of the group has moved."""
-        self._due_run = self._runs + 1
+        self.due.run = self.runs + 1
+        self._expect_nothing()
 
     def run_with_hooks(
         self,
@@ -135,11 +132,7 @@ class HookedSession:
                 "before each run, or run without hooks with hooks=False"
             )
         step = raw.global_step or 0
-        if (
-            step + self._stride >= self._due_step
-            or self._runs + 1 >= self._due_run
-            or (self._some_due_by_time and clock.monotonic() >= self._due_time)
-        ):
+        if self.due.is_reached(step + self.stride, self.runs + 1):
             return self._run_with(self._hooks, fetches, feed_dict, options, run_metadata)
         # An off-step: no hook is called but those that watch a value.
         watching = self._watching
@@ -152,17 +145,31 @@ class HookedSession:
                 raise
         else:
             result = raw.run(fetches, feed_dict, options, run_metadata)
-        self._runs += 1
-        made = (raw.global_step or 0) - step
-        if made != self._stride and made > 0:
-            self._stride = made
+        self.runs += 1
         if watching:
-            self._watch(watching, step + made, watched)
-        if step + made >= self._due_step:
-            caller = SessionRunArgs(fetches, feed_dict, options)
-            context = SessionRunContext(caller, raw, step + made)
-            self._deliver(self._hooks, {}, context, SessionRunValues(None, options, run_metadata))
+            self._watch(watching, raw.global_step or 0, watched)
+        if raw.global_step != step + self.stride:
+            self.note_steps(step, SessionRunArgs(fetches, feed_dict, options), run_metadata)
+        self._expect_off_steps()
         return result
+
+    def note_steps(self, step: int, caller: SessionRunArgs, run_metadata: Any = None) -> None:
+        """Take note of a run of an off-step that has not made as many steps as was expected.
+
+        It delivers to the hooks that the run has made due.
+
+        Args:
+            step: The global step at which it began.
+            caller: What its caller wanted.
+            run_metadata: Its metadata.
+        """
+        made = (self._raw.global_step or 0) - step
+        if made > 0:
+            self.stride = made
+            self._expect_nothing()
+        if step + made >= self.due.step:
+            context = SessionRunContext(caller, self._raw, step + made)
+            self._deliver(self._hooks, {}, context, self._values(caller.options, run_metadata))
 
     def warm_up(self, fetches: Any, feed_dict: Mapping[Any, Any] | None) -> None:
         """Compile what runs of ``fetches`` need, and what the hooks will ask for in them."""
@@ -191,12 +198,8 @@ class HookedSession:
 
     def is_due(self) -> bool:
         """Return whether a hook takes part in the next run; for runs that are made elsewhere."""
-        return (
-            bool(self._watching)
-            or (self._raw.global_step or 0) + self._stride >= self._due_step
-            or self._runs + 1 >= self._due_run
-            or (self._some_due_by_time and clock.monotonic() >= self._due_time)
-        )
+        step = (self._raw.global_step or 0) + self.stride
+        return bool(self._watching) or self.due.is_reached(step, self.runs + 1)
 
     def ask(self, caller: SessionRunArgs) -> AskedRun:
         """Ask the hooks that are due what they want of a run that ``caller`` wants."""
@@ -217,9 +220,11 @@ class HookedSession:
             raise
         hooks, answers, postponed = asked.hooks, asked.answers, asked.postponed
         made = (self._raw.global_step or 0) - (asked.step or 0)
-        self._stride = made if made > 0 else self._stride
+        if made > 0:
+            self.stride = made
+            self._expect_nothing()
         if hooks is self._hooks:
-            self._runs += 1
+            self.runs += 1
         else:  # this run is not counted: the due runs of those that take part move instead
             for hook in hooks:
                 hook.run -= 1
@@ -234,13 +239,9 @@ class HookedSession:
 
     def count_run(self, step: int) -> None:
         """Count a run that was made elsewhere while no hook was due, and has led from ``step``."""
-        self._runs += 1
-        made = (self._raw.global_step or 0) - step
-        if made != self._stride and made > 0:
-            self._stride = made
-        if step + made >= self._due_step:
-            context = SessionRunContext(SessionRunArgs(None), self._raw, step + made)
-            self._deliver(self._hooks, {}, context, self._values(None, None))
+        self.runs += 1
+        if self._raw.global_step != step + self.stride:
+            self.note_steps(step, SessionRunArgs(None))
 
     def deliver_between_runs(self) -> None:
         """Call ``after_run``, without a run, of hooks that have slept until somebody else acts.
@@ -267,12 +268,12 @@ class HookedSession:
 
     def _ask(self, hooks: list[ScheduledHook], caller: SessionRunArgs) -> AskedRun:
         step = self._raw.global_step
-        next_step = (step or 0) + self._stride
+        next_step = (step or 0) + self.stride
         context = SessionRunContext(caller, self._raw, None if step is None else next_step)
         answers: dict[ScheduledHook, Any] = {}
         requests: dict[ScheduledHook, SessionRunArgs] = {}
         postponed: set[ScheduledHook] = set()  # still due: they are asked again before the next run
-        is_timed = self._some_due_by_time or hooks is not self._hooks
+        is_timed = self.due.time is not None or hooks is not self._hooks
         now = clock.monotonic() if is_timed else -math.inf
         for hook in hooks:
             if not (hook.always or self._is_due(hook, next_step, now)):
@@ -294,7 +295,7 @@ class HookedSession:
         return (
             hook.watched is not None
             or next_step >= hook.step
-            or self._runs + 1 >= hook.run
+            or self.runs + 1 >= hook.run
             or (now if hook.shared_time is None else hook.shared_time.now) >= hook.time
         )
 
@@ -335,42 +336,43 @@ class HookedSession:
     def _watch(self, watching: list[ScheduledHook], step: int, watched: list[Any]) -> None:
         try:
             for hook, value in zip(watching, watched, strict=True):
-                if hook.hook.watch(step, value) and self._stop_reason is None:
-                    self._stop_reason = hook.name
+                if hook.hook.watch(step, value):
+                    self._stop_for(hook.name)
         except Exception as error:
             add_note(error, hook_note(hook.name, "watch"))
             raise
 
     def _ask_next_due(self, hooks: Iterable[ScheduledHook]) -> None:
         for hook in hooks:
-            hook.ask_next_due(self._runs)
+            hook.ask_next_due(self.runs)
         self._find_next_due()
 
     def _find_next_due(self) -> None:
-        step = time = run = math.inf
-        shared = []
-        for hook in self._hooks:
-            if hook.watched is None:
-                step, run = min(step, hook.step), min(run, hook.run)
-                if hook.shared_time is None:
-                    time = min(time, hook.time)
-                else:
-                    shared.append(hook)
-        self._due_step, self._due_time, self._due_run = step, time, run
-        self._some_due_by_time = time < math.inf
-        if shared:
-            self._find_shared_due(shared)
-
-    def _find_shared_due(self, hooks: list[ScheduledHook]) -> None:
-        due = {hook.time for hook in hooks if hook.shared_time and hook.shared_time.now < hook.time}
-        self._shared_due_time = min(due, default=math.inf)
-        if any(hook.shared_time and hook.shared_time.now >= hook.time for hook in hooks):
+        if self.due.find(hook for hook in self._hooks if hook.watched is None):
             self.wake()  # on all ranks alike, without a decision
+        self._expect_nothing()
+
+    def _expect_off_steps(self) -> None:
+        """Tell the run that was made last how often it can be made before a hook is due."""
+        run, due = self._raw.prepared, self.due
+        if run is None or not self._raw.repeats_runs or self._watching or self._stop_reason:
+            return
+        if run.steps == self.stride or due.step == math.inf:
+            step = self._raw.global_step or 0
+            run.foresee(max(0, due.runs_until(step, self.stride, self.runs)))
+
+    def _expect_nothing(self) -> None:
+        if self._raw.prepared is not None:
+            self._raw.prepared.foresee(0)
 
     def _note_stop(self, context: SessionRunContext, hook: ScheduledHook) -> None:
         if self._stop_reason is None:
             reason = context.stop_reason
-            self._stop_reason = f"{hook.name} ({reason})" if reason else hook.name
+            self._stop_for(f"{hook.name} ({reason})" if reason else hook.name)
+
+    def _stop_for(self, reason: str) -> None:
+        self._stop_reason = self._stop_reason or reason
+        self._expect_nothing()
 
     def _measure(self, added: ScheduledHook) -> None:
         secs = getattr(added.hook, "hook_secs", None)  # a foreign hook may lack it

@@ -41,6 +41,12 @@ class SessionInputs:
             if op not in self.opened:
                 self._open(op, step)
 
+    def at(self, op: Operation, step: int) -> OpenInput:
+        """Return the input of ``op``, opened again if another thread has rewound it just now."""
+        if op not in self.opened:
+            self._open(op, step)
+        return self.opened[op]
+
     def open_at_known_positions(self, step: int) -> None:
         """Open the inputs whose position is known.
 

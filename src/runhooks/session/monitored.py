@@ -1,37 +1,34 @@
 """``MonitoredSession``: a session with hooks that watches threads and survives its loss.
 
 ``run`` -> ``RecoverableSession.run_or_recover`` -> ``HookedSession.run_with_hooks`` ->
-``Session.run`` -> ``Executable.run``
+``Session.run`` -> ``PreparedRun.again``; in an off-step like the run before, the last at once.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
-from functools import partial
 from types import TracebackType
 from typing import Any
 
-from runhooks import arguments
+from runhooks import arguments, clock
 from runhooks.contract import RawSession, SessionRunHook, StopRequest
 from runhooks.contract.callable_runs import CallableRuns
-from runhooks.errors import OutOfRangeError, cause, described, good_ends
+from runhooks.errors import OutOfRangeError, cause, good_ends
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
 from runhooks.session.agreement import Agreement
 from runhooks.session.creators import SessionCreator, creator_for
-from runhooks.session.hook_list import HookList, caught, raise_first, thread_failure
+from runhooks.session.ending import blamed, end, leave
+from runhooks.session.hook_list import HookList
 from runhooks.session.interruption import Interruption
 from runhooks.session.live_session import CoordinatedCreator, LiveSession
 from runhooks.session.opening import Opening, opener_of
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
 from runhooks.session.step_context import StepContext, check_step_fn
-
-_log = logging.getLogger("runhooks")
 
 
 class MonitoredSession(CallableRuns):
@@ -105,9 +102,9 @@ class MonitoredSession(CallableRuns):
                 if self._agreement is not None:
                     self._agreement.open()
             except BaseException as error:
-                outcome = self._blamed(error)
+                outcome = blamed(error, self._agreement)
                 self._hook_list.on_exception(None, outcome)
-                self._leave([outcome])
+                leave([outcome], self._agreement)
                 if outcome is error:
                     raise
                 raise outcome from error
@@ -161,15 +158,29 @@ class MonitoredSession(CallableRuns):
             RuntimeError: After ``close``; unless ``hooks`` is given, after a hook asked to stop.
             Exception: Whatever the run, a hook or a thread raises.
         """
-        session = self._session
-        if session is None:
-            raise RuntimeError("run was called on a closed session: create a new one")
-        if self._asks_first:
-            self._ask_to_run(hooks)
-        if hooks is None or hooks is True:
+        if (
+            (session := self._session) is not None  # it is open
+            and (live := session.session) is not None  # and not lost
+            and (run := live.raw.prepared) is not None  # and has run, without Session.run between
+            and run.off_steps > 0  # no hook is due by steps or runs, watches or has asked to stop
+            and (fetches is run.fetches or run.is_of(fetches))
+            and (feed_dict is run.fed or run.is_fed(feed_dict))
+            and hooks is None
+            and options is None
+            and run_metadata is None
+            and ((due := live.hooked.due.time) is None or clock.monotonic() < due)
+            and not live.coord.stop_requested  # by a thread, which may have failed
+            and not self._asks_first  # no signal has come, and there are no other ranks
+        ):
+            # An off-step like the run before: the layers would only hand it through.
             self._calls_hooks = True
-            return session.run_or_recover(fetches, feed_dict, options, run_metadata)
-        return self._run_named(session, hooks, (fetches, feed_dict, options, run_metadata))
+            try:
+                result = run.again(feed_dict)
+            except Exception as error:  # noqa: BLE001 - raised there, unless the session is lost
+                return session.run_after(live, error, fetches, feed_dict)
+            live.hooked.runs += 1
+            return result
+        return self._run_through_layers(fetches, feed_dict, options, run_metadata, hooks)
 
     def warm_up(
         self, fetches: Any = "train_op", feed_dict: Mapping[Any, Any] | None = None
@@ -290,6 +301,22 @@ class MonitoredSession(CallableRuns):
         self._close(exc)
         return exc is None
 
+    def _run_through_layers(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None,
+        options: Any,
+        run_metadata: Any,
+        hooks: Iterable[SessionRunHook] | bool | None,
+    ) -> Any:
+        session = self._open_session("run")
+        if self._asks_first:
+            self._ask_to_run(hooks)
+        if hooks is None or hooks is True:
+            self._calls_hooks = True
+            return session.run_or_recover(fetches, feed_dict, options, run_metadata)
+        return self._run_named(session, hooks, (fetches, feed_dict, options, run_metadata))
+
     def _open_session(self, method: str) -> RecoverableSession:
         if self._session is None:
             raise RuntimeError(f"{method} was called on a closed session: create a new one")
@@ -360,41 +387,6 @@ class MonitoredSession(CallableRuns):
         self._recoveries, self._last_step = session.recoveries, session.global_step
         with self._at_end:
             try:
-                self._end(session, error)
+                end(session, error, self._hook_list, self._stop, self._agreement)
             finally:
                 self._recoveries, self._last_step = session.recoveries, session.global_step
-
-    def _end(self, session: RecoverableSession, error: BaseException | None) -> None:
-        inner = session.session
-        raw = None if inner is None else inner.raw
-        outcome = error if error is not None else thread_failure(inner)
-        outcome = self._finish(raw) if outcome is None else self._blamed(outcome)
-        reason = "close was called" if outcome is None else described(outcome)
-        self._stop.ask((inner and inner.stop_reason) or reason)
-        step, errors = raw and raw.global_step, [] if outcome is None else [outcome]
-        try:
-            if outcome is None and raw is not None:
-                errors += self._hook_list.end(raw)
-            else:
-                self._hook_list.on_exception(raw, outcome or RuntimeError("the session was lost"))
-        finally:
-            errors += [e for e in caught(session.close) if not isinstance(e, good_ends())]
-            at_step = "" if step is None else f" at step {step}"
-            _log.info("the session has ended%s: %s", at_step, self._stop.reason)
-            errors += self._leave(errors)
-        raise_first(errors, already=error)
-
-    def _finish(self, raw: RawSession | None) -> BaseException | None:
-        """Wait for the ends of all ranks; return the error that ends this one instead."""
-        if self._agreement is None:
-            return None
-        step = None if raw is None else raw.global_step
-        return next(iter(caught(partial(self._agreement.finish, step))), None)
-
-    def _blamed(self, error: BaseException) -> BaseException:
-        """Return ``error``, or the failure of another rank that it is an effect of."""
-        return error if self._agreement is None else self._agreement.blame(error)
-
-    def _leave(self, errors: Sequence[BaseException]) -> list[BaseException]:
-        error = errors[0] if errors else None
-        return [] if self._agreement is None else self._agreement.close(error)

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from runhooks import clock
 from runhooks.contract import RawSession, SessionRunHook
@@ -84,25 +84,21 @@ class RecoverableSession:
         self._last_checkpoint: str | None = None
         self._lost: tuple[int | None, Exception] | None = None
         self.recoveries = 0
-        self._session: LiveSession | None = None
+        #: The session in use; None while it is lost.
+        self.session: LiveSession | None = None
         self.call(lambda session: None)
-
-    @property
-    def session(self) -> LiveSession | None:
-        """The session in use; None while it is lost."""
-        return self._session
 
     @property
     def global_step(self) -> int | None:
         """The global step of the session in use, or of the last one."""
-        return self._last_step if self._session is None else self._session.raw.global_step
+        return self._last_step if self.session is None else self.session.raw.global_step
 
     def should_stop(self) -> bool:
         """Return whether a hook or a thread has asked to stop, or a thread has failed."""
         try:
             return bool(self.call(_should_stop))
         except Exception:
-            if self._session is None:  # there is none that could be closed
+            if self.session is None:  # there is none that could be closed
                 raise
             return True
 
@@ -121,34 +117,53 @@ class RecoverableSession:
         """
         while True:
             try:
-                session = self._session or self._open()
+                session = self.session or self._open()
                 return run_watched(session, fetches, feed_dict, options, run_metadata, hooks)
             except Exception as error:
                 if not self._may_replace_after(error):
                     raise
 
+    def run_after(
+        self,
+        session: LiveSession,
+        error: Exception,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None,
+    ) -> Any:
+        """Repeat a run in which ``session`` has raised ``error`` in a new one, if it is lost.
+
+        Raises:
+            Exception: ``error``, or that of a thread, if no other session is to be had.
+        """
+        try:
+            _raise_cause(session, error)
+        except Exception as cause:
+            if not self._may_replace_after(cause):
+                raise
+        return self.run_or_recover(fetches, feed_dict)
+
     def call(self, act: Callable[[LiveSession], Any]) -> Any:
         """Return ``act(session)``, repeated in a new session whenever it is lost."""
         while True:
             try:
-                return act(self._session or self._open())
+                return act(self.session or self._open())
             except Exception as error:
                 if not self._may_replace_after(error):
                     raise
 
     def close(self) -> None:
         """Close the session in use."""
-        if self._session is not None:
+        if self.session is not None:
             self._last_step = self.global_step
-            session, self._session = self._session, None
+            session, self.session = self.session, None
             self._last_checkpoint = session.raw.checkpoint or self._last_checkpoint
             session.close(self._opening.grace_secs)
 
     def _open(self) -> LiveSession:
         recoveries = self.recoveries + (self._lost is not None)
-        self._session = self._opening.open(recoveries, self._last_checkpoint)
-        self._count_recovery(self._session.raw)
-        return self._session
+        self.session = self._opening.open(recoveries, self._last_checkpoint)
+        self._count_recovery(self.session.raw)
+        return self.session
 
     def _may_replace_after(self, error: Exception) -> bool:
         """Close the session and wait, if ``error`` means it is lost and may be replaced."""
@@ -159,7 +174,7 @@ class RecoverableSession:
                     f"while replacing the session that was lost by {described(self._lost[1])}",
                 )
             return False
-        step = self._session.raw.global_step if self._session is not None else None
+        step = self.session.raw.global_step if self.session is not None else None
         if self._has_progressed(step):
             self._furthest, self._failures = step, 0
         if self._failures == 0:
@@ -184,10 +199,10 @@ class RecoverableSession:
         return self._failing_since + self._policy.limit_secs - clock.monotonic()
 
     def _has_progressed(self, step: int | None) -> bool:
-        if self._session is None:
+        if self.session is None:
             return False
         if step is None:
-            return self._session.hooked.runs > 0
+            return self.session.hooked.runs > 0
         return self._furthest is None or step > self._furthest
 
     def _note_end(self, error: Exception) -> None:
@@ -241,14 +256,18 @@ def run_watched(
         coord.raise_requested_exception()
     try:
         return session.hooked.run_with_hooks(fetches, feed_dict, options, run_metadata, hooks)
-    except Exception as error:
-        try:
-            coord.raise_requested_exception()
-        except Exception as cause:
-            if cause is error:
-                raise
+    except Exception as error:  # noqa: BLE001 - raised there
+        _raise_cause(session, error)
+
+
+def _raise_cause(session: LiveSession, error: Exception) -> NoReturn:
+    """Raise the error of a thread, of which ``error`` may be an effect, or ``error`` itself."""
+    try:
+        session.coord.raise_requested_exception()
+    except Exception as cause:
+        if cause is not error:
             raise cause from error
-        raise
+    raise error
 
 
 def _should_stop(session: LiveSession) -> bool:

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from types import NoneType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from runhooks.arrays.shards import Share
 from runhooks.contexts import contextmanager
-from runhooks.contract import RawSession, Snapshot, Stateful
+from runhooks.contract import PreparedRun, RawSession, Snapshot, Stateful
 from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.collections import GraphKeys
 from runhooks.graph.effects import effects_of, step_not_named
 from runhooks.graph.global_step import get_global_step
 from runhooks.graph.graph import Graph, own_graph
-from runhooks.graph.initial import InitialFrom
 from runhooks.graph.nest import structure_key
 from runhooks.graph.objects import OBJECT_STATES
 from runhooks.graph.plan import make_plan
 from runhooks.graph.tensor import Operation, Tensor, Variable
 from runhooks.session.executable import Executable, make_executable
+from runhooks.session.feeds import check_arguments
 from runhooks.session.inputs import SessionInputs
 from runhooks.session.parts import assigned, leaves_of, substitutes, unknown
 from runhooks.session.saved import arrays_of, merged_arrays, values_from
+from runhooks.session.values import VariableValues
 
 _log = logging.getLogger("runhooks")
 
 # Every step needs these: they are looked up without a detour over another module.
 _LEAVES = (Tensor, Operation, str)
-_FEED_DICT = (Mapping, NoneType)
 
 
 class Session(RawSession):
@@ -49,17 +48,16 @@ class Session(RawSession):
     """
 
     def __init__(self, graph: Graph | None = None) -> None:
+        self._values = VariableValues()
         super().__init__()
         self._graph = graph or own_graph()
-        self._lock = threading.RLock()
-        self._ready: dict[Any, Executable] = BoundedCache()
-        self._variables: dict[Variable, Any] = {}
+        self._lock = self._values.lock
+        self._ready: dict[Any, PreparedRun] = BoundedCache()
         self._kept = self._graph.kept_buffers()
-        self._keeping: BoundedCache[Any, Executable] = BoundedCache()
+        self._keeping: BoundedCache[Any, PreparedRun] = BoundedCache()
         self._inputs = SessionInputs(self._graph)
         self._warned_of_step = False
         self._closed = False
-        self._step: Variable | None = None
         self._find_global_step()
 
     @property
@@ -70,7 +68,37 @@ class Session(RawSession):
     @property
     def global_step(self) -> int | None:
         """The global step, known without a run; None if the graph has none."""
-        return self._variables.get(self._step)  # type: ignore[arg-type]
+        return self._values.global_step
+
+    @property
+    def repeats_runs(self) -> bool:  # type: ignore[override]
+        return type(self).run is _own_run  # else whoever has replaced it is to see every run
+
+    @property
+    def runs(self) -> int:
+        """The number of runs that have ended well."""
+        return self._values.runs
+
+    @runs.setter
+    def runs(self, runs: int) -> None:
+        self._values.runs = runs
+
+    @property
+    def changes(self) -> int:
+        """The number of those that may have changed a variable."""
+        return self._values.changes
+
+    @changes.setter
+    def changes(self, changes: int) -> None:
+        self._values.changes = changes
+
+    @property
+    def _step(self) -> Variable | None:
+        return self._values.step_variable
+
+    @property
+    def _variables(self) -> dict[Variable, Any]:
+        return self._values.by_variable
 
     def run(
         self,
@@ -99,37 +127,23 @@ class Session(RawSession):
             RuntimeError: If the session is closed.
             Exception: Whatever the graph's functions raise.
         """
-        if options is not None or run_metadata is not None:
-            raise ValueError(
-                f"the {self._graph.engine.name} engine has neither run options nor run metadata: "
-                "options and run_metadata must be None"
-            )
-        if type(feed_dict) is not dict and not isinstance(feed_dict, _FEED_DICT):
-            raise TypeError(
-                f"feed_dict must map tensors to values, got {feed_dict!r}; "
-                "to fetch several tensors, give them as one list"
-            )
-        structure = fetches if isinstance(fetches, _LEAVES) else structure_key(fetches)
-        key = (structure, *feed_dict) if feed_dict else structure
-        with self._lock:
-            try:
-                executable = self._ready.get(key)
-            except TypeError:  # unhashable: not an element of a graph
-                executable = None
-            if executable is None or self._closed:
-                executable = self._prepare(key, fetches, feed_dict or {})
-            result = executable.run(self._variables, self._inputs.opened, feed_dict)
-            self.runs += 1
-            if executable.changed:
-                self.changes += 1
-            return result
+        run = self.prepared
+        if not (
+            run is not None
+            and (fetches is run.fetches or run.is_of(fetches))
+            and (feed_dict is run.fed or run.is_fed(feed_dict))
+            and options is None
+            and run_metadata is None
+        ):
+            run = self._find(fetches, feed_dict, options, run_metadata)
+        return run.again(feed_dict)
 
     def warm_up(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> None:
         if not self._graph.engine.compiles:
             return
         key = (structure_key(fetches), *(feed_dict or ()))
         with self._lock:
-            executable = self._prepare(key, fetches, feed_dict or {})
+            executable = self._executable(key, fetches, feed_dict or {})
             executable.warm_up(self._variables, self._inputs.opened, feed_dict)
 
     def wait(self) -> None:
@@ -148,7 +162,7 @@ class Session(RawSession):
         """
         with self._lock:
             self._inputs.rewind(effects_of(self._graph, fetches).inputs)
-            self._ready.clear()
+            self._forget_runs()
 
     def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:
         return list(make_plan(self._graph, fetches, feed_keys).inputs)
@@ -176,7 +190,7 @@ class Session(RawSession):
             objects, saved, values = self._graph.objects, self._saved(), None
             if self._kept is not None and into is not None and share is None:
                 values = self._kept.host_values(saved)
-                self._ready.clear()
+                self._forget_runs()
             arrays = arrays_of(self._graph.engine, saved, into, share, values)
             object_arrays, object_states = (
                 ({}, {}) if objects is None else objects.save(into, share)
@@ -221,7 +235,7 @@ class Session(RawSession):
             new = values_from(engine, wanted, arrays, all_arrays=all_arrays, is_given=is_given)
             self._variables.update(new)
             self.checkpoint = None
-            self._ready.clear()
+            self._forget_runs()
             self._inputs.load(snapshot.states if only is None else None, snapshot.resized)
             if load_objects is not None:
                 self._inputs.open_at_known_positions(self.global_step or 0)
@@ -286,8 +300,8 @@ class Session(RawSession):
         """Let go of the variables; a run raises RuntimeError from now on. May be called again."""
         with self._lock:
             self._closed = True
-            self._ready.clear()
-            self._variables = {}
+            self._forget_runs()
+            self._values.clear()
             self._inputs.close()
 
     def __enter__(self) -> Session:
@@ -301,7 +315,42 @@ class Session(RawSession):
     ) -> None:
         self.close()
 
-    def _prepare(self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any]) -> Executable:
+    def _find(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None,
+        options: Any,
+        run_metadata: Any,
+    ) -> PreparedRun:
+        """Return another run than that of the last time, made ready if it is new."""
+        check_arguments(self._graph.engine, feed_dict, options, run_metadata)
+        structure = fetches if isinstance(fetches, _LEAVES) else structure_key(fetches)
+        keys = tuple(feed_dict or ())
+        key = (structure, *keys) if keys else structure
+        with self._lock:
+            try:
+                run = self._ready.get(key)
+            except TypeError:  # unhashable: not an element of a graph
+                run = None
+            if run is None or self._closed:
+                executable = self._executable(key, fetches, feed_dict or {})
+                if self._kept is not None and self._kept.concern(executable.changed):
+                    return self._keeping.get_or_make(key, lambda: self._keeping_run(fetches, keys))
+                run = executable.bound(fetches, self._values, self._inputs)
+                self._ready[key] = run
+            self.prepared = run
+        return run
+
+    def _keeping_run(self, fetches: Any, feed_keys: tuple[Any, ...]) -> PreparedRun:
+        """Return a run that leaves the buffers alone that a checkpoint is written from."""
+        executable = make_executable(self._graph, fetches, feed_keys, self._kept)
+        return executable.bound(fetches, self._values, self._inputs)
+
+    def _forget_runs(self) -> None:
+        self._ready.clear()
+        self.prepared = None
+
+    def _executable(self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any]) -> Executable:
         self._check_open()
         executables = self._graph.executables
         try:
@@ -315,15 +364,10 @@ class Session(RawSession):
             self._check_steps(fetches, feed_dict)
         self._find_global_step()
         for variable in executable.variables:
-            self._initialise(variable)
+            self._values.initialise(variable, self._graph.engine)
         self._inputs.open(executable.inputs, self.global_step or 0)
         makes_step = self._step in executable.changed
         self._inputs.check_draws(executable.inputs, makes_step=makes_step)
-        if self._kept is not None and self._kept.concern(executable.changed):
-            return self._keeping.get_or_make(
-                key, lambda: make_executable(self._graph, fetches, tuple(feed_dict), self._kept)
-            )
-        self._ready[key] = executable
         return executable
 
     def _check_steps(self, fetches: Any, feed_dict: Mapping[Any, Any]) -> None:
@@ -343,25 +387,14 @@ class Session(RawSession):
     def _find_global_step(self) -> None:
         step = get_global_step(self._graph)
         if step is not None:
-            self._initialise(step)
-            self._step = step
-
-    def _initialise(self, variable: Variable) -> None:
-        if variable in self._variables:
-            return
-        initial = variable.initial_value
-        engine = self._graph.engine
-        if isinstance(initial, InitialFrom):
-            self._initialise(initial.variable)
-            initial = initial.fn(self._variables[initial.variable])
-        # A function is called; a pytree that can be called, as some models can, is a value.
-        value = initial() if callable(initial) and engine.is_leaf(initial) else initial
-        if not variable.on_host:
-            value = engine.initial(variable.op.name, value)
-        self._variables[variable] = value
+            self._values.initialise(step, self._graph.engine)
+            self._values.step_variable = step
 
     def _saved(self) -> dict[Variable, Any]:
         variables = self._graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
         for variable in variables:
-            self._initialise(variable)
+            self._values.initialise(variable, self._graph.engine)
         return {variable: self._variables[variable] for variable in variables}
+
+
+_own_run = Session.run

@@ -44,10 +44,10 @@ from runhooks.engines.jax.held import (
     without_variables,
 )
 from runhooks.engines.jax.kept_buffers import JaxKeptBuffers
-from runhooks.engines.jax.run import compile_run, keeping_run, warm_up
+from runhooks.engines.jax.run import compile_run, flat_run, keeping_run, warm_up
 from runhooks.errors import AbortedError, UnavailableError
 from runhooks.graph.bounded_cache import BoundedCache
-from runhooks.graph.engine import Compiled, Engine
+from runhooks.graph.engine import Compiled, Engine, FlatRun
 from runhooks.graph.kept_buffers import KeptBuffers
 from runhooks.graph.plan import Body
 from runhooks.graph.tensor import Variable
@@ -80,6 +80,11 @@ class JaxEngine(Engine):
         self, body: Body, shared: BoundedCache[Any, Any], kept: KeptBuffers
     ) -> Compiled:
         return keeping_run(self, body, shared, cast(JaxKeptBuffers, kept))
+
+    def flat_run(
+        self, compiled: Compiled, variables: Mapping[Variable, Any], given: Sequence[Any]
+    ) -> FlatRun | None:
+        return flat_run(compiled, variables, given)
 
     def warm_up(
         self,

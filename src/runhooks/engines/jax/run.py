@@ -10,12 +10,14 @@ import jax
 
 from runhooks.engines.jax.binding import Binding, bind
 from runhooks.engines.jax.executables import CoreExecutable, PartExecutable, Traced
+from runhooks.engines.jax.failures import check_given, note_failure
+from runhooks.engines.jax.flat_step import FetchingStep, FlatStep, signature_of
 from runhooks.engines.jax.held import is_held, release
 from runhooks.engines.jax.kept_buffers import JaxKeptBuffers
 from runhooks.errors import add_note
 from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.core import core_of, stepping_party
-from runhooks.graph.engine import AssignedError, Compiled, Engine
+from runhooks.graph.engine import AssignedError, Compiled, Engine, FlatRun
 from runhooks.graph.plan import CALLER, Body
 from runhooks.graph.tensor import Tensor, Variable
 
@@ -24,7 +26,7 @@ def compile_run(engine: Engine, body: Body, shared: BoundedCache[Any, Any]) -> C
     """Return a function that computes ``body`` with executables that are kept in ``shared``."""
     core = _core(engine, body, shared)
     if core is not None and not body.fetches and core.traced.body.operations == body.operations:
-        return step_alone(core)
+        return _StepAlone(core)
     return _Run(engine, body, core, shared)
 
 
@@ -40,6 +42,15 @@ def keeping_run(
         return results
 
     return keeping
+
+
+def flat_run(
+    compiled: Compiled, variables: Mapping[Variable, Any], given: Sequence[Any]
+) -> FlatRun | None:
+    """Return the run of ``compiled`` with these arguments, as the engine's ``flat_run``."""
+    if isinstance(compiled, _StepAlone):
+        return compiled.flat
+    return compiled.flat_run(variables, given) if isinstance(compiled, _Run) else None
 
 
 def warm_up(
@@ -63,60 +74,24 @@ def _core(engine: Engine, body: Body, shared: BoundedCache[Any, Any]) -> CoreExe
     return core
 
 
-def step_alone(core: CoreExecutable) -> Compiled:
-    """Return the run of a step of which nothing is fetched: an off-step."""
-    base, traces = core.step(), core.traces
-    reads, placed = core.traced.reads, core.traced.placed
+class _StepAlone:
+    """Computes a step of which nothing is fetched, as in an off-step."""
 
-    def run(variables: Mapping[Variable, Any], given: Sequence[Any]) -> Any:
-        if placed:
-            given = [*given, *placed]
+    def __init__(self, core: CoreExecutable) -> None:
+        self._reads = core.traced.reads
+        #: The run as the engine's ``flat_run`` returns it.
+        self.flat = FlatStep(core, core.step())
+
+    def __call__(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
+        flat, args = self.flat, [*[variables[v] for v in self._reads], *given]
         try:
-            results = base(*[variables[v] for v in reads], *given)
+            results = flat.step(*args)
         except Exception as error:
-            note_failure(error, [variables[v] for v in core.traced.body.assigned])
-            check_given(error, core.traced.body.given, given)
+            flat.explain(error, args)
             raise
-        if traces.since is not None:
-            core.log()
+        if flat.compilation.since is not None:
+            flat.log()
         return results
-
-    return run
-
-
-def note_failure(error: Exception, assigned: Iterable[Any]) -> None:
-    """Note on ``error`` what to do about it, where that is known."""
-    if type(error).__name__ == "TraceContextError":  # of Flax
-        add_note(
-            error,
-            "a function of the graph cannot change a module that it closes over: hold "
-            "the state of graphdef, state = nnx.split(model) in a variable, take it as "
-            "an argument, and return the new one",
-        )
-    if any(leaf.is_deleted() for leaf in jax.tree.leaves(list(assigned))):
-        add_note(
-            error,
-            "the device failed after it had taken over the variables' buffers: "
-            "their values are gone, restore them from a checkpoint",
-        )
-
-
-def check_given(error: Exception, tensors: Sequence[Tensor], given: Sequence[Any]) -> None:
-    """Raise TypeError in place of ``error`` if JAX cannot take a value that was given.
-
-    Its own message would name neither the tensor nor what to do.
-    """
-    if not isinstance(error, TypeError):
-        return
-    for tensor, value in zip(tensors, given[: len(tensors)], strict=True):
-        for leaf in jax.tree.leaves(value):
-            try:
-                jax.eval_shape(lambda it: it, leaf)
-            except TypeError:
-                raise TypeError(
-                    f"{tensor.name!r} is given {leaf!r}, which JAX cannot compile: give it arrays "
-                    "and numbers alone"
-                ) from None
 
 
 class _Run:
@@ -171,6 +146,33 @@ class _Run:
         for tensor in binding.held:
             values[tensor] = release(values[tensor])
         return results + [values[t] for t in self._body.fetches]
+
+    def flat_run(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> FlatRun | None:
+        """Return the run with these arguments, if it takes nothing but the step."""
+        binding, core, body = self._binding(variables, given), self._core, self._body
+        if core is None or binding.indices is None or binding.wide_for is not None:
+            return None
+        in_core = core.traced.body
+        if (body.assigned, body.kept, body.given) != (
+            in_core.assigned,
+            in_core.kept,
+            in_core.given,
+        ):
+            return None
+        return FetchingStep(core, binding, given, self._read_again)
+
+    def _read_again(
+        self, binding: Binding, new: list[Any], by_layout: Mapping[int, Sequence[Any]]
+    ) -> list[Any]:
+        """Return the fetches among what the core has returned after JAX has traced it anew."""
+        assert self._core is not None
+        ((layout, arrays),) = by_layout.items()
+        try:
+            again = self._bound_again(binding, Traced(new, [*arrays], self._core.layouts[layout]))
+            values = again.read(arrays, new)
+            return [values[t] for t in self._body.fetches]
+        except BaseException as error:
+            raise AssignedError(dict(zip(self._body.assigned, new, strict=True)), error) from error
 
     def compile(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> None:
         """Compile all executables that a run with these arguments takes."""
@@ -236,7 +238,7 @@ class _Run:
         if self._session != id(variables):
             self._session = id(variables)
             self._bindings.clear()
-        signature = _signature(given)
+        signature = signature_of(given)
         binding = self._bindings.get(signature)
         if binding is None:
             try:
@@ -310,13 +312,3 @@ class noting_party:  # noqa: N801 - used like a function
             note_failure(error, [])
             if self._party != CALLER:
                 add_note(error, f"in what {self._party} asks for")
-
-
-def _signature(given: Sequence[Any]) -> tuple[Any, ...]:
-    """Return a key that is equal for values of the same shapes and dtypes."""
-    try:
-        return tuple([(value.shape, value.dtype) for value in given])
-    except AttributeError:
-        leaves, structure = jax.tree.flatten(list(given))
-        forms = [(getattr(it, "shape", ()), getattr(it, "dtype", type(it))) for it in leaves]
-        return (structure, *forms)

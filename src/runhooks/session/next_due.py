@@ -1,0 +1,58 @@
+"""``NextDue``: the moment at which the next hook of a session is due."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from runhooks import clock
+from runhooks.session.scheduled_hook import ScheduledHook
+
+
+class NextDue:
+    """The least of the moments at which hooks are due.
+
+    Attributes:
+        step: The global step. A hook that is called in every run makes it minus infinity.
+        run: The number of the run.
+        time: The time, by the monotonic clock; None: no hook goes by it.
+        shared_time: The time at which a hook that lives by the time of the group is due.
+    """
+
+    def __init__(self) -> None:
+        self.step = self.run = math.inf
+        self.time: float | None = None
+        self.shared_time = math.inf
+
+    def is_reached(self, step: int, run: int) -> bool:
+        """Return whether a hook is due in the run ``run``, which is to lead to ``step``."""
+        return (
+            step >= self.step
+            or run >= self.run
+            or (self.time is not None and clock.monotonic() >= self.time)
+        )
+
+    def find(self, hooks: Iterable[ScheduledHook]) -> bool:
+        """Set it anew; return whether a hook is due already by the time of the group."""
+        hooks = list(hooks)
+        self.step = min([hook.step for hook in hooks], default=math.inf)
+        self.run = min([hook.run for hook in hooks], default=math.inf)
+        time = min([hook.time for hook in hooks if hook.shared_time is None], default=math.inf)
+        self.time = time if time < math.inf else None
+        by_group = [(hook.shared_time, hook.time) for hook in hooks if hook.shared_time is not None]
+        later = {time for shared, time in by_group if shared.now < time}
+        self.shared_time = min(later, default=math.inf)
+        return any(shared.now >= time for shared, time in by_group)
+
+    def runs_until(self, step: int, stride: int, runs: int) -> float:
+        """Return how many runs can be made before a hook is due, as far as steps and runs go.
+
+        Args:
+            step: The global step now.
+            stride: How many steps each of them makes.
+            runs: How many were made.
+        """
+        by_steps = self.step - stride - step
+        if by_steps < math.inf:
+            by_steps = -(-by_steps // stride)
+        return min(by_steps, self.run - 1 - runs)
