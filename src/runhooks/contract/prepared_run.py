@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from runhooks.graph.nest import FetchList
+from runhooks.graph.nest import Asked, FetchList
 from runhooks.graph.tensor import Operation, Tensor
-
-_LEAVES = (Tensor, Operation, str)
 
 
 class PreparedRun:
@@ -22,28 +20,21 @@ class PreparedRun:
             that is unknown, as when anything else has looked at variables since.
     """
 
-    __slots__ = ("_kind", "fed", "fetches", "off_steps", "steps")
+    __slots__ = ("_asked", "fed", "fetches", "off_steps", "steps")
 
     def __init__(self, fetches: Any, feed_keys: Iterable[Any], steps: int = 0) -> None:
         self.steps = steps
         self.off_steps: float = 0
         keys = dict.fromkeys(feed_keys)
         self.fed: Any = keys.keys() if keys else None
-        kind = type(fetches)
-        is_flat = kind is tuple or kind is list
-        if isinstance(fetches, _LEAVES) or kind is FetchList:
-            self.fetches, self._kind = fetches, str if kind is str else None
-        elif is_flat and all(isinstance(leaf, _LEAVES) for leaf in fetches):
-            self.fetches, self._kind = kind(fetches), kind  # the caller's list may change
-        else:  # it would have to be compared item by item
-            self.fetches, self._kind = object(), None
+        is_whole = isinstance(fetches, (Tensor, Operation, str, FetchList))
+        # What else is given may change until it is given again.
+        self.fetches = fetches if is_whole else self
+        self._asked = Asked(fetches)
 
     def is_of(self, fetches: Any) -> bool:
         """Return whether this is a run of ``fetches``, as far as that is quickly said."""
-        try:
-            return type(fetches) is self._kind and bool(fetches == self.fetches)
-        except (TypeError, ValueError):  # there is something in it that no graph has
-            return False
+        return self._asked.is_the_same_as(fetches)
 
     def is_fed(self, feed_dict: Any) -> bool:
         """Return whether ``feed_dict`` feeds what this run is fed, as far as is quickly said."""

@@ -192,9 +192,10 @@ class RequestMerger:
 
         def made() -> nest.FetchList:
             parties = [CALLER, *[_name(hook) for hook in requests]]
-            return nest.FetchList(zip(parties, fetches, strict=True))
+            return nest.FetchList(zip(parties, fetches, strict=True), steady)
 
-        merged = self._lists.get_or_make(nest.structure_key(fetches), made)
+        steady = tuple(_name(hook) for hook in requests if hook.watched is not None)
+        merged = self._lists.get_or_make((steady, nest.structure_key(fetches)), made)
         asked = [nest.Asked(it.fetches) for it in requests.values()]
         self._last = _Merged(nest.Asked(caller.fetches), asked, merged)
         return merged

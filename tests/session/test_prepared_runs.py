@@ -1,0 +1,244 @@
+"""An off-step that goes straight to the prepared run is the run that the layers would make."""
+
+import gc
+import threading
+import weakref
+from functools import cache
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import runhooks as rh
+from runhooks.testing import FakeClock
+
+ENGINES = ["python", "jax"]
+ONE = np.float32([1, 1])
+
+
+class Records(rh.SessionRunHook):
+    """Asks for ``fetches`` at every ``n``-th step, sleeps in between, and keeps what it gets."""
+
+    def __init__(self, fetches, n, stop_at=None):
+        self.fetches, self.stop_at, self.calls = fetches, stop_at, []
+        self.timer = rh.Timer(rh.Trigger(every_steps=n))
+
+    def next_due(self):
+        return self.timer.due()
+
+    def before_run(self, run_context):
+        self.calls.append(("before", run_context.next_step))
+        return rh.SessionRunArgs(self.fetches)
+
+    def after_run(self, run_context, run_values):
+        step = run_context.session.global_step
+        self.timer.update_last_triggered_step(step)
+        self.calls.append(("after", step, plain(run_values.results)))
+        if self.stop_at is not None and step >= self.stop_at:
+            run_context.request_stop()
+
+
+def plain(value):
+    if isinstance(value, list | tuple):
+        return [plain(it) for it in value]
+    if isinstance(value, dict):
+        return {key: plain(it) for key, it in value.items()}
+    return None if value is None else np.asarray(value).tolist()
+
+
+@cache
+def program(engine):
+    """One graph for all examples: it is compiled once."""
+    with rh.Graph(engine).as_default() as graph:
+        x = rh.placeholder("x")
+        w = rh.Variable(np.float32([1, 2]), name="w")
+        rate = rh.Variable(np.float32(0.5), name="rate")
+        new, loss = rh.call(lambda w, r, x: (w + r * x, (w * x).sum()), w, rate, x, num_outputs=2)
+        step = rh.train.get_or_create_global_step()
+        train = rh.group(w.assign(new), step.assign_add(1), name="train")
+        twice = rh.group(w.assign(new), step.assign_add(2), name="twice")
+        other = rh.Variable(np.int64(0), name="other", trainable=False)
+        count = rh.group(other.assign_add(1), name="count")
+    return SimpleNamespace(**locals())
+
+
+def act(p, sess, action, run):
+    """Do ``action``; return what can be seen of it."""
+    kind, number = action
+    raw = sess.run_step_fn(lambda step_context: step_context.session)
+    if kind == "train":
+        return [run(p.train, {p.x: ONE * number}) for _ in range(number)]
+    if kind == "by name":
+        return [run("train", {"x": ONE * number}) for _ in range(3)]
+    if kind == "loss":
+        return [run((p.train, p.loss, {"w": p.new}), {p.x: ONE * number}) for _ in range(2)]
+    if kind == "two steps":
+        return [run(p.twice, {p.x: ONE}) for _ in range(number)]
+    if kind == "no step":
+        return run([p.count, p.other], None)
+    if kind == "beside":
+        return sess.run(p.w, hooks=False)
+    if kind == "raw":
+        return raw.run(p.train, {p.x: ONE})
+    if kind == "bad feed":
+        return run(p.train, {p.x: np.zeros((3, 5), np.float32)})
+    if kind == "other feed":
+        return run(p.train, {p.x: number, p.rate: np.float32(number)})
+    if kind == "assign":
+        return raw.assign({"w": np.float32([number, 0]), "global_step": number})
+    if kind == "load":
+        return raw.load(raw.snapshot({}))
+    if kind == "substitute":
+        with raw.substituted({"w": "w"}):
+            return raw.run(p.w)
+    return raw.read("w")
+
+
+ACTIONS = st.tuples(
+    st.sampled_from(
+        ["train", "train", "by name", "loss", "two steps", "no step", "beside", "raw", "bad feed"]
+        + ["other feed", "assign", "load", "substitute", "read"]
+    ),
+    st.integers(1, 9),
+)
+
+
+def observed(p, actions, cadences, stop_at, through_layers):
+    hooks = [Records({"loss": p.loss}, n, stop_at) for n in cadences]
+    seen = []
+    with p.graph.as_default(), rh.MonitoredSession(hooks=hooks) as sess:
+        raw = sess.run_step_fn(lambda step_context: step_context.session)
+
+        def run(fetches, feed_dict):
+            if not through_layers:
+                return sess.run(fetches, feed_dict)
+            return sess.run_step_fn(
+                lambda step_context: step_context.run_with_hooks(fetches, feed_dict)
+            )
+
+        for action in actions:
+            try:
+                seen.append(plain(act(p, sess, action, run)))
+            except (RuntimeError, TypeError, ValueError) as error:
+                seen.append(type(error))
+            counts = raw.runs, raw.changes, raw.global_step
+            seen.append((sess.global_step, sess.should_stop(), sess.stop_reason, counts))
+        seen.append(plain(raw.run([p.w, p.other])))
+        seen.append(plain(raw.read("w")))
+    return seen, [hook.calls for hook in hooks]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_any_runs_are_those_that_the_layers_make(engine):
+    p = program(engine)
+
+    @settings(max_examples=30, deadline=None, derandomize=True)
+    @given(
+        st.lists(ACTIONS, min_size=1, max_size=12),
+        st.lists(st.integers(3, 12), min_size=1, max_size=2),
+        st.none() | st.integers(5, 30),
+    )
+    def check(actions, cadences, stop_at):
+        assert observed(p, actions, cadences, stop_at, False) == observed(
+            p, actions, cadences, stop_at, True
+        )
+
+    check()
+
+
+BETWEEN = {
+    "assign": lambda p, raw: raw.assign({"global_step": 18}),
+    "runs beside": lambda p, raw: [raw.run(p.train, {p.x: ONE}) for _ in range(15)],
+    "other runs beside": lambda p, raw: [raw.run(p.twice, {p.x: ONE}) for _ in range(7)],
+    "load": lambda p, raw: raw.load(snapshot_at(raw, 18)),
+}
+
+
+def snapshot_at(raw, step):
+    snapshot = raw.snapshot({})
+    return snapshot._replace(arrays={**snapshot.arrays, "global_step": np.int64(step)})
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_step_that_something_else_has_moved_makes_hooks_due_in_time(engine, between):
+    p, hook = program(engine), Records([], 20)
+    with p.graph.as_default(), rh.MonitoredSession(hooks=[hook]) as sess:
+        raw = sess.run_step_fn(lambda step_context: step_context.session)
+        for _ in range(4):
+            sess.run(p.train, {p.x: ONE})
+        hook.calls.clear()
+        BETWEEN[between](p, raw)
+        moved = sess.global_step
+        assert moved >= 18
+        while not hook.calls and sess.global_step < 30:
+            sess.run(p.train, {p.x: ONE})
+        assert hook.calls[0] == ("before", 20)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_stop_of_a_thread_and_its_failure_are_heard_in_the_next_run(engine):
+    p = program(engine)
+
+    class Fails(rh.SessionRunHook):
+        def after_create_session(self, session, coord):
+            self.coord = coord
+
+    hook = Fails()
+    with (
+        pytest.raises(ArithmeticError),
+        p.graph.as_default(),
+        rh.MonitoredSession(hooks=[hook]) as sess,
+    ):
+        for _ in range(5):
+            sess.run(p.train, {p.x: ONE})
+        thread = threading.Thread(target=lambda: hook.coord.request_stop(ArithmeticError("lost")))
+        thread.start()
+        thread.join()
+        with pytest.raises(ArithmeticError):
+            sess.run(p.train, {p.x: ONE})
+        assert sess.global_step == 5
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_hook_that_goes_by_the_clock_is_called_when_it_is_due(engine):
+    p, fake = program(engine), FakeClock()
+    hook = rh.LoggingTensorHook({"loss": p.loss}, every_n_secs=10, formatter=(logged := []).append)
+    with fake, p.graph.as_default(), rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(25):
+            sess.run(p.train, {p.x: ONE})
+            fake.advance(1)
+    assert len(logged) == 3
+
+
+def test_runs_of_several_threads_are_all_counted():
+    p = program("python")
+    with p.graph.as_default(), rh.MonitoredSession() as sess:
+        raw = sess.run_step_fn(lambda step_context: step_context.session)
+        threads = [
+            threading.Thread(target=lambda: [raw.run(p.train, {p.x: ONE}) for _ in range(200)])
+            for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for _ in range(200):
+            sess.run(p.train, {p.x: ONE})
+            raw.read("w")
+        for thread in threads:
+            thread.join()
+        assert sess.global_step == raw.runs == raw.changes == 800
+        np.testing.assert_array_equal(raw.read("w")["w"], [401, 402])
+
+
+def test_old_values_are_not_kept_alive():
+    with rh.Graph().as_default():
+        w = rh.Variable(np.zeros(1000), name="w")
+        train = rh.group(w.assign(rh.call(lambda w: w + 1, w)))
+        with rh.Session() as sess:
+            seen = []
+            for _ in range(4):
+                seen.append(weakref.ref(sess.run([train, w])[1]))
+            gc.collect()
+            assert sum(it() is not None for it in seen) <= 1
