@@ -64,45 +64,31 @@ def program(engine):
     return SimpleNamespace(**locals())
 
 
-def act(p, sess, action, run):
-    """Do ``action``; return what can be seen of it."""
-    kind, number = action
-    raw = sess.run_step_fn(lambda step_context: step_context.session)
-    if kind == "train":
-        return [run(p.train, {p.x: ONE * number}) for _ in range(number)]
-    if kind == "by name":
-        return [run("train", {"x": ONE * number}) for _ in range(3)]
-    if kind == "loss":
-        return [run((p.train, p.loss, {"w": p.new}), {p.x: ONE * number}) for _ in range(2)]
-    if kind == "two steps":
-        return [run(p.twice, {p.x: ONE}) for _ in range(number)]
-    if kind == "no step":
-        return run([p.count, p.other], None)
-    if kind == "beside":
-        return sess.run(p.w, hooks=False)
-    if kind == "raw":
-        return raw.run(p.train, {p.x: ONE})
-    if kind == "bad feed":
-        return run(p.train, {p.x: np.zeros((3, 5), np.float32)})
-    if kind == "other feed":
-        return run(p.train, {p.x: number, p.rate: np.float32(number)})
-    if kind == "assign":
-        return raw.assign({"w": np.float32([number, 0]), "global_step": number})
-    if kind == "load":
-        return raw.load(raw.snapshot({}))
-    if kind == "substitute":
-        with raw.substituted({"w": "w"}):
-            return raw.run(p.w)
-    return raw.read("w")
+def substituted(p, raw):
+    with raw.substituted({"w": "w"}):
+        return raw.run(p.w)
 
 
-ACTIONS = st.tuples(
-    st.sampled_from(
-        ["train", "train", "by name", "loss", "two steps", "no step", "beside", "raw", "bad feed"]
-        + ["other feed", "assign", "load", "substitute", "read"]
-    ),
-    st.integers(1, 9),
-)
+#: What a program may do, given a number, what makes runs with hooks, and a raw session.
+ACTIONS = {
+    "train": lambda p, n, run, raw: [run(p.train, {p.x: ONE * n}) for _ in range(n)],
+    "by name": lambda p, n, run, raw: [run("train", {"x": ONE * n}) for _ in range(3)],
+    "loss": lambda p, n, run, raw: [
+        run((p.train, p.loss, {"w": p.new}), {p.x: ONE * n}) for _ in range(2)
+    ],
+    "tuple": lambda p, n, run, raw: [run((p.train, p.loss), {p.x: ONE * n}) for _ in range(n)],
+    "two steps": lambda p, n, run, raw: [run(p.twice, {p.x: ONE}) for _ in range(n)],
+    "no step": lambda p, n, run, raw: run([p.count, p.other], None),
+    "raw": lambda p, n, run, raw: raw.run(p.train, {p.x: ONE}),
+    "bad feed": lambda p, n, run, raw: run(p.train, {p.x: np.zeros((3, 5), np.float32)}),
+    "other feeds": lambda p, n, run, raw: run(p.train, {p.x: n, p.rate: np.float32(n)}),
+    "assign": lambda p, n, run, raw: raw.assign({"w": np.float32([n, 0]), "global_step": n}),
+    "load": lambda p, n, run, raw: raw.load(raw.snapshot({})),
+    "substitute": lambda p, n, run, raw: substituted(p, raw),
+    "read": lambda p, n, run, raw: raw.read("w"),
+}
+
+DRAWN = st.tuples(st.sampled_from(["train", *ACTIONS]), st.integers(1, 9))
 
 
 def observed(p, actions, cadences, stop_at, through_layers):
@@ -118,9 +104,9 @@ def observed(p, actions, cadences, stop_at, through_layers):
                 lambda step_context: step_context.run_with_hooks(fetches, feed_dict)
             )
 
-        for action in actions:
+        for kind, number in actions:
             try:
-                seen.append(plain(act(p, sess, action, run)))
+                seen.append(plain(ACTIONS[kind](p, number, run, raw)))
             except (RuntimeError, TypeError, ValueError) as error:
                 seen.append(type(error))
             counts = raw.runs, raw.changes, raw.global_step
@@ -136,7 +122,7 @@ def test_any_runs_are_those_that_the_layers_make(engine):
 
     @settings(max_examples=30, deadline=None, derandomize=True)
     @given(
-        st.lists(ACTIONS, min_size=1, max_size=12),
+        st.lists(DRAWN, min_size=1, max_size=12),
         st.lists(st.integers(3, 12), min_size=1, max_size=2),
         st.none() | st.integers(5, 30),
     )
