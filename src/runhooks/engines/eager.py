@@ -30,6 +30,33 @@ Evaluate = Callable[[dict[Tensor, Any], Mapping[Variable, Any]], dict[Variable, 
 _NUMPY = (np.ndarray, np.generic)
 
 
+class EagerRun:
+    """Computes ``body`` operation by operation."""
+
+    def __init__(self, engine: EagerEngine, body: Body) -> None:
+        self.body = body
+        self._engine = engine
+        self._reads = (*body.assigned, *body.kept)
+        self._evaluate = engine.evaluator(body.operations)
+
+    def __call__(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> list[Any]:
+        """Return the new values of ``body.assigned``, then the values of ``body.fetches``."""
+        engine, body = self._engine, self.body
+        values: dict[Tensor, Any] = {v: variables[v] for v in self._reads}
+        values.update(zip(body.given, given, strict=True))
+        before = [variables[v] for v in body.assigned]
+        assigned = self._evaluate(values, variables)
+        check_unassigned(variables, body.assigned, before)
+        # A caller may change what it gets back.
+        fetched = [
+            engine.own(variables[t])
+            if isinstance(t, Variable)
+            else engine.fetched(t, engine.key_of(t, values[t]))
+            for t in body.fetches
+        ]
+        return [engine.own(assigned[v]) for v in body.assigned] + fetched
+
+
 class EagerEngine(Engine):
     """Evaluates a graph operation by operation; pytrees: lists, tuples, dicts and dataclasses.
 
@@ -48,25 +75,7 @@ class EagerEngine(Engine):
     """
 
     def compile(self, body: Body) -> Compiled:
-        reads = (*body.assigned, *body.kept)
-        evaluate = self.evaluator(body.operations)
-
-        def run(variables: Mapping[Variable, Any], given: Sequence[Any]) -> list[Any]:
-            values: dict[Tensor, Any] = {v: variables[v] for v in reads}
-            values.update(zip(body.given, given, strict=True))
-            before = [variables[v] for v in body.assigned]
-            assigned = evaluate(values, variables)
-            check_unassigned(variables, body.assigned, before)
-            # A caller may change what it gets back.
-            fetched = [
-                self.own(variables[t])
-                if isinstance(t, Variable)
-                else self.fetched(t, self._own_key(t, values[t]))
-                for t in body.fetches
-            ]
-            return [self.own(assigned[v]) for v in body.assigned] + fetched
-
-        return run
+        return EagerRun(self, body)
 
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
         """Return a function that puts the outputs of ``operations`` into the values it is given.
@@ -85,7 +94,7 @@ class EagerEngine(Engine):
         """Return ``values`` as the function of ``op`` may have them, which may change them."""
         own: dict[Tensor, Any]
         own = {t: self.own(values[t]) for t in op.inputs if isinstance(t, Variable)}
-        keys = {t: self._own_key(t, values[t]) for t in op.inputs if t.op.type == "RandomKey"}
+        keys = {t: self.key_of(t, values[t]) for t in op.inputs if t.op.type == "RandomKey"}
         return {**values, **own, **keys} if own or keys else values
 
     def own(self, value: Any) -> Any:
@@ -197,7 +206,8 @@ class EagerEngine(Engine):
     def _own_leaf(self, leaf: Any) -> Any:
         return self.arrays.snapshot(leaf) if self.arrays.owns(type(leaf)) else leaf
 
-    def _own_key(self, tensor: Tensor, value: Any) -> Any:
+    def key_of(self, tensor: Tensor, value: Any) -> Any:
+        """Return ``value``, that of ``tensor``; of a random key, one that is the reader's own."""
         # A generator changes as it is used. What one reader draws must not depend on whether
         # another, such as a hook on its due step, has drawn before.
         return self.own_key(value) if tensor.op.type == "RandomKey" else value

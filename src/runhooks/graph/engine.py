@@ -36,11 +36,11 @@ class FlatRun:
     def __init__(
         self,
         step: Callable[..., list[Any]],
-        compilation: Compilation,
+        compilation: Compilation | None = None,
         takes: Callable[[Sequence[Any]], bool] | None = None,
     ) -> None:
         self.step = step
-        self.compilation = compilation
+        self.compilation: Compilation = compilation or _NothingCompiled()
         self.takes = takes
 
     def fetched(self, new: list[Any], rest: Any) -> Sequence[Any]:
@@ -62,6 +62,10 @@ class Compilation(Protocol):
     """Something that may have been compiled; ``since``: when that began, None if it was not."""
 
     since: float | None
+
+
+class _NothingCompiled:
+    since: float | None = None
 
 
 class AssignedError(Exception):

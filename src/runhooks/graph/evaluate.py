@@ -51,12 +51,17 @@ def evaluate(
                 assigned[op.assigns] = conform(op.assigns.op.name, old, new)
                 results = (assigned[op.assigns],)
         except Exception as error:
-            add_note(error, f"in the operation {op.name!r} of the graph")
+            note_operation(error, op)
             raise
         for tensor, result in zip(op.outputs, results, strict=True):
             if tensor not in fed:
                 values[tensor] = result
     return assigned
+
+
+def note_operation(error: Exception, op: Operation) -> None:
+    """Note on ``error`` that it came out of ``op``."""
+    add_note(error, f"in the operation {op.name!r} of the graph")
 
 
 def outputs_of(op: Operation, result: Any) -> tuple[Any, ...]:

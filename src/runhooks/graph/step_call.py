@@ -34,28 +34,29 @@ class StepCall:
         engine: Engine,
     ) -> None:
         self._fn = fn
-        self._given = given
-        self._states = states
+        names = [it.name for it in given]
+        keywords = [i for i, it in enumerate(given) if it.kind is it.KEYWORD_ONLY]
+        self._names = names
+        self._keywords = {names[i]: i for i in keywords}
+        self._positional = [i for i in range(len(names)) if i not in keywords]
+        self._states = [names.index(state) for state in states]
         self._rule = rule
         self._values = values
         self._engine = engine
         self._changed: list[bool] | None = None
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
-        by_name = {it.name: value for it, value in zip(self._given, args, strict=True)}
-        old = [by_name[name] for name in self._states]
+        old = [args[i] for i in self._states]
         if self._changed is None:
             self._changed = [self._engine.is_changed_in_place(state) for state in old]
-        found = self._rule.divide(self._call(by_name), old, self._changed)
+        found = self._rule.divide(self._call(args), old, self._changed)
         if not self._values.knows(OUTPUTS):
+            by_name = dict(zip(self._names, args, strict=True))
             self._values.learn({**by_name, OUTPUTS: found.outputs})
         return *found.states, found.outputs
 
-    def _call(self, by_name: dict[str, Any]) -> Any:
-        positional, keywords = [], {}
-        for parameter in self._given:
-            if parameter.kind is parameter.KEYWORD_ONLY:
-                keywords[parameter.name] = by_name[parameter.name]
-            else:
-                positional.append(by_name[parameter.name])
-        return self._fn(*positional, **keywords)
+    def _call(self, args: Sequence[Any]) -> Any:
+        if not self._keywords:
+            return self._fn(*args)
+        keywords = {name: args[i] for name, i in self._keywords.items()}
+        return self._fn(*[args[i] for i in self._positional], **keywords)

@@ -6,7 +6,7 @@ the variables of a run change all together or not at all. A function returns new
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ import numpy as np
 from runhooks.arrays import library_of
 from runhooks.arrays.numpy import ARRAYS
 from runhooks.engines.conform import as_numbers, is_inexact
-from runhooks.engines.eager import EagerEngine, Evaluate
+from runhooks.engines.eager import EagerEngine, EagerRun, Evaluate
 from runhooks.engines.numpy.profile import start_python_profile
+from runhooks.engines.numpy.straight_line import straight_line
 from runhooks.errors import add_note
-from runhooks.graph.tensor import Operation, Tensor
+from runhooks.graph.engine import Compiled, FlatRun
+from runhooks.graph.tensor import Operation, Tensor, Variable
 
 
 class PythonEngine(EagerEngine):
@@ -35,15 +37,17 @@ class PythonEngine(EagerEngine):
             try:
                 return evaluate(*args)
             except ValueError as error:
-                if "read-only" in str(error):
-                    add_note(
-                        error,
-                        "arrays of states and variables are read-only in a step: return new ones "
-                        "(v = v + dv), or change a copy (v = v.copy())",
-                    )
+                _note_read_only(error)
                 raise
 
         return evaluated
+
+    def flat_run(
+        self, compiled: Compiled, variables: Mapping[Variable, Any], given: Sequence[Any]
+    ) -> FlatRun | None:
+        if not isinstance(compiled, EagerRun):
+            return None
+        return straight_line(self, compiled.body, variables, _note_read_only)
 
     def own(self, value: Any) -> Any:
         # Arrays are read-only; the containers are not.
@@ -87,6 +91,15 @@ class PythonEngine(EagerEngine):
 
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
         return start_python_profile(folder, step)
+
+
+def _note_read_only(error: Exception) -> None:
+    if isinstance(error, ValueError) and "read-only" in str(error):
+        add_note(
+            error,
+            "arrays of states and variables are read-only in a step: return new ones "
+            "(v = v + dv), or change a copy (v = v.copy())",
+        )
 
 
 def _frozen(array: np.ndarray[Any, Any]) -> Any:
