@@ -1,5 +1,6 @@
 """Event files in stores: written, read, followed, as on a disk."""
 
+import json
 import multiprocessing
 import os
 import pickle
@@ -354,3 +355,15 @@ def test_spellings_of_a_url_are_one_place(memory):
         run = events.read(spelling).only
         assert run.scalars["loss"].steps.tolist() == [0, 1, 2]
         assert len(run.files) == 1
+
+
+def test_the_command_lists_checkpoints(memory, graph, model):
+    hooks = [rh.StopAtStepHook(last_step=3)]
+    with rh.MonitoredTrainingSession(checkpoint_dir=memory, hooks=hooks) as session:
+        while not session.should_stop():
+            session.run(model.train_op)
+    listed = command("checkpoints", memory)
+    assert listed.exit_code == 0, listed.output
+    assert "model.ckpt-0" in listed.output
+    alone = command("checkpoints", f"{memory}/model.ckpt-3", "--json")
+    assert json.loads(alone.output)[0]["step"] == 3

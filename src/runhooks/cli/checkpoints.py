@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,17 +14,18 @@ from runhooks.checkpoint.latest import find_checkpoints
 from runhooks.cli import formats, output
 from runhooks.cli.checkpoint_report import CheckpointReport, inspect
 from runhooks.cli.output import CommandError
-from runhooks.cli.parameters import Json, local
+from runhooks.cli.parameters import Json, anywhere
 from runhooks.cli.runs import check_exists
 from runhooks.cli.table import Column, write_table
 from runhooks.errors import NotFoundError
+from runhooks.stores.path import AnyPath
 
 _Directory = Annotated[
-    Path,
+    Any,
     typer.Argument(
         metavar="DIR",
-        parser=local,
-        help="A directory of checkpoints, or one checkpoint.",
+        parser=anywhere,
+        help="A directory of checkpoints, or one checkpoint; a path or a URL.",
         show_default=False,
     ),
 ]
@@ -54,7 +54,7 @@ def checkpoints(directory: _Directory, json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _reports(directory: Path, only: Path | None) -> list[CheckpointReport]:
+def _reports(directory: AnyPath, only: AnyPath | None) -> list[CheckpointReport]:
     try:
         checkpoints = find_checkpoints(directory)
     except ValueError as error:  # of a newer format
