@@ -14,8 +14,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
@@ -47,6 +48,8 @@ class Cost(NamedTuple):
 
 
 State = dict[str, np.ndarray[Any, Any]]
+
+Result = TypeVar("Result")
 
 #: Saves into a folder that is not there yet.
 Save = Callable[[Path], Cost]
@@ -106,6 +109,46 @@ def ours(arrays: State, engine: str, asynchronous: bool) -> Save:
         return timed(lambda: saver.save(session, path), go_on if asynchronous else None)
 
     return save
+
+
+def beside_steps(arrays: State, engine: str) -> Callable[[Path], float]:
+    """What an asynchronous save adds to the step that follows it; milliseconds."""
+    with rh.Graph(engine=engine).as_default() as graph:
+        variable = rh.Variable(arrays, name="state")
+        train_op = rh.group(variable.assign(rh.call(step, variable)))
+    session, saver = rh.Session(graph), rh.Saver(asynchronous=True)
+
+    def make_step() -> None:
+        session.run(train_op)
+        session.wait()
+
+    def added(folder: Path) -> float:
+        make_step()
+        alone = timed(make_step).blocked
+        with_save = timed(lambda: saver.save(session, folder / "model.ckpt"), make_step).durable
+        saver.wait()
+        return (with_save - alone) * 1e3
+
+    return added
+
+
+def orbax_beside_steps(arrays: State) -> Callable[[Path], float]:
+    make = jax.jit(step, donate_argnums=0)
+    held = [make({name: jnp.array(array) for name, array in arrays.items()})]
+    checkpointer = ocp.AsyncCheckpointer(ocp.StandardCheckpointHandler())
+
+    def make_step() -> None:
+        held[0] = jax.block_until_ready(make(held[0]))
+
+    def added(folder: Path) -> float:
+        make_step()
+        alone = timed(make_step).blocked
+        args = ocp.args.StandardSave(held[0])
+        with_save = timed(lambda: checkpointer.save(folder, args=args), make_step).durable
+        checkpointer.wait_until_finished()
+        return (with_save - alone) * 1e3
+
+    return added
 
 
 def step(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,7 +238,18 @@ def contenders(items: int) -> list[Contender]:
     ]
 
 
-def quietly(save: Save, folder: Path) -> Cost:
+def contenders_beside_steps(items: int) -> list[Contender]:
+    """``loop(folder)`` returns what a save adds to a step that takes the state's buffers over."""
+    arrays = state(items)
+    copy = plain_copy(arrays)
+    return [
+        Contender(COPY, lambda folder: copy(folder).blocked * 1e3, role="limit"),
+        Contender(JAX, beside_steps(arrays, "jax")),
+        Contender("orbax AsyncCheckpointer", orbax_beside_steps(arrays), role="peer"),
+    ]
+
+
+def quietly(save: Callable[[Path], Result], folder: Path) -> Result:
     """Save, and remove it; what was written before is on the disk, and need not be waited for."""
     os.sync()
     with warnings.catch_warnings():
@@ -221,12 +275,21 @@ def two_tables(
 
 def tables(effort: Effort) -> Iterator[Table]:
     items, turns = effort.amount(PART_ITEMS), effort.turns(7)
+    title = f"a state of {items * PARTS * 4 / 1e6:,.0f} MB"
+    saves, costs = in_turns(contenders(items), turns)
+    yield from two_tables(title, saves, costs)
+    saves, milliseconds = in_turns(contenders_beside_steps(items), turns)
+    yield tabulated(
+        f"{title}: a save and the step after it, less a step", "ms", saves, milliseconds
+    )
+
+
+def in_turns(
+    contenders: Sequence[Contender], turns: int
+) -> tuple[list[Contender], dict[str, list[Any]]]:
+    saves = [it._replace(loop=partial(quietly, it.loop)) for it in contenders]
     with tempfile.TemporaryDirectory() as name:
-        saves = [
-            contender._replace(loop=partial(quietly, contender.loop))
-            for contender in contenders(items)
-        ]
         folder = Path(name) / "saved"
-        alternate(saves, 1, folder)  # compiles, and finds memory that nobody had before
-        costs = alternate(saves, turns, folder)
-    yield from two_tables(f"a state of {items * PARTS * 4 / 1e6:,.0f} MB", saves, costs)
+        for _ in range(2):  # compiles, and finds memory that nobody had before
+            alternate(saves, 1, folder)
+        return saves, alternate(saves, turns, folder)

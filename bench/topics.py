@@ -38,6 +38,7 @@ TOPICS = {
     "growing-commands": "growing_commands",
     "imports": "imports",
     "saving": "saving",
+    "saving-memory": "saving_memory",
     "small-arrays": "small_arrays",
     "loading": "loading",
     "sharded-saving": "sharded_saving",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 
 import runhooks as rh
+from runhooks.checkpoint import read_checkpoint
 
 MIB = 1 << 20
 PARTS, PART_BYTES = 4, 8 * MIB
@@ -78,3 +82,41 @@ def test_what_is_restored_twice_is_not_shared(engine: str, tmp_path: Path) -> No
             sess.run(step)
             np.testing.assert_array_equal(kept, np.ones(100_000))
             np.testing.assert_array_equal(sess.run(weights), np.full(100_000, 3))
+
+
+def resident_bytes(name: str) -> int:
+    """What the process has in memory, VmRSS, or has had at most, VmHWM."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not say it")
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.every_engine
+def test_saving_takes_memory_for_one_copy_at_most(
+    engine: str, asynchronous: bool, tmp_path: Path
+) -> None:
+    size = 160 * MIB
+    with rh.Graph(engine=engine).as_default() as graph:
+        weights = rh.Variable(np.ones(size // 4, np.float32), name="weights")
+        train_op = rh.group(weights.assign(rh.call(lambda w: w + 1, weights)))
+    saver = rh.Saver(asynchronous=asynchronous)
+    with rh.Session(graph) as sess:
+        sess.run(train_op)
+        sess.wait()
+        gc.collect()
+        before = resident_bytes("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # VmHWM counts from now on
+        saves = 4 if engine == "jax" and asynchronous else 1
+        for _ in range(saves):
+            path = saver.save(sess, tmp_path / "model.ckpt")
+            if engine == "jax":  # on the others a step itself takes a copy
+                sess.run(train_op)
+            saver.wait()
+            for thread in threading.enumerate():
+                if thread.name == "runhooks-compile":
+                    thread.join()
+        peak = resident_bytes("VmHWM") - before
+    assert peak < 64 * MIB + asynchronous * size
+    saved = read_checkpoint(Path(path)).arrays["weights"]
+    assert (saved == 1 + saves).all()

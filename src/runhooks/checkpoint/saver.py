@@ -220,12 +220,14 @@ class Saver:
                 sess.checkpoint = None
 
         def save() -> None:
+            nonlocal write
             try:
                 write()
             except BaseException:
                 fail()
                 raise
             finally:
+                write = _nothing  # whoever hears of the release may need the memory of its arrays
                 release()
 
         background = BackgroundSave(path, save) if self._asynchronous else None

@@ -10,8 +10,10 @@ values are copied to the host beside the steps.
 from __future__ import annotations
 
 import logging
+import mmap
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -275,7 +277,21 @@ def _host(leaf: Any) -> Any:
 
 
 def _copies(leaves: Sequence[Any]) -> list[Any]:
-    return list(ARRAYS.to_host(leaves, [None] * len(leaves)))
+    return list(ARRAYS.to_host(leaves, [_memory_for(leaf) for leaf in leaves]))
+
+
+def _memory_for(leaf: Any) -> np.ndarray[Any, Any] | None:
+    """Memory for a copy of a large leaf, which goes back to the system when the copy goes.
+
+    The allocator might keep it, and give the thread that allocates next other memory.
+    """
+    if not _takes_spare(leaf):
+        return None
+    memory = mmap.mmap(-1, leaf.nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # of a kernel without it
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, leaf.dtype).reshape(leaf.shape)
 
 
 def _takes_spare(leaf: Any) -> bool:
