@@ -138,7 +138,7 @@ def orbax_beside_steps(arrays: State) -> Callable[[Path], float]:
     checkpointer = ocp.AsyncCheckpointer(ocp.StandardCheckpointHandler())
 
     def make_step() -> None:
-        held[0] = jax.block_until_ready(make(held[0]))
+        held[0] = {name: it.block_until_ready() for name, it in make(held[0]).items()}
 
     def added(folder: Path) -> float:
         make_step()

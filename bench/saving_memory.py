@@ -90,7 +90,7 @@ def orbax(items: int) -> tuple[Callable[[], object], StepAndSave]:
     checkpointer = ocp.AsyncCheckpointer(ocp.StandardCheckpointHandler())
 
     def make_step() -> None:
-        values[0] = jax.block_until_ready(step(values[0]))
+        values[0] = {name: it.block_until_ready() for name, it in step(values[0]).items()}
 
     def save(folder: Path) -> None:
         checkpointer.save(folder, args=ocp.args.StandardSave(values[0]), force=True)
