@@ -65,7 +65,7 @@ class Fault(NamedTuple):
 
 
 class _OneByOne:
-    """Decodes single records of ``block``, in order, into its lists.
+    """Decodes records of ``block`` one by one, in order, into its lists.
 
     ``graph``: the place of the last graph in the block, or None. ``messages``: the fields of other
     messages than summaries and logs, and their places.
@@ -82,13 +82,18 @@ class _OneByOne:
         self._events = events
         self._block = block
 
-    def decode(self, record: int) -> None:
-        """Add the wanted contents of ``record``."""
+    def decode(self, records: NDArray[np.int64]) -> None:
+        """Add the wanted contents of ``records``."""
         starts, lengths = self._block.found
-        at, length = int(starts[record]) + HEADER_BYTES, int(lengths[record])
+        first = starts[records] + HEADER_BYTES
+        places = zip(records.tolist(), first.tolist(), lengths[records].tolist(), strict=True)
+        for record, at, length in places:
+            self._decode(record, at, at + length)
+
+    def _decode(self, record: int, at: int, end: int) -> None:
         data = self._block.data
-        payload = bytes(memoryview(data)[at : at + length])
-        if check_of(payload) != data[at + length : at + length + 4]:
+        payload = bytes(memoryview(data)[at:end])
+        if check_of(payload) != data[end : end + 4]:
             self.faults.append(Fault(record, True, BAD_PAYLOAD))
             return
         event = self._events.read(payload)
@@ -183,8 +188,7 @@ class EventDecoder:
             readings += read
             left += [unlike, *(reading.left for reading in read)]
         others = _OneByOne(self._registry, self._rows.single, block)
-        for record in np.sort(np.concatenate(left)).tolist():
-            others.decode(record)
+        others.decode(np.sort(np.concatenate(left)))
         bad = (record for reading in readings for record in reading.bad.tolist())
         faults = sorted([*others.faults, *(Fault(record, True, BAD_PAYLOAD) for record in bad)])
         pieces = [reading.piece for reading in readings]

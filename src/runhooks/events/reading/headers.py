@@ -16,6 +16,7 @@ from runhooks.events.format.record import FRAME_BYTES, HEADER_BYTES, payload_len
 _LENGTH_BYTES = 8
 _STRIDE = 1 << 18  # bytes searched together: the arrays stay in the cache
 _FEW = 32
+_WORTH = 3  # times as much as a few records take: more than that is searched at once
 _SMALL = 512  # bytes: larger records are walked one by one
 
 Found = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -44,7 +45,7 @@ def walk(data: bytes | bytearray, size: int) -> Found:
         pieces.append(few)
         if len(few[0]) < _FEW:
             break
-        if at - begin <= _FEW * _SMALL:
+        if at - begin <= _FEW * _SMALL and size - at > _WORTH * (at - begin):
             while at < size and len((many := _walk_stride(data, at, size))[0]) > _FEW:
                 at = _end(many, at)
                 pieces.append(many)

@@ -11,7 +11,7 @@ from runhooks.events.reading.scalar_reader import Reading, ScalarReader, payload
 from runhooks.events.reading.tag_registry import TagNumbers, TagRegistry
 
 #: Fewer records of one length are decoded one by one.
-FEW_ROWS = 32
+FEW_ROWS = 24
 
 _MOST_LAYOUTS = 32
 _MOST_MISSES = 4
