@@ -1,4 +1,4 @@
-"""Event files without a graph or a session: written, read back, handed on. Shown in the README."""
+"""Event files without a graph or a session: written, read back, handed on. Shown in docs/event-files.md."""
 
 import numpy as np
 
