@@ -1,4 +1,4 @@
-"""Event files without a graph or a session: written, read back, handed on. Shown in docs/event-files.md."""
+"""Event files without a graph or a session, as docs/event-files.md shows: written and read back."""
 
 import numpy as np
 
