@@ -42,6 +42,7 @@ TOPICS = {
     "small-arrays": "small_arrays",
     "loading": "loading",
     "sharded-saving": "sharded_saving",
+    "stores": "stores",
 }
 
 

@@ -5,6 +5,7 @@ Most tests go through fsspec's memory and an S3 server; those that lose requests
 
 import itertools
 import logging
+import signal
 import subprocess
 import sys
 import threading
@@ -320,6 +321,43 @@ def test_an_error_of_the_background_comes_to_light(bucket, proxy, patient, at_st
     save(saver, at_step(2), bucket)
     saver.wait()
     assert checkpoints(bucket)[-1] == f"{bucket}/model.ckpt-2"
+
+
+PROGRAM = Path(__file__).parents[1] / "soak" / "program.py"
+
+
+def test_killed_while_it_commits_a_training_resumes_bit_for_bit(bucket, proxy, tmp_path):
+    """Killed before the store has the manifest, and after: both times it goes on where it was."""
+
+    def train(folder):
+        command = [sys.executable, str(PROGRAM), str(folder), "--last-step", "20", "--asynchronous"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    faults = {"/model.ckpt-5/manifest.json": "lost request", "model.ckpt-10/manifest.json": None}
+    found = []
+    for part, fault in faults.items():
+        with train(f"{bucket}/run") as process:
+
+            def decide(method, path, part=part, fault=fault, process=process):
+                if method == "PUT" and part in path:
+                    process.kill()
+                    return fault
+                return None
+
+            proxy.decide = decide
+            process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        found.append(latest_checkpoint(f"{bucket}/run"))
+    assert found == [f"{bucket}/run/model.ckpt-0", f"{bucket}/run/model.ckpt-10"]
+    proxy.decide = lambda method, path: None
+    ends = []
+    for folder in (f"{bucket}/run", tmp_path):
+        with train(folder) as process:
+            process.communicate()
+        assert process.returncode == 0
+        last = read_checkpoint(place_of(latest_checkpoint(folder)))
+        ends.append(({name: it.tobytes() for name, it in last.arrays.items()}, last.states))
+    assert str(ends[0]) == str(ends[1])
 
 
 def test_a_checkpoint_can_be_copied_both_ways(url, tmp_path, at_step):
