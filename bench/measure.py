@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 NEVER = 10**9  # a step that no measurement comes to
+ROUND_SECS = 4e-3  # on a busy machine most rounds as short as this are not interrupted
 
 Loop = Callable[[int], None]
 Role = Literal["ours", "peer", "limit"]
@@ -62,19 +63,22 @@ class Effort(NamedTuple):
         return full[:2] if self.quick else full
 
 
-def measure(contenders: Sequence[Contender], turns: int, times: int) -> dict[str, list[float]]:
-    """Give each contender ``turns`` rounds of ``times`` calls; return microseconds by round."""
+def measure(
+    contenders: Sequence[Contender], turns: int, times: int, most_secs: float = ROUND_SECS
+) -> dict[str, list[float]]:
+    """Give each contender ``turns`` rounds of ``times`` calls; return microseconds by round.
+
+    Those whose rounds would take longer than ``most_secs`` are called less often.
+    """
     rounds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
-    for contender in contenders:
-        contender.loop(times)  # compiles, fills caches, takes the first triggers
+    calls = {contender.name: _calls(contender.loop, times, most_secs) for contender in contenders}
     gc.collect()
     gc.disable()
     try:
         for turn in range(turns):
             for contender in contenders if turn % 2 else reversed(contenders):
-                begin = time.perf_counter()
-                contender.loop(times)
-                rounds[contender.name].append((time.perf_counter() - begin) / times * 1e6)
+                secs = _secs_a_call(contender.loop, calls[contender.name])
+                rounds[contender.name].append(secs * 1e6)
     finally:
         gc.enable()
     return rounds
@@ -99,3 +103,16 @@ def repeated(once: Callable[[], object]) -> Loop:
             once()
 
     return loop
+
+
+def _calls(loop: Loop, times: int, most_secs: float) -> int:
+    loop(times)  # compiles, fills caches, takes the first triggers
+    few = max(1, times // 10)
+    secs = min(_secs_a_call(loop, few) for _ in range(3))
+    return int(min(times, max(1, most_secs / secs)))
+
+
+def _secs_a_call(loop: Loop, times: int) -> float:
+    begin = time.perf_counter()
+    loop(times)
+    return (time.perf_counter() - begin) / times

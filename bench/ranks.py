@@ -5,6 +5,7 @@ Each rank is a process; both make the same rounds. The figures are those of rank
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import runhooks as rh
-from bench.measure import NEVER, Contender, Effort, Loop, repeated
+from bench.measure import NEVER, Contender, Effort, Loop, measure, repeated
 from bench.rank_processes import RANKS, finish, run_ranks, start_torch
-from bench.table import Table, measured
+from bench.table import Table, tabulated
 from runhooks.ranks import AloneGroup, entered
 
 
@@ -67,7 +68,10 @@ def be_rank(rank: int, folder: Path, effort: Effort) -> None:
         alone = monitored()
     together = monitored()
     title = f"agreement of {RANKS} ranks on gloo"
-    table = measured(title, contenders(alone, together), effort, 51, 100)
+    both = contenders(alone, together)
+    # What ranks do together, each does as often.
+    rounds = measure(both, effort.turns(51), effort.times(100), most_secs=math.inf)
+    table = tabulated(title, "µs", both, rounds)
     together.close()
     alone.close()
     finish(rank, [table], has_store=True)

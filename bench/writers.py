@@ -275,5 +275,5 @@ def tables(effort: Effort) -> Iterator[Table]:
     yield measured("a scalar that is an array", scalars_of_arrays(), effort, 51, 300)
     yield from closed_files(effort)
     title = "a histogram of a million float32, to the file"
-    yield measured(title, histograms(), effort, 5, 2)
-    yield measured("an image 256x256x3, to the file", images(), effort, 5, 5)
+    yield measured(title, histograms(), effort, 11, 2)
+    yield measured("an image 256x256x3, to the file", images(), effort, 11, 5)
