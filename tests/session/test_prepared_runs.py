@@ -40,6 +40,26 @@ class Records(rh.SessionRunHook):
             run_context.request_stop()
 
 
+class Watches(rh.SessionRunHook):
+    """Watches ``tensor``, and keeps what it sees."""
+
+    def __init__(self, tensor):
+        self.tensor, self.calls = tensor, []
+
+    def watched(self):
+        return self.tensor
+
+    def watch(self, step, value):
+        self.calls.append((step, plain(value)))
+        return step >= 40
+
+    def before_run(self, run_context):
+        return rh.SessionRunArgs(self.tensor)
+
+    def after_run(self, run_context, run_values):
+        self.watch(run_context.session.global_step, run_values.results)
+
+
 def plain(value):
     if isinstance(value, list | tuple):
         return [plain(it) for it in value]
@@ -91,8 +111,9 @@ ACTIONS = {
 DRAWN = st.tuples(st.sampled_from(["train", *ACTIONS]), st.integers(1, 9))
 
 
-def observed(p, actions, cadences, stop_at, through_layers):
+def observed(p, actions, cadences, stop_at, watches, through_layers):
     hooks = [Records({"loss": p.loss}, n, stop_at) for n in cadences]
+    hooks += [Watches(p.rate)] * watches
     seen = []
     with p.graph.as_default(), rh.MonitoredSession(hooks=hooks) as sess:
         raw = sess.run_step_fn(lambda step_context: step_context.session)
@@ -125,11 +146,11 @@ def test_any_runs_are_those_that_the_layers_make(engine):
         st.lists(DRAWN, min_size=1, max_size=12),
         st.lists(st.integers(3, 12), min_size=1, max_size=2),
         st.none() | st.integers(5, 30),
+        st.booleans(),
     )
-    def check(actions, cadences, stop_at):
-        assert observed(p, actions, cadences, stop_at, False) == observed(
-            p, actions, cadences, stop_at, True
-        )
+    def check(actions, cadences, stop_at, watches):
+        drawn = p, actions, cadences, stop_at, watches
+        assert observed(*drawn, False) == observed(*drawn, True)
 
     check()
 
@@ -162,6 +183,17 @@ def test_step_that_something_else_has_moved_makes_hooks_due_in_time(engine, betw
         while not hook.calls and sess.global_step < 30:
             sess.run(p.train, {p.x: ONE})
         assert hook.calls[0] == ("before", 20)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_without_hooks_is_not_watched(engine):
+    p = program(engine)
+    hook = Watches(p.rate)
+    with p.graph.as_default(), rh.MonitoredSession(hooks=[hook]) as sess:
+        for number in range(6):
+            loss = sess.run((p.train, p.loss), {p.x: ONE}, hooks=number % 3 > 0 and None)
+            assert plain(loss)[1] is not None
+        assert hook.calls == [(step, 0.5) for step in (2, 3, 5, 6)]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

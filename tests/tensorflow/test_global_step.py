@@ -120,6 +120,60 @@ def test_a_callable_of_a_monitored_session_calls_hooks_and_is_one_run(model, run
     assert asked[0].final_ops_values == 6.0
 
 
+class Notes(rh.SessionRunHook):
+    """Sleeps until the step is divisible by ten, and notes the steps at which it is called."""
+
+    def __init__(self):
+        self.timer, self.steps = rh.Timer(rh.Trigger(every_steps=10)), []
+
+    def next_due(self):
+        return self.timer.due()
+
+    def before_run(self, run_context):
+        self.steps.append(run_context.next_step)
+
+    def after_run(self, run_context, run_values):
+        self.timer.update_last_triggered_step(run_context.session.global_step)
+
+
+BETWEEN = {
+    "assign": lambda raw, model: raw.assign({"global_step": 18}),
+    "run": lambda raw, model: [raw.run(model.train_op) for _ in range(14)],
+    "callable": lambda raw, model: [raw.make_callable(model.train_op)() for _ in range(14)],
+}
+
+
+@pytest.mark.parametrize("feeds", [False, True])
+@pytest.mark.parametrize("between", [*BETWEEN, "another run"])
+def test_step_that_something_else_has_moved_makes_hooks_due_in_time(model, between, feeds):
+    hook, moves = Notes(), tf.assign(model.global_step, 18).op
+    actions = {**BETWEEN, "another run": lambda raw, model: raw.run(moves)}
+    feed_dict = {model.fault: 0.0} if feeds else None
+    with train.SingularMonitoredSession(hooks=[hook]) as session:
+        raw = session.raw_session()
+        for _ in range(4):
+            session.run(model.train_op, feed_dict)
+        hook.steps.clear()
+        actions[between](raw, model)
+        assert session.global_step == 18
+        for _ in range(20):
+            session.run(model.train_op, feed_dict)
+        assert hook.steps == [19, 20, 30]
+
+
+def test_runs_that_make_several_steps_or_none_meet_the_hooks_in_time(model):
+    hook, three = Notes(), tf.assign_add(model.global_step, 3)
+    by_variable = tf.assign_add(model.global_step, tf.cast(model.weights[0], tf.int64) * 0 + 2)
+    with train.SingularMonitoredSession(hooks=[hook]) as session:
+        for _ in range(5):
+            assert session.run(model.loss) is not None
+        for fetches in (three, by_variable, model.train_op):
+            for _ in range(12):
+                session.run(fetches)
+        assert session.global_step == 72
+    assert [step // 10 for step in hook.steps] == list(range(1, 8))
+
+
 def test_runs_that_need_all_of_session_run_count_too(model):
     with train.MonitoredSession() as session:
         session.run(model.train_op, options=tf.RunOptions(), run_metadata=tf.RunMetadata())

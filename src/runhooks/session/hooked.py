@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from runhooks import clock
 from runhooks.contract import (
+    PreparedRun,
     RawSession,
     SessionRunArgs,
     SessionRunContext,
@@ -19,6 +21,7 @@ from runhooks.session.merge import RequestMerger
 from runhooks.session.next_due import NextDue
 from runhooks.session.placement import Placement
 from runhooks.session.scheduled_hook import ScheduledHook, hook_note, noting_hook
+from runhooks.session.watched_run import WatchedRun
 
 
 class AskedRun(NamedTuple):
@@ -40,10 +43,12 @@ class HookedSession:
         runs: The number of runs it has made, not counting those that named their hooks.
         stride: How many steps the last run made, and so the next is expected to.
         due: When the next hook is due.
+        repeat: The off-step that was made last, if it can be made again without ``run_with_hooks``.
     """
 
     def __init__(self, raw: RawSession) -> None:
         self._raw = raw
+        self.repeat: PreparedRun | None = None
         self.runs = 0
         self.stride = 1
         self.due = NextDue()
@@ -147,10 +152,10 @@ class HookedSession:
             result = raw.run(fetches, feed_dict, options, run_metadata)
         self.runs += 1
         if watching:
-            self._watch(watching, raw.global_step or 0, watched)
+            self._watch(watching, watched)
         if raw.global_step != step + self.stride:
             self.note_steps(step, SessionRunArgs(fetches, feed_dict, options), run_metadata)
-        self._expect_off_steps()
+        self._expect_off_steps(fetches, watching)
         return result
 
     def note_steps(self, step: int, caller: SessionRunArgs, run_metadata: Any = None) -> None:
@@ -333,9 +338,10 @@ class HookedSession:
         if sleepers or hooks is not self._hooks:
             self._ask_next_due(sleepers)
 
-    def _watch(self, watching: list[ScheduledHook], step: int, watched: list[Any]) -> None:
+    def _watch(self, watching: list[ScheduledHook], watched: list[Any]) -> None:
+        step = self._raw.global_step or 0
         try:
-            for hook, value in zip(watching, watched, strict=True):
+            for hook, value in zip(watching, watched):  # noqa: B905 - one for each
                 if hook.hook.watch(step, value):
                     self._stop_for(hook.name)
         except Exception as error:
@@ -352,18 +358,21 @@ class HookedSession:
             self.wake()  # on all ranks alike, without a decision
         self._expect_nothing()
 
-    def _expect_off_steps(self) -> None:
-        """Tell the run that was made last how often it can be made before a hook is due."""
+    def _expect_off_steps(self, fetches: Any, watching: list[ScheduledHook]) -> None:
+        """Let the run that was made be made again until a hook is due."""
         run, due = self._raw.prepared, self.due
-        if run is None or not self._raw.repeats_runs or self._watching or self._stop_reason:
+        self.repeat = None
+        if run is None or not self._raw.repeats_runs or self._stop_reason:
             return
         if run.steps == self.stride or due.step == math.inf:
             step = self._raw.global_step or 0
+            if watching:
+                run = WatchedRun(fetches, run, partial(self._watch, watching))
             run.foresee(max(0, due.runs_until(step, self.stride, self.runs)))
+            self.repeat = run
 
     def _expect_nothing(self) -> None:
-        if self._raw.prepared is not None:
-            self._raw.prepared.foresee(0)
+        self.repeat = None
 
     def _note_stop(self, context: SessionRunContext, hook: ScheduledHook) -> None:
         if self._stop_reason is None:

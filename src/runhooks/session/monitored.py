@@ -161,8 +161,8 @@ class MonitoredSession(CallableRuns):
         if (
             (session := self._session) is not None  # it is open
             and (live := session.session) is not None  # and not lost
-            and (run := live.raw.prepared) is not None  # and has run, without Session.run between
-            and run.off_steps > 0  # no hook is due by steps or runs, watches or has asked to stop
+            and (run := live.hooked.repeat) is not None  # and has run; no hook has asked to stop
+            and run.off_steps > 0  # nor is due by steps or runs, and nobody else has made a run
             and (fetches is run.fetches or run.is_of(fetches))
             and (feed_dict is run.fed or run.is_fed(feed_dict))
             and hooks is None

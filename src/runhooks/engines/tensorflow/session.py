@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from operator import is_, itemgetter
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
+from runhooks.engines.tensorflow.callable_run import CallableRun
 from runhooks.engines.tensorflow.fetches import DirectRun, FetchPlan, make_plan
 from runhooks.engines.tensorflow.session_state import SessionState
-from runhooks.engines.tensorflow.step_graph import UNCHANGED, step_graph_of
+from runhooks.engines.tensorflow.step_graph import step_graph_of
 from runhooks.graph.bounded_cache import BoundedCache
-from runhooks.graph.nest import Asked, structure_key
+from runhooks.graph.nest import structure_key
 
 v1 = tf.compat.v1
-
-Make = Callable[[Any], Any]
 
 _Session: Any = v1.Session
 
@@ -35,12 +35,15 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         SessionState.__init__(self, step_graph_of(self.graph))
         self._has_servers = bool(target)
         self._runs_by_key: dict[Any, CallableRun] = BoundedCache()
-        self._last: CallableRun | None = None
 
     @property
     def _sess(self) -> Any:
         # Programs follow `_sess` from a monitored session to one of a class named Session.
         return self
+
+    @property
+    def repeats_runs(self) -> bool:  # type: ignore[override]
+        return type(self).run is _own_run  # else whoever has replaced it is to see every run
 
     def begin(self) -> None:
         """Note that all variables have values now."""
@@ -51,13 +54,13 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
         if options is None and run_metadata is None:
-            run = self._last
-            if run is None or not run.is_of(fetches, feed_dict):
-                run = self._find(fetches, feed_dict)
+            run = self.prepared
+            if run is None or not (run.is_of(fetches) and run.is_fed(feed_dict)):
+                self._forget_last()
+                run = self.prepared = self._find(fetches, feed_dict)
             if run is not None:
-                result = run.make(feed_dict)
-                self.runs += 1
-                return result
+                return run.again(feed_dict)
+        self._forget_last()
         return self.run_whole(fetches, feed_dict, options, run_metadata)
 
     def make_callable(
@@ -94,14 +97,18 @@ class Session(_Session, SessionState):  # type: ignore[misc]
             plan = self._plan(key, fetches, feed_dict or {})
             if plan.direct is None or self._closed:
                 return None
-            make = self._callable(plan, plan.direct)
-            run = self._runs_by_key[key] = CallableRun(make, fetches, feed_dict or ())
-        self._last = run
+            run = self._callable(plan, plan.direct, fetches, feed_dict or ())
+            self._runs_by_key[key] = run
         return run
 
     def _forget_runs(self) -> None:
         self._runs_by_key.clear()
-        self._last = None
+        self._forget_last()
+
+    def _forget_last(self) -> None:
+        if self.prepared is not None:
+            self.prepared.foresee(0)  # something else has run since
+            self.prepared = None
 
     def _plan(self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any]) -> FetchPlan:
         # What is added to the graph later may change the global step in the same fetches.
@@ -111,7 +118,9 @@ class Session(_Session, SessionState):  # type: ignore[misc]
             plan = plans[key] = make_plan(self.step_graph, fetches, tuple(feed_dict))
         return plan
 
-    def _callable(self, plan: FetchPlan, direct: DirectRun) -> Make:
+    def _callable(
+        self, plan: FetchPlan, direct: DirectRun, fetches: Any, feed_keys: Iterable[Any]
+    ) -> CallableRun:
         steps = self.steps_to_fetch(plan.step)
         names = list(dict.fromkeys([*direct.fetches, *(tensor.name for tensor in steps)]))
         options = config_pb2.CallableOptions(
@@ -120,52 +129,12 @@ class Session(_Session, SessionState):  # type: ignore[misc]
             target=direct.targets,
         )
         made = self._make_callable_from_options(options)
-        convert, read, call = direct.convert, direct.read, self._do_call
-        take_step, forget, note_error = self.take_step, self.forget_step, self.note_error
         step_of = _picker([names.index(tensor.name) for tensor in steps])
-        changes = plan.step is None or plan.step is not UNCHANGED
-
-        def make(feed_dict: Any) -> Any:
-            try:
-                if convert:
-                    values = call(made, *[to_array(feed_dict[key]) for key, to_array in convert])
-                else:
-                    values = call(made)
-            except BaseException as error:
-                note_error(error, changes)
-                raise
-            if step_of is not None:
-                take_step(step_of(values))
-            elif changes:
-                forget()
-            return read(values)
-
-        return make
+        call = partial(self._do_call, made)
+        return CallableRun(fetches, feed_keys, self, plan.step, direct, call, step_of)
 
 
-class CallableRun:
-    """A run that is made by a callable, and how it is recognised.
-
-    Attributes:
-        make: From the feed_dict to the values of the fetches.
-    """
-
-    __slots__ = ("_fetches", "_keys", "make")
-
-    def __init__(self, make: Make, fetches: Any, feed_keys: Iterable[Any]) -> None:
-        self.make = make
-        self._fetches = Asked(fetches)
-        self._keys = tuple(feed_keys)
-
-    def is_of(self, fetches: Any, feed_dict: Any) -> bool:
-        """Return whether it is a run of ``fetches``, fed likewise, as far as is quickly said."""
-        keys = self._keys
-        if feed_dict:  # tensors of TensorFlow cannot be compared, and their hash takes a while
-            is_fed = type(feed_dict) is dict and len(feed_dict) == len(keys)
-            return (
-                is_fed and all(map(is_, feed_dict, keys)) and self._fetches.is_the_same_as(fetches)
-            )
-        return not keys and self._fetches.is_the_same_as(fetches)
+_own_run = Session.run
 
 
 def _picker(places: list[int]) -> Callable[[Any], Any] | None:

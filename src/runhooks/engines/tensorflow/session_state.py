@@ -79,6 +79,8 @@ class SessionState(RawSession):
     def forget_step(self) -> None:
         """Note that a run may have changed the global step, to a value that is not known."""
         self._step_is_known = False
+        if self.prepared is not None:
+            self.prepared.foresee(0)
 
     def note_error(self, error: BaseException, changes_step: bool) -> None:
         """Note the error of a run; a lost session is not asked for its step."""

@@ -31,13 +31,15 @@ class StepChange(NamedTuple):
     Attributes:
         reads: Tensors to fetch with the run; the largest value is the new global step.
         is_known: Whether that is so; if not, the step has to be read after the run.
+        increase: By how much each such run increases the step; None if that is not known.
     """
 
     reads: tuple[Any, ...]
     is_known: bool
+    increase: int | None = None
 
 
-UNCHANGED = StepChange((), is_known=True)
+UNCHANGED = StepChange((), is_known=True, increase=0)
 
 
 class StepReads:
@@ -87,7 +89,8 @@ class StepReads:
         is_known = len(reads) == len(found) and (
             len(found) == 1 or all(op.type in _INCREASES for op in found)
         )
-        return StepChange(reads if is_known else (), is_known)
+        increase = _constant_increase(*found) if is_known and len(found) == 1 else None
+        return StepChange(reads if is_known else (), is_known, increase)
 
     def _look(self) -> None:
         """Find what changes the global step, if anything was added to the graph since."""
@@ -104,6 +107,13 @@ class StepReads:
         self._changing = {
             op for op in tensor.consumers() if op.type not in _READERS and op not in own
         }
+
+
+def _constant_increase(operation: Any) -> int | None:
+    if operation.type not in _INCREASES:
+        return None
+    value = tf.get_static_value(operation.inputs[1])
+    return None if value is None else int(value)
 
 
 def _is_in_control_flow(operation: Any) -> bool:

@@ -12,9 +12,10 @@ from runhooks.contexts import hiding_errors
 from runhooks.engines.eager import Evaluate
 from runhooks.engines.torch.capture import CAPTURED, Capture
 from runhooks.engines.torch.engine import TorchEngine
+from runhooks.engines.torch.lone_step import LoneStep
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.errors import add_note
-from runhooks.graph.engine import Compiled
+from runhooks.graph.engine import Compiled, FlatRun
 from runhooks.graph.plan import Body
 from runhooks.graph.tensor import (
     CAPTURES,
@@ -96,7 +97,12 @@ class StepEngine(TorchEngine):
         for module in self._objects.modules().values():
             synchronize([*module.parameters(), *module.buffers()])
 
-    def _step_alone(self, body: Body) -> Compiled | None:
+    def flat_run(
+        self, compiled: Compiled, variables: Mapping[Variable, Any], given: Sequence[Any]
+    ) -> FlatRun | None:
+        return compiled if isinstance(compiled, LoneStep) else None
+
+    def _step_alone(self, body: Body) -> LoneStep | None:
         """Return the shortest way to run one step from which nothing is fetched; else None."""
         if len(body.operations) != 1 or body.fetches or body.assigned or body.kept:
             return None
@@ -105,20 +111,9 @@ class StepEngine(TorchEngine):
             return None
         if not all(isinstance(arg, Tensor) and arg in body.given for arg in op.args):
             return None
-        fn, name, objects = op.fn, op.name, self._objects
-        in_order = op.args == body.given
-        places = [body.given.index(tensor) for tensor in op.args]
-
-        def run(variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
-            try:
-                fn(*(given if in_order else [given[i] for i in places]))
-            except BaseException as error:
-                add_note(error, f"in the operation {name!r} of the graph")
-                add_note(error, _NOTE.format(objects=objects))
-                raise
-            return ()
-
-        return run
+        places = None if op.args == body.given else [body.given.index(it) for it in op.args]
+        notes = f"in the operation {op.name!r} of the graph", _NOTE.format(objects=self._objects)
+        return LoneStep(op.fn, places, notes)
 
 
 def step_function(
