@@ -14,7 +14,7 @@ from runhooks.checkpoint.reading import read_into
 from runhooks.checkpoint.shard_index import StoredShard
 from runhooks.checkpoint.sharded import StoredArray, check_pieces
 
-_SPAN_BYTES = 256 << 20
+_SPAN_BYTES = 512 << 20
 _GAP_BYTES = 64 << 10  # that are rather read than asked around
 _MOST_AT_ONCE = 16
 
@@ -37,7 +37,7 @@ def read_several(stored: Mapping[str, StoredArray]) -> Iterator[tuple[str, NDArr
     """Yield arrays by name, each whole, as they lie in their files.
 
     From a disk one after the other. From a store those that are side by side, as far as they have
-    256 MB together, are read at once and share their memory.
+    512 MB together, are read at once and share their memory.
 
     Raises as ``StoredArray.read`` does.
     """
