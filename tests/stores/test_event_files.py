@@ -199,6 +199,8 @@ def test_where_nothing_is(memory, read):
         read(f"{memory}/none")
 
 
+# Another test may have started threads of JAX, which the child does not touch.
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_a_writer_in_another_process_has_segments_of_its_own(bucket):
     url = f"{bucket}/run"
     writer = rh.summary.FileWriter(url)

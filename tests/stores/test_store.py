@@ -115,6 +115,8 @@ def read_in_child(url, answers):
     answers.put(open_store(url).read("k"))
 
 
+# Another test may have started threads of JAX, which the child does not touch.
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_a_forked_child_has_the_store_too(bucket, s3_library):
     store = open_store(f"{bucket}/run")
     store.put("k", b"of the parent")

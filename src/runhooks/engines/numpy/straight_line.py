@@ -17,7 +17,7 @@ from runhooks.graph import nest
 from runhooks.graph.engine import FlatRun
 from runhooks.graph.evaluate import note_operation, outputs_of
 from runhooks.graph.plan import Body
-from runhooks.graph.tensor import Operation, Tensor, Variable
+from runhooks.graph.tensor import CAPTURES, Operation, Tensor, Variable
 
 
 class _OtherFormError(Exception):
@@ -39,12 +39,14 @@ def straight_line(
         note: Called with an error out of a function of the graph.
 
     Returns:
-        None if there are random keys, or variables with values other than dicts, lists and tuples
-        of arrays.
+        None if there are random keys, values captured inside of objects, or variables with values
+        other than dicts, lists and tuples of arrays.
     """
     read = (*body.assigned, *body.kept)
     made = {tensor for op in body.operations for tensor in op.outputs}
     if any(op.type == "RandomKey" for op in (*body.operations, *(t.op for t in body.given))):
+        return None
+    if any(op.effect in CAPTURES for op in body.operations):
         return None
     if not made.isdisjoint(body.given) or not all(_is_plain(variables[v]) for v in read):
         return None
