@@ -423,3 +423,20 @@ def test_a_file_url_is_a_path(tmp_path, at_step):
     assert path == f"{tmp_path}/run/model.ckpt-1"
     assert latest_checkpoint(f"file://{tmp_path}/run") == path
     assert Path(path, "variables.safetensors").exists()
+
+
+def test_other_spellings_of_a_url_are_the_same_place(model):
+    directory = f"memory://{uuid4()}/run"
+    manifests = []
+    for spelled in (
+        directory,
+        directory.replace("/run", "//run/"),
+        directory.upper()[:6] + directory[6:],
+    ):
+        hooks = [rh.StopAtStepHook(last_step=3)]
+        with rh.MonitoredTrainingSession(checkpoint_dir=spelled, hooks=hooks) as session:
+            while not session.should_stop():
+                session.run(model.train_op)
+        assert rh.latest_checkpoint(spelled) == f"{directory}/model.ckpt-3"
+        manifests.append(open_store(directory).read("model.ckpt-3/manifest.json"))
+    assert len(set(manifests)) == 1  # a checkpoint that was restored is not saved again

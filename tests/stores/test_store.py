@@ -5,10 +5,12 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import runhooks as rh
 from runhooks import stores
 from runhooks.stores import open_store
 
@@ -134,6 +136,23 @@ def test_a_forked_child_has_the_store_too(bucket, s3_library):
     assert store.read("k") == b"of the parent"
 
 
+@pytest.mark.parametrize("place", ["s3://bucket/run", "memory://run", "file:///runs/a"])
+def test_a_url_that_went_through_a_path_is_no_folder_of_that_name(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lost = Path(place)
+    with rh.Graph().as_default():
+        rh.train.get_or_create_global_step()
+        for use in (
+            lambda: rh.MonitoredTrainingSession(checkpoint_dir=str(lost)),
+            lambda: rh.summary.FileWriter(lost),
+            lambda: rh.latest_checkpoint(lost),
+            lambda: rh.events.read(lost),
+        ):
+            with pytest.raises(ValueError, match="takes a slash away"):
+                use()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_url_has_a_scheme():
     assert stores.is_url("s3://bucket/run")
     assert not any(map(stores.is_url, ["runs/a", "/runs/a", "file:///runs/a", "C:\\runs", "a:b"]))
@@ -141,6 +160,13 @@ def test_a_url_has_a_scheme():
     assert stores.without_file_scheme("s3://b/k") == "s3://b/k"
     with pytest.raises(ValueError, match="url must begin with a scheme"):
         open_store("runs/a")
+    for url in ("s3://", "s3:///run", "GS://"):
+        with pytest.raises(ValueError, match=f"'{url}' names no bucket"):
+            open_store(url)
+    with pytest.raises(ValueError, match=r"must not have '\.\.' in it"):
+        open_store("s3://bucket/run/../other")
+    with pytest.raises(ValueError, match="absolute path behind file://"):
+        rh.MonitoredTrainingSession(checkpoint_dir="file://runs/a")
     with pytest.raises(ValueError, match="nowhere:// is not known"):
         open_store("nowhere://a")
 

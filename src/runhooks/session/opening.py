@@ -26,7 +26,7 @@ from runhooks.session.hook_list import HookList
 from runhooks.session.hooked import HookedSession
 from runhooks.session.live_session import LiveSession
 from runhooks.session.session import Session
-from runhooks.stores import is_url, without_file_scheme
+from runhooks.stores import is_url, normal, without_file_scheme
 from runhooks.summary import merge_all
 
 _log = logging.getLogger("runhooks")
@@ -101,7 +101,7 @@ class OwnOpener(SessionOpener):
 
     def resolve(self, place: str | os.PathLike[str]) -> str | os.PathLike[str]:
         plain = without_file_scheme(place)
-        return plain if is_url(plain) else Path(plain).expanduser().absolute()
+        return normal(os.fspath(plain)) if is_url(plain) else Path(plain).expanduser().absolute()
 
     def role(self, master: str, is_chief: bool, config: Any) -> Role:
         role = role_alone(master, is_chief, config)

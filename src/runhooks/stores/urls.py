@@ -7,11 +7,26 @@ import re
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _FILE = "file"
+# Below these a place begins with the name of a bucket.
+_BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
+# As pathlib.Path makes them of URLs: a folder of this name would be on this machine.
+_LOST_SLASH = re.compile(rf"({'|'.join([*sorted(_BUCKETS), 'memory', _FILE])}):/(?!/)", re.I)
 
 
 def is_url(place: str | os.PathLike[str]) -> bool:
-    """Return whether ``place`` is a URL, such as ``s3://bucket/run``; ``file://`` is a path."""
-    return scheme_of(place) not in ("", _FILE)
+    """Return whether ``place`` is a URL, such as ``s3://bucket/run``; ``file://`` is a path.
+
+    Raises:
+        ValueError: It was one, such as ``s3:/bucket/run``, before it lost a slash.
+    """
+    text = os.fspath(place)
+    if (lost := _LOST_SLASH.match(text)) is not None:
+        url = f"{lost[1]}://{text[lost.end() :]}"
+        raise ValueError(
+            f"{text!r} is neither a URL nor a path: write {url!r}, as a string, for pathlib.Path "
+            "takes a slash away"
+        )
+    return scheme_of(text) not in ("", _FILE)
 
 
 def scheme_of(place: str | os.PathLike[str]) -> str:
@@ -21,14 +36,33 @@ def scheme_of(place: str | os.PathLike[str]) -> str:
 
 
 def without_file_scheme(place: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return the path that ``file://<path>`` means; anything else as it is."""
-    return os.fspath(place)[len("file://") :] if scheme_of(place) == _FILE else place
+    """Return the path that ``file://<path>`` means; anything else as it is.
+
+    Raises:
+        ValueError: The path is not an absolute one.
+    """
+    if scheme_of(place) != _FILE:
+        return place
+    path = os.fspath(place)[len("file://") :]
+    if not path.startswith("/"):
+        raise ValueError(f"{place!r} must have an absolute path behind file://, as file:///tmp/run")
+    return path
 
 
 def normal(url: str) -> str:
-    """Return ``url`` without empty parts: ``s3://bucket//run/`` means ``s3://bucket/run``."""
+    """Return ``url`` as all spellings of it are kept: ``S3://bucket//run/`` as ``s3://bucket/run``.
+
+    Raises:
+        ValueError: It names no bucket, or has ``..`` in it.
+    """
     scheme, separator, rest = url.partition("://")
-    return scheme + separator + "/".join(filter(None, rest.split("/")))
+    scheme = scheme.lower()
+    if scheme in _BUCKETS and rest[:1] in ("", "/"):
+        raise ValueError(f"{url!r} names no bucket: write {scheme}://bucket/run")
+    parts = [part for part in rest.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise ValueError(f"{url!r} must not have '..' in it: stores have no folder above another")
+    return scheme + separator + "/".join(parts)
 
 
 def joined(url: str, *keys: str) -> str:
