@@ -1,6 +1,7 @@
 """``runhooks doctor``: what is installed, what is missing, what cannot be used."""
 
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -71,3 +72,11 @@ def test_what_cannot_be_imported_and_what_is_too_old() -> None:
     for name in ("jax", "torch", "tensorflow"):
         assert any(it.startswith(f"  PROBLEM: {name} cannot be used: ") for it in lines)
     assert "  PROBLEM: numpy must be 1.26 or newer: pip install --upgrade numpy" in lines
+
+
+def test_a_reader_that_stops_reading_ends_it_in_silence() -> None:
+    command = [sys.executable, "-c", f"{_NO_FRAMEWORKS}\n{_RUN}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == -signal.SIGPIPE

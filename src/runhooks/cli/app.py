@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from typing import Annotated, Any
 
@@ -106,9 +105,6 @@ def run() -> None:
     """Run the command line of the process."""
     console.cache_clear()
     logger, complaints = logging.getLogger("runhooks"), _Complaints(logging.WARNING)
-    # A reader may stop reading, as head does; the command then ends in silence, as others do.
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
