@@ -203,10 +203,11 @@ class ArrayLibrary(ABC):
         holder = array.numpy() if hasattr(array, "numpy") else array
         return operator.index(holder.item())
 
-    def number(self, array: Any) -> float | None:
-        """Return the one real number in ``array`` if it can be read at once.
+    def number(self, array: Any) -> Any:
+        """Return the one real number in ``array``, as it is now; does not wait for a device.
 
-        None if reading it would wait for a device, or cost a transfer, and for anything else.
+        A number if it can be read at once, else a copy that ``read_number`` reads later. None if
+        ``array`` is anything else, or if that is not quickly said.
         """
         return None
 

@@ -138,15 +138,21 @@ class JaxArrays(ArrayLibrary):
             return self.snapshot(array.reshape(()))
         return super().index(array)
 
-    def number(self, array: Any) -> float | None:
+    def number(self, array: Any) -> Any:
         try:
             # JAX crashes if an array that somebody has deleted is asked whether it is ready.
-            if array.is_deleted() or not array.is_ready():
+            if array.is_deleted():
                 return None
-            (number,) = _READERS[array.dtype](array)
-        except (AttributeError, KeyError, BufferError, TypeError, struct.error):
-            return None  # traced, of a dtype of its own, on a device, or not a single number
-        return number  # type: ignore[no-any-return]
+            read = _READERS[array.dtype]
+            if array.is_ready():
+                try:
+                    return read(array)[0]
+                except BufferError:  # it is on a device
+                    pass
+            is_one = array.size == 1 and array.is_fully_addressable
+        except (AttributeError, KeyError, TypeError, struct.error):
+            return None  # traced, of a dtype of its own, or not a single number
+        return _copy(array) if is_one else None
 
     def histogram(self, array: Any) -> Any:
         # An array with fewer numbers than there are counts is the smaller thing to hand over.
