@@ -111,6 +111,7 @@ def shift_clock(secs):
 def train(folder, case, rank, size, events):
     store = dist.PrefixStore(case, connected(folder))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    dist.barrier()  # a rank that ends before the others are connected to it fails them
     group = current_group()
     group.grace_secs = events.get("grace_secs", 30.0)
     group.barrier_secs = events.get("barrier_secs", 60.0)
