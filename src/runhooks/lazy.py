@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 
 def lazily(
-    package: str, modules: Mapping[str, Iterable[str]], others: Sequence[str] = ()
+    package: str,
+    modules: Mapping[str, Iterable[str]] = MappingProxyType({}),
+    others: Sequence[str] = (),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and the ``__dir__`` of ``package``.
 

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__ = lazily(
         __name__,
-        {},
         others=[
             "runhooks.graph.global_step",
             "runhooks.contract",

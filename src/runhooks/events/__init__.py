@@ -22,33 +22,7 @@ if TYPE_CHECKING:
     from runhooks.events.reading.stream import StreamPoint, stream
     from runhooks.events.reading.values import Audio, Histogram, Image, SummaryDecoder, TaggedValue
 else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "runhooks.events.reading": [
-                "Audio",
-                "Damage",
-                "FileReport",
-                "Fold",
-                "Gap",
-                "Histogram",
-                "Image",
-                "Point",
-                "Points",
-                "Run",
-                "Runs",
-                "Scalars",
-                "StreamPoint",
-                "SummaryDecoder",
-                "Tag",
-                "TaggedValue",
-                "check",
-                "read",
-                "read_events",
-                "stream",
-            ]
-        },
-    )
+    __getattr__, __dir__ = lazily(__name__, others=["runhooks.events.reading"])
 
 __all__ = [
     "Audio",

@@ -43,12 +43,8 @@ else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
-            "runhooks.hooks.checkpoint_saver": [
-                "CheckpointSaverHook",
-            ],
-            "runhooks.hooks.checkpoint_saver_listener": [
-                "CheckpointSaverListener",
-            ],
+            "runhooks.hooks.checkpoint_saver": ["CheckpointSaverHook"],
+            "runhooks.hooks.checkpoint_saver_listener": ["CheckpointSaverListener"],
             "runhooks.hooks.early_stopping": [
                 "make_early_stopping_hook",
                 "read_eval_metrics",
@@ -57,72 +53,28 @@ else:
                 "stop_if_no_decrease_hook",
                 "stop_if_no_increase_hook",
             ],
-            "runhooks.hooks.ema": [
-                "EmaHook",
-            ],
-            "runhooks.hooks.evaluation": [
-                "EvaluationHook",
-            ],
-            "runhooks.hooks.feed_fn": [
-                "FeedFnHook",
-            ],
-            "runhooks.hooks.final_ops": [
-                "FinalOpsHook",
-            ],
-            "runhooks.hooks.garbage_collection": [
-                "GarbageCollectionHook",
-            ],
-            "runhooks.hooks.global_step_waiter": [
-                "GlobalStepWaiterHook",
-            ],
-            "runhooks.hooks.hook_times": [
-                "HookTimesHook",
-            ],
-            "runhooks.hooks.in_memory_evaluator": [
-                "InMemoryEvaluatorHook",
-            ],
-            "runhooks.hooks.logging_tensor": [
-                "LoggingTensorHook",
-            ],
-            "runhooks.hooks.memory": [
-                "MemoryHook",
-            ],
-            "runhooks.hooks.nan_tensor": [
-                "NanTensorHook",
-            ],
-            "runhooks.hooks.profiler": [
-                "ProfilerHook",
-            ],
-            "runhooks.hooks.progress": [
-                "ProgressHook",
-            ],
-            "runhooks.hooks.recovery_counter": [
-                "RecoveryCounterHook",
-            ],
-            "runhooks.hooks.reduce_on_plateau": [
-                "ReduceOnPlateauHook",
-            ],
-            "runhooks.hooks.saved_state": [
-                "SavedStateHook",
-            ],
-            "runhooks.hooks.step_counter": [
-                "StepCounterHook",
-            ],
-            "runhooks.hooks.stop_at_step": [
-                "StopAtStepHook",
-            ],
-            "runhooks.hooks.summary_saver": [
-                "SummarySaverHook",
-            ],
-            "runhooks.hooks.throughput": [
-                "ThroughputHook",
-            ],
-            "runhooks.hooks.time_limit": [
-                "TimeLimitHook",
-            ],
-            "runhooks.hooks.watchdog": [
-                "WatchdogHook",
-            ],
+            "runhooks.hooks.ema": ["EmaHook"],
+            "runhooks.hooks.evaluation": ["EvaluationHook"],
+            "runhooks.hooks.feed_fn": ["FeedFnHook"],
+            "runhooks.hooks.final_ops": ["FinalOpsHook"],
+            "runhooks.hooks.garbage_collection": ["GarbageCollectionHook"],
+            "runhooks.hooks.global_step_waiter": ["GlobalStepWaiterHook"],
+            "runhooks.hooks.hook_times": ["HookTimesHook"],
+            "runhooks.hooks.in_memory_evaluator": ["InMemoryEvaluatorHook"],
+            "runhooks.hooks.logging_tensor": ["LoggingTensorHook"],
+            "runhooks.hooks.memory": ["MemoryHook"],
+            "runhooks.hooks.nan_tensor": ["NanTensorHook"],
+            "runhooks.hooks.profiler": ["ProfilerHook"],
+            "runhooks.hooks.progress": ["ProgressHook"],
+            "runhooks.hooks.recovery_counter": ["RecoveryCounterHook"],
+            "runhooks.hooks.reduce_on_plateau": ["ReduceOnPlateauHook"],
+            "runhooks.hooks.saved_state": ["SavedStateHook"],
+            "runhooks.hooks.step_counter": ["StepCounterHook"],
+            "runhooks.hooks.stop_at_step": ["StopAtStepHook"],
+            "runhooks.hooks.summary_saver": ["SummarySaverHook"],
+            "runhooks.hooks.throughput": ["ThroughputHook"],
+            "runhooks.hooks.time_limit": ["TimeLimitHook"],
+            "runhooks.hooks.watchdog": ["WatchdogHook"],
         },
     )
 
