@@ -116,6 +116,19 @@ def test_like_may_be_a_part_or_have_more_than_arrays(path):
     assert rh.load(path, "state/half", like=np.zeros(3, np.float16)).dtype == np.float16
 
 
+def test_what_is_asked_for_and_has_no_place_in_like_is_named(path, caplog):
+    like = {"half": np.zeros(3, np.float32), "complex": np.zeros(1, np.complex64)}
+    rh.load(path, like={"state": like})  # like itself says what is wanted
+    rh.load(path, ["state/half", "state/complex"], like={"state": like})
+    assert not caplog.records
+    rh.load(path, "state", like=like)
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.message.endswith(
+        "state/layers/0/kernel, state/layers/0/bias, state/layers/1/kernel, state/layers/1/bias"
+    )
+
+
 @pytest.mark.parametrize(
     ("only", "like", "message"),
     [

@@ -1,5 +1,6 @@
 import json
 import math
+import re
 
 import matplotlib.image
 import pytest
@@ -68,7 +69,8 @@ def test_a_picture(run_file, run, tmp_path) -> None:
     for name in ("_a$x^$", "b"):
         run_file(name).add(0, loss=1.0, **{"$_{$": 2.0}).add(5, loss=0.5, **{"$_{$": math.nan})
     drawn = run("plot", tmp_path, "--tag", "*", "--png", tmp_path / "x.png")
-    assert (drawn.status, drawn.out) == (0, "")
+    assert drawn.status == 0
+    assert re.fullmatch(rf"{tmp_path}/x.png: 2 charts, [\d.]+ kB\n", drawn.out)
     height, width, _ = matplotlib.image.imread(tmp_path / "x.png").shape
     assert (height, width) == (1350, 1200)  # two charts, one below the other
 
@@ -105,6 +107,9 @@ def test_what_no_plot_can_show_is_refused(run_file, run, tmp_path) -> None:
     file.add(2, loss=1.0)
     wrong = run("plot", file.directory, "--png", tmp_path / "x.jpg")
     assert f"{tmp_path}/x.jpg" in wrong.errors
+    wrong = run("plot", file.directory, "--json", "--png", tmp_path / "x.png")
+    assert (wrong.status, wrong.out) == (2, "")
+    assert "--json" in wrong.errors
     assert not list(tmp_path.glob("x.*"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,6 +14,8 @@ from runhooks.checkpoint.names import Only, first_of, nested
 from runhooks.checkpoint.weight_files import open_file
 from runhooks.checkpoint.weights import Weights, read_weights
 from runhooks.near_names import suggestion
+
+_log = logging.getLogger("runhooks")
 
 #: What Flax puts behind the name of an array in a module that it shows to JAX as a tree.
 _FLAX_VALUE = "/value"
@@ -44,7 +47,8 @@ def load(
             begins with ``!`` leaves out, such as ``"!state/opt_state"``. None: everything.
         like: The structure to return, with the dtypes and on the devices or shardings to return it:
             any tree of arrays, or of ``jax.ShapeDtypeStruct``. What is no array in it, and not in
-            the checkpoint, is returned as it is. None: arrays of NumPy in dicts, names split at
+            the checkpoint, is returned as it is. An array that it has no place for is left out; if
+            ``only`` asks for it, with a warning. None: arrays of NumPy in dicts, names split at
             ``/``; lists and tuples are dicts with the keys ``"0"``, ``"1"``.
         step: The global step of the checkpoint to read.
         best: The metric by which it is the best, as for ``best_checkpoint``.
@@ -65,7 +69,13 @@ def load(
 
     def read(weights: Weights) -> Any:
         names = wanted.relative(weights.names, weights)
-        return _nested(weights, names) if target is None else _like(weights, names, target)
+        if target is None:
+            return _nested(weights, names)
+        sources = _sources(names, target)
+        found = _like(weights, names, target, sources)
+        if only is not None:
+            _warn_of_rest(weights, names, sources)
+        return found
 
     return read_weights(source, choice, open_file, read)
 
@@ -85,10 +95,24 @@ def _target(like: Any) -> Flat:
     return flat
 
 
-def _like(weights: Weights, names: Mapping[str, str], target: Flat) -> Any:
-    sources = [
-        names.get(path, names.get(path.removesuffix(_FLAX_VALUE))) for path, _ in target.leaves
-    ]
+def _sources(names: Mapping[str, str], target: Flat) -> list[str | None]:
+    """Return the name of the array for each leaf of ``target``, None where there is none."""
+    return [names.get(path, names.get(path.removesuffix(_FLAX_VALUE))) for path, _ in target.leaves]
+
+
+def _warn_of_rest(
+    weights: Weights, names: Mapping[str, str], sources: Iterable[str | None]
+) -> None:
+    same = weights.same
+    taken = {same.get(name, name) for name in sources if name is not None}
+    rest = [name for name in names.values() if same.get(name, name) not in taken]
+    if rest:
+        _log.warning("like has no place for these arrays of %s: %s", weights, first_of(rest))
+
+
+def _like(
+    weights: Weights, names: Mapping[str, str], target: Flat, sources: list[str | None]
+) -> Any:
     _check(weights, names, target, sources)
     leaves = [leaf for _, leaf in target.leaves]
     places: dict[str, list[int]] = {}

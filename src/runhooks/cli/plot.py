@@ -46,6 +46,8 @@ def plot(
     """
     if png is not None and png.suffix.lower() != ".png":
         raise CommandError(f"--png takes a FILE that ends with .png, not {png}")
+    if png is not None and json:
+        raise CommandError("--json prints the points instead of drawing them: leave out --png")
     runs = read_runs(run, tag, "scalar")
     by_tag = {it: _lines(runs, it) for it in _tags(runs, bool(tag))}
     if json:
@@ -54,6 +56,8 @@ def plot(
     _check_finite(by_tag)
     if png is not None:
         _draw(by_tag, png)
+        charts = formats.count(len(by_tag), "chart")
+        output.write(f"{png}: {charts}, {formats.size(png.stat().st_size)}")
     else:
         _write_charts(by_tag)
 
