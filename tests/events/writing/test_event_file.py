@@ -1,4 +1,6 @@
 import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,21 @@ def test_however_many_files_there_are_they_take_few_descriptors(tmp_path: Path) 
         assert file.is_gone
         assert [event.step for event in read_events(file.path)] == [0, 0, 1, 2]
     assert descriptors() <= before  # files of other tests may rest now
+
+
+def test_files_are_opened_by_several_threads_at_a_time(tmp_path: Path) -> None:
+    def open_files(folder: int) -> list[EventFile]:
+        return [EventFile(str(tmp_path / str(folder))) for _ in range(60)]
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(16) as threads:
+            for files in threads.map(open_files, range(16)):
+                for file in files:
+                    file.close()
+    finally:
+        sys.setswitchinterval(before)
 
 
 @pytest.mark.parametrize("other", [False, True])

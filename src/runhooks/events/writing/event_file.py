@@ -146,7 +146,9 @@ _open_files: weakref.WeakKeyDictionary[EventFile, int] = weakref.WeakKeyDictiona
 def _opened(opened: EventFile) -> None:
     """Let those rest that were opened longest ago, if there are too many."""
     _open_files[opened] = next(_openings)
-    held = [file for file in list(_open_files) if file.has_descriptor and file is not opened]
+    # References are copied in one go; other threads may open files meanwhile.
+    files = [file for ref in _open_files.keyrefs() if (file := ref()) is not None]
+    held = [file for file in files if file.has_descriptor and file is not opened]
     held.sort(key=lambda file: _open_files[file])
     for file in held[: max(0, len(held) + 1 - _MOST_OPEN)]:
         file.rest()
