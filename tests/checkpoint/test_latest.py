@@ -31,6 +31,13 @@ def test_a_directory_without_any(tmp_path: Path) -> None:
     assert checkpoints(tmp_path) == []
 
 
+def test_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = write(tmp_path / "run" / "model-3", 3)
+    assert latest_checkpoint("~/run") == path
+    assert checkpoint_step("~/run/model-3") == 3
+
+
 def test_the_order_is_that_of_saving(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"model-{step}", step) for step in (9, 100, 20)]
     assert checkpoints(tmp_path) == paths

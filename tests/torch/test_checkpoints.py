@@ -300,6 +300,15 @@ def test_export_is_a_plain_file_of_torch(training, tmp_path):
     training.scheduler.load_state_dict(objects["scheduler"])
 
 
+def test_export_of_a_checkpoint_in_a_store(training, tmp_path):
+    url = f"memory://{tmp_path.name}/run"
+    with rh.Session(training.graph()) as sess:
+        rh.Saver().save(sess, f"{url}/model.ckpt", 0)
+    rh.torch.export(url, tmp_path / "model.pt")
+    objects = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert_same_state(dict(objects["model"]), dict(training.model.state_dict()))
+
+
 def test_export_of_what_has_no_parts(tmp_path):
     with rh.Graph("torch").as_default() as graph, rh.Session(graph) as sess:
         rh.Variable(1.0, name="v")

@@ -52,7 +52,7 @@ def best_checkpoint(
     """
     arguments.given(checkpoint_dir=checkpoint_dir, metric=metric)
     arguments.directory(checkpoint_dir=checkpoint_dir)
-    found = _complete(place_of(os.path.expanduser(checkpoint_dir)))  # noqa: PTH111 - it may be a URL
+    found = _complete(place_of(checkpoint_dir))
     known = {name for it in found for name in it.metrics}
     modes = {name: mode for it in found for name, mode in it.modes.items()}
     mode = mode or modes.get(metric)  # type: ignore[assignment] # a manifest has no other modes

@@ -68,7 +68,7 @@ def export(
     arguments.given(path=path)
     arguments.directory(path=path)
     wanted, choice = Only(only), Choice(step, best, mode)
-    target = place_of(os.path.expanduser(path))  # noqa: PTH111 - it may be a URL
+    target = place_of(path)
     write = _writer(target.suffix)
 
     def read(weights: Weights) -> None:

@@ -11,14 +11,16 @@ from runhooks.stores.path import AnyPath, StorePath
 
 
 def place_of(place: str | os.PathLike[str]) -> AnyPath:
-    """Return the path or the URL ``place`` as an object; ``file://`` is a path.
+    """Return the path or the URL ``place`` as an object; ``file://`` is a path, ``~`` is expanded.
 
     Raises:
         ImportError: What a URL needs is not installed.
         ValueError: A URL has a scheme that nobody knows.
     """
     plain = without_file_scheme(place)
-    return _stored(os.fspath(plain), default_policy()) if is_url(plain) else Path(plain)
+    if is_url(plain):
+        return _stored(os.fspath(plain), default_policy())
+    return Path(os.path.expanduser(plain))  # noqa: PTH111 - a "~" that names nobody is a name
 
 
 @lru_cache(maxsize=64)  # a saver is told the same place again and again; connections are kept

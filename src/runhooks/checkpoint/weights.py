@@ -106,7 +106,7 @@ def read_weights(
     """
     arguments.given(source=source)
     arguments.directory(source=source)
-    path = place_of(os.path.expanduser(source))  # noqa: PTH111 - it may be a URL
+    path = place_of(source)
     weights = open_file(path)
     if weights is not None:
         choice.check_alone(path)

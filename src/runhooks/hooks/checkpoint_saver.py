@@ -16,6 +16,7 @@ from runhooks.contract import (
 )
 from runhooks.engines.foreign import session_of
 from runhooks.events import flush_all
+from runhooks.events.place import inside
 from runhooks.graph.collections import GraphKeys
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.hooks.checkpoint_saver_listener import CheckpointSaverListener, naming_listener
@@ -102,7 +103,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         self._checkpoint_dir = checkpoint_dir
         self._output = SummaryOutput(checkpoint_dir)
         self._basename = checkpoint_basename
-        self._save_path = os.path.join(checkpoint_dir, checkpoint_basename)  # noqa: PTH118
+        self._save_path = inside(checkpoint_dir, checkpoint_basename)
         self._lock = DirectoryLock(checkpoint_dir)
         self._saver = saver
         self._scaffold = scaffold
@@ -121,8 +122,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         self._graph = get_default_graph()
         opener = opener_of(self._graph)
         directory = opener.resolve(self._checkpoint_dir)
-        # Not a Path, which would turn gs:// into gs:/.
-        self._save_path = os.path.join(directory, self._basename)  # noqa: PTH118
+        self._save_path = inside(directory, self._basename)
         self._lock = DirectoryLock(directory, claims=opener.writes_checkpoints)
         self._lock.acquire()
         self._output.open()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from runhooks import arguments
 from runhooks.arrays.torch import from_numpy, is_distributed
 from runhooks.checkpoint import read_checkpoint
 from runhooks.checkpoint.best import Choice, Mode
+from runhooks.checkpoint.places import place_of
 from runhooks.engines.torch.shards import whole_here
 from runhooks.graph.objects import (
     MODULE_VERSIONS,
@@ -169,7 +169,7 @@ def export(
     """
     arguments.given(source=source, path=path)
     arguments.directory(source=source, path=path)
-    snapshot = Choice(step, best, mode).read(Path(source).expanduser(), read_checkpoint)
+    snapshot = Choice(step, best, mode).read(place_of(source), read_checkpoint)
     found = state_dicts(snapshot.arrays, snapshot.states)
     objects = {name: _plain(state) for name, state in found.items()}
     if not objects:

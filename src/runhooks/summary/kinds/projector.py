@@ -65,9 +65,9 @@ def write_embedding(logdir: AnyPath, folder: str, embedding: Embedding) -> None:
         _logger.warning("%s is written again: give each embedding its own tag or step", place)
     place.mkdir(parents=True, exist_ok=True)
     if table is not None:
-        _write(place / "metadata.tsv", "".join(f"{line}\n" for line in table).encode())
+        (place / "metadata.tsv").write_bytes("".join(f"{line}\n" for line in table).encode())
     if sprite is not None:
-        _write(place / "sprite.png", encode_png(sprite))
+        (place / "sprite.png").write_bytes(encode_png(sprite))
     _write_points(place / "tensors.tsv", points)
     size = None if pictures is None else (pictures.shape[3], pictures.shape[2])
     _list_in(logdir / CONFIG, _entry(embedding.name, folder, table is not None, size))
@@ -158,8 +158,4 @@ def _list_in(config: AnyPath, listed: str) -> None:
         for part in before.split(start)[1:]
         if name not in map(str.rstrip, part.splitlines())
     ]
-    _write(config, "".join([*others, listed]).encode())
-
-
-def _write(path: AnyPath, content: bytes) -> None:
-    path.write_bytes(content)
+    config.write_bytes("".join([*others, listed]).encode())
