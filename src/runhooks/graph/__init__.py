@@ -4,6 +4,9 @@
 where inputs draw from. ``plan`` finds what a run needs of all that, and ``evaluate`` computes it.
 The seam to frameworks: ``framework`` is what each provides, ``engine`` what one that computes these
 graphs provides beyond that, and ``base`` what session layers and hooks ask of any graph.
+
+As an attribute, ``runhooks.graph`` is the function ``rh.graph``, and so is ``g`` after ``import
+runhooks.graph as g``. ``from runhooks.graph import Graph`` imports from this package.
 """
 
 from runhooks.graph.build import call, group, inputs, placeholder

@@ -361,7 +361,11 @@ class Variable(Tensor):
         return super().__getitem__(key)
 
     def assign(self, value: Any, name: str | None = None) -> Tensor:
-        """Return a tensor that gives the variable ``value`` in a run, and is the new value."""
+        """Return a tensor that gives the variable ``value`` in a run, and is the new value.
+
+        A run that fetches it returns a copy of that value. One that fetches its ``op``, or a
+        ``group`` that it is in, does not.
+        """
         return self._assignment(value, increment=False, name=name or f"{self.op.name}/Assign")
 
     def assign_add(self, delta: Any, name: str | None = None) -> Tensor:

@@ -173,7 +173,10 @@ class CoreExecutable:
         return Traced(new, arrays, traced.layout)
 
     def log(self, wide_for: str | None = None) -> None:
-        """Log the compilation of ``base`` or ``wide``, if JAX has just compiled it."""
+        """Log the compilation of a step, if JAX has just compiled one.
+
+        ``wide_for``: the party for which it returns large arrays too; None: it does not.
+        """
         what = f"the step ({_described(self.traced.body)})"
         if wide_for is not None:
             what += " with the large values of its calls"

@@ -10,10 +10,6 @@ from runhooks.graph.engine import FlatRun
 from runhooks.graph.tensor import Variable
 
 
-class _NeverCompiled:
-    since: float | None = None
-
-
 class LoneStep(FlatRun):
     """Calls the function of a step, and does nothing else.
 
@@ -34,7 +30,7 @@ class LoneStep(FlatRun):
             fn(*[given[i] for i in places or ()])
             return [()]
 
-        super().__init__(in_order if places is None else in_other_order, _NeverCompiled())
+        super().__init__(in_order if places is None else in_other_order)
         self._notes = notes
 
     def __call__(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
