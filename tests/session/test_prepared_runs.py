@@ -196,6 +196,66 @@ def test_a_run_without_hooks_is_not_watched(engine):
         assert hook.calls == [(step, 0.5) for step in (2, 3, 5, 6)]
 
 
+@pytest.mark.parametrize("change", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_source_may_look_at_variables(engine, change):
+    def source():
+        while True:
+            if change:
+                sess.assign({"rate": np.float32(sess.global_step)})
+            yield np.float32(sess.run("rate:0"))
+
+    with rh.Graph(engine).as_default():
+        rate = rh.Variable(np.float32(2), name="rate")
+        total = rh.Variable(np.float32([0, 0]), name="total")
+        new = rh.call(
+            lambda total, rate, x: total + 10 * rate + x, total, rate, rh.inputs(source())
+        )
+        train_op = rh.group(total.assign(new), rh.train.create_global_step().assign_add(1))
+        with rh.Session() as sess:
+            for _ in range(5):
+                sess.run(train_op)
+            rates = range(5) if change else [2] * 5
+            assert plain(sess.run("total:0")) == [sum(11 * it for it in rates)] * 2
+
+
+@pytest.mark.parametrize("with_summary", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_source_may_make_runs_that_change_variables(engine, with_summary):
+    def source():
+        while True:
+            sess.run(count_op)
+            yield np.float32(0)
+
+    with rh.Graph(engine).as_default():
+        seen = rh.Variable(np.float32(0), name="seen")
+        total = rh.Variable(np.float32(0), name="total")
+        new = rh.call(lambda total, seen, x: total + seen + x, total, seen, rh.inputs(source()))
+        count_op = rh.group(seen.assign_add(np.float32(1)))
+        train_op = rh.group(total.assign(new), rh.train.create_global_step().assign_add(1))
+        summary = rh.summary.scalar("seen", seen)
+        with rh.Session() as sess:
+            for _ in range(5):
+                sess.run([train_op, summary] if with_summary else train_op)
+            assert plain(sess.run(["total:0", "seen:0"])) == [15, 5]
+            assert sess.global_step == 5
+
+
+@pytest.mark.parametrize("engine", ["python", "torch"])
+def test_a_fetched_variable_has_its_value_from_before_the_run(engine):
+    def twice(x):
+        sess.run(count_op)  # that a run inside this one changes it makes no difference
+        return 2 * x
+
+    with rh.Graph(engine).as_default():
+        seen = rh.Variable(np.float32(0), name="seen")
+        other = rh.Variable(np.float32(1), name="other")
+        count_op = rh.group(seen.assign_add(np.float32(1)))
+        train_op = rh.group(other.assign(rh.call(twice, other)))
+        with rh.Session() as sess:
+            assert [float(sess.run([train_op, seen])[1]) for _ in range(4)] == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_stop_of_a_thread_and_its_failure_are_heard_in_the_next_run(engine):
     p = program(engine)

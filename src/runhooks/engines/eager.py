@@ -49,7 +49,7 @@ class EagerRun:
         check_unassigned(variables, body.assigned, before)
         # A caller may change what it gets back.
         fetched = [
-            engine.own(variables[t])
+            engine.own(values[t])
             if isinstance(t, Variable)
             else engine.fetched(t, engine.key_of(t, values[t]))
             for t in body.fetches

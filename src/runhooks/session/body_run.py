@@ -100,13 +100,15 @@ class BodyRun(FlatValues):
             flat = self._flat
             if flat is None:
                 return self._run_by_variable(self._take_given(feed_dict))
-            if held.lent is not self:
-                held.lend(self)
-            old = args = self.values
+            given: Sequence[Any] = ()
             if self._is_given:
                 given = self._take_given(feed_dict)
                 if flat.takes is not None and not flat.takes(given):
                     return self._run_by_variable(given)
+            if held.lent is not self:  # only now: the source of an input may look at variables
+                held.lend(self)
+            old = args = self.values
+            if self._is_given:
                 args = [*old, *self.kept_values, *given]
             try:
                 new = flat.step(*args)

@@ -115,17 +115,18 @@ class PhasedRun(PreparedRun):
     def again(self, feed_dict: Any) -> Any:
         """Make the run, and return the values of the fetches."""
         with self._held.lock:
-            values = self._run(self._known(feed_dict), self._held.by_variable)
+            values = self._run(self._known(feed_dict))
             self._held.runs += 1
             self._held.changes += self._changes
             return self._read(values)
 
-    def _run(self, values: dict[Tensor, Any], variables: Variables) -> dict[Tensor, Any]:
+    def _run(self, values: dict[Tensor, Any]) -> dict[Tensor, Any]:
         """Add the values of all tensors to ``values``, and return these."""
         plan = self._plan
         for op in plan.inputs:
             opened = self._inputs.at(op, self._held.global_step or 0)
             _take_in(values, op, drawn(op, opened))
+        variables = self._held.by_variable  # only now: a source may look at variables
         values.update((counter, np.int64(variables[counter])) for counter in plan.counters)
         counted = evaluate(plan.head, values, variables, _conform)
         new: Variables = {}
@@ -133,21 +134,27 @@ class PhasedRun(PreparedRun):
             try:
                 results = self._body(variables, _given(plan, values, self._engine))
             except AssignedError as failed:
-                _land(variables, failed.new, counted)
+                self._land(failed.new, counted)
                 raise landed(failed) from None
             # Each zip ends with its tensors: more results may follow.
             new.update(zip(plan.body.assigned, results))  # noqa: B905
             values.update(zip(plan.body.fetches, results[len(new) :]))  # noqa: B905
         try:
-            counted |= evaluate(plan.tail, values, {**variables, **counted}, _conform)
+            variables = {**self._held.by_variable, **counted}
+            counted |= evaluate(plan.tail, values, variables, _conform)
         except BaseException as error:
             if new and plan.body.donate and self._engine.donates:
                 # The old values are gone: all that was computed lands.
-                _land(variables, new, counted)
+                self._land(new, counted)
                 add_note(error, LANDED.format("on the host"))
             raise
-        _land(variables, new, counted)
+        self._land(new, counted)
         return values
+
+    def _land(self, new: Mapping[Variable, Any], counted: Mapping[Variable, Any]) -> None:
+        variables = self._held.by_variable
+        variables.update(new)
+        variables.update((counter, int(value)) for counter, value in counted.items())
 
 
 def _warm_up(plan: Plan, feeds: Feeds, graph: Graph) -> WarmUp:
@@ -184,13 +191,6 @@ def _take_in(values: dict[Tensor, Any], op: Operation, elements: Sequence[Any]) 
 def _given(plan: Plan, values: Mapping[Tensor, Any], engine: Engine) -> list[Any]:
     given = [values[tensor] for tensor in plan.body.given]
     return [engine.integer(int(it)) if type(it) is np.int64 else it for it in given]
-
-
-def _land(
-    variables: Variables, new: Mapping[Variable, Any], counted: Mapping[Variable, Any]
-) -> None:
-    variables.update(new)
-    variables.update((counter, int(value)) for counter, value in counted.items())
 
 
 def _assigned_on_host(plan: Plan) -> Iterable[Variable]:
