@@ -91,12 +91,15 @@ def plain_write(arrays: State) -> Save:
     return lambda folder: timed(lambda: save(folder))
 
 
-def ours(arrays: State, engine: str, asynchronous: bool) -> Save:
-    """The next steps come right after the save; on jax they take over the buffers of the state."""
+def training(arrays: State, engine: str) -> tuple[rh.Session, rh.Operation]:
     with rh.Graph(engine=engine).as_default() as graph:
         variable = rh.Variable(arrays, name="state")
-        train_op = rh.group(variable.assign(rh.call(step, variable)))
-    session, saver = rh.Session(graph), rh.Saver(asynchronous=asynchronous)
+        return rh.Session(graph), rh.group(variable.assign(rh.call(step, variable)))
+
+
+def ours(arrays: State, engine: str, asynchronous: bool) -> Save:
+    """The next steps come right after the save; on jax they take over the buffers of the state."""
+    (session, train_op), saver = training(arrays, engine), rh.Saver(asynchronous=asynchronous)
 
     def go_on() -> None:
         session.run(train_op)
@@ -113,10 +116,7 @@ def ours(arrays: State, engine: str, asynchronous: bool) -> Save:
 
 def beside_steps(arrays: State, engine: str) -> Callable[[Path], float]:
     """What an asynchronous save adds to the step that follows it; milliseconds."""
-    with rh.Graph(engine=engine).as_default() as graph:
-        variable = rh.Variable(arrays, name="state")
-        train_op = rh.group(variable.assign(rh.call(step, variable)))
-    session, saver = rh.Session(graph), rh.Saver(asynchronous=True)
+    (session, train_op), saver = training(arrays, engine), rh.Saver(asynchronous=True)
 
     def make_step() -> None:
         session.run(train_op)

@@ -43,7 +43,7 @@ class TorchGroup(Group):
         super().__init__(distributed.get_rank(), distributed.get_world_size())
         self._store = _default_store()
         self._prefix = ""
-        self._of_thread = threading.local()
+        self._of_thread = _OfThread()
         self._meeting = threading.Lock()
         self._has_met = False
 
@@ -107,9 +107,13 @@ class TorchGroup(Group):
             _abort()
 
     def _connection(self) -> Any:
-        if not hasattr(self._of_thread, "store"):
+        if self._of_thread.store is None:
             self._of_thread.store = self._store.clone()
         return self._of_thread.store
+
+
+class _OfThread(threading.local):
+    store: Any = None
 
 
 @contextmanager
