@@ -20,9 +20,10 @@ def lazily(
 
     Args:
         package: Its name.
-        modules: Names by the module that has them; ``package`` itself has its modules.
-        others: Modules that have the rest of ``package.__all__``. They are imported in this order,
-            until one has the name.
+        modules: Names by the module that defines them. Those of ``package`` itself are its
+            modules.
+        others: Modules that define the rest of ``package.__all__``. To find a name, they are
+            imported one after the other.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 

@@ -59,7 +59,7 @@ class JaxArrays(ArrayLibrary):
             key = jax.random.wrap_key_data(jnp.array(array), impl=_key_impl(like))
             return key if sharding is None else jax.device_put(key, sharding)
         if sharding is None:
-            # On a CPU it shares memory that is aligned. To copy little is the faster way.
+            # On a CPU device_put shares aligned memory. Small arrays are copied faster.
             is_large = array.nbytes >= _LEAST_BYTES_TO_SHARE
             return jax.device_put(array) if is_large else jnp.array(array)
         # Each device gets its part alone, and each process those of its own devices.

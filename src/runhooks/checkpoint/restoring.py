@@ -11,11 +11,7 @@ import numpy as np
 
 from runhooks.checkpoint.format import read_contents, read_manifest
 from runhooks.checkpoint.manifest import STATE_ARRAYS, STATES
-from runhooks.checkpoint.sharded import (
-    ShardedCheckpoint,
-    read_states,
-    stored_arrays,
-)
+from runhooks.checkpoint.sharded import ShardedCheckpoint, read_states, stored_arrays
 from runhooks.checkpoint.spans import read_several
 from runhooks.checkpoint.states import encode
 from runhooks.contract import Snapshot
@@ -30,10 +26,12 @@ _log = logging.getLogger("runhooks")
 def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
     """Return what the checkpoint ``path`` holds for this rank of ``group``.
 
-    Where several ranks save it or read it, or ``in_parts`` asks for it, arrays of checkpoints whose
-    format allows it are ``ArraySource`` objects, of which no more is read than is asked for. Saved
-    by as many ranks as there are now, each gets what it had. Else the states are the chief's, and
-    ``resized`` says so.
+    If as many ranks have saved it as there are now, each gets what it had. If not, the states are
+    those of the chief, and ``resized`` says so.
+
+    With several ranks, or ``in_parts``, arrays are ``ArraySource`` objects, which read no more than
+    is asked of them. A checkpoint that one process has saved on a disk, for a process alone, is
+    read in whole.
 
     Raises as ``read_checkpoint``.
     """

@@ -50,11 +50,11 @@ class Saver:
             ``KeepBest``. They are stored in the checkpoint.
         asynchronous: Whether ``save`` returns as soon as it has the values, and a thread writes
             them. The next ``save``, ``restore`` or ``wait`` waits for that thread, and raises the
-            error it failed with. What may change must be copied: the tensors of torch, and on jax
-            a state of less than 64 MB, or any at the first save. After that the step is compiled
-            once more in the background, so that the run after a save leaves the old state alone,
-            from which the checkpoint is written. Memory for the copy, or for the new state of that
-            run, is kept for the next save.
+            error it failed with. ``save`` copies what runs change in place: the tensors of torch,
+            and on jax a state of less than 64 MB. It copies a larger state of jax the first time.
+            Then the step is compiled once more, in the background: the run after a save leaves
+            the old state as it is, and the checkpoint is written from there. Memory for the copy,
+            or for the new state of that run, is kept for the next save.
         rename: New names by old ones, for what has another name in older checkpoints: variables,
             the objects of ``rh.torch``, and what is below them, such as
             ``{"model/head": "model/classifier"}``.

@@ -18,11 +18,11 @@ class Snapshot(NamedTuple):
         states: The states of hooks, inputs and other objects by name, as
             ``SessionRunHook.state_dict`` returns them.
         resized: Of a checkpoint that another number of ranks has saved; else None.
-        is_given: Whether nothing else uses the memory of the arrays, so that whoever takes them in
-            need not copy them.
-        release: To call, in any thread, when the arrays are needed no more. They may be the
-            variables' own, which runs leave alone until then, and be read by ``np.asarray`` only.
-            None: there is nothing to call.
+        is_given: Whether nothing else uses the memory of the arrays: whoever loads them may keep
+            them without a copy.
+        release: A function to call, in any thread, when the arrays are no longer needed. Until then
+            they may be the variables' own, which runs leave as they are; read them by
+            ``np.asarray``. None: there is nothing to call.
     """
 
     arrays: dict[str, Any]

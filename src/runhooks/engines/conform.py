@@ -87,9 +87,12 @@ def check_structure(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
 def check_unassigned(
     variables: Mapping[Variable, Any], assigned: Iterable[Variable], before: Iterable[Any]
 ) -> None:
-    """Raise RuntimeError if a run inside this one has assigned variables that it ``assigned`` too.
+    """Raise RuntimeError if a run inside this run has assigned a variable that this one assigns.
 
-    ``before``: what they held when it began.
+    Args:
+        variables: The values of all variables now.
+        assigned: The variables that this run assigns.
+        before: Their values when it began.
     """
     for variable, old in zip(assigned, before, strict=True):
         if variables[variable] is not old:
