@@ -8,7 +8,8 @@ import logging
 import queue
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -63,6 +64,30 @@ def memory() -> Iterator[Memory]:
     memory.go_on.set()
 
 
+@contextlib.contextmanager
+def interrupted(owner: type, method: str, line: int, call: Callable[[], None]) -> Iterator[None]:
+    """Call ``call`` once before the line ``line``, from 0 on, that ``method`` of ``owner`` runs."""
+    code, passed, before = getattr(owner, method).__code__, 0, sys.gettrace()
+
+    def trace(frame: FrameType, kind: str, argument: Any) -> Any:
+        nonlocal passed
+        if frame.f_code is not code:
+            return None
+        if kind == "line":
+            passed += 1
+            if passed == line + 1:
+                sys.settrace(before)
+                call()
+                return None
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
 def held(memory: Memory, **arguments: Any) -> WriteQueue:
     """Return a queue of which the first item, 0, is being written, for as long as that is held."""
     memory.go_on.clear()
@@ -70,6 +95,25 @@ def held(memory: Memory, **arguments: Any) -> WriteQueue:
     queue.put("x", 0, 0, 0.0)
     assert memory.entered.wait(timeout=60)
     return queue
+
+
+def test_one_of_two_that_flush_at_a_time_hears_of_an_error(memory: Memory) -> None:
+    written = WriteQueue(memory)
+    heard: list[Exception] = []
+
+    def flush() -> None:
+        try:
+            written.flush()
+        except (OSError, LookupError, ValueError) as error:
+            heard.append(error)
+
+    # In place of another thread: a flush between the lines that raise the error, each in its turn.
+    for line in range(12):
+        written.put("loss", 1.0, line, 0.0)
+        memory.error = OSError(f"error {line}")
+        with interrupted(WriteQueue, "_raise_error", line, flush):
+            flush()
+    assert [str(error) for error in heard] == [f"error {line}" for line in range(12)]
 
 
 def test_what_is_put_comes_out_in_order(memory: Memory) -> None:

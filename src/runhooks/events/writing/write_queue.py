@@ -298,8 +298,12 @@ class WriteQueue:
             raise RuntimeError(f"{self._sink.name} is closed: reopen() it before adding")
 
     def _raise_error(self) -> None:
-        if self._errors:
-            first, *rest = (self._errors.popleft() for _ in range(len(self._errors)))
+        errors: list[BaseException] = []
+        with suppress(IndexError):  # another thread may take some of them
+            while self._errors:
+                errors.append(self._errors.popleft())
+        if errors:
+            first, *rest = errors
             self._set_mark()
             lost = self._lost + self._sink.lost
             if lost > self._reported:
