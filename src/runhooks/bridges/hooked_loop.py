@@ -16,10 +16,11 @@ from runhooks.bridges.validation import ValidationHook
 from runhooks.contract import SessionRunArgs, SessionRunHook
 from runhooks.errors import cause, described, good_ends
 from runhooks.hooks import CheckpointSaverHook, FeedFnHook, StepCounterHook, SummarySaverHook
+from runhooks.session.asking_run import AskedRun
 from runhooks.session.coordinator import Coordinator
 from runhooks.session.hook_list import HookList, caught, raise_first
 from runhooks.session.hook_names import in_order
-from runhooks.session.hooked import AskedRun, HookedSession
+from runhooks.session.hooked import HookedSession
 from runhooks.session.live_session import LiveSession
 from runhooks.session.scheduled_hook import noting_hook
 

@@ -22,9 +22,11 @@ class PreparedRun:
 
     __slots__ = ("_asked", "fed", "fetches", "off_steps", "steps")
 
-    def __init__(self, fetches: Any, feed_keys: Iterable[Any], steps: int = 0) -> None:
+    def __init__(
+        self, fetches: Any, feed_keys: Iterable[Any], steps: int = 0, off_steps: float = 0
+    ) -> None:
         self.steps = steps
-        self.off_steps: float = 0
+        self.off_steps = off_steps
         keys = dict.fromkeys(feed_keys)
         self.fed: Any = keys.keys() if keys else None
         is_whole = isinstance(fetches, (Tensor, Operation, str, FetchList))

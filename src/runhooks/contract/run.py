@@ -41,9 +41,14 @@ class SessionRunValues(NamedTuple):
 
 
 class SessionRunContext:
-    """One call of ``run`` as hooks see it; ``before_run`` and ``after_run`` get the same object."""
+    """One call of ``run`` as hooks see it; ``before_run`` and ``after_run`` get the same object.
 
-    __slots__ = ("_next_step", "_original_args", "_session", "_stop_requested", "stop_reason")
+    Attributes:
+        stop_requested: Whether a hook has asked to stop in this run.
+        stop_reason: The reason of the hook that asked to stop, if it gave one.
+    """
+
+    __slots__ = ("_next_step", "_original_args", "_session", "stop_reason", "stop_requested")
 
     def __init__(
         self, original_args: SessionRunArgs, session: RawSession, next_step: int | None = None
@@ -51,8 +56,7 @@ class SessionRunContext:
         self._original_args = original_args
         self._session = session
         self._next_step = next_step
-        self._stop_requested = False
-        #: The reason of the hook that asked to stop, if it gave one.
+        self.stop_requested = False
         self.stop_reason: str | None = None
 
     @property
@@ -74,11 +78,6 @@ class SessionRunContext:
         """
         return self._next_step
 
-    @property
-    def stop_requested(self) -> bool:
-        """Whether a hook has asked to stop in this run."""
-        return self._stop_requested
-
     def request_stop(self, reason: str | None = None) -> None:
         """Ask the loop to stop: ``should_stop()`` of the session is true after this run.
 
@@ -87,5 +86,5 @@ class SessionRunContext:
                 in the log. TensorFlow's context does not have it.
         """
         arguments.instance(str, reason=reason)
-        self._stop_requested = True
+        self.stop_requested = True
         self.stop_reason = self.stop_reason or reason

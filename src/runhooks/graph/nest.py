@@ -133,19 +133,28 @@ def reader(
 
 def _expression(part: Any, key: Callable[[Tensor], Any], names: dict[str, Any], levels: int) -> str:
     """Return ``part`` as source of up to ``levels`` brackets; ``names`` gets the names in it."""
-    name = f"_{len(names)}"
     if isinstance(part, Tensor):
-        names[name] = key(part)
-        return f"values[{name}]"
+        place = key(part)
+        return f"values[{place if type(place) is int else _named(place, names)}]"
     if levels and (type(part) is list or type(part) is tuple):
         items = "".join(f"{_expression(item, key, names, levels - 1)}, " for item in part)
         return f"[{items}]" if type(part) is list else f"({items})"
+    if levels and type(part) is dict:
+        named = ((_named(label, names), item) for label, item in part.items())
+        items = "".join(f"{k}: {_expression(it, key, names, levels - 1)}, " for k, it in named)
+        return f"{{{items}}}"
     if isinstance(part, list | tuple | Mapping):
-        names[name] = lambda values: map_leaves(
-            lambda leaf: values[key(leaf)] if isinstance(leaf, Tensor) else leaf, part
+        read = partial(map_leaves, structure=part)
+        name = _named(
+            lambda values: read(lambda it: values[key(it)] if isinstance(it, Tensor) else it), names
         )
         return f"{name}(values)"
-    names[name] = part
+    return _named(part, names)
+
+
+def _named(value: Any, names: dict[str, Any]) -> str:
+    name = f"_{len(names)}"
+    names[name] = value
     return name
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from runhooks import clock
 from runhooks.contract import (
@@ -16,24 +15,16 @@ from runhooks.contract import (
     SessionRunHook,
     SessionRunValues,
 )
-from runhooks.errors import add_note
+from runhooks.session.asking_run import AskedRun, AskingRun, may_be_made_again
 from runhooks.session.merge import RequestMerger
 from runhooks.session.next_due import NextDue
 from runhooks.session.placement import Placement
-from runhooks.session.scheduled_hook import ScheduledHook, hook_note, noting_hook
-from runhooks.session.watched_run import WatchedRun
+from runhooks.session.scheduled_hook import ScheduledHook
+from runhooks.session.warm_up import warm_up
+from runhooks.session.watched_run import WatchedRun, watch
 
-
-class AskedRun(NamedTuple):
-    """A run to come: what its caller wants, and what the hooks that take part have asked for."""
-
-    hooks: list[ScheduledHook]
-    caller: SessionRunArgs
-    step: int | None
-    context: SessionRunContext
-    requests: dict[ScheduledHook, SessionRunArgs]
-    answers: dict[ScheduledHook, Any]
-    postponed: set[ScheduledHook]
+#: Makes a named tuple of a tuple, in half the time of its constructor.
+_new = tuple.__new__
 
 
 class HookedSession:
@@ -43,12 +34,15 @@ class HookedSession:
         runs: The number of runs it has made, not counting those that named their hooks.
         stride: How many steps the last run made, and so the next is expected to.
         due: When the next hook is due.
-        repeat: The off-step that was made last, if it can be made again without ``run_with_hooks``.
+        repeat: The run that was made last, if it can be made again without ``run_with_hooks``.
+        asking: The same, if hooks take part in it: by ``run_again``. None: it is an off-step.
     """
 
     def __init__(self, raw: RawSession) -> None:
         self._raw = raw
         self.repeat: PreparedRun | None = None
+        self.asking: AskingRun | None = None
+        self._last_asking: PreparedRun | None = None  # the run that was made for hooks last
         self.runs = 0
         self.stride = 1
         self.due = NextDue()
@@ -59,7 +53,7 @@ class HookedSession:
         self._merger = RequestMerger(raw)
         self._hook_secs: dict[str, float] | None = None
         # Run options and metadata for TensorFlow's hooks, which always get some; never written to.
-        self._empty_records = raw.new_records()
+        self._no_records = raw.new_records() or (None, None)
 
     def add(
         self,
@@ -74,6 +68,7 @@ class HookedSession:
         ``placement``: on which of several ranks it is called.
         """
         added = ScheduledHook(hook, name, placement)
+        self._expect_nothing()
         self._measure(added)
         if not added.takes_part:
             return
@@ -130,7 +125,8 @@ class HookedSession:
             chosen = self._scheduled(hooks)
             if not chosen:
                 return raw.run(fetches, feed_dict, options, run_metadata)
-            return self._run_with(chosen, fetches, feed_dict, options, run_metadata)
+            asked = self.ask(SessionRunArgs(fetches, feed_dict, options), chosen)
+            return self.complete(asked, raw.run, run_metadata)
         if self._stop_reason is not None:
             raise RuntimeError(
                 f"run was called after {self._stop_reason} asked to stop: check should_stop() "
@@ -138,21 +134,23 @@ class HookedSession:
             )
         step = raw.global_step or 0
         if self.due.is_reached(step + self.stride, self.runs + 1):
-            return self._run_with(self._hooks, fetches, feed_dict, options, run_metadata)
+            asked = self.ask(SessionRunArgs(fetches, feed_dict, options))
+            return self.complete(asked, raw.run, run_metadata)
         # An off-step: no hook is called but those that watch a value.
-        watching = self._watching
-        if watching:
-            merged, watching = self._merger.with_watched(fetches, watching)
+        watching: list[ScheduledHook] | None = None
+        if self._watching:
+            merged, watching = self._merger.with_watched(fetches, self._watching)
             try:
-                result, *watched = raw.run(merged, feed_dict, options, run_metadata)
+                results = raw.run(merged, feed_dict, options, run_metadata)
             except (TypeError, ValueError) as error:
                 self._merger.note_bad_watched(error, SessionRunArgs(fetches, feed_dict), watching)
                 raise
         else:
             result = raw.run(fetches, feed_dict, options, run_metadata)
         self.runs += 1
-        if watching:
-            self._watch(watching, watched)
+        if watching is not None:
+            result = results[0]
+            watch(watching, raw.global_step, results, self._stop_for)
         if raw.global_step != step + self.stride:
             self.note_steps(step, SessionRunArgs(fetches, feed_dict, options), run_metadata)
         self._expect_off_steps(fetches, watching)
@@ -174,73 +172,100 @@ class HookedSession:
             self._expect_nothing()
         if step + made >= self.due.step:
             context = SessionRunContext(caller, self._raw, step + made)
-            self._deliver(self._hooks, {}, context, self._values(caller.options, run_metadata))
+            woken = AskedRun(self._hooks, caller, step, context)
+            self._deliver(woken, caller.options, run_metadata)
 
     def warm_up(self, fetches: Any, feed_dict: Mapping[Any, Any] | None) -> None:
         """Compile what runs of ``fetches`` need, and what the hooks will ask for in them."""
         caller = SessionRunArgs(fetches, feed_dict)
-        context = SessionRunContext(caller, self._raw, self._raw.global_step)
-        requests = {hook: hook.warm_up(context) for hook in self._hooks}
-        known = {
-            hook: request
-            for hook, request in requests.items()
-            if request is not None and not self._merger.lacks_step(caller, hook, request)
-        }
-        # Those that ask in every run, whatever else is asked for.
-        always = {hook: it for hook, it in known.items() if hook.always}
-        self._warm_up_for(caller, always)
-        if self._watching:
-            self._raw.warm_up(self._merger.with_watched(fetches, self._watching)[0], feed_dict)
-        for hook in [it for it in known if it not in always]:
-            with noting_hook(hook.name, "warm_up"):
-                self._warm_up_for(caller, {**always, hook: known[hook]})
-
-    def _warm_up_for(
-        self, caller: SessionRunArgs, requests: Mapping[ScheduledHook, SessionRunArgs]
-    ) -> None:
-        merged = self._merger.args(caller, requests) if requests else caller
-        self._raw.warm_up(merged.fetches, merged.feed_dict)
+        warm_up(self._raw, self._merger, caller, self._hooks, self._watching)
 
     def is_due(self) -> bool:
         """Return whether a hook takes part in the next run; for runs that are made elsewhere."""
         step = (self._raw.global_step or 0) + self.stride
         return bool(self._watching) or self.due.is_reached(step, self.runs + 1)
 
-    def ask(self, caller: SessionRunArgs) -> AskedRun:
-        """Ask the hooks that are due what they want of a run that ``caller`` wants."""
-        return self._ask(self._hooks, caller)
+    def ask(self, caller: SessionRunArgs, hooks: list[ScheduledHook] | None = None) -> AskedRun:
+        """Ask the hooks that are due what they want of a run that ``caller`` wants.
+
+        Args:
+            caller: What that is.
+            hooks: Those that may take part; None: all but those that have to be named.
+        """
+        hooks = self._hooks if hooks is None else hooks
+        step = self._raw.global_step
+        next_step = (step or 0) + self.stride
+        context = SessionRunContext(caller, self._raw, None if step is None else next_step)
+        asked = AskedRun(hooks, caller, step, context)
+        is_timed = self.due.time is not None or hooks is not self._hooks
+        now = clock.monotonic() if is_timed else -math.inf
+        for hook in hooks:
+            if hook.always or hook.is_due(next_step, self.runs + 1, now):
+                request = hook.before(context)
+                if context.stop_requested:
+                    self._note_stop(context, hook)
+                asked.take(hook, request, self._merger)
+        return asked
 
     def complete(self, asked: AskedRun, run: Callable[..., Any], run_metadata: Any = None) -> Any:
         """Make the run with ``run``, called as ``RawSession.run`` is, and hand out the results."""
-        caller, requests, metadata = asked.caller, asked.requests, run_metadata
+        raw, caller, requests, metadata = self._raw, asked.caller, asked.requests, run_metadata
         merged = caller
         try:
             if requests:
                 merged = self._merger.args(caller, requests)
-            if merged.options is not None and run_metadata is None:
-                metadata = self._new_metadata()
+            if merged.options is not None and metadata is None:
+                # TensorFlow's hooks get the metadata that their options have produced.
+                _, metadata = raw.new_records() or self._no_records
             result = run(*merged, metadata)
         except (TypeError, ValueError) as error:
             self._merger.note_bad_requests(error, caller, requests)
             raise
-        hooks, answers, postponed = asked.hooks, asked.answers, asked.postponed
-        made = (self._raw.global_step or 0) - (asked.step or 0)
+        hooks = asked.hooks
+        made_run, self.repeat, self.asking = raw.prepared, None, None
+        made = (raw.global_step or 0) - (asked.step or 0)
         if made > 0:
             self.stride = made
-            self._expect_nothing()
         if hooks is self._hooks:
             self.runs += 1
         else:  # this run is not counted: the due runs of those that take part move instead
             for hook in hooks:
                 hook.run -= 1
-        if requests:
-            result, *results = result
-            for hook, got in zip(requests, results, strict=True):
-                answers[hook] = None if requests[hook].fetches is None else got
-        values = self._values(merged.options, metadata)
-        taking_part = [it for it in hooks if it not in postponed] if postponed else hooks
-        self._deliver(taking_part, answers, asked.context, values)
+        result = asked.take_results(result)
+        self._deliver(asked, merged.options, metadata)
+        if hooks is self._hooks:
+            self._expect_hooks(asked, made_run)
         return result
+
+    def run_again(self, asking: AskingRun, fetches: Any, feed_dict: Any) -> Any:
+        """Make a run in which hooks take part once more: no others are due.
+
+        If one of them asks for something else than in the run before, ``complete`` merges that.
+
+        Args:
+            asking: The run.
+            fetches: What its caller asks for, and ``asking`` is of.
+            feed_dict: What ``asking`` is fed.
+        """
+        raw, run, step = self._raw, asking.run, self._raw.global_step
+        caller = _new(SessionRunArgs, (fetches, feed_dict, None))
+        context = SessionRunContext(caller, raw, None if step is None else step + self.stride)
+        requests, are_same = asking.ask(context, self._note_stop)
+        if not are_same or raw.prepared is not run or run.off_steps <= 0:
+            # They ask for something else, or have made runs or changed variables themselves.
+            asked = AskedRun(self._hooks, caller, step, context)
+            asking.hand_over(requests, asked, self._merger)
+            return self.complete(asked, raw.run)
+        try:
+            result = run.again(feed_dict)
+        except (TypeError, ValueError) as error:
+            self._merger.note_bad_requests(error, caller, asking.requests)
+            raise
+        self.runs += 1
+        asking.answer(context, result, self._no_records, self._note_stop)
+        if asking.sleepers and not asking.go_on(self.runs):
+            self._find_next_due()
+        return result[0] if asking.requests else result
 
     def count_run(self, step: int) -> None:
         """Count a run that was made elsewhere while no hook was due, and has led from ``step``."""
@@ -256,97 +281,30 @@ class HookedSession:
         step = self._raw.global_step or 0
         asleep = [it for it in self._hooks if it.step == it.time == it.run == math.inf]
         self._ask_next_due(asleep)
-        context = SessionRunContext(SessionRunArgs(None), self._raw, step)
+        caller = SessionRunArgs(None)
+        context = SessionRunContext(caller, self._raw, step)
         woken = [hook for hook in asleep if step >= hook.step]
-        self._deliver(woken, {}, context, self._values(None, None))
+        self._deliver(AskedRun(woken, caller, step, context), None, None)
 
-    def _run_with(
-        self,
-        hooks: list[ScheduledHook],
-        fetches: Any,
-        feed_dict: Mapping[Any, Any] | None,
-        options: Any,
-        run_metadata: Any,
-    ) -> Any:
-        asked = self._ask(hooks, SessionRunArgs(fetches, feed_dict, options))
-        return self.complete(asked, self._raw.run, run_metadata)
-
-    def _ask(self, hooks: list[ScheduledHook], caller: SessionRunArgs) -> AskedRun:
-        step = self._raw.global_step
-        next_step = (step or 0) + self.stride
-        context = SessionRunContext(caller, self._raw, None if step is None else next_step)
-        answers: dict[ScheduledHook, Any] = {}
-        requests: dict[ScheduledHook, SessionRunArgs] = {}
-        postponed: set[ScheduledHook] = set()  # still due: they are asked again before the next run
-        is_timed = self.due.time is not None or hooks is not self._hooks
-        now = clock.monotonic() if is_timed else -math.inf
-        for hook in hooks:
-            if not (hook.always or self._is_due(hook, next_step, now)):
-                continue
-            request = hook.before(context)
-            if context.stop_requested:
-                self._note_stop(context, hook)
-            if request is not None:
-                if hook.is_lone:
-                    self._merger.check_lone(hook, request)
-                if self._merger.lacks_step(caller, hook, request):
-                    postponed.add(hook)
-                    continue
-                requests[hook] = request
-            answers[hook] = None
-        return AskedRun(hooks, caller, step, context, requests, answers, postponed)
-
-    def _is_due(self, hook: ScheduledHook, next_step: int, now: float) -> bool:
-        return (
-            hook.watched is not None
-            or next_step >= hook.step
-            or self.runs + 1 >= hook.run
-            or (now if hook.shared_time is None else hook.shared_time.now) >= hook.time
-        )
-
-    def _new_metadata(self) -> Any:
-        # TensorFlow's hooks get the metadata that their options have produced.
-        records = self._raw.new_records()
-        return None if records is None else records[1]
-
-    def _values(self, options: Any, run_metadata: Any) -> SessionRunValues:
-        if self._empty_records is not None:
-            no_options, no_metadata = self._empty_records
-            options = no_options if options is None else options
-            run_metadata = no_metadata if run_metadata is None else run_metadata
-        return SessionRunValues(None, options, run_metadata)
-
-    def _deliver(
-        self,
-        hooks: list[ScheduledHook],
-        answers: Mapping[ScheduledHook, Any],
-        context: SessionRunContext,
-        values: SessionRunValues,
-    ) -> None:
+    def _deliver(self, asked: AskedRun, options: Any, run_metadata: Any) -> None:
         # A run may take the step further than expected: a hook that this wakes gets after_run.
         step = self._raw.global_step or 0
-        _, options, run_metadata = values
-        sleepers = []
+        no_options, no_metadata = self._no_records
+        options = no_options if options is None else options
+        run_metadata = no_metadata if run_metadata is None else run_metadata
+        hooks, answers, context, sleepers = asked.hooks, asked.answers, asked.context, []
         for hook in hooks:
-            if hook in answers or (hook.watched is None and step >= hook.step):
-                got = answers.get(hook)
-                hook.after(context, SessionRunValues(got, options, run_metadata))
+            if hook in answers or (
+                step >= hook.step and hook.watched is None and hook not in asked.postponed
+            ):
+                values = answers.get(hook), options, run_metadata
+                hook.after(context, _new(SessionRunValues, values))
                 if context.stop_requested:
                     self._note_stop(context, hook)
                 if hook.sleeps:
                     sleepers.append(hook)
         if sleepers or hooks is not self._hooks:
             self._ask_next_due(sleepers)
-
-    def _watch(self, watching: list[ScheduledHook], watched: list[Any]) -> None:
-        step = self._raw.global_step or 0
-        try:
-            for hook, value in zip(watching, watched):  # noqa: B905 - one for each
-                if hook.hook.watch(step, value):
-                    self._stop_for(hook.name)
-        except Exception as error:
-            add_note(error, hook_note(hook.name, "watch"))
-            raise
 
     def _ask_next_due(self, hooks: Iterable[ScheduledHook]) -> None:
         for hook in hooks:
@@ -358,21 +316,36 @@ class HookedSession:
             self.wake()  # on all ranks alike, without a decision
         self._expect_nothing()
 
-    def _expect_off_steps(self, fetches: Any, watching: list[ScheduledHook]) -> None:
-        """Let the run that was made be made again until a hook is due."""
-        run, due = self._raw.prepared, self.due
-        self.repeat = None
-        if run is None or not self._raw.repeats_runs or self._stop_reason:
-            return
-        if run.steps == self.stride or due.step == math.inf:
-            step = self._raw.global_step or 0
-            if watching:
-                run = WatchedRun(fetches, run, partial(self._watch, watching))
-            run.foresee(max(0, due.runs_until(step, self.stride, self.runs)))
+    def _expect_off_steps(self, fetches: Any, watching: list[ScheduledHook] | None) -> None:
+        """Let the off-step that was made be made again until a hook is due."""
+        run = self._raw.prepared
+        self._expect_nothing()
+        if run is not None and self._foresees(run):
+            if watching is not None:
+                run = WatchedRun(fetches, run, self._raw, watching, self._stop_for)
             self.repeat = run
 
+    def _expect_hooks(self, asked: AskedRun, run: PreparedRun | None) -> None:
+        """Let ``run``, which the hooks of every run took part in, be made again until one is due.
+
+        Not before it was made twice in a row: a loop may make others in turn.
+        """
+        last, self._last_asking = self._last_asking, run
+        if run is not None and run is last and may_be_made_again(asked) and self._foresees(run):
+            self.repeat = self.asking = AskingRun(asked, run)
+
+    def _foresees(self, run: PreparedRun) -> bool:
+        """Tell ``run`` how often it can be made before a hook is due; return whether it can be."""
+        if not self._raw.repeats_runs or self._stop_reason is not None:
+            return False
+        if run.steps != self.stride and self.due.step != math.inf:
+            return False
+        step = self._raw.global_step or 0
+        run.foresee(self.due.runs_until(step, self.stride, self.runs))
+        return run.off_steps > 0
+
     def _expect_nothing(self) -> None:
-        self.repeat = None
+        self.repeat = self.asking = None
 
     def _note_stop(self, context: SessionRunContext, hook: ScheduledHook) -> None:
         if self._stop_reason is None:

@@ -172,10 +172,12 @@ class MonitoredSession(CallableRuns):
             and not live.coord.stop_requested  # by a thread, which may have failed
             and not self._asks_first  # no signal has come, and there are no other ranks
         ):
-            # An off-step like the run before: the layers would only hand it through.
+            # A run like the one before: the layers would only hand it through.
             self._calls_hooks = True
             try:
-                result = run.again(feed_dict)
+                if (asking := live.hooked.asking) is not None:  # hooks take part in every run
+                    return live.hooked.run_again(asking, fetches, feed_dict)
+                result = run.again(feed_dict)  # an off-step
             except Exception as error:  # noqa: BLE001 - raised there, unless the session is lost
                 return session.run_after(live, error, fetches, feed_dict)
             live.hooked.runs += 1

@@ -10,16 +10,18 @@ from runhooks.session.scheduled_hook import ScheduledHook
 
 
 class NextDue:
-    """The least of the moments at which hooks are due.
+    """The least of the moments at which hooks are due, beside those that are called in every run.
 
     Attributes:
-        step: The global step. A hook that is called in every run makes it minus infinity.
+        always: Whether there are hooks that are called in every run.
+        step: The global step.
         run: The number of the run.
         time: The time, by the monotonic clock; None: no hook goes by it.
         shared_time: The time at which a hook that lives by the time of the group is due.
     """
 
     def __init__(self) -> None:
+        self.always = False
         self.step = self.run = math.inf
         self.time: float | None = None
         self.shared_time = math.inf
@@ -27,22 +29,30 @@ class NextDue:
     def is_reached(self, step: int, run: int) -> bool:
         """Return whether a hook is due in the run ``run``, which is to lead to ``step``."""
         return (
-            step >= self.step
+            self.always
+            or step >= self.step
             or run >= self.run
             or (self.time is not None and clock.monotonic() >= self.time)
         )
 
     def find(self, hooks: Iterable[ScheduledHook]) -> bool:
         """Set it anew; return whether a hook is due already by the time of the group."""
-        hooks = list(hooks)
-        self.step = min([hook.step for hook in hooks], default=math.inf)
-        self.run = min([hook.run for hook in hooks], default=math.inf)
-        time = min([hook.time for hook in hooks if hook.shared_time is None], default=math.inf)
+        step, run, time, shared_time = math.inf, math.inf, math.inf, math.inf
+        self.always = is_due = False
+        for hook in hooks:
+            if hook.always:
+                self.always = True
+                continue
+            step, run = min(step, hook.step), min(run, hook.run)
+            if (shared := hook.shared_time) is None:
+                time = min(time, hook.time)
+            elif shared.now < hook.time:
+                shared_time = min(shared_time, hook.time)
+            else:
+                is_due = True
+        self.step, self.run, self.shared_time = step, run, shared_time
         self.time = time if time < math.inf else None
-        by_group = [(hook.shared_time, hook.time) for hook in hooks if hook.shared_time is not None]
-        later = {time for shared, time in by_group if shared.now < time}
-        self.shared_time = min(later, default=math.inf)
-        return any(shared.now >= time for shared, time in by_group)
+        return is_due
 
     def runs_until(self, step: int, stride: int, runs: int) -> float:
         """Return how many runs can be made before a hook is due, as far as steps and runs go.

@@ -48,6 +48,8 @@ class ScheduledHook:
 
     Attributes:
         hook: The hook itself.
+        before_run: Its method; None if it does not override it.
+        after_run: The same.
         name: What it is called in messages and checkpoints.
         sleeps: Whether it says when it is next due; if not, it is called in every run.
         watched: The tensor it watches in runs in which no other hook is due, or None.
@@ -61,7 +63,7 @@ class ScheduledHook:
     """
 
     __slots__ = (
-        *("_after", "_before", "_next_due", "always", "hook", "is_lone", "name", "run"),
+        *("_next_due", "after_run", "always", "before_run", "hook", "is_lone", "name", "run"),
         *("shared_time", "sleeps", "step", "time", "watched"),
     )
 
@@ -72,20 +74,20 @@ class ScheduledHook:
         shared_time = None if placement is None or self.is_lone else placement.time
         self.shared_time = shared_time
         methods = _methods_of(hook)
-        self._before = hook.before_run if methods.before else None
-        self._after = hook.after_run if methods.after else None
+        self.before_run = hook.before_run if methods.before else None
+        self.after_run = hook.after_run if methods.after else None
         self.sleeps = methods.next_due
         self.watched = None
         if methods.watched:
             with noting_hook(name, "watched"):
                 self.watched = hook.watched()
-                if self.watched is not None and self._before is None:
+                if self.watched is not None and self.before_run is None:
                     raise TypeError("before_run must ask for the tensor that watched() returns")
         self._next_due = hook.next_due if self.sleeps else None
         if shared_time is not None:
-            self._before, self._after, self._next_due = (
+            self.before_run, self.after_run, self._next_due = (
                 call and shared_time.inside(call)
-                for call in (self._before, self._after, self._next_due)
+                for call in (self.before_run, self.after_run, self._next_due)
             )
         self.always = True
         self.step = self.time = self.run = -math.inf
@@ -93,12 +95,12 @@ class ScheduledHook:
     @property
     def takes_part(self) -> bool:
         """Whether the hook does anything in a run."""
-        return self._before is not None or self._after is not None
+        return self.before_run is not None or self.after_run is not None
 
     def measure(self, secs: dict[str, float]) -> None:
         """Add the time that its calls take to ``secs``, under the hook's name, from now on."""
-        self._before = _timed(self._before, secs, self.name)
-        self._after = _timed(self._after, secs, self.name)
+        self.before_run = _timed(self.before_run, secs, self.name)
+        self.after_run = _timed(self.after_run, secs, self.name)
         self.watched = None
 
     def warm_up(self, context: SessionRunContext) -> SessionRunArgs | None:
@@ -124,38 +126,47 @@ class ScheduledHook:
         else:
             self.step, self.time, self.run = due.step, due.time, runs + due.runs
 
+    def is_due(self, step: int, run: int, now: float) -> bool:
+        """Return whether it takes part in the run ``run``, which is to lead to ``step``."""
+        return (
+            self.watched is not None
+            or step >= self.step
+            or run >= self.run
+            or (now if self.shared_time is None else self.shared_time.now) >= self.time
+        )
+
     def before(self, context: SessionRunContext) -> SessionRunArgs | None:
         """Return what the hook asks of this run."""
-        if self._before is None:
+        if self.before_run is None:
             return None
         try:
-            request = self._before(context)
+            request = self.before_run(context)
             if type(request) is not SessionRunArgs or request.feed_dict is not None:
-                _check(request)
+                self.check(request)
         except Exception as error:
             add_note(error, hook_note(self.name, "before_run"))
             raise
         return request
 
+    def check(self, request: Any) -> None:
+        """Raise TypeError if ``request`` is nothing that ``before_run`` may return."""
+        if request is None:
+            return
+        if not hasattr(request, "fetches"):  # TensorFlow's class has the same fields
+            raise TypeError(f"before_run must return SessionRunArgs or None, got {request!r}")
+        fed = request.feed_dict
+        if fed is not None and not isinstance(fed, Mapping):
+            raise TypeError(f"feed_dict must map tensors to values, got {fed!r}")
+
     def after(self, context: SessionRunContext, values: SessionRunValues) -> None:
         """Hand the hook the results of this run."""
-        if self._after is None:
+        if self.after_run is None:
             return
         try:
-            self._after(context, values)
+            self.after_run(context, values)
         except Exception as error:
             add_note(error, hook_note(self.name, "after_run"))
             raise
-
-
-def _check(request: Any) -> None:
-    if request is None:
-        return
-    if not hasattr(request, "fetches"):  # TensorFlow's class has the same fields
-        raise TypeError(f"before_run must return SessionRunArgs or None, got {request!r}")
-    fed = request.feed_dict
-    if fed is not None and not isinstance(fed, Mapping):
-        raise TypeError(f"feed_dict must map tensors to values, got {fed!r}")
 
 
 def _timed(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from runhooks.contract import PreparedRun
+from runhooks.contract import PreparedRun, RawSession
+from runhooks.errors import add_note
+from runhooks.session.scheduled_hook import ScheduledHook, hook_note
 
 
 class WatchedRun(PreparedRun):
@@ -14,15 +16,26 @@ class WatchedRun(PreparedRun):
     Args:
         fetches: What the caller asks for.
         run: The run of both, whose result is a list: that of the caller first.
-        watch: Called with the rest of the list after each run.
+        raw: The session that makes it.
+        watching: The hooks, in the order of the rest of the list.
+        stop: Called with the name of a hook that asks to stop.
     """
 
-    __slots__ = ("_run", "_watch")
+    __slots__ = ("_raw", "_run", "_stop", "_watching")
 
-    def __init__(self, fetches: Any, run: PreparedRun, watch: Callable[[list[Any]], None]) -> None:
+    def __init__(
+        self,
+        fetches: Any,
+        run: PreparedRun,
+        raw: RawSession,
+        watching: Sequence[ScheduledHook],
+        stop: Callable[[str], None],
+    ) -> None:
         self._run = run
-        self._watch = watch
-        super().__init__(fetches, run.fed or (), run.steps)
+        self._raw = raw
+        self._watching = watching
+        self._stop = stop
+        super().__init__(fetches, run.fed or (), run.steps, run.off_steps)
 
     @property
     def off_steps(self) -> float:
@@ -36,10 +49,33 @@ class WatchedRun(PreparedRun):
     def is_fed(self, feed_dict: Any) -> bool:
         return self._run.is_fed(feed_dict)
 
-    def foresee(self, off_steps: float) -> None:
-        self._run.foresee(off_steps)
-
     def again(self, feed_dict: Any) -> Any:
-        result, *watched = self._run.again(feed_dict)
-        self._watch(watched)
-        return result
+        result = self._run.again(feed_dict)
+        watch(self._watching, self._raw.global_step, result, self._stop)
+        return result[0]
+
+
+def watch(
+    watching: Sequence[ScheduledHook],
+    step: int | None,
+    result: Sequence[Any],
+    stop: Callable[[str], None],
+) -> None:
+    """Hand hooks the values that they watch.
+
+    Args:
+        watching: The hooks.
+        step: The global step that the run has led to.
+        result: The result of the run, with these values behind that of the caller.
+        stop: Called with the name of a hook that asks to stop.
+    """
+    step = step or 0
+    place = 0
+    try:
+        for hook in watching:
+            place += 1
+            if hook.hook.watch(step, result[place]):
+                stop(hook.name)
+    except Exception as error:
+        add_note(error, hook_note(hook.name, "watch"))
+        raise

@@ -1,0 +1,497 @@
+"""A run with hooks that ask in every run, made again as before, is the run of the layers."""
+
+import threading
+from functools import cache
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import runhooks as rh
+
+ENGINES = ["python", "jax"]
+ONE = np.float32([1, 1])
+
+
+def plain(value):
+    if isinstance(value, list | tuple):
+        return [plain(it) for it in value]
+    if isinstance(value, dict):
+        return {key: plain(it) for key, it in value.items()}
+    return None if value is None else np.asarray(value).tolist()
+
+
+@cache
+def program(engine):
+    """One graph for all tests: it is compiled once."""
+    with rh.Graph(engine).as_default() as graph:
+        x = rh.placeholder("x")
+        w = rh.Variable(np.float32([1, 2]), name="w")
+        rate = rh.Variable(np.float32(0.5), name="rate")
+        new, loss = rh.call(lambda w, r, x: (w + r * x, (w * x).sum()), w, rate, x, num_outputs=2)
+        step = rh.train.get_or_create_global_step()
+        train = rh.group(w.assign(new), step.assign_add(1), name="train")
+        twice = rh.group(w.assign(new), step.assign_add(2), name="twice")
+    return SimpleNamespace(**locals())
+
+
+class Asks(rh.SessionRunHook):
+    """Asks in every run for what ``request(p, number of the run)`` returns, and keeps it all."""
+
+    def __init__(self, p, request, before=None, after=None):
+        self.p, self.request, self.calls, self.runs = p, request, [], 0
+        self.before, self.after = before, after
+
+    def before_run(self, run_context):
+        self.runs += 1
+        args = run_context.original_args
+        self.calls.append(("before", run_context.next_step, plain(args.feed_dict["x:0"])))
+        if self.before is not None:
+            self.before(self, run_context)
+        return self.request(self.p, self.runs)
+
+    def after_run(self, run_context, run_values):
+        self.calls.append(("after", run_context.session.global_step, plain(run_values.results)))
+        if self.after is not None:
+            self.after(self, run_context)
+
+
+class Listens(rh.SessionRunHook):
+    """Asks for nothing."""
+
+    def __init__(self):
+        self.calls = []
+
+    def after_run(self, run_context, run_values):
+        self.calls.append((run_context.session.global_step, run_values.results))
+
+
+class Sleeps(rh.SessionRunHook):
+    """Is called in the first ``n`` runs, at each tenth step, and in every run from step 40 on."""
+
+    def __init__(self, p, n):
+        self.p, self.n, self.calls, self.step = p, n, [], 0
+
+    def next_due(self):
+        if len(self.calls) < self.n or self.step >= 40:
+            return None
+        return rh.Due(step=self.step // 10 * 10 + 10)
+
+    def before_run(self, run_context):
+        return rh.SessionRunArgs([self.p.rate, self.p.loss])
+
+    def after_run(self, run_context, run_values):
+        self.step = run_context.session.global_step
+        self.calls.append((self.step, plain(run_values.results)))
+
+
+class SleepsByRuns(rh.SessionRunHook):
+    """Is called in each ``n``-th run, whatever the step."""
+
+    def __init__(self, p, n):
+        self.p, self.n, self.calls = p, n, []
+
+    def next_due(self):
+        return rh.Due(runs=self.n)
+
+    def after_run(self, run_context, run_values):
+        self.calls.append(run_context.session.global_step)
+
+
+class Watches(rh.SessionRunHook):
+    def __init__(self, p):
+        self.p, self.calls = p, []
+
+    def watched(self):
+        return self.p.rate
+
+    def watch(self, step, value):
+        self.calls.append((step, plain(value)))
+
+    def before_run(self, run_context):
+        return rh.SessionRunArgs(self.p.rate)
+
+    def after_run(self, run_context, run_values):
+        self.watch(run_context.session.global_step, run_values.results)
+
+
+def fails(hook, run_context):
+    if hook.runs % 7 == 0:
+        raise ValueError(f"in run {hook.runs}")
+
+
+def stops(hook, run_context):
+    if hook.runs == 11:
+        run_context.request_stop("eleven")
+
+
+def runs_inside(hook, run_context):
+    if hook.runs % 4 == 0:
+        run_context.session.run(hook.p.train, {hook.p.x: ONE})
+
+
+def assigns(hook, run_context):
+    if hook.runs % 5 == 0:
+        run_context.session.assign({"rate": np.float32(hook.runs)})
+
+
+def moves_step(hook, run_context):
+    if hook.runs == 6:
+        run_context.session.assign({"global_step": np.int64(27)})
+
+
+def loads(hook, run_context):
+    if hook.runs % 6 == 0:
+        run_context.session.load(run_context.session.snapshot({}))
+
+
+MUTABLE = {}
+
+
+def changes_in_place(p, run):
+    """Return the same request again, whose dict has changed."""
+    args = MUTABLE.setdefault(id(p), rh.SessionRunArgs({}))
+    args.fetches.clear()
+    args.fetches.update({"loss": p.loss} if run % 5 else {"loss": p.rate, "more": p.new})
+    return args
+
+
+REQUESTS = {
+    "a tensor": lambda p, run: rh.SessionRunArgs(p.loss),
+    "by name": lambda p, run: rh.SessionRunArgs("w:0"),
+    "a dict": lambda p, run: rh.SessionRunArgs({"loss": p.loss, "x": [p.x]}),
+    "a list": lambda p, run: rh.SessionRunArgs([p.loss, p.rate]),
+    "nothing": lambda p, run: None,
+    "no fetches": lambda p, run: rh.SessionRunArgs(None),
+    "an empty list": lambda p, run: rh.SessionRunArgs([]),
+    "every other run": lambda p, run: rh.SessionRunArgs(p.loss) if run % 2 else None,
+    "another tensor later": lambda p, run: rh.SessionRunArgs(p.loss if run < 6 else p.rate),
+    "another dict later": lambda p, run: rh.SessionRunArgs({"a" if run % 9 else "b": p.loss}),
+    "no more": lambda p, run: rh.SessionRunArgs(p.loss) if run < 8 else None,
+    "changes in place": changes_in_place,
+    "feeds": lambda p, run: rh.SessionRunArgs(p.loss, {p.rate: np.float32(run)}),
+    "feeds later": lambda p, run: rh.SessionRunArgs(
+        p.loss, {p.rate: np.float32(run)} if run % 5 == 0 else None
+    ),
+    "feeds what is fed": lambda p, run: rh.SessionRunArgs(None, {p.x: ONE} if run == 9 else None),
+    "unknown": lambda p, run: rh.SessionRunArgs(p.loss if run % 6 else "unknown:0"),
+    "no request": lambda p, run: rh.SessionRunArgs(p.loss) if run % 6 else p.loss,
+}
+EVENTS = [None, None, fails, stops, runs_inside, assigns, moves_step, loads]
+
+ACTIONS = {
+    "train": lambda p, n, run: [run(p.train, {"x:0": ONE * i}) for i in range(n)],
+    "tuple": lambda p, n, run: [run((p.train, p.loss), {"x:0": ONE * n}) for _ in range(n)],
+    "list": lambda p, n, run: [run([p.train, p.new], {"x:0": ONE * n}) for _ in range(n)],
+    "two steps": lambda p, n, run: [run(p.twice, {"x:0": ONE}) for _ in range(n)],
+    "bad feed": lambda p, n, run: run(p.train, {"x:0": np.zeros((3, 5), np.float32)}),
+    "other feeds": lambda p, n, run: [run(p.train, {"x:0": n, p.rate: ONE}) for _ in range(n)],
+}
+
+DRAWN = st.tuples(st.sampled_from(["train", "train", *ACTIONS]), st.integers(3, 12))
+
+
+def observed(p, hooks, actions, through_layers):
+    seen = []
+    with p.graph.as_default(), rh.MonitoredSession(hooks=hooks) as sess:
+        raw = sess.run_step_fn(lambda step_context: step_context.session)
+
+        def run(fetches, feed_dict):
+            if not through_layers:
+                value = sess.run(fetches, feed_dict)
+            else:
+                value = sess.run_step_fn(
+                    lambda step_context: step_context.run_with_hooks(fetches, feed_dict)
+                )
+            return plain(value)
+
+        for kind, number in actions:
+            try:
+                seen.append(ACTIONS[kind](p, number, run))
+            except (RuntimeError, TypeError, ValueError) as error:
+                seen.append((type(error), str(error), getattr(error, "__notes__", [])))
+            counts = raw.runs, raw.changes, raw.global_step
+            seen.append((sess.global_step, sess.should_stop(), sess.stop_reason, counts))
+        seen.append(plain(raw.run([p.w, p.rate])))
+    return seen, [hook.calls for hook in hooks]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_any_runs_with_hooks_that_ask_are_those_of_the_layers(engine):
+    p = program(engine)
+    asking = st.tuples(
+        st.sampled_from(sorted(REQUESTS)), st.sampled_from(EVENTS), st.sampled_from(EVENTS)
+    )
+
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    @given(
+        st.lists(DRAWN, min_size=1, max_size=6),
+        st.lists(asking, min_size=1, max_size=3),
+        st.lists(st.integers(0, 12), max_size=2),
+        st.sampled_from([0, 4, 9]),
+        st.booleans(),
+        st.booleans(),
+    )
+    def check(actions, asks, sleepers, every_runs, listens, watches):
+        def hooks():
+            MUTABLE.clear()
+            return [
+                *[Sleeps(p, n) for n in sleepers[:1]],
+                *[Asks(p, REQUESTS[request], *events) for request, *events in asks],
+                *[Listens()] * listens,
+                *[Watches(p)] * watches,
+                *[SleepsByRuns(p, every_runs)] * bool(every_runs),
+                *[Sleeps(p, n) for n in sleepers[1:]],
+            ]
+
+        assert observed(p, hooks(), actions, False) == observed(p, hooks(), actions, True)
+
+    check()
+
+
+@pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS)
+def test_each_run_delivers_what_was_asked_for_in_it(request_of):
+    p = program("python")
+    values = {"w": [1.0, 2.0], "rate": 0.5}
+
+    class Checks(Asks):
+        def before_run(self, run_context):
+            self.asked = super().before_run(run_context)
+            return self.asked
+
+    hook, failed = Checks(p, request_of), 0
+    with p.graph.as_default(), rh.MonitoredSession(hooks=[hook]) as sess:
+        for number in range(1, 15):
+            try:
+                loss = plain(sess.run((p.train, p.loss), {"x:0": ONE}))[1]
+            except (RuntimeError, TypeError, ValueError):
+                failed += 1
+                continue
+            fetches = None if hook.asked is None else hook.asked.fetches
+            fed = {} if hook.asked is None else hook.asked.feed_dict or {}
+            rate = float(fed.get(p.rate, values["rate"]))
+            now = {p.loss: loss, p.rate: rate, p.x: [1.0, 1.0], "w:0": values["w"]}
+            values["w"] = [it + rate for it in values["w"]]
+            now[p.new] = values["w"]
+            assert hook.calls[-1] == ("after", number - failed, filled(fetches, now))
+    assert failed == {"unknown": 2, "no request": 2, "feeds what is fed": 1}.get(
+        next(name for name, it in REQUESTS.items() if it is request_of), 0
+    )
+
+
+def filled(structure, values):
+    if isinstance(structure, list):
+        return [filled(it, values) for it in structure]
+    if isinstance(structure, dict):
+        return {key: filled(it, values) for key, it in structure.items()}
+    return None if structure is None else values[structure]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_hook_gets_one_context_a_run_and_the_very_arguments_of_the_caller(engine):
+    p, seen = program(engine), []
+
+    class Keeps(rh.SessionRunHook):
+        def before_run(self, run_context):
+            seen.append([run_context, run_context.original_args])
+            return rh.SessionRunArgs(p.loss)
+
+        def after_run(self, run_context, run_values):
+            seen[-1] += [run_context, run_values]
+
+    with p.graph.as_default(), rh.MonitoredSession(hooks=[Keeps()]) as sess:
+        for number in range(6):
+            fetches, feed_dict = [p.train, p.loss], {"x:0": ONE * number}
+            result = sess.run(fetches, feed_dict)
+            before, args, after, values = seen[-1]
+            assert before is after
+            assert args.fetches is fetches
+            assert args.feed_dict is feed_dict
+            assert args == rh.SessionRunArgs(fetches, feed_dict)
+            assert values == rh.SessionRunValues(result[1], None, None)
+    contexts = [it[0] for it in seen]
+    assert len({id(it) for it in contexts}) == 6  # a hook may keep them
+    assert [plain(it[3].results) for it in seen] == [
+        sum(it * number for it in np.float32([1, 2]) + 0.5 * sum(range(number)))
+        for number in range(6)
+    ]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_step_that_a_hook_moves_in_before_run_wakes_those_that_sleep(engine):
+    p = program(engine)
+    asks, sleeps = Asks(p, REQUESTS["a tensor"], before=moves_step), Sleeps(p, 0)
+    with p.graph.as_default(), rh.MonitoredSession(hooks=[sleeps, asks]) as sess:
+        for _ in range(8):
+            sess.run(p.train, {"x:0": ONE})
+    steps = [call[1] for call in asks.calls if call[0] == "after"]
+    assert steps == [1, 2, 3, 4, 5, 28, 29, 30]
+    assert sleeps.calls[0] == (28, None)  # in the run that has gone further than expected
+
+
+def test_input_that_a_hook_rewinds_in_before_run_begins_anew_in_that_run():
+    class Rewinds(rh.SessionRunHook):
+        def before_run(self, run_context):
+            if run_context.next_step % 5 == 0:
+                run_context.session.rewind(number)
+            return rh.SessionRunArgs({"number": number})
+
+        def after_run(self, run_context, run_values):
+            seen.append(run_values.results["number"])
+
+    seen = []
+    with rh.Graph().as_default():
+        number = rh.inputs(lambda step: range(100), name="numbers")
+        train = rh.train.get_or_create_global_step().assign_add(1)
+        with rh.MonitoredSession(hooks=[Rewinds()]) as sess:
+            for _ in range(12):
+                sess.run(train)
+    assert seen == [0, 1, 2, 3, 0, 1, 2, 3, 4, 0, 1, 2]
+
+
+@pytest.mark.parametrize("phase", ["before_run", "after_run"])
+def test_error_names_the_hook_that_raised_it_and_the_loop_goes_on(phase):
+    p = program("python")
+    failing = Asks(p, REQUESTS["a tensor"], **{phase.removesuffix("_run"): fails})
+    failing.hook_name = "the failing one"
+    first, last = Asks(p, REQUESTS["a dict"]), Asks(p, REQUESTS["nothing"])
+    with p.graph.as_default(), rh.MonitoredSession(hooks=[first, failing, last]) as sess:
+        for number in range(1, 15):
+            if number % 7:
+                sess.run(p.train, {"x:0": ONE})
+                continue
+            with pytest.raises(ValueError, match=f"in run {number}") as caught:
+                sess.run(p.train, {"x:0": ONE})
+            assert caught.value.__notes__ == [f"in {phase} of the hook the failing one"]
+        # A run whose results are handed out has been made.
+        assert sess.global_step == (12 if phase == "before_run" else 14)
+    assert (first.runs, last.runs) == (14, 12 if phase == "before_run" else 14)
+
+
+def test_hook_that_asks_to_stop_is_named_and_no_run_follows():
+    p = program("python")
+    stopping, other = Asks(p, REQUESTS["a tensor"], before=stops), Asks(p, REQUESTS["a list"])
+    with p.graph.as_default(), rh.MonitoredSession(hooks=[other, stopping]) as sess:
+        while not sess.should_stop():
+            sess.run(p.train, {"x:0": ONE})
+        assert sess.stop_reason == "Asks_1 (eleven)"
+        assert sess.global_step == 11
+        with pytest.raises(RuntimeError, match="asked to stop"):
+            sess.run(p.train, {"x:0": ONE})
+    assert other.calls[-1][:2] == ("after", 11)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_failure_of_a_thread_is_heard_in_the_next_run(engine):
+    p = program(engine)
+
+    class Keeps(Asks):
+        def after_create_session(self, session, coord):
+            self.coord = coord
+
+    hook = Keeps(p, REQUESTS["a tensor"])
+    with (
+        pytest.raises(ArithmeticError),
+        p.graph.as_default(),
+        rh.MonitoredSession(hooks=[hook]) as sess,
+    ):
+        for _ in range(5):
+            sess.run(p.train, {"x:0": ONE})
+        thread = threading.Thread(target=lambda: hook.coord.request_stop(ArithmeticError("lost")))
+        thread.start()
+        thread.join()
+        with pytest.raises(ArithmeticError):
+            sess.run(p.train, {"x:0": ONE})
+        assert hook.runs == sess.global_step == 5
+
+
+def test_lost_session_is_replaced_and_its_run_repeated_with_the_hooks():
+    calls = []
+
+    def step(state):
+        calls.append(state)
+        if len(calls) == 8:
+            raise rh.errors.AbortedError("lost")
+        return state + 1
+
+    class Keeps(rh.SessionRunHook):
+        def __init__(self):
+            self.sessions, self.seen = [], []
+
+        def after_create_session(self, session, coord):
+            self.sessions.append(session)
+
+        def before_run(self, run_context):
+            assert run_context.session is self.sessions[-1]
+            return rh.SessionRunArgs({"new": new})
+
+        def after_run(self, run_context, run_values):
+            self.seen.append((run_context.session.global_step, run_values.results["new"]))
+
+    with rh.Graph().as_default():
+        state = rh.Variable(np.float64(0), name="state")
+        new = rh.call(step, state)
+        count = rh.train.get_or_create_global_step().assign_add(1)
+        train, hook = rh.group(state.assign(new), count), Keeps()
+        with rh.MonitoredSession(hooks=[hook]) as sess:
+            for _ in range(12):
+                sess.run(train)
+            assert (sess.recoveries, sess.global_step) == (1, 5)
+    made = [*range(1, 8), *range(1, 6)]
+    assert hook.seen == [(number, number) for number in made]
+
+
+def test_fault_of_a_run_names_the_hook_whose_request_it_is():
+    p = program("python")
+    asking = Asks(p, lambda p, run: rh.SessionRunArgs(p.loss if run < 6 else other))
+    with rh.Graph().as_default():
+        other = rh.Variable(np.float32(0), name="other")
+    with p.graph.as_default(), rh.MonitoredSession(hooks=[asking]) as sess:
+        for _ in range(5):
+            sess.run(p.train, {"x:0": ONE})
+        with pytest.raises(ValueError, match="other") as caught:
+            sess.run(p.train, {"x:0": ONE})
+    assert caught.value.__notes__ == ["in before_run of the hook Asks, which asks for it"]
+
+
+def test_hooks_are_measured_from_the_run_on_that_a_measuring_hook_joins():
+    p = program("python")
+    hook = Asks(p, REQUESTS["a tensor"])
+    with p.graph.as_default(), rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(4):
+            sess.run(p.train, {"x:0": ONE})
+        measuring = Measures()
+        sess.run(p.train, {"x:0": ONE}, hooks=[measuring])
+        assert "Asks" not in measuring.hook_secs
+        sess.run(p.train, {"x:0": ONE})
+        assert measuring.hook_secs["Asks"] > 0
+    assert hook.runs == 5
+
+
+class Measures(rh.SessionRunHook):
+    def __init__(self):
+        self.hook_secs = {}
+
+    def after_run(self, run_context, run_values):
+        pass
+
+
+def test_snapshot_taken_in_before_run_is_of_the_state_before_that_run():
+    p, saved = program("jax"), {}
+
+    class Saves(rh.SessionRunHook):
+        def before_run(self, run_context):
+            session = run_context.session
+            if session.global_step % 3 == 0:
+                snapshot = session.snapshot({})
+                saved[session.global_step] = snapshot, plain(session.read("w")["w"])
+            return rh.SessionRunArgs(p.loss)
+
+    with p.graph.as_default(), rh.MonitoredSession(hooks=[Saves()]) as sess:
+        for _ in range(12):
+            sess.run(p.train, {"x:0": ONE})
+        for step, (snapshot, w) in saved.items():
+            assert plain(snapshot.arrays["w"]) == w == [1 + 0.5 * step, 2 + 0.5 * step]
+    assert [*saved] == [0, 3, 6, 9]
