@@ -40,8 +40,8 @@ def state(graph):
 
 
 def make_step(state, x):
-    new = {"w": state["w"] + x, "count": state["count"] + 1}
-    return new, {"loss": x * 2.0, "grads": {"w": state["w"] * 0 + x}, "name": "step"}
+    new = {"w": state["w"] + x, "count": state["count"] + np.int32(1)}
+    return new, {"loss": x * np.float32(2), "grads": {"w": state["w"] * 0 + x}, "name": "step"}
 
 
 @pytest.fixture

@@ -222,7 +222,7 @@ def from_numpy(
     dtype = _dtype_named(array.dtype.name) if dtype is None else dtype
     order = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
     copy = copy or not array.flags.writeable
-    native = np.array(array, order, order="C", copy=copy or None)
+    native = (np.array if copy else np.asarray)(array, order, order="C")
     if native.dtype.kind != "V" and native.dtype.isbuiltin == 1:
         return torch.from_numpy(native)
     _, bits = _BITS[native.itemsize]

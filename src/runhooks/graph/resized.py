@@ -29,4 +29,4 @@ class Resized(NamedTuple):
     def seed_of(self, name: str) -> int:
         """Return the seed of this rank's random generator ``name``: 63 bits."""
         entropy = [self.seed, self.rank, *name.encode()]
-        return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1)
+        return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]) >> 1

@@ -56,6 +56,8 @@ _MEMORY = {"allocated_bytes": "bytes_in_use", "peak_allocated_bytes": "peak_byte
 
 _LOST = ("ABORTED", "UNAVAILABLE")
 
+_MOST = int(np.iinfo(np.int32).max)
+
 
 class JaxEngine(Engine):
     """Compiles a body with ``jax.jit``; pytrees are JAX's, registered classes included."""
@@ -162,7 +164,11 @@ class JaxEngine(Engine):
         return jax.device_put(new, old.sharding) if old.committed else new
 
     def integer(self, value: int) -> Any:
-        return np.int64(value) if cast(Any, jax.config).jax_enable_x64 else np.int32(value)
+        if cast(Any, jax.config).jax_enable_x64:
+            return np.int64(value)
+        if value > _MOST:  # NumPy 1 would let it wrap
+            raise OverflowError(f"the counter {value} exceeds int32: set jax_enable_x64")
+        return np.int32(value)
 
     def random_key(self, seed: int, stream: int, runs: Any) -> Any:
         key = jax.random.fold_in(jax.random.key(np.uint32(seed)), np.uint32(stream))

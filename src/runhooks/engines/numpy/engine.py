@@ -73,9 +73,11 @@ class PythonEngine(EagerEngine):
         as_numbers(name, path, leaf)
 
     def sum(self, leaf: Any, delta: Any) -> Any:
-        # NumPy would make float32 of a half and a Python number.
-        half = leaf.dtype.itemsize <= 2 and is_inexact(leaf.dtype)
-        return leaf + (leaf.dtype.type(delta) if half and isinstance(delta, int | float) else delta)
+        # A Python number keeps the dtype. NumPy 1 would make float64 of it and a single float32,
+        # and any NumPy float32 of it and a bfloat16.
+        like = type(delta) is int and leaf.dtype.kind in "iu"
+        like = like or (type(delta) in (int, float) and is_inexact(leaf.dtype))
+        return leaf + (leaf.dtype.type(delta) if like else delta)
 
     def integer(self, value: int) -> Any:
         return np.int64(value)

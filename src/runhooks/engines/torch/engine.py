@@ -78,7 +78,7 @@ class TorchEngine(EagerEngine):
 
     def random_key(self, seed: int, stream: int, runs: Any) -> torch.Generator:
         (number,) = np.random.SeedSequence([seed, stream, int(runs)]).generate_state(1, np.uint64)
-        return torch.Generator(torch.get_default_device()).manual_seed(int(number >> 1))
+        return torch.Generator(torch.get_default_device()).manual_seed(int(number) >> 1)
 
     def wait(self, values: Sequence[Any]) -> None:
         synchronize([leaf for value in values for leaf in self.leaves(value).values()])

@@ -156,6 +156,7 @@ def _with_zeros(numbers: NDArray[np.uint64], width: int) -> Text:
     fours = np.empty((len(numbers), groups), np.uint32)
     for place in reversed(range(groups)):
         rest = numbers // np.uint64(10_000)
-        fours[:, place] = _FOURS.take(numbers - rest * np.uint64(10_000))
+        # Signed, as indices of NumPy 1 have to be.
+        fours[:, place] = _FOURS.take((numbers - rest * np.uint64(10_000)).view(np.int64))
         numbers = rest
     return fours.view(np.uint8)[:, 4 * groups - width :]

@@ -91,9 +91,10 @@ class TagLookup:
         # Of several tags at one place any may stay: the others are found one by one.
         self._table[self._places(words, len(slots))] = slots + 1
 
-    def _places(self, words: Iterable[NDArray[np.uint64]], count: int) -> NDArray[np.uint64]:
+    def _places(self, words: Iterable[NDArray[np.uint64]], count: int) -> NDArray[np.int64]:
         shift = np.uint64(65 - len(self._table).bit_length())
-        return self._hashes(words, count) >> shift
+        # Signed, as indices of NumPy 1 have to be.
+        return (self._hashes(words, count) >> shift).view(np.int64)
 
     def _hashes(self, words: Iterable[NDArray[np.uint64]], count: int) -> NDArray[np.uint64]:
         hashes = np.zeros(count, np.uint64)
