@@ -15,6 +15,7 @@ import pytest
 
 _MISSING = re.compile(
     r"No module named \\*'(\w+)|needs (\w+)(?:, which is not installed)?: pip install"
+    r"|needs more than is installed: pip install (\w+)|No package metadata was found for (\w+)"
 )
 
 

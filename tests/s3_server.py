@@ -5,6 +5,7 @@ Run as a program it serves until its input ends, and prints its port.
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import subprocess
 import sys
@@ -23,6 +24,8 @@ class S3Server:
     """The server; ``close`` ends it, and its objects are gone."""
 
     def __init__(self) -> None:
+        if importlib.util.find_spec("moto") is None:
+            raise ModuleNotFoundError("No module named 'moto'")
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -52,7 +52,7 @@ def test_without_the_libraries_of_the_command_it_says_what_to_install() -> None:
         from importlib import metadata
         found = metadata.version
         def version(name):
-            if name in ("typer", "jax"):
+            if name in ("typer", "jax", "torch", "tensorflow", "tensorflow-cpu"):
                 raise metadata.PackageNotFoundError(name)
             return found(name)
         metadata.version = version
