@@ -235,3 +235,27 @@ def test_run_after_close_says_so_and_does_nothing(model, train, tmp_path):
     with pytest.raises(RuntimeError, match="closed"):
         sess.run(model.train_op)
     assert restored_step(model, tmp_path) == 1
+
+
+def test_a_method_that_nobody_calls_is_noticed(model, caplog):
+    class Misspelled(rh.SessionRunHook):
+        def aftr_run(self, run_context, run_values):
+            pass
+
+        def before(self):
+            """Is nothing like the name of a method of hooks."""
+
+    with rh.MonitoredSession(hooks=[Misspelled(), RecordingHook()]):
+        pass
+    assert [it.getMessage() for it in caplog.records if it.levelname == "WARNING"] == [
+        "Misspelled.aftr_run is no method of a hook, and is never called: did you mean after_run?"
+    ]
+
+
+def test_a_scalar_that_cannot_change_is_noticed(model, caplog):
+    rh.summary.scalar("weights", np.ones(()))
+    assert "summary 'weights' is of an array, so that each run writes the same" in caplog.text
+    caplog.clear()
+    rh.summary.scalar("loss", model.loss)
+    rh.summary.scalar("limit", 0.5)
+    assert not caplog.records

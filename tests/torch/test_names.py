@@ -112,3 +112,35 @@ def test_sparse_gradients_are_counted_logged_and_watched(caplog, tmp_path):
             _, counted = sess.run(["train_op", summary], {"numbers": torch.tensor([1, 1, 3])})
     assert counted[0].tag == "gradients"
     assert any(line.startswith(name) for line in caplog.messages)
+
+
+def test_a_feed_of_no_placeholder_says_which_there_are(training):
+    with rh.Session(training.graph()) as sess:
+        with pytest.raises(ValueError, match=r"nothing is named 'x'.*\['images', 'labels'\]"):
+            sess.run("train_op", {"x": 1, "labels": 2})
+        with pytest.raises(ValueError, match="nothing is named 'image'.*mean 'images'"):
+            sess.run("train_op", {"image": 1, "labels": 2})
+
+
+def test_what_the_step_returns_has_a_name_if_it_is_among_the_outputs(training):
+    graph = rh.torch.graph(training.step, **training.objects)
+    with pytest.raises(ValueError, match=r"nothing is named 'loss'.*graph\(step, \['loss'\]"):
+        graph["loss"]
+    with pytest.raises(TypeError, match="outputs must be a list of names"):
+        rh.torch.graph(training.step, None, **training.objects)
+
+
+def test_lr_is_the_learning_rate(training):
+    with pytest.raises(ValueError, match="did you mean 'learning_rate'"):
+        training.graph()["lr"]
+
+
+def test_objects_that_were_forgotten_are_noticed(training, caplog):
+    rh.torch.graph(training.step, optimizer=training.optimizer)
+    assert "'optimizer' updates parameters of a module that is no object" in caplog.text
+    caplog.clear()
+    rh.torch.graph(training.step)
+    assert "the graph has no objects" in caplog.text
+    caplog.clear()
+    training.graph()
+    assert not caplog.records

@@ -16,6 +16,7 @@ from runhooks.graph import nest
 from runhooks.graph.base import BaseGraph
 from runhooks.graph.placement import Phases, place
 from runhooks.graph.tensor import READS_OBJECTS, Operation, Tensor, Variable
+from runhooks.near_names import suggestion
 
 #: What the caller of a run is called in messages.
 CALLER = "the caller of run"
@@ -172,7 +173,15 @@ def _element(graph: BaseGraph, argument: str, leaf: Any) -> Tensor | Operation:
 def _fed_tensors(graph: BaseGraph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
     feeds: dict[Tensor, None] = {}
     for key in keys:
-        tensor = _element(graph, "feed_dict", key)
+        try:
+            tensor = _element(graph, "feed_dict", key)
+        except ValueError:
+            names = [op.name for op in graph.get_operations() if op.type == "Placeholder"]
+            if not isinstance(key, str) or not names:
+                raise
+            names = [f"{it}:0" for it in names] if key.endswith(":0") else names
+            near = suggestion(key, names) or f"; its placeholders are {names}"
+            raise ValueError(f"feed_dict: nothing is named {key!r} in the graph{near}") from None
         if not isinstance(tensor, Tensor):
             raise TypeError(f"feed_dict: {key!r} is an operation; feed a tensor, such as 'name:0'")
         if tensor in feeds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +12,8 @@ from runhooks.session.inputs import INPUT_STATES
 
 RESERVED_PREFIXES = (INPUT_STATES, OBJECT_STATES)
 
+_log = logging.getLogger("runhooks")
+_ALIKE = 0.85
 _METHODS = ("begin", "after_create_session", "before_run", "after_run", "end")
 
 
@@ -37,7 +40,21 @@ def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
             )
         if getattr(hook, "runs_on", "all") not in ("all", "chief"):
             raise ValueError(f"runs_on must be 'all' or 'chief', got {hook.runs_on!r} of {hook!r}")
+        _warn_of_misspelled(type(hook))
     return sorted(given, key=_place)
+
+
+def _warn_of_misspelled(kind: type) -> None:
+    """Log methods of a class of hooks that nobody calls, and whose names are nearly of those."""
+    own = [it for it in vars(kind) if not it.startswith("_") and not hasattr(SessionRunHook, it)]
+    for name in filter(lambda it: callable(getattr(kind, it)), own):
+        import difflib  # it is slow to import, and few hooks have methods of their own
+
+        if near := difflib.get_close_matches(name, _METHODS, 1, _ALIKE):
+            _log.warning(
+                "%s.%s is no method of a hook, and is never called: did you mean %s?",
+                *(kind.__name__, name, near[0]),
+            )
 
 
 def _place(hook: Any) -> int:

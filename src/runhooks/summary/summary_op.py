@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import isroutine
@@ -16,6 +17,8 @@ from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.tensor import Operation, Placement, Tensor, Variable
 from runhooks.summary.kinds.scalar import kept_number
 from runhooks.summary.message import Summary, Value
+
+_log = logging.getLogger("runhooks")
 
 
 def graph_of(value: Any) -> Graph:
@@ -53,6 +56,12 @@ def single(kind: str, name: str, value: Any) -> Any:
         raise ValueError(f"{what} takes one number, got {len(held)}: write a summary for each")
     if kind == "scalar" and not nest.tensors(held):
         kept_number(name, held)
+    if kind == "scalar" and not isinstance(held, Tensor | Number) and value is held:
+        _log.warning(
+            "%s is of an array, so that each run writes the same: give a tensor of the graph, or "
+            "its name, for what changes",
+            what,
+        )
     return value
 
 

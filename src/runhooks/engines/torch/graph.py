@@ -14,6 +14,7 @@ from runhooks.graph.build import placeholder
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.global_step import get_or_create_global_step
 from runhooks.graph.named_values import ValueGraph
+from runhooks.graph.step_data import drawn
 from runhooks.graph.tensor import Effect, Operation, Tensor
 
 
@@ -59,6 +60,7 @@ class Graph(ValueGraph):
         self._objects = TorchObjects(objects)
         super().__init__(StepEngine(self._objects))
         self._values = ObjectTensors(self, self._objects)
+        self._objects.warn_of_unsaved()
 
     @property
     def objects(self) -> TorchObjects:
@@ -86,6 +88,8 @@ def graph(
     outputs: Iterable[str] = (),
     name: str = "train_op",
     *,
+    data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,
+    epochs: int | None = 1,
     nvtx: bool = False,
     **objects: Any,
 ) -> Graph:
@@ -98,9 +102,13 @@ def graph(
 
     Args:
         fn: Your own function, which changes the objects in place and returns a dict of values by
-            name, or None. Each of its parameters without a default is a placeholder of that name.
+            name, or None.
         outputs: Names of values in that dict. Each becomes a tensor of that name.
         name: The name of the operation that makes a step, which counts the global step too.
+        data: Where each run draws what ``fn`` takes, as ``rh.inputs`` does: a loader, say. An
+            element has a value for each parameter without a default, in their order or in a dict
+            by name. None: each of these parameters is a placeholder of that name.
+        epochs: How often to go through ``data``, if it can be iterated anew. None: for ever.
         nvtx: Whether to mark each run as an NVTX range, for Nsight.
         **objects: What the step changes, by the names that hooks and checkpoints use: modules,
             optimizers, and whatever else has a ``state_dict``; a ``torch.Generator`` too.
@@ -111,7 +119,12 @@ def graph(
     """
     made = Graph(**objects)
     with made.as_default():
-        step(fn, outputs, name, nvtx=nvtx)
+        args = None
+        if data is not None:
+            args = drawn(made, _parameters(made, fn), data, epochs)
+            for parameter, tensor in args.items():
+                made.values.add(parameter, tensor)
+        step(fn, outputs, name, args=args and args.values(), nvtx=nvtx)
     return made
 
 
@@ -155,6 +168,8 @@ def step(
             f"got {within!r}"
         )
     wanted = _checked_names(within, name, outputs)
+    if isinstance(args, Tensor):
+        raise TypeError(f"args must be a list of what to call fn with, got {args!r}: write [args]")
     given = _placeholders(within, fn, name) if args is None else tuple(args)
     controls = (
         [get_or_create_global_step().assign_add(1, name=f"{name}/count").op] if counts else []
@@ -188,7 +203,7 @@ def _add_output(within: Graph, op: Operation, step_name: str, output: str) -> No
 
 def _checked_names(within: Graph, name: str, outputs: Iterable[str]) -> list[str]:
     """Return ``outputs``, checked like ``name`` against what the graph has."""
-    if isinstance(outputs, str):
+    if isinstance(outputs, str) or not isinstance(outputs, Iterable):
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
     outputs = [names.check(output) for output in outputs]
     if within.has_operation(within.scope + names.check(name)):
@@ -201,7 +216,8 @@ def _checked_names(within: Graph, name: str, outputs: Iterable[str]) -> list[str
     return outputs
 
 
-def _placeholders(within: Graph, fn: Callable[..., Any], step_name: str) -> tuple[Tensor, ...]:
+def _parameters(within: Graph, fn: Callable[..., Any]) -> list[str]:
+    """Return the names of the parameters of ``fn`` that have no default."""
     if not callable(fn):
         raise TypeError(f"fn must be a callable, got {fn!r}")
     found = []
@@ -214,6 +230,13 @@ def _placeholders(within: Graph, fn: Callable[..., Any], step_name: str) -> tupl
                 f"fn must take its inputs as plain parameters, got {parameter} in {fn!r}: "
                 "give args, the tensors to call it with"
             )
+        found.append(name)
+    return found
+
+
+def _placeholders(within: Graph, fn: Callable[..., Any], step_name: str) -> tuple[Tensor, ...]:
+    found = []
+    for name in _parameters(within, fn):
         within.check_new("a parameter of fn", name)
         if not within.has_operation(within.scope + name):
             found.append(placeholder(name))

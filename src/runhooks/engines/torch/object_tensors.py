@@ -14,7 +14,7 @@ from runhooks.engines.torch.objects import TorchObjects
 from runhooks.graph.graph import Graph
 from runhooks.graph.named_values import NamedValues
 from runhooks.graph.tensor import Effect, Operation, Placement, Tensor
-from runhooks.near_names import suggestion
+from runhooks.near_names import did_you_mean, nearest
 
 _RATE = "learning_rate"
 
@@ -26,6 +26,7 @@ class ObjectTensors(NamedValues):
         self._graph = graph
         self._objects = objects
         self._made: dict[str, Operation] = {}
+        self._drawn: dict[str, Tensor] = {}
         #: Parameters of steps that are not placeholders because they have a default.
         self.defaulted: set[str] = set()
 
@@ -33,12 +34,18 @@ class ObjectTensors(NamedValues):
     def operations(self) -> list[Operation]:
         return list(self._made.values())
 
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Let ``name`` mean ``tensor``, which a step gets from its data."""
+        self._drawn[name] = tensor
+
     def has(self, name: str) -> bool:
         """Return whether there is a tensor of that name."""
         return self._make(name) is not None
 
     def find(self, name: str) -> Tensor:
         key = name.removesuffix(":0")
+        if key in self._drawn:
+            return self._drawn[key]
         if key not in self._made:
             self._made[key] = self._make(key) or self._unknown(name)
         return self._made[key].outputs[0]
@@ -123,11 +130,15 @@ class ObjectTensors(NamedValues):
         elif key == _RATE and len(optimizers) > 1:
             near = f": there are several, {[f'{it}/{_RATE}' for it in optimizers]}"
         else:
-            near = suggestion(key, self._known(name))
+            near = did_you_mean([_RATE] if key == "lr" else nearest(key, self._known(name))) or (
+                f": if the step returns it, name it among its outputs, as in "
+                f"rh.torch.graph(step, [{key!r}], ...)"
+            )
         raise ValueError(f"nothing is named {name!r} in the graph ({self._objects}){near}")
 
     def _known(self, name: str) -> Iterator[str]:
         yield from (op.name for op in self._graph.get_operations())
+        yield from self._drawn
         yield from (f"{it}/{_RATE}" for it in self._objects.optimizers())
         yield from (GLOBAL_NORM, _RATE)
         kind = name.partition("/")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -28,6 +29,8 @@ from runhooks.engines.torch.state_dicts import join, names_in, split
 from runhooks.errors import add_note
 from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM_STATES, Arrays
 from runhooks.graph.resized import Resized
+
+_log = logging.getLogger("runhooks")
 
 #: Names that mean something else where values are fetched or saved by name.
 _RESERVED = {"activations", "global_gradient_norm", "global_step", "gradients", "learning_rate"}
@@ -118,6 +121,24 @@ class TorchObjects:
     def modules(self) -> dict[str, nn.Module]:
         """Return those that are modules, by name."""
         return {name: it for name, it in self._objects.items() if isinstance(it, nn.Module)}
+
+    def warn_of_unsaved(self) -> None:
+        """Log what a step is likely to change and no checkpoint will hold."""
+        if not self._objects:
+            _log.warning(
+                "the graph has no objects, so that its checkpoints hold nothing of what its steps "
+                "change: give them, such as model=model, optimizer=optimizer"
+            )
+        held = {id(it) for module in self.modules().values() for it in module.parameters()}
+        held |= {id(it) for it in self._objects.values()}
+        for name, optimizer in self.optimizers().items():
+            updated = [it for group in optimizer.param_groups for it in group["params"]]
+            if any(id(it) not in held for it in updated):
+                _log.warning(
+                    "%r updates parameters of a module that is no object of the graph, so that "
+                    "checkpoints do not hold them: give the module too, such as model=model",
+                    name,
+                )
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return those that are optimizers, by name."""

@@ -1,0 +1,38 @@
+"""Steps that draw their batches from data, such as a loader."""
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import runhooks as rh
+
+
+@pytest.fixture
+def loader(training):
+    return DataLoader(TensorDataset(training.images, training.labels), batch_size=4)
+
+
+def test_each_run_draws_a_batch_until_all_epochs_are_over(training, loader):
+    graph = rh.torch.graph(training.step, ["loss"], data=loader, epochs=2, **training.objects)
+    seen = []
+    with graph.as_default(), rh.MonitoredSession() as sess:
+        while not sess.should_stop():
+            seen.append(sess.run(["train_op", "images"])[1])
+        # The data end before should_stop() is true: the block ends well.
+    assert len(training.losses) == 8
+    assert torch.equal(torch.cat(seen), torch.cat([training.images] * 2))
+
+
+def test_elements_may_be_dicts(training):
+    batches = [{"labels": training.labels, "images": training.images, "path": "a.png"}] * 3
+    graph = rh.torch.graph(training.step, ["loss"], data=batches, **training.objects)
+    with graph.as_default(), rh.MonitoredSession() as sess:
+        while not sess.should_stop():
+            sess.run("train_op")
+    assert len(training.losses) == 3
+
+
+def test_a_step_by_hand_takes_a_list_of_arguments(training, loader):
+    with rh.torch.Graph(**training.objects).as_default():
+        with pytest.raises(TypeError, match="args must be a list of what to call fn with"):
+            rh.torch.step(training.step, args=rh.inputs(loader))
