@@ -157,6 +157,17 @@ def test_a_run_after_the_checkpoint_is_written_takes_the_buffers_over(tmp_path: 
     loop.check(saved)
 
 
+def test_a_closed_session_holds_no_buffers(tmp_path: Path, held_disk: Any) -> None:
+    loop = Loop(tmp_path, SIZE + 4)
+    held_disk.release()
+    loop.prepare()
+    loop.save()
+    loop.run()
+    loop.saver.wait()
+    loop.session.close()
+    assert not [it for it in jax.live_arrays() if it.shape == (SIZE + 4,)]
+
+
 def test_two_savers_and_runs_that_assign_a_part_each(tmp_path: Path, held_disk: Any) -> None:
     loop = Loop(tmp_path)
     held_disk.release()

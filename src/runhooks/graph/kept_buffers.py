@@ -35,3 +35,7 @@ class KeptBuffers(ABC):
     @abstractmethod
     def concern(self, changed: Collection[Variable]) -> bool:
         """Whether a run that changes these variables is to be made by ``Engine.keeping_run``."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of all memory but that of the checkpoint being written; the session is over."""

@@ -301,6 +301,9 @@ class Session(RawSession):
         with self._lock:
             self._closed = True
             self._forget_runs()
+            self._keeping.clear()
+            if self._kept is not None:
+                self._kept.close()
             self._values.clear()
             self._inputs.close()
 

@@ -78,6 +78,11 @@ class JaxKeptBuffers(KeptBuffers):
             return not all(variable.on_host for variable in changed)
         return not self._variables.isdisjoint(changed)
 
+    def close(self) -> None:
+        with self._lock:
+            self._steps = {}  # there is nothing to find memory for
+            self._left, self._spare = {}, {}
+
     def run(self, step: Any, assigned: Sequence[Variable], args: Sequence[Any]) -> Any:
         """Return ``step(*args)``; buffers that are kept are still there then.
 
