@@ -192,10 +192,6 @@ class StorePath:
         self._tree.store.put(self._key, content)
         self._tree.known.pop(self._key, None)
 
-    def write_text(self, text: str, encoding: str = "utf-8") -> None:
-        """Create or replace the object."""
-        self.write_bytes(text.encode(encoding))
-
     def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a store has no folders of their own."""
 
