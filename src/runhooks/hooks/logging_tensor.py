@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from runhooks import arguments
 from runhooks.arrays import library_of
+from runhooks.arrays.registry import NO_LIBRARY
 from runhooks.contexts import hiding_errors
 from runhooks.contract import (
     RawSession,
@@ -163,12 +164,20 @@ class LoggingTensorHook(TensorFlowHook):
         secs, log = None, self._log
         if self._timer is not None:
             secs, _ = self._timer.update_last_triggered_step(self._iter_count)
-        with hiding_errors(np.printoptions(suppress=True)):
-            if self._formatter is not None:
+        if self._formatter is not None:
+            with hiding_errors(np.printoptions(suppress=True)):
                 log.info("%s", self._formatter(tensor_values))
-                return
-            line = ", ".join(
-                f"{label} = {library_of(value).text(value)}"
-                for label, value in self._named.labelled(tensor_values)
-            )
+            return
+        line = _line(self._named.labelled(tensor_values))
         log.info("%s", line if secs is None else f"{line} ({secs:.3f} sec)")
+
+
+def _line(labelled: Sequence[tuple[str, Any]]) -> str:
+    def text() -> str:
+        return ", ".join(f"{label} = {library_of(value).text(value)}" for label, value in labelled)
+
+    # They do not change how a single number is printed, and take longer than that.
+    if all(library_of(it) is not NO_LIBRARY and np.ndim(it) == 0 for _, it in labelled):
+        return text()
+    with hiding_errors(np.printoptions(suppress=True)):
+        return text()

@@ -24,6 +24,7 @@ from runhooks.hooks.helpers.session import next_step_of, step_or_none
 from runhooks.trigger import Due, Timer, Trigger
 
 _NESTED = (Mapping, list, tuple)
+_CANNOT_READ = (BufferError, TypeError, ValueError, struct.error)
 
 
 class NanTensorHook(SessionRunHook):
@@ -119,7 +120,7 @@ class NanTensorHook(SessionRunHook):
         if self._read is not None:
             try:
                 (number,) = self._read(last_value)
-            except (BufferError, TypeError, ValueError, struct.error):  # it has changed, or moved
+            except _CANNOT_READ:  # it has changed, or moved
                 self._read = None
             else:
                 return number != number and self._report(last_step, last_value)
@@ -169,15 +170,28 @@ class NanTensorHook(SessionRunHook):
 
 
 def _reader_of_scalars(value: Any) -> Callable[[Any], tuple[float]] | None:
-    """Return a function that reads scalars like ``value`` in one call, if it is on the host."""
+    """Return a function that reads scalars like ``value`` quickly, if it is on the host."""
     if isinstance(value, _NESTED) or np.shape(value) != ():
         return None
     letter = {"float32": "f", "float64": "d"}.get(str(getattr(value, "dtype", "")))
-    if letter is None:
-        return None
-    unpack: Callable[[Any], Any] = struct.Struct(letter).unpack
+    if letter is not None:
+        unpack: Callable[[Any], Any] = struct.Struct(letter).unpack
+        if _can_read(unpack, value):
+            return unpack
+    number = library_of(value).number
+
+    def read(value: Any) -> tuple[float]:
+        found = number(value)
+        if not isinstance(found, float):
+            raise TypeError(f"{value!r} cannot be read at once")
+        return (found,)
+
+    return read if _can_read(read, value) else None
+
+
+def _can_read(read: Callable[[Any], tuple[float]], value: Any) -> bool:
     try:
-        unpack(value)
-    except (BufferError, TypeError, ValueError, struct.error):  # not in host memory
-        return None
-    return unpack
+        read(value)
+    except _CANNOT_READ:
+        return False
+    return True

@@ -79,7 +79,7 @@ class Asking:
         request: Whoever returns this very object asks for the same.
     """
 
-    __slots__ = ("_asked", "_kind", "before_run", "hook", "request")
+    __slots__ = ("_asked", "_kind", "_leaf", "before_run", "hook", "request")
 
     def __init__(
         self,
@@ -93,13 +93,15 @@ class Asking:
         fetches = None if request is None else request.fetches
         self._asked = Asked(fetches)
         # The hook may change what is in its list or dict, and return the same request.
-        self.request = self if isinstance(fetches, list | tuple | Mapping) else request
+        is_leaf = not isinstance(fetches, list | tuple | Mapping)
+        self.request = request if is_leaf else self
+        self._leaf = fetches if is_leaf else self
 
     def asks_again(self, request: Any) -> bool:
         """Return whether ``request`` asks for the same, as far as that is quickly said."""
         return (
             type(request) is self._kind
-            and self._asked.is_the_same_as(request.fetches)
+            and (request.fetches is self._leaf or self._asked.is_the_same_as(request.fetches))
             and request.feed_dict is None
             and request.options is None
         )

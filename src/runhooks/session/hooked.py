@@ -173,7 +173,7 @@ class HookedSession:
         if step + made >= self.due.step:
             context = SessionRunContext(caller, self._raw, step + made)
             woken = AskedRun(self._hooks, caller, step, context)
-            self._deliver(woken, caller.options, run_metadata)
+            self._deliver(woken, step + made, caller.options, run_metadata)
 
     def warm_up(self, fetches: Any, feed_dict: Mapping[Any, Any] | None) -> None:
         """Compile what runs of ``fetches`` need, and what the hooks will ask for in them."""
@@ -223,7 +223,8 @@ class HookedSession:
             raise
         hooks = asked.hooks
         made_run, self.repeat, self.asking = raw.prepared, None, None
-        made = (raw.global_step or 0) - (asked.step or 0)
+        step = raw.global_step or 0
+        made = step - (asked.step or 0)
         if made > 0:
             self.stride = made
         if hooks is self._hooks:
@@ -232,7 +233,7 @@ class HookedSession:
             for hook in hooks:
                 hook.run -= 1
         result = asked.take_results(result)
-        self._deliver(asked, merged.options, metadata)
+        self._deliver(asked, step, merged.options, metadata)
         if hooks is self._hooks:
             self._expect_hooks(asked, made_run)
         return result
@@ -284,11 +285,10 @@ class HookedSession:
         caller = SessionRunArgs(None)
         context = SessionRunContext(caller, self._raw, step)
         woken = [hook for hook in asleep if step >= hook.step]
-        self._deliver(AskedRun(woken, caller, step, context), None, None)
+        self._deliver(AskedRun(woken, caller, step, context), step, None, None)
 
-    def _deliver(self, asked: AskedRun, options: Any, run_metadata: Any) -> None:
+    def _deliver(self, asked: AskedRun, step: int, options: Any, run_metadata: Any) -> None:
         # A run may take the step further than expected: a hook that this wakes gets after_run.
-        step = self._raw.global_step or 0
         no_options, no_metadata = self._no_records
         options = no_options if options is None else options
         run_metadata = no_metadata if run_metadata is None else run_metadata
