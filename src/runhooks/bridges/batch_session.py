@@ -41,8 +41,9 @@ class BatchSession(Session):
         return result
 
     def _move_to(self, step: int) -> None:
-        assert self._step is not None, "a BatchGraph has a global step"
-        self._variables[self._step] = step
+        variable = self._values.step_variable
+        assert variable is not None, "a BatchGraph has a global step"
+        self._variables[variable] = step
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
         value = self.run(name)

@@ -46,7 +46,7 @@ def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
 
 def _warn_of_misspelled(kind: type) -> None:
     """Log methods of a class of hooks that nobody calls, and whose names are nearly of those."""
-    own = [it for it in vars(kind) if not it.startswith("_") and not hasattr(SessionRunHook, it)]
+    own = [it for it in vars(kind) if it[0] != "_" and it not in dir(SessionRunHook)]
     for name in filter(lambda it: callable(getattr(kind, it)), own):
         import difflib  # it is slow to import, and few hooks have methods of their own
 

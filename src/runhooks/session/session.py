@@ -93,10 +93,6 @@ class Session(RawSession):
         self._values.changes = changes
 
     @property
-    def _step(self) -> Variable | None:
-        return self._values.step_variable
-
-    @property
     def _variables(self) -> dict[Variable, Any]:
         return self._values.by_variable
 
@@ -369,7 +365,7 @@ class Session(RawSession):
         for variable in executable.variables:
             self._values.initialise(variable, self._graph.engine)
         self._inputs.open(executable.inputs, self.global_step or 0)
-        makes_step = self._step in executable.changed
+        makes_step = self._values.step_variable in executable.changed
         self._inputs.check_draws(executable.inputs, makes_step=makes_step)
         return executable
 
