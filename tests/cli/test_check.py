@@ -72,3 +72,17 @@ def test_an_empty_file_is_called_empty(run_file, run, tmp_path) -> None:
     _, a, b, _, total = checked.out.splitlines()
     assert [a.split()[-1], b.split()[-1]] == ["sound", "empty"]
     assert total == "2 files, 1 empty"
+
+
+def test_garbage_is_not_sound(run_file, run) -> None:
+    path = run_file("a").path
+    path.write_bytes(b"hello\n")
+    checked = run("check", path)
+    assert checked.status == 1
+    assert "  damaged at byte 0, 6 bytes skipped: no record begins here" in checked.out
+
+
+def test_a_lower_step_after_a_higher_one_may_be_what_was_written(run_file, run) -> None:
+    out = run("check", run_file("a").add(5, loss=1.0).add(2, loss=1.0).path).out
+    assert "either the run was started again without a START" in out
+    assert "or it wrote a lower step after a higher one" in out

@@ -116,7 +116,7 @@ def test_long_names_of_many_runs_are_shortened(run_file, run, monkeypatch, tmp_p
         run_file(f"{'experiment-' * 5}{index}").add(index, loss=1.0)
     monkeypatch.setenv("COLUMNS", "60")
     _, *rows, begin = run("show", tmp_path).out.splitlines()
-    assert [row.split()[0] for row in rows][:3] == ["...0", "...1", "...10"]
+    assert [row.split()[0] for row in rows][:3] == ["...0", "...1", "...2"]
     assert begin.endswith("experiment-" * 2)
 
 
@@ -131,3 +131,53 @@ def test_hyper_parameters_are_shown(run_file, run) -> None:
     [found] = json.loads(run("show", file.path, "--json").out)["runs"]
     assert found["hparams"] == {"lr": 0.1, "model": "cnn\x1b[31m", "flip": True}
     assert found["others"] == []
+
+
+def test_steps_that_go_back_are_shown_from_the_least_to_the_greatest(run_file, run) -> None:
+    file = run_file("a")
+    for step in (0, 1, 2, 3, 10, -5, 6):
+        file.add(step, summary.histogram_value("weights", [1.0, 2.0]), loss=1.0)
+    out = run("show", file.path).out
+    assert out.count(" -5..10") == 2
+    shown = json.loads(run("show", file.path, "--json").out)["runs"][0]
+    for found in (*shown["scalars"], *shown["others"]):
+        assert (found["first_step"], found["last_step"]) == (-5, 10)
+
+
+def test_the_row_of_a_run_counts_what_the_run_alone_lists(run_file, run, tmp_path) -> None:
+    for index in range(11):
+        file = run_file(f"r{index}").hparams(lr=0.1)
+        file.add(-3, summary.histogram_value("weights", [1.0, 2.0]), loss=1.0).add(-2, loss=1.0)
+    alone = json.loads(run("show", tmp_path / "r3", "--json").out)["runs"][0]
+    listed = [*alone["scalars"], *alone["others"]]
+    assert (len(listed), sum(it["points"] for it in listed)) == (2, 3)
+    row = run("show", tmp_path).out.splitlines()[4]
+    assert row.split()[:4] == ["r3", "2", "3", "-2"]
+
+
+def test_runs_are_in_natural_order(run_file, run, tmp_path) -> None:
+    for index in range(12):
+        run_file(f"r{index}").add(index, loss=1.0)
+    names = [f"r{index}" for index in range(12)]
+    for command in ("show", "compare"):
+        rows = run(command, tmp_path).out.splitlines()[1:]
+        assert [row.split()[0] for row in rows] == names
+    assert [it["run"] for it in json.loads(run("plot", tmp_path, "--json").out)] == names
+
+
+def test_a_single_run_has_one_name(run_file, run) -> None:
+    path = run_file("a").add(1, loss=1.0).directory
+    [shown] = json.loads(run("show", path, "--json").out)["runs"]
+    [compared] = json.loads(run("compare", path, "--json").out)
+    assert shown["run"] == compared["run"] == str(path)
+
+
+def test_a_path_that_is_not_there_is_called_that(run_file, run, tmp_path) -> None:
+    path = run_file("a").add(1, loss=1.0).directory
+    absent = tmp_path / "nonexist"
+    shown = run("show", absent)
+    assert shown.status == 2
+    assert shown.errors == f"runhooks: there is no file or directory {absent}\n"
+    for order in ((path, "loss"), ("loss", path)):
+        said = run("plot", *order).errors
+        assert said == "runhooks: there is no file or directory loss; did you mean --tag loss?\n"

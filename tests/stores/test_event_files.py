@@ -304,7 +304,8 @@ def test_the_command_reads_them(memory, tmp_path):
     assert len(table.read_text().splitlines()) == 11
     missing = command("show", f"{memory}/secon")
     assert missing.exit_code == 2
-    assert f"there is no {memory}/secon; did you mean '{memory}/second'?" in missing.output
+    said = f"there is no file or directory {memory}/secon; did you mean '{memory}/second'?"
+    assert said in missing.output
 
 
 PROGRAM = """

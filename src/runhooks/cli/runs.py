@@ -43,6 +43,8 @@ def read_runs(
     """
     found: dict[AnyPath, NamedRun] = {}
     for path in paths:
+        if not _exists(path):
+            raise CommandError(_absent(path, [it for it in paths if it != path and _exists(it)]))
         runs = _read(path, tags, kind)
         for run in runs.values():
             named = NamedRun(_name(run, runs, alone=len(paths) == 1), run)
@@ -110,11 +112,22 @@ def missing_tags(
 
 def check_exists(path: AnyPath) -> None:
     """Raise CommandError, with similar names, if there is nothing at ``path``."""
-    if path.exists() if isinstance(path, StorePath) else os.path.lexists(path):
-        return
+    if not _exists(path):
+        raise CommandError(_absent(path))
+
+
+def _exists(path: AnyPath) -> bool:
+    return path.exists() if isinstance(path, StorePath) else os.path.lexists(path)
+
+
+def _absent(path: AnyPath, others: Sequence[AnyPath] = ()) -> str:
+    """Return a sentence saying that there is no ``path``; ``others``: where it may be a tag."""
+    said = f"there is no file or directory {path}"
+    if any(str(path) in run.tags for other in others for run in events.read(other).values()):
+        return f"{said}; did you mean --tag {path}?"
     missing, names = _missing(path)
     near = [str(missing.with_name(name)) for name in nearest(missing.name, names)]
-    raise CommandError(f"there is no {path}{did_you_mean(near)}")
+    return f"{said}{did_you_mean(near)}"
 
 
 def _missing(path: AnyPath) -> tuple[AnyPath, list[str]]:

@@ -42,7 +42,7 @@ def show(
 def _as_json(named: NamedRun, goals: Goals) -> dict[str, Any]:
     run = named.run
     return {
-        "run": run.name,
+        "run": named.name,
         "path": run.path,
         "files": run.files,
         "hparams": hparams_of(run),
@@ -96,7 +96,7 @@ def _others(run: events.Run) -> list[dict[str, Any]]:
         if about.kind not in ("scalar", "hparams") and about.points:
             steps = run.points(about.kind)[tag].steps
             row = {"tag": tag, "kind": about.kind, "points": about.points}
-            found.append({**row, "first_step": int(steps[0]), "last_step": int(steps[-1])})
+            found.append({**row, "first_step": int(steps.min()), "last_step": int(steps.max())})
     return found
 
 
@@ -149,8 +149,9 @@ def _write_others(others: Sequence[dict[str, Any]]) -> None:
 
 
 def _write_overview(runs: Sequence[NamedRun]) -> None:
-    tags = [str(len(it.run.tags)) for it in runs]
-    points = [str(sum(tag.points for tag in it.run.tags.values())) for it in runs]
+    counts = [_points_of_tags(it.run) for it in runs]
+    tags = [str(len(it)) for it in counts]
+    points = [str(sum(it)) for it in counts]
     times = [_times(it.run) for it in runs]
     names = [it.name for it in runs]
     columns = [
@@ -165,8 +166,13 @@ def _write_overview(runs: Sequence[NamedRun]) -> None:
     say_prefix(names)
 
 
+def _points_of_tags(run: events.Run) -> list[int]:
+    """Return the number of points of each tag that the tables of a single run show."""
+    return [it.points for it in run.tags.values() if it.kind != "hparams" and it.points]
+
+
 def _last_step(run: events.Run) -> str:
-    return str(max((int(it.steps[-1]) for it in _columns(run)), default=""))
+    return str(max((int(it.steps.max()) for it in _columns(run)), default=""))
 
 
 def _times(run: events.Run) -> tuple[float, float] | None:
@@ -177,7 +183,7 @@ def _times(run: events.Run) -> tuple[float, float] | None:
 
 
 def _columns(run: events.Run) -> list[events.Scalars | events.Points]:
-    kinds = {it.kind for it in run.tags.values()} - {"scalar"}
+    kinds = {it.kind for it in run.tags.values()} - {"scalar", "hparams"}
     columns: list[events.Scalars | events.Points] = [*run.scalars.values()]
     for kind in kinds:
         columns += run.points(kind).values()

@@ -73,6 +73,7 @@ class Extreme(NamedTuple):
 class ScalarSummary(NamedTuple):
     """The points of a scalar tag.
 
+    ``first_step`` is the least step and ``last_step`` the greatest, in whatever order they came.
     ``min``, ``max`` and ``best`` are taken over the finite values and are None if there are none;
     ``best`` is also None without a ``goal``. ``non_finite`` counts the values that are NaN or
     infinite. Times are in seconds since the epoch.
@@ -113,8 +114,8 @@ def _summarized(tag: str, scalars: Scalars, goal: Goal | None) -> ScalarSummary:
     return ScalarSummary(
         tag=tag,
         points=len(values),
-        first_step=int(steps[0]),
-        last_step=int(steps[-1]),
+        first_step=int(steps.min()),
+        last_step=int(steps.max()),
         first_time=float(times[0]),
         last_time=float(times[-1]),
         first=float(values[0]),

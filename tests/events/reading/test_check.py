@@ -72,3 +72,24 @@ def test_nothing_to_check(tmp_path: Path) -> None:
     assert check(tmp_path) == []
     with pytest.raises(FileNotFoundError, match="gone"):
         check(tmp_path / "gone")
+
+
+@pytest.mark.parametrize("content", [b"hello\n", b"hi\n", b"\x18" + 7 * b"\0" + b"x"])
+def test_a_file_that_begins_with_no_record_is_not_sound(
+    tmp_path: Path, write: Write, content: bytes
+) -> None:
+    path = write(content)
+    (report,) = check(tmp_path)
+    assert (report.sound, report.partial) == (False, 0)
+    assert report.damages == [(path, 0, len(content), "no record begins here")]
+
+
+def test_a_file_that_a_writer_has_just_begun_is_sound(
+    tmp_path: Path, write: Write, scalar: Make
+) -> None:
+    path = write(scalar("x", 1, 1))
+    whole = path.read_bytes()
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        (report,) = check(tmp_path)
+        assert (report.sound, report.partial) == (True, end)

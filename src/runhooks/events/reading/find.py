@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from runhooks.events.reading.results import Damage
 from runhooks.stores.path import AnyPath, StorePath
 
 _IN_THE_NAME = "tfevents"
+_DIGITS = re.compile("([0-9]+)")
 _NO_EVENTS = ".profile-empty"  # left by TensorFlow's profiler to mark a run
 
 
@@ -27,7 +29,7 @@ class FoundRun(NamedTuple):
 
 
 class FoundRuns(NamedTuple):
-    """Runs by name, sorted, and directories that cannot be read."""
+    """Runs by name, in natural order, and directories that cannot be read."""
 
     runs: dict[str, FoundRun]
     unreadable: list[Damage]
@@ -80,7 +82,13 @@ def find_runs(path: AnyPath) -> FoundRuns:
         for error in errors
         if not isinstance(error, FileNotFoundError)
     ]
-    return FoundRuns(dict(sorted(runs.items())), unreadable)
+    return FoundRuns({name: runs[name] for name in sorted(runs, key=natural)}, unreadable)
+
+
+def natural(name: str) -> tuple[list[str | int], str]:
+    """Return a key that sorts the numbers in names by value: ``r2`` before ``r10``."""
+    parts = _DIGITS.split(name)
+    return [int(it) if index % 2 else it for index, it in enumerate(parts)], name
 
 
 def find_files(path: AnyPath) -> list[AnyPath]:
@@ -131,8 +139,9 @@ def _listed(path: StorePath) -> dict[str, FoundRun]:
         if _is_event_file(file.name):
             files.setdefault(file.parent, []).append(file)
     runs = {folder.relative_to(path).as_posix(): folder for folder in files}
-    path.expect(file for name in sorted(runs) for file in files[runs[name]])
-    return {name: FoundRun(runs[name], [*files[runs[name]]]) for name in sorted(runs)}
+    names = sorted(runs, key=natural)
+    path.expect(file for name in names for file in files[runs[name]])
+    return {name: FoundRun(runs[name], [*files[runs[name]]]) for name in names}
 
 
 def _not_there(path: AnyPath) -> FileNotFoundError:

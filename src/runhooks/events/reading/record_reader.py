@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from runhooks.errors import DataLossError
 from runhooks.events.format.crc import masked
-from runhooks.events.format.record import FRAME_BYTES, HEADER_BYTES, LIMIT_BYTES, payload_length
+from runhooks.events.format.record import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    LIMIT_BYTES,
+    may_begin_header,
+    payload_length,
+)
 from runhooks.events.reading.headers import Found, find_headers, walk
 from runhooks.events.reading.opened import (
     OpenedFile,
@@ -28,6 +34,7 @@ BAD_PAYLOAD = "the payload of the record has a wrong CRC"
 _SMALLEST, _LARGEST = 1 << 18, 1 << 20  # bytes of a block
 _PIECE = 1 << 20  # bytes of a payload that are verified together
 _WORD = 8  # bytes
+_FIRST = 1 << 16  # bytes; the first event of a file, its version, has some dozens
 _HEAD = 64  # bytes at the beginning that identify a file: they include its first wall time
 
 
@@ -201,14 +208,21 @@ class RecordReader:
             return self._pass_to_next_sound(file, size, "the length of the record is impossible")
         if length is not None and reach < length + FRAME_BYTES <= rest:
             return length + FRAME_BYTES  # more than was read
-        if length is not None or rest < HEADER_BYTES:
+        if length is not None or self._is_begun(file, rest):
             self.partial = rest
             return 0
         return self._pass_to_next_sound(file, size, "no record begins here")
 
+    def _is_begun(self, file: OpenedFile, rest: int) -> bool:
+        """Return whether the last ``rest`` bytes of the file may be the start of a header."""
+        if rest >= HEADER_BYTES:
+            return False
+        limit = LIMIT_BYTES if self.offset else _FIRST
+        return may_begin_header(_read_at(file, self.offset, rest), limit)
+
     def _pass_to_next_sound(self, file: OpenedFile, size: int, reason: str) -> int:
         begin = self.offset
-        found = _next_sound(file, begin + 1, size)
+        found = _next_sound(file, begin + 1, size) if size - begin > FRAME_BYTES else None
         if found is None:
             # Not passed: its end may become known when the file has grown.
             self._tail = self._damage(begin, size - begin, reason)

@@ -18,7 +18,7 @@ from runhooks.stores.path import AnyPath
 
 
 class Runs(Mapping[str, Run], Exported):
-    """The runs that ``read`` found, by name, sorted."""
+    """The runs that ``read`` found, by name, in natural order: ``r2`` before ``r10``."""
 
     def __init__(
         self, path: AnyPath, wanted: Wanted, strict: bool, purge: bool, fold: OnFold
