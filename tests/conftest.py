@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import runhooks as rh
+from runhooks.stores.interruption import forget_interrupt
 from tests import core
 from tests.s3_server import S3Server
 
@@ -156,6 +157,12 @@ def s3_server() -> Iterator[S3Server]:
     server = S3Server()
     yield server
     server.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_interrupt_before() -> None:
+    """Stores are given little time for some seconds after a Ctrl-C, which another test may send."""
+    forget_interrupt()
 
 
 @pytest.fixture

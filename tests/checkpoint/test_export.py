@@ -76,6 +76,13 @@ def test_names_are_those_of_load(run, tmp_path):
         assert set(found) == {"state/params/kernel", "state/params/bias"}
 
 
+@pytest.mark.parametrize("name", ["one.safetensors", "one.npz"])
+def test_an_array_alone_keeps_the_last_part_of_its_name(name, run, tmp_path):
+    rh.export(run, tmp_path / name, "state/params/kernel")
+    found = rh.load(tmp_path / name)
+    assert_same(found, {"kernel": ARRAYS["state/params/kernel"]})
+
+
 def test_from_one_format_to_another(run, tmp_path):
     rh.export(run, tmp_path / "a.npz")
     rh.export(tmp_path / "a.npz", tmp_path / "a.safetensors")

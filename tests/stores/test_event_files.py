@@ -1,5 +1,6 @@
 """Event files in stores: written, read, followed, as on a disk."""
 
+import io
 import json
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ import threading
 from uuid import uuid4
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -370,3 +372,17 @@ def test_the_command_lists_checkpoints(memory, graph, model):
     assert "model.ckpt-0" in listed.output
     alone = command("checkpoints", f"{memory}/model.ckpt-3", "--json")
     assert json.loads(alone.output)[0]["step"] == 3
+
+
+def test_tables_are_written_to_stores(memory, tmp_path):
+    with rh.summary.FileWriter(memory) as writer:
+        for step in range(5):
+            writer.scalar("loss", step / 2, step)
+    runs = events.read(memory)
+    for name, write in {"a.csv": runs.to_csv, "a.jsonl": runs.to_json_lines}.items():
+        write(f"{memory}/tables/{name}")
+        write(tmp_path / name)
+        assert open_store(memory).read(f"tables/{name}") == (tmp_path / name).read_bytes()
+    runs.to_parquet(f"{memory}/tables/a.parquet")
+    content = io.BytesIO(open_store(memory).read("tables/a.parquet"))
+    assert pyarrow.parquet.read_table(content).equals(runs.to_arrow())

@@ -2,12 +2,16 @@
 
 import logging
 import socket
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
 
-from runhooks import stores
+from runhooks import clock, stores
 from runhooks.stores import RetryPolicy, open_store
+from tests.s3_server import CREDENTIALS
 from tests.stores.conftest import use_endpoint
 
 SOON = RetryPolicy(secs=60, first_wait_secs=0.01, longest_wait_secs=0.1)
@@ -105,16 +109,131 @@ def test_the_default_policy():
         stores.set_retry_policy(3)
 
 
-def test_waits_grow_and_end(monkeypatch):
-    waits = []
-    monkeypatch.setattr("time.sleep", waits.append)
-    tries = iter([TimeoutError("late"), ConnectionResetError("reset"), OSError(5, "busy"), "done"])
+class Still:
+    """A clock that goes on while the program sleeps, and not else."""
 
-    def request():
-        outcome = next(tries)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+    def __init__(self):
+        self.now = 1000.0
 
-    assert RetryPolicy(60, 1, 3).call(request, "s3://b") == "done"
-    assert all(low / 2 <= wait <= low for wait, low in zip(waits, [1, 2, 3], strict=True))
+    def monotonic(self):
+        return self.now
+
+    wall = monotonic
+
+    def sleep(self, secs):
+        self.now += secs
+
+
+def test_waits_grow_up_to_a_limit(bucket, proxy, monkeypatch):
+    still, tried = Still(), []
+    left = ["503"] * 5
+
+    def decide(method, path):
+        tried.append(still.now)
+        return left.pop() if left else None
+
+    proxy.decide = decide
+    monkeypatch.setattr("time.sleep", still.sleep)
+    with clock.use(still):
+        open_store(f"{bucket}/run", RetryPolicy(60, 1, 4)).put("k", b"content")
+    waits = np.diff(tried)
+    assert all(low / 2 <= wait <= low for wait, low in zip(waits, [1, 2, 4, 4, 4], strict=True))
+
+
+def test_all_who_use_a_bucket_wait_for_it_together(bucket, proxy, monkeypatch):
+    still = Still()
+    monkeypatch.setattr("time.sleep", still.sleep)
+    policy = RetryPolicy(60, 1, 4)
+    one, other = open_store(f"{bucket}/run", policy), open_store(f"{bucket}/other", policy)
+
+    def tries(store):
+        before = len(proxy.requests)
+        with pytest.raises(OSError, match="Reduce your request rate"):
+            store.put("k", b"content")
+        return len(proxy.requests) - before
+
+    with clock.use(still):
+        one.put("k", b"content")
+        proxy.decide = lambda method, path: "503"
+        assert tries(open_store(f"{bucket}/run", NEVER)) == 1
+        assert tries(one) > 5
+        still.now += 10
+        assert tries(other) == tries(one) == 1
+        proxy.decide = lambda method, path: None
+        other.put("k", b"content")
+        proxy.fail("lost request", 2)  # and has time again
+        one.put("k", b"content")
+        assert one.read("k") == b"content"
+
+
+def test_a_store_that_says_nothing_is_mentioned(bucket, s3_library, proxy, caplog):
+    class Listener(logging.Handler):
+        def emit(self, record):
+            if "no answer for 10 s" in record.getMessage():
+                proxy.closed.set()
+
+    class Fast:
+        def monotonic(self):
+            return 100 * time.monotonic()
+
+        wall = monotonic
+
+    store = open_store(f"{bucket}/run", RetryPolicy(1e6, 0.01))
+    store.put("k", b"content")
+    proxy.fail("hang", 1)
+    listener = Listener()
+    logging.getLogger("runhooks").addHandler(listener)
+    try:
+        with clock.use(Fast()):
+            assert store.read("k") == b"content"
+    finally:
+        logging.getLogger("runhooks").removeHandler(listener)
+    assert f"{bucket}/run/k: no answer for 10 s; waiting for it" in caplog.messages
+
+
+@pytest.mark.parametrize("fault", ["503", "403", "lost request", "hang", "nobody"])
+def test_messages_tell_the_cause(bucket, proxy, monkeypatch, fault):
+    causes = {
+        "503": "SlowDown: Reduce your request rate",
+        "403": "AccessDenied: Access Denied",
+        "lost request": "the connection was closed without an answer",
+        "hang": "the connection was closed without an answer",
+        "nobody": "Connection refused",
+    }
+    proxy.decide = lambda method, path: fault
+    proxy.closed.set()
+    with socket.socket() as taken:  # bound, and not listening
+        taken.bind(("127.0.0.1", 0))
+        if fault == "nobody":
+            use_endpoint(f"http://127.0.0.1:{taken.getsockname()[1]}", monkeypatch)
+        with pytest.raises(OSError, match=causes[fault]) as caught:
+            open_store(f"{bucket}/run", NEVER).put("k", b"content")
+    message = str(caught.value)
+    assert message.endswith(f"{causes[fault]}: '{bucket}/run/k'")
+    assert not any(it in message for it in ("Debug", "retries", "retry", "HTTP error"))
+
+
+PROGRAM = """
+import sys
+from runhooks.stores import open_store
+sys.modules.update(dict.fromkeys(sys.argv[2:]))
+try:
+    open_store(sys.argv[1]).put("k", b"content")
+except PermissionError as error:
+    print(error.strerror)
+"""
+
+
+@pytest.mark.parametrize("missing", [[], ["s3fs", "fsspec"]])
+def test_without_credentials_it_says_what_to_do(bucket, monkeypatch, missing):
+    for name in CREDENTIALS:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")  # of obstore, likewise
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    command = [sys.executable, "-c", PROGRAM, f"{bucket}/run", *missing]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert told.stdout.startswith("no credentials for s3:// were found: set AWS_ACCESS_KEY_ID"), (
+        told
+    )

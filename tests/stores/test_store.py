@@ -191,3 +191,33 @@ except ImportError as error:
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.stdout == f"{url} needs more than is installed: pip install {needed}\n", found
+
+
+WITHOUT = """
+import sys
+sys.modules.update(dict.fromkeys(sys.argv[2].split(",")))
+from runhooks.stores import open_store
+store = open_store(sys.argv[1])
+store.put("k", b"content")
+print(store.read("k"), [it.key for it in store.objects()])
+"""
+
+
+@pytest.mark.parametrize("missing", ["fsspec", "s3fs", "obstore"])
+def test_one_of_the_libraries_is_enough(bucket, missing):
+    for scheme in ("s3", "s3a"):
+        url = f"{scheme}{bucket[len('s3') :]}/{scheme}"
+        command = [sys.executable, "-c", WITHOUT, url, missing]
+        found = subprocess.run(command, capture_output=True, text=True)
+        assert found.stdout == "b'content' ['k']\n", found
+
+
+def test_a_bucket_that_is_not_there_is_no_empty_place(bucket, s3_library):
+    for place in ("s3://no-such-bucket/run", "s3://no-such-bucket"):
+        for use in (rh.latest_checkpoint, rh.load, rh.events.read):
+            with pytest.raises(FileNotFoundError, match="bucket does not exist") as caught:
+                use(place)
+            assert caught.value.filename.startswith("s3://no-such-bucket")
+    assert rh.latest_checkpoint(f"{bucket}/run") is None
+    assert rh.latest_checkpoint(bucket) is None
+    assert open_store(f"{bucket}/run").folders() == []

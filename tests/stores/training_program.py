@@ -1,4 +1,4 @@
-"""``training_program.py DIRECTORY LAST_STEP``: trains, and prints each step that is done."""
+"""``training_program.py DIRECTORY LAST_STEP [asynchronous]``: trains, and prints each step done."""
 
 import sys
 
@@ -12,7 +12,7 @@ def train_step(weights, rng):
     return weights, {"loss": np.mean(weights**2), "weights": weights}
 
 
-def main(directory, last_step):
+def main(directory, last_step, asynchronous=""):
     graph = rh.graph(train_step, weights=np.zeros(3))
     with graph.as_default():
         rh.summary.scalar("loss")
@@ -20,6 +20,7 @@ def main(directory, last_step):
         session = rh.MonitoredTrainingSession(
             checkpoint_dir=directory,
             hooks=[rh.StopAtStepHook(last_step=int(last_step))],
+            scaffold=rh.Scaffold(saver=rh.Saver(asynchronous=bool(asynchronous))),
             save_checkpoint_steps=5,
             save_summaries_steps=1,
             log_step_count_steps=None,

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from runhooks.checkpoint.reading import printable
 from runhooks.errors import described
+from runhooks.stores.interruption import interrupting
 
 _log = logging.getLogger("runhooks")
 
@@ -65,7 +66,8 @@ class BackgroundSave:
     def wait(self) -> None:
         """Return when the checkpoint is on the disk; raise the error that saving it failed with."""
         if not self.done:
-            self._ended.wait()
+            with interrupting():
+                self._ended.wait()
         if self._error is not None:
             self._raised = True
             self._forget()

@@ -64,7 +64,7 @@ class Claim:
     def release(self) -> None:
         """Give it back, unless the store cannot be reached: nobody has to wait for that."""
         with suppress(OSError):
-            open_store(self._url, _RELEASING).delete([f"{_FOLDER}/{self._name}"])
+            self._store.with_retry(_RELEASING).delete([f"{_FOLDER}/{self._name}"])
 
     def _owner(self, name: str) -> str:
         try:

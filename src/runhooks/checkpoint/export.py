@@ -45,7 +45,8 @@ def export(
     """Write the arrays of a checkpoint to a file for other programs; replace one that is there.
 
     The memory of one array is all that it takes, except for ``.pt``. Names are those that
-    ``rh.load`` gives: with a single name in ``only``, what follows it.
+    ``rh.load`` gives: with a single name in ``only``, what follows it; of that array itself, the
+    last part of its name.
 
     Args:
         source: What to read, as for ``load``.
@@ -73,6 +74,8 @@ def export(
 
     def read(weights: Weights) -> None:
         names = wanted.relative(weights.names, weights)
+        if target.suffix in (SAFETENSORS, NPZ):  # which have nothing without a name
+            names = {short or name.rpartition("/")[2]: name for short, name in names.items()}
         with _replacing(target) as temporary:
             write(temporary, weights, names)
         _log.info("exported %d arrays of %s to %s", len(names), weights, target)

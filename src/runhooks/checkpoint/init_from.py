@@ -169,7 +169,8 @@ def _misfit(
     problems = []
     if unused:
         near = suggestion(unused[0], known)
-        problems.append(f"the model has no place for {first_of(unused)}{near}")
+        shown = first_of([name or "an array without a name" for name in unused])
+        problems.append(f"the model has no place for {shown}{near}")
     if lacking:
         problems.append(f"it has nothing for {first_of(lacking)}")
     return ValueError(

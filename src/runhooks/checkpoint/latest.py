@@ -23,6 +23,7 @@ from runhooks.checkpoint.format import (
 from runhooks.checkpoint.places import place_of
 from runhooks.checkpoint.reading import modified, printable
 from runhooks.errors import DataLossError, NotFoundError
+from runhooks.stores.interruption import interrupting
 from runhooks.stores.path import AnyPath, StorePath
 
 _log = logging.getLogger("runhooks")
@@ -62,7 +63,12 @@ def checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
 
 
 def latest_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> str | None:
-    """Return the path of the complete checkpoint that was saved last, or None if there is none."""
+    """Return the path of the complete checkpoint that was saved last, or None if there is none.
+
+    Raises:
+        FileNotFoundError: The bucket of a URL is not there.
+        OSError: The store cannot be reached.
+    """
     return next(reversed(checkpoints(checkpoint_dir)), None)
 
 
@@ -109,10 +115,10 @@ def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
 
 
 def _paths(directory: AnyPath) -> set[AnyPath]:
+    if isinstance(directory, StorePath):  # its bucket must be there, unlike a folder on a disk
+        names = directory.store.folders(directory.key)
+        return {directory / name for name in names if name[0] != "."}
     try:
-        if isinstance(directory, StorePath):
-            names = directory.store.folders(directory.key)
-            return {directory / name for name in names if name[0] != "."}
         return {path for path in directory.iterdir() if not path.name.startswith(".tmp-")}
     except (FileNotFoundError, NotADirectoryError):
         return set()
@@ -120,7 +126,7 @@ def _paths(directory: AnyPath) -> set[AnyPath]:
 
 def _look_at_all(directory: AnyPath, paths: Collection[AnyPath]) -> Iterable[Checkpoint | None]:
     if isinstance(directory, StorePath) and len(paths) > 1:
-        with ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-look") as threads:
+        with ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-look") as threads, interrupting():
             return list(threads.map(_look_at, paths))
     return map(_look_at, paths)
 

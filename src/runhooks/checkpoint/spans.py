@@ -13,6 +13,7 @@ from runhooks.checkpoint.files import naming
 from runhooks.checkpoint.reading import read_into
 from runhooks.checkpoint.shard_index import StoredShard
 from runhooks.checkpoint.sharded import StoredArray, check_pieces
+from runhooks.stores.interruption import interrupting
 
 _SPAN_BYTES = 512 << 20
 _GAP_BYTES = 64 << 10  # that are rather read than asked around
@@ -83,5 +84,5 @@ def _read_apart(stored: Mapping[str, StoredArray]) -> Iterator[tuple[str, NDArra
     if not any(array.in_store for array in stored.values()):
         yield from ((name, np.asarray(array)) for name, array in stored.items())
         return
-    with ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-restore") as threads:
+    with ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-restore") as threads, interrupting():
         yield from zip(stored, threads.map(np.asarray, stored.values()), strict=True)

@@ -26,12 +26,15 @@ from runhooks.checkpoint.format import manifest_bytes, read_manifest
 from runhooks.checkpoint.manifest import MANIFEST, FileDigest, Manifest
 from runhooks.checkpoint.reading import printable
 from runhooks.errors import DataLossError, NotFoundError
+from runhooks.stores import RetryPolicy
 from runhooks.stores.path import StorePath
 
 _log = logging.getLogger("runhooks")
 
 # No save takes that long; the clocks of two machines do not differ by as much either.
 _DAY_SECS = 86_400
+# What is not removed now is swept later.
+_ONCE = RetryPolicy(secs=0)
 _OF_ATTEMPT = re.compile(r"(?P<checkpoint>[^/]+)/(?P<folder>attempt-[0-9a-f]{16}/)[^/]+")
 
 
@@ -89,8 +92,8 @@ class StoreDraft(Draft):
         # Where the answer to the last request is missing, the checkpoint may be complete.
         if not self._may_be_complete:
             with suppress(OSError):
-                found = self._path.store.objects(self._key(""))
-                self._path.store.delete(it.key for it in found)
+                store = self._path.store.with_retry(_ONCE)
+                store.delete(it.key for it in store.objects(self._key("")))
 
     def _key(self, name: str) -> str:
         return f"{self._path.key}/{self.folder}{name}".rstrip("/")

@@ -198,13 +198,18 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
                     listener.before_save(session, step)
             try:
                 flush_all()
-            finally:  # the loss of summaries is no reason to lose the checkpoint as well
-                path = self._path(step)
-                if not session_of(session).is_saved_as(path):
-                    path = self._write_checkpoint(session, step)
-                self._saved = step, session_of(session).changes
-                self._under_way = _Save(step, path, save_under_way(path))
+            except Exception:  # the loss of summaries is no reason to lose the checkpoint as well
+                self._begin_save(session, step)
+                raise
+            self._begin_save(session, step)
         return self._finish_if_done(session) or stopping
+
+    def _begin_save(self, session: RawSession, step: int) -> None:
+        path = self._path(step)
+        if not session_of(session).is_saved_as(path):
+            path = self._write_checkpoint(session, step)
+        self._saved = step, session_of(session).changes
+        self._under_way = _Save(step, path, save_under_way(path))
 
     def _write_graph(self, session: RawSession) -> None:
         if not current_group().is_chief:

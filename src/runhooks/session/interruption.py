@@ -12,6 +12,8 @@ from types import FrameType, TracebackType
 from typing import Any
 from weakref import WeakMethod
 
+from runhooks.stores.interruption import interrupt
+
 
 class Interruption:
     """Inside ``with``, SIGTERM and the first SIGINT call ``on_interrupt(signal_number)``.
@@ -81,6 +83,7 @@ class Interruption:
             return
         if number == signal.SIGINT:
             if self._interrupted:
+                interrupt()  # nor is a store waited for where the session is closed
                 raise KeyboardInterrupt
             self._interrupted = True
         on_interrupt(number)

@@ -29,6 +29,7 @@ from runhooks.session.live_session import CoordinatedCreator, LiveSession
 from runhooks.session.opening import Opening, opener_of
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
 from runhooks.session.step_context import StepContext, check_step_fn
+from runhooks.stores.interruption import forget_interrupt
 
 
 class MonitoredSession(CallableRuns):
@@ -90,6 +91,7 @@ class MonitoredSession(CallableRuns):
             restores_from=creator.restores_from if is_own else None,
         )
         is_lost, policy = self._graph.engine.is_lost, recovery or RecoveryPolicy()
+        forget_interrupt()  # of a session before this one
         with ExitStack() as at_end:
             at_end.enter_context(self._graph.in_use())
             if opener_of(self._graph).joins_ranks and current_group().size > 1:

@@ -6,6 +6,9 @@ import errno
 import re
 from typing import Any
 
+from runhooks.stores.messages import lacks_credentials, no_credentials, shortened
+from runhooks.stores.urls import scheme_of
+
 #: No second try changes these.
 _FINAL = (
     FileExistsError,
@@ -31,16 +34,14 @@ _FINAL_NUMBERS = frozenset(
 #: Too early, too many, a conflict with another request, a request that took too long.
 _PASSING_STATUSES = frozenset({408, 409, 425, 429})
 _STATUS = re.compile(r"status code: (\d{3})|HTTP status (?:client|server) error \((\d{3})")
-_CODE = re.compile(r"<Code>(\w+)</Code>(?:<Message>([^<]*))?")
-_NO_CREDENTIALS = ("NoCredentials", "Unauthenticated", "PermissionDenied", "PartialCredentials")
-_MOST_SHOWN = 300
+_NO_ACCESS = ("NoCredentials", "Unauthenticated", "PermissionDenied", "PartialCredentials")
 
 
 def is_passing(error: Exception) -> bool:
     """Return whether the same request may succeed later: 503, no answer, a lost connection."""
     if _tells(error, "NoSuchUpload"):  # it is complete, and the answer that said so was lost
         return True
-    if isinstance(error, _FINAL) or type(error).__name__.startswith(_NO_CREDENTIALS):
+    if isinstance(error, _FINAL) or type(error).__name__.startswith(_NO_ACCESS):
         return False
     status = status_of(error)
     if status is not None:
@@ -50,13 +51,15 @@ def is_passing(error: Exception) -> bool:
 
 def surfaced(error: Exception, url: str) -> OSError:
     """Return ``error`` as an OSError of the fitting kind whose ``filename`` is ``url``."""
-    text = _text(error)
+    if lacks_credentials(error):
+        return PermissionError(errno.EACCES, no_credentials(scheme_of(url), error), url)
+    text = shortened(error)
     if isinstance(error, TimeoutError):
         return TimeoutError(errno.ETIMEDOUT, text, url)
     if isinstance(error, OSError):
         number = error.errno or _NUMBERS.get(type(error), errno.EIO)
         return OSError(number, text, url)  # of the kind that the number means
-    if type(error).__name__.startswith(_NO_CREDENTIALS):
+    if type(error).__name__.startswith(_NO_ACCESS):
         return PermissionError(errno.EACCES, text, url)
     status = status_of(error)
     return OSError(_OF_STATUS.get(status or 0, errno.EIO), text, url)
@@ -85,14 +88,6 @@ def _tells(error: BaseException, code: str) -> bool:
     if f"<Code>{code}</Code>" in str(error):
         return True
     return error.__cause__ is not None and _tells(error.__cause__, code)
-
-
-def _text(error: Exception) -> str:
-    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    if code := _CODE.search(text):
-        return f"{code[1]}: {code[2]}" if code[2] else code[1]
-    text = " ".join(text.split()) or type(error).__name__
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 _NUMBERS: dict[type[OSError], int] = {

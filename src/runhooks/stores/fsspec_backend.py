@@ -43,13 +43,21 @@ def file_system(url: str) -> tuple[Any, str]:
     try:
         core = import_module("fsspec.core")
         # What is listed must be what is there now.
-        found = core.url_to_fs(url, use_listings_cache=False)
+        found = core.url_to_fs(url, use_listings_cache=False, **_fewer_retries(scheme))
     except ImportError as error:
         raise ImportError(f"{url} needs more than is installed: pip install {needed}") from error
     except ValueError as error:
         raise ValueError(f"{scheme}:// is not known to fsspec: {error}") from error
     fs, root = found
     return fs, root.rstrip("/")
+
+
+def _fewer_retries(scheme: str) -> dict[str, Any]:
+    """What keeps botocore from repeating each of the few tries of s3fs for many seconds."""
+    if scheme not in ("s3", "s3a"):
+        return {}
+    told = import_module("fsspec.config").conf.get(scheme, {}).get("config_kwargs") or {}
+    return {"config_kwargs": {"retries": {"total_max_attempts": 1}, **told}}
 
 
 class FsspecBackend:
@@ -96,10 +104,13 @@ class FsspecBackend:
         return [_stored(self._key(info["name"]), info) for info in found]
 
     def folders(self, folder: str) -> Iterable[str]:
-        with suppress(FileNotFoundError):
-            for info in self._fs.ls(self._path(folder), detail=True):
-                if info["type"] == "directory":
-                    yield info["name"].rstrip("/").rpartition("/")[2]
+        try:
+            found = self._fs.ls(self._path(folder), detail=True)
+        except FileNotFoundError:
+            self.objects(folder)  # raises if the bucket is not there
+            return []
+        folders = (info["name"] for info in found if info["type"] == "directory")
+        return [name.rstrip("/").rpartition("/")[2] for name in folders]
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:

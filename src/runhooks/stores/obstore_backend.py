@@ -18,9 +18,16 @@ from runhooks.stores.urls import scheme_of
 
 _PART_BYTES = 8 << 20
 _MOST_PARTS = 9_000  # S3 takes 10,000
-_CLASSES = {"s3": "S3Store", "gs": "GCSStore", "gcs": "GCSStore", "az": "AzureStore"}
-# So a part of a large object is repeated alone.
-_RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+_CLASSES = {
+    "s3": "S3Store",
+    "s3a": "S3Store",
+    "gs": "GCSStore",
+    "gcs": "GCSStore",
+    "az": "AzureStore",
+}
+# A part of a large object is repeated alone; all else is repeated as our own policy says.
+_RETRIES_OF_PARTS = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+_NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(0)}
 _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "60s", "timeout": "5m", "allow_http": True}
 
 _in_forked_child = False  # where the threads of obstore are gone
@@ -45,21 +52,30 @@ def open_with_obstore(url: str) -> ObstoreBackend | None:
         return None
     bucket, _, prefix = url.partition("://")[2].partition("/")
     make = getattr(import_module("obstore.store"), kind)
-    store = make(
-        bucket,
-        prefix=prefix or None,
-        client_options=_TIMEOUTS,
-        retry_config=_RETRIES,
-        **settings,
+    stores = (
+        make(
+            bucket,
+            prefix=prefix or None,
+            client_options=_TIMEOUTS,
+            retry_config=retries,
+            **settings,
+        )
+        for retries in (_NO_RETRIES, _RETRIES_OF_PARTS)
     )
-    return ObstoreBackend(store)
+    return ObstoreBackend(*stores)
 
 
 class ObstoreBackend:
-    """The objects of a store of obstore."""
+    """The objects of a store of obstore.
 
-    def __init__(self, store: Any) -> None:
+    Args:
+        store: The store of obstore, which repeats nothing.
+        patient: The same, for large objects, whose parts it repeats.
+    """
+
+    def __init__(self, store: Any, patient: Any) -> None:
         self._store = store
+        self._patient = patient
         self._obstore = import_module("obstore")
 
     def put(self, key: str, data: Sequence[Buffer]) -> None:
@@ -69,7 +85,7 @@ class ObstoreBackend:
             self._obstore.put(self._store, key, content, use_multipart=False)
             return
         part_bytes = max(_PART_BYTES, -(-size // _MOST_PARTS))
-        self._obstore.put(self._store, key, _slices(data), chunk_size=part_bytes)
+        self._obstore.put(self._patient, key, _slices(data), chunk_size=part_bytes)
 
     def create(self, key: str, data: bytes) -> None:
         try:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from runhooks.stores.fsspec_backend import file_system
+from runhooks.stores.messages import NO_CREDENTIALS
 from runhooks.stores.urls import scheme_of
 
 #: What s3fs can be told and obstore as well.
@@ -24,14 +25,15 @@ def settings_for(url: str) -> dict[str, Any] | None:
     Obstore finds what environment variables say for itself.
     """
     scheme = scheme_of(url)
-    if scheme == "s3":
+    if scheme in ("s3", "s3a"):
         given = _configured("s3", "s3a")
         client = given.pop("client_kwargs", None) or {}
         if given.keys() - _KNOWN_TO_BOTH or client.keys() - _CLIENT_KNOWN_TO_BOTH:
             return None
-        if find_spec("s3fs") is not None:
+        try:
             return _as_s3fs(url)
-        return None if given or client else {}
+        except ImportError:  # s3fs, or fsspec, is not installed
+            return None if given or client else {}
     if scheme in ("gs", "gcs"):
         elsewhere = "STORAGE_EMULATOR_HOST" in os.environ  # which gcsfs alone knows
         return None if elsewhere or _configured("gs", "gcs") else {}
@@ -65,7 +67,7 @@ def _as_s3fs(url: str) -> dict[str, Any]:
         sync = import_module("fsspec.asyn").sync
         found = sync(fs.loop, _frozen_credentials, fs.session)
         if found is None:
-            raise PermissionError("no credentials were found for s3://")
+            raise PermissionError(NO_CREDENTIALS)
         return {
             "access_key_id": found.access_key,
             "secret_access_key": found.secret_key,

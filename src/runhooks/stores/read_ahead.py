@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+from runhooks.stores.interruption import interrupting
 from runhooks.stores.store import Store
 
 #: Bytes that are read at once.
@@ -58,7 +59,8 @@ class ReadAhead:
         if future is None:
             return Window(start, self._store.read(key, start, end))
         where, content = future
-        return Window(where.start, content.result())
+        with interrupting():
+            return Window(where.start, content.result())
 
     def _taken(self, key: str, start: int, end: int) -> tuple[_Expected, Future[bytes]] | None:
         expected = self._expected.get(key)

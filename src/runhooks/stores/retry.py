@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-import random
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
-from runhooks import arguments, clock
-from runhooks.stores.errors import is_passing, surfaced
-
-_log = logging.getLogger("runhooks")
-
-AnyResult = TypeVar("AnyResult")
-
-# Not the global generator, which a training may use and a checkpoint hold.
-_jitter = random.Random()
-_WORTH_A_WARNING_SECS = 1
+from runhooks import arguments
 
 
 @dataclass(frozen=True)
@@ -27,6 +13,10 @@ class RetryPolicy:
 
     Repeated are 503 and other answers that ask for patience, lost connections, and requests without
     an answer. What no repetition changes is raised at once: no such bucket, no access.
+
+    All who use a bucket wait for it together: the seconds count from its first failure after its
+    last answer. Once they are over, or after a Ctrl-C, each request has one try, until one is
+    answered.
 
     Args:
         secs: How long after the first try others begin. 0: there is one try.
@@ -49,28 +39,6 @@ class RetryPolicy:
         arguments.positive(
             first_wait_secs=self.first_wait_secs, longest_wait_secs=self.longest_wait_secs
         )
-
-    def call(self, request: Callable[[], AnyResult], url: str) -> AnyResult:
-        """Return what ``request()`` returns in the end.
-
-        Raises:
-            OSError: The last error, as the kind that a disk would raise; ``filename`` is ``url``.
-        """
-        begun, wait = clock.monotonic(), self.first_wait_secs
-        while True:
-            try:
-                return request()
-            except ImportError:
-                raise
-            except Exception as error:
-                pause = wait * _jitter.uniform(0.5, 1)
-                left = self.secs - (clock.monotonic() - begun) - pause
-                if left < 0 or not is_passing(error):
-                    raise surfaced(error, url) from error
-                level = logging.DEBUG if pause < _WORTH_A_WARNING_SECS else logging.WARNING
-                _log.log(level, "%s; trying again for %.0f s", surfaced(error, url), left)
-            time.sleep(pause)
-            wait = min(2 * wait, self.longest_wait_secs)
 
 
 _default = RetryPolicy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -10,9 +11,12 @@ from functools import partial
 from typing import TypeVar
 
 from runhooks import arguments
+from runhooks.stores.asking import ask
 from runhooks.stores.backend import Backend, Buffer, StoredObject
 from runhooks.stores.fsspec_backend import FsspecBackend
+from runhooks.stores.interruption import interrupting
 from runhooks.stores.obstore_backend import open_with_obstore
+from runhooks.stores.patience import patience_with
 from runhooks.stores.retry import RetryPolicy, default_policy
 from runhooks.stores.urls import is_url, joined, normal
 
@@ -59,11 +63,18 @@ class Store:
         #: Where the objects are.
         self.url = url
         self._retry = retry
+        self._patience = patience_with(url)
         self._backend = _backend(url)
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
+
+    def with_retry(self, retry: RetryPolicy) -> Store:
+        """Return the same store, whose requests are repeated as ``retry`` says."""
+        other = copy.copy(self)
+        other._retry = retry
+        return other
 
     def url_of(self, key: str) -> str:
         """Return the URL of the object ``key``."""
@@ -78,7 +89,7 @@ class Store:
                 at a time.
         """
         pieces = [data] if not isinstance(data, Sequence) or isinstance(data, _BYTES) else data
-        self._call(key, lambda backend: backend.put(key, pieces))
+        self._call(key, lambda backend: backend.put(key, pieces), sum(map(len, pieces)))
 
     def create(self, key: str, data: bytes) -> None:
         """Create the object ``key``; if several do so at a time, one succeeds.
@@ -152,15 +163,18 @@ class Store:
     def _get(self, key: str, start: int, end: int) -> bytes | memoryview:
         if start >= end:
             return b""
-        content = self._call(key, lambda backend: backend.read(key, start, end))
+        content = self._call(key, lambda backend: backend.read(key, start, end), end - start)
         if len(content) != end - start:
             raise OSError(errno.EIO, f"it ends before byte {end}", self.url_of(key))
         return content
 
-    def _call(self, key: str, request: Callable[[Backend], AnyResult]) -> AnyResult:
+    def _call(
+        self, key: str, request: Callable[[Backend], AnyResult], nbytes: int = 0
+    ) -> AnyResult:
         if self._pid != os.getpid():  # a forked child has none of the threads that do the work
             self._backend, self._pid = _backend(self.url), os.getpid()
-        return self._retry.call(lambda: request(self._backend), self.url_of(key))
+        backend = self._backend
+        return ask(lambda: request(backend), self.url_of(key), self._retry, self._patience, nbytes)
 
 
 _BYTES = (bytes, bytearray, memoryview)
@@ -194,5 +208,6 @@ def _together(
     """What ``act`` returns for each of ``items``, several of which it does at a time."""
     if len(items) < 2:
         return [act(it) for it in items]
-    with ThreadPoolExecutor(min(len(items), _MOST_AT_ONCE), "runhooks-store") as threads:
+    count = min(len(items), _MOST_AT_ONCE)
+    with ThreadPoolExecutor(count, "runhooks-store") as threads, interrupting():
         return list(threads.map(act, items))

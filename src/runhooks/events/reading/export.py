@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from runhooks.events.reading.results import Scalars
 from runhooks.events.reading.table import Table, add_hparams, long_table, wide_table
 from runhooks.events.reading.table_lines import csv_lines, json_lines
+from runhooks.stores import without_file_scheme
+from runhooks.stores.path import AnyPath, path_of
 
 
 class Exported(ABC):
@@ -58,16 +61,25 @@ class Exported(ABC):
     def to_parquet(
         self, path: str | os.PathLike[str], wide: bool = False, hparams: bool = False
     ) -> None:
-        """Write the scalars to the Parquet file ``path``. Raises ImportError without pyarrow."""
+        """Write the scalars to the Parquet file, or URL, ``path``.
+
+        Raises ImportError without pyarrow.
+        """
         table = self.to_arrow(wide, hparams)
         from pyarrow import parquet
 
-        parquet.write_table(table, os.fspath(path))
+        target = _target(path)
+        if isinstance(target, Path):
+            parquet.write_table(table, str(target))
+        else:
+            content = io.BytesIO()
+            parquet.write_table(table, content)
+            target.write_bytes(content.getvalue())
 
     def to_csv(
         self, path: str | os.PathLike[str] | IO[str], wide: bool = False, hparams: bool = False
     ) -> None:
-        """Write the scalars, below a line of names, to the file ``path`` or an open text file.
+        """Write the scalars, below a line of names, to the file or URL ``path``, or an open file.
 
         NaN and infinities are written as ``nan``, ``inf`` and ``-inf``.
         """
@@ -76,7 +88,7 @@ class Exported(ABC):
     def to_json_lines(
         self, path: str | os.PathLike[str] | IO[str], wide: bool = False, hparams: bool = False
     ) -> None:
-        """Write a JSON object for each row to the file ``path`` or an open text file.
+        """Write a JSON object for each row to the file or URL ``path``, or an open text file.
 
         NaN and infinities are written as the strings "NaN", "Infinity" and "-Infinity".
         """
@@ -97,9 +109,17 @@ def _arrow_type(pa: Any, column: NDArray[Any]) -> Any:
 
 
 def _write(pieces: Iterable[str], path: str | os.PathLike[str] | IO[str]) -> None:
-    if isinstance(path, str | os.PathLike):
-        with Path(path).open("w", encoding="utf-8", newline="") as file:
-            _write(pieces, file)
-    else:
+    if not isinstance(path, str | os.PathLike):
         for piece in pieces:
             path.write(piece)
+        return
+    target = _target(path)
+    if isinstance(target, Path):
+        with target.open("w", encoding="utf-8", newline="") as file:
+            _write(pieces, file)
+    else:
+        target.write_bytes("".join(pieces).encode())
+
+
+def _target(path: str | os.PathLike[str]) -> AnyPath:
+    return path_of(os.fspath(without_file_scheme(path)))

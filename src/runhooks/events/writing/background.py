@@ -16,7 +16,7 @@ import queue
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
@@ -26,6 +26,9 @@ from runhooks.events.writing.failures import call_all, error_text
 #: Seconds from scheduling to writing, unless there is a hurry. The pause turns many small writes
 #: into a large one, and leaves the interpreter to the training loop.
 LINGER_SECS = 0.2
+
+# For each of the workers, although the time is over: it may have nothing to do.
+_LEAST_SECS = 0.05
 
 _logger = logging.getLogger("runhooks")
 
@@ -39,6 +42,10 @@ class Worker(Protocol):
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when all the work is done. Raises its errors, or that it takes too long."""
+        ...
+
+    def finish(self, timeout: float | None = None) -> None:
+        """Flush as the process ends, after which nobody tries again."""
         ...
 
     def forked(self) -> None:
@@ -118,20 +125,26 @@ class _Background:
         return [worker for worker in workers if worker is not None]
 
     def flush_all(self, timeout: float | None = None) -> None:
+        call_all(partial(_by, end, worker.flush) for worker, end in self._each(timeout))
+
+    def finish_all(self, timeout: float | None = None) -> None:
+        call_all(partial(_by, end, worker.finish) for worker, end in self._each(timeout))
+
+    def _each(self, timeout: float | None) -> Iterator[tuple[Worker, float | None]]:
         end = None if timeout is None else clock.monotonic() + timeout
-        call_all(partial(_flush, worker, end) for worker in self._living())
+        return ((worker, end) for worker in self._living())
 
     def finish(self) -> None:
         # In the thread if there is one, because a handler of SIGTERM can wait for a thread, but not
         # for the code that it interrupts. The thread is about to be cut off and cannot be replaced,
         # so later items are written in the calling thread.
-        self._flush_or_log()
+        self._finish_or_log()
         self._finished = True
-        self._flush_or_log()
+        self._finish_or_log()
 
-    def _flush_or_log(self) -> None:
+    def _finish_or_log(self) -> None:
         try:
-            self.flush_all()
+            self.finish_all()
         except Exception as error:  # noqa: BLE001 (no caller is left)
             _logger.error("events were lost as the process ended: %s", error_text(error))
 
@@ -142,8 +155,8 @@ class _Background:
             worker.forked()
 
 
-def _flush(worker: Worker, end: float | None) -> None:
-    worker.flush(None if end is None else max(0.0, end - clock.monotonic()))
+def _by(end: float | None, act: Callable[[float | None], object]) -> None:
+    act(None if end is None else max(_LEAST_SECS, end - clock.monotonic()))
 
 
 _background = _Background()
@@ -177,3 +190,8 @@ def flush_all(timeout: float | None = None) -> None:
         DeadlineExceededError: If a writer is not flushed within ``timeout``.
     """
     _background.flush_all(timeout)
+
+
+def finish_all(timeout: float | None = None) -> None:
+    """As ``flush_all``, as the process ends: what cannot be written is lost, and counted."""
+    _background.finish_all(timeout)

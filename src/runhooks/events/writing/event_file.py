@@ -110,6 +110,9 @@ class EventFile:
     def store(self) -> None:
         """Do nothing: the system has whatever was written."""
 
+    def forget(self) -> None:
+        """Do nothing: no record waits."""
+
     def close(self) -> None:
         """Close the file; closing it twice is fine."""
         self._closed = True

@@ -41,6 +41,10 @@ class WritableFile(Protocol):
         """Return when none is waiting. Raises OSError."""
         ...
 
+    def forget(self) -> None:
+        """Leave out the records that wait."""
+        ...
+
     def close(self) -> None:
         """Close it; closing it twice is fine."""
         ...
@@ -65,6 +69,8 @@ class EventSink:
         self._size = 0  # bytes in them
         self._errors: list[BaseException] = []
         self.lost = 0
+        #: Number of records that waited when the last error came; the next try may write them.
+        self.waiting = 0
 
     @property
     def name(self) -> str:
@@ -90,12 +96,20 @@ class EventSink:
             if self._file is not None:
                 self._file.store()
         except Exception as error:  # noqa: BLE001 (raised by the next call)
+            self.waiting = self._file.waiting if self._file is not None else 0
             return [error]
         return []
 
-    def close(self) -> None:
+    def give_up(self) -> None:
+        """Count the records that wait as lost: there is no next try."""
         if self._file is not None:
             self.lost += self._file.waiting
+            self._file.forget()
+        self.waiting = 0
+
+    def close(self) -> None:
+        self.give_up()
+        if self._file is not None:
             self._file.close()
 
     def forked(self) -> None:
@@ -169,6 +183,7 @@ class EventSink:
         except BaseException as error:  # noqa: BLE001 (likewise)
             if self._file is not None:
                 written, _ = complete_records(memoryview(records)[: self._file.size - size])
+                self.waiting = self._file.waiting
             self._errors.append(error)
             self.lost += count - written
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from queue import SimpleQueue
 
+from runhooks.errors import add_note
 from runhooks.events.writing import background
 from runhooks.events.writing.event_sink import EventSink
 from runhooks.events.writing.queue_policy import OnFull
 from runhooks.events.writing.remote_queue import RemoteQueue
+from runhooks.stores.interruption import interrupting
 
 
 class StoreQueue(RemoteQueue):
@@ -39,6 +41,23 @@ class StoreQueue(RemoteQueue):
     def forked(self) -> None:
         self._timer = None
         super().forked()
+
+    def _wait_for_all(self, timeout: float | None = None) -> None:
+        with interrupting():
+            super()._wait_for_all(timeout)
+
+    def _give_up(self) -> None:
+        with self._writing:
+            self._events.give_up()
+
+    def _raise_error(self) -> None:
+        try:
+            super()._raise_error()
+        except Exception as error:
+            if self._events.waiting and not self.closed:
+                count = self._events.waiting
+                add_note(error, f"{count} events wait to be written there; flush() tries again")
+            raise
 
     def _settle(self) -> None:
         self._take_errors(self._events.store())

@@ -104,13 +104,6 @@ class StoredFile:
         Raises:
             OSError: If the store fails. The next call tries again.
         """
-        try:
-            self._store_all()
-        except OSError as error:
-            add_note(error, f"{self.waiting} events wait to be written there; flush() tries again")
-            raise
-
-    def _store_all(self) -> None:
         if self._stored < len(self._segment):
             self._put()
             self._is_complete = True
@@ -126,6 +119,12 @@ class StoredFile:
         self._segment = frame(Event(clock.wall(), file_version=FILE_VERSION).SerializeToString())
         self._stored = self._sent = 0
         self._is_complete = False
+
+    def forget(self) -> None:
+        """Leave out the records that wait."""
+        self._waiting.clear()
+        self._segment = self._segment[: self._stored]
+        self._is_complete = True  # what was sent of it may still arrive
 
     def close(self) -> None:
         """Take no more records; those that wait are lost."""

@@ -114,7 +114,7 @@ def _flush_and_end(number: int, frame: FrameType | None) -> None:
         return
     _ending = True
     try:
-        background.flush_all(timeout=GRACE_SECS)
+        background.finish_all(timeout=GRACE_SECS)
     except Exception as error:  # noqa: BLE001 (no caller is left)
         _logger.error("events were lost as SIGTERM ended the process: %s", error_text(error))
     finally:

@@ -193,6 +193,13 @@ class WriteQueue:
             self._wait_for_all(timeout)
             self._raise_error()
 
+    def finish(self, timeout: float | None = None) -> None:
+        """Flush as the process ends: what cannot be written is lost. Raises as ``flush``."""
+        if not self._closed:
+            self._wait_for_all(timeout)
+            self._give_up()
+            self._raise_error()
+
     def close(self) -> None:
         """Flush, and close the sink; closing it twice is fine.
 
@@ -270,6 +277,9 @@ class WriteQueue:
     def _settle(self) -> None:
         """Make sure, before waiters go on, that a killed process loses nothing written."""
 
+    def _give_up(self) -> None:
+        """Count as lost what waits for another try."""
+
     def _take_errors(self, errors: list[BaseException]) -> None:
         self._errors.extend(errors)
         self._set_mark()
@@ -330,4 +340,6 @@ class WriteQueue:
                 waiter.get(timeout=min(left, _LOOK_SECS))
                 return
             left -= _LOOK_SECS
-        raise DeadlineExceededError(f"{self._sink.name} was not written within {timeout} seconds")
+        raise DeadlineExceededError(
+            f"{self._sink.name} was not written within {timeout:.3g} seconds"
+        )

@@ -1,0 +1,116 @@
+"""``ask``: a request to a store, repeated as the policy says, that a Ctrl-C ends at any time."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from runhooks import clock
+from runhooks.stores import interruption
+from runhooks.stores.errors import is_passing, surfaced
+from runhooks.stores.messages import lacks_credentials
+from runhooks.stores.patience import Patience
+from runhooks.stores.retry import RetryPolicy
+
+_log = logging.getLogger("runhooks")
+
+AnyResult = TypeVar("AnyResult")
+
+# Not the global generator, which a training may use and a checkpoint hold.
+_jitter = random.Random()
+_WORTH_A_WARNING_SECS = 1
+_SILENT_SECS = 10.0
+_SLOW_BYTES_A_SEC = 1 << 20
+
+
+class _Outcome(NamedTuple, Generic[AnyResult]):
+    result: AnyResult
+    error: BaseException | None
+
+
+def ask(
+    request: Callable[[], AnyResult],
+    url: str,
+    policy: RetryPolicy,
+    patience: Patience,
+    nbytes: int = 0,
+) -> AnyResult:
+    """Return what ``request()`` returns in the end.
+
+    Args:
+        request: Asks the store once; called in a thread of its own.
+        url: What it asks for.
+        policy: For how long it is repeated.
+        patience: What is known of the store.
+        nbytes: How many bytes it moves; so many take a while.
+
+    Raises:
+        OSError: The last error, as the kind that a disk would raise; ``filename`` is ``url``.
+        ImportError: Something is not installed.
+    """
+    begun, wait = clock.monotonic(), policy.first_wait_secs
+    with interruption.interrupting():
+        while True:
+            outcome = _outcome(request, url, nbytes)
+            error = outcome.error
+            if error is None:
+                patience.answered()
+                return outcome.result
+            if isinstance(error, ImportError) or not isinstance(error, Exception):
+                raise error
+            is_final = lacks_credentials(error) and not patience.has_answered
+            if is_final or not is_passing(error):
+                patience.answered()
+                raise surfaced(error, url) from error
+            if policy.secs:
+                patience.failed(begun)
+            pause = wait * _jitter.uniform(0.5, 1)
+            left = patience.left(policy.secs, begun) - pause
+            if left < 0:
+                raise surfaced(error, url) from error
+            level = logging.DEBUG if pause < _WORTH_A_WARNING_SECS else logging.WARNING
+            _log.log(level, "%s; trying again for %.0f s", surfaced(error, url), left)
+            interruption.sleep(pause)
+            wait = min(2 * wait, policy.longest_wait_secs)
+
+
+def _outcome(request: Callable[[], AnyResult], url: str, nbytes: int) -> _Outcome[AnyResult]:
+    """What became of ``request()``.
+
+    It has a thread of its own because the libraries beneath hold a Ctrl-C back until their time
+    limits are over, which may be minutes.
+    """
+    if not interruption.secs_left():
+        return _given_up(url)
+    answers: SimpleQueue[_Outcome[Any]] = SimpleQueue()
+
+    def make() -> None:
+        try:
+            answers.put(_Outcome(request(), None))
+        except BaseException as error:  # noqa: BLE001 - raised by whoever waits
+            answers.put(_Outcome(None, error))
+
+    try:
+        threading.Thread(target=make, name="runhooks-request", daemon=True).start()
+    except RuntimeError:  # the process ends, or may have no more threads
+        make()
+    begun = clock.monotonic()
+    silent_secs = _SILENT_SECS + nbytes / _SLOW_BYTES_A_SEC
+    while interruption.secs_left():
+        try:
+            return answers.get(timeout=interruption.look_secs())
+        except Empty:
+            if clock.monotonic() - begun > silent_secs:
+                _log.warning("%s: no answer for %.0f s; waiting for it", url, silent_secs)
+                silent_secs = float("inf")
+    return _given_up(url)
+
+
+def _given_up(url: str) -> _Outcome[Any]:
+    text = "the program was interrupted before the store answered"
+    return _Outcome(None, TimeoutError(errno.ETIMEDOUT, text, url))
