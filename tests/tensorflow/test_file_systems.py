@@ -1,5 +1,6 @@
 """A ``tf.Graph`` trains in TensorFlow's own file systems, such as ``ram://``."""
 
+import gc
 from uuid import uuid4
 
 import pytest
@@ -128,8 +129,11 @@ def test_a_scheme_that_nobody_knows_is_refused():
         rh.summary.FileWriter("nobody://knows/this")
 
 
-def test_traces_of_runs_go_to_the_directory(ram):
-    run_until(6, ram, hooks=[rh.ProfilerHook(save_steps=2, output_dir=ram)])
-    traces = [name for name in gfile.listdir(ram) if name.startswith("timeline-")]
-    assert traces
+def test_traces_of_runs_go_to_the_directory(ram, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    run_until(9, ram, hooks=[rh.ProfilerHook(save_steps=3, num_steps=2, output_dir=ram)])
+    traces = sorted(name for name in gfile.listdir(ram) if name.startswith("timeline-"))
+    assert traces == [f"timeline-{step}.json" for step in (3, 4, 6, 7, 9)]
+    gc.collect()
+    assert not list(tmp_path.glob("runhooks-profile-*"))
     assert len(gfile.glob(f"{ram}/events*")) == 1

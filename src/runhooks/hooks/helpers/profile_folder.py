@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import weakref
 from pathlib import Path
 
 from runhooks.events.place import place
@@ -25,18 +26,16 @@ class ProfileFolder:
             return self._place
         if self._temporary is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="runhooks-profile-"))
+            weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
         return self._temporary
 
     def publish(self, written: Path) -> str:
         """Return where ``written``, a file or folder in the one that was made, is in the end."""
-        temporary, self._temporary = self._temporary, None
-        if temporary is None or not isinstance(self._place, StorePath):
+        temporary = self._temporary
+        if temporary is None:
             return str(written)
-        try:
-            for file in temporary.rglob("*"):
-                if file.is_file():
-                    name = file.relative_to(temporary).as_posix()
-                    (self._place / name).write_bytes(file.read_bytes())
-            return str(self._place / written.relative_to(temporary).as_posix())
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        for file in [path for path in temporary.rglob("*") if path.is_file()]:
+            name = file.relative_to(temporary).as_posix()
+            (self._place / name).write_bytes(file.read_bytes())
+            file.unlink()
+        return str(self._place / written.relative_to(temporary).as_posix())
