@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from runhooks.graph.nest import Asked, FetchList
@@ -14,13 +14,15 @@ class PreparedRun:
 
     Attributes:
         fetches: Whoever gives this very object asks for this run.
+        is_of: Returns whether this is a run of the fetches it is given, as far as that is quickly
+            said.
         fed: None if nothing is fed; else the keys of the feed_dict.
         steps: By how much it increases the global step.
         off_steps: How often it can be made before a hook is due, as far as steps and runs go. 0 if
             that is unknown, as when anything else has looked at variables since.
     """
 
-    __slots__ = ("_asked", "fed", "fetches", "off_steps", "steps")
+    __slots__ = ("fed", "fetches", "is_of", "off_steps", "steps")
 
     def __init__(
         self, fetches: Any, feed_keys: Iterable[Any], steps: int = 0, off_steps: float = 0
@@ -32,11 +34,7 @@ class PreparedRun:
         is_whole = isinstance(fetches, (Tensor, Operation, str, FetchList))
         # What else is given may change until it is given again.
         self.fetches = fetches if is_whole else self
-        self._asked = Asked(fetches)
-
-    def is_of(self, fetches: Any) -> bool:
-        """Return whether this is a run of ``fetches``, as far as that is quickly said."""
-        return self._asked.is_the_same_as(fetches)
+        self.is_of: Callable[[Any], bool] = Asked(fetches).is_the_same_as
 
     def is_fed(self, feed_dict: Any) -> bool:
         """Return whether ``feed_dict`` feeds what this run is fed, as far as is quickly said."""

@@ -48,7 +48,8 @@ class Asked:
         self._kind = kind = type(fetches)
         is_flat = kind is tuple or kind is list or kind is dict
         # A copy: the list or dict of the caller may change.
-        items = _items(fetches) if is_flat else ()
+        parts = (*fetches, *fetches.values()) if kind is dict else fetches
+        items = tuple(parts) if is_flat else ()
         is_flat = is_flat and not any(isinstance(it, list | tuple | Mapping) for it in items)
         self._items = items if is_flat else None
         is_leaf = kind is FetchList or not isinstance(fetches, list | tuple | Mapping)
@@ -61,12 +62,8 @@ class Asked:
         known = self._items
         if known is None or type(fetches) is not self._kind:
             return False
-        items = _items(fetches)
-        return len(items) == len(known) and all(map(is_, items, known))
-
-
-def _items(fetches: Any) -> tuple[Any, ...]:
-    return (*fetches, *fetches.values()) if type(fetches) is dict else tuple(fetches)
+        parts = (*fetches, *fetches.values()) if type(fetches) is dict else fetches
+        return len(parts) == len(known) and all(map(is_, parts, known))
 
 
 def structure_key(structure: Any) -> Any:

@@ -60,6 +60,18 @@ class AskedRun:
             self.requests[hook] = request
         self.answers[hook] = None
 
+    def recurs(self) -> bool:
+        """Return whether the same hooks take part in every run, with nothing but fetches."""
+        if self.postponed or self.caller.options is not None:
+            return False
+        for hook in self.answers:
+            if not hook.always:
+                return False
+        for request in self.requests.values():
+            if request.feed_dict or request.options is not None:
+                return False
+        return True
+
     def take_results(self, result: Any) -> Any:
         """Divide the result of the run among the hooks; return that of the caller."""
         if not self.requests:
@@ -211,13 +223,3 @@ class AskingRun(PreparedRun):
             hook.ask_next_due(runs)
             goes_on = goes_on and hook.always
         return goes_on
-
-
-def may_be_made_again(asked: AskedRun) -> bool:
-    """Return whether the hooks that have taken part in a run will do so in the next one too."""
-    if asked.postponed or not all(hook.always for hook in asked.answers):
-        return False
-    requests = [asked.caller, *asked.requests.values()]
-    return all(it.options is None for it in requests) and not any(
-        it.feed_dict for it in asked.requests.values()
-    )

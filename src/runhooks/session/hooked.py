@@ -15,7 +15,7 @@ from runhooks.contract import (
     SessionRunHook,
     SessionRunValues,
 )
-from runhooks.session.asking_run import AskedRun, AskingRun, may_be_made_again
+from runhooks.session.asking_run import AskedRun, AskingRun
 from runhooks.session.merge import RequestMerger
 from runhooks.session.next_due import NextDue
 from runhooks.session.placement import Placement
@@ -331,7 +331,7 @@ class HookedSession:
         Not before it was made twice in a row: a loop may make others in turn.
         """
         last, self._last_asking = self._last_asking, run
-        if run is not None and run is last and may_be_made_again(asked) and self._foresees(run):
+        if run is not None and run is last and asked.recurs() and self._foresees(run):
             self.repeat = self.asking = AskingRun(asked, run)
 
     def _foresees(self, run: PreparedRun) -> bool:
