@@ -44,6 +44,13 @@ class Flat(NamedTuple):
     rebuild: Callable[[Sequence[Any]], Any]
 
 
+class GeneratorAccess(NamedTuple):
+    """How to read the state of a random generator, as a value for checkpoints, and to set it."""
+
+    get: Callable[[], Any]
+    set: Callable[[Any], None]
+
+
 class ArrayLibrary(ABC):
     """The adapter of one array library.
 
@@ -231,6 +238,17 @@ class ArrayLibrary(ABC):
         """Whether an element of ``array`` is NaN; waits for the device."""
         host = self.to_numpy(array)
         return host.dtype.kind in "fcV" and bool(np.isnan(host).any())
+
+    def generators(self) -> Mapping[str, Any]:
+        """Return the random generators that functions of the library draw from, by name."""
+        return {}
+
+    def generator_state(self, generator: Any) -> GeneratorAccess | None:
+        """Return how to read and set the state of ``generator``, a random generator.
+
+        None if it is not one of the library.
+        """
+        return None
 
     def text(self, array: Any) -> str:
         """Return the values of ``array`` as NumPy prints them; waits for the device."""

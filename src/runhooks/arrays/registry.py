@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from runhooks.arrays.array_library import ArrayLibrary, Flat, Packed
+from runhooks.arrays.array_library import ArrayLibrary, Flat, GeneratorAccess, Packed
 from runhooks.arrays.numpy import ARRAYS as NUMPY
 
 _FRAMEWORKS = ("torch", "jax", "tensorflow")
@@ -57,6 +57,17 @@ def flattened(tree: Any) -> Flat | None:
     """Return what the first adapter that knows ``tree`` as a tree returns; None if none does."""
     found = (library.flatten(tree) for library in _known())
     return next((flat for flat in found if flat is not None), None)
+
+
+def global_generators() -> dict[str, Any]:
+    """Return the random generators that functions of the libraries draw from, by name."""
+    return {name: it for library in _known() for name, it in library.generators().items()}
+
+
+def generator_state(generator: Any) -> GeneratorAccess | None:
+    """Return how to read and set the state of ``generator``; None if no library knows it."""
+    found = (library.generator_state(generator) for library in _known())
+    return next((access for access in found if access is not None), None)
 
 
 def library_of_file(suffix: str) -> ArrayLibrary | None:

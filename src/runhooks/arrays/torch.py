@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from runhooks.arrays.array_library import Array, ArrayLibrary, Packed, copied
+from runhooks.arrays.array_library import Array, ArrayLibrary, GeneratorAccess, Packed, copied
 from runhooks.arrays.dtypes import dtype_named
 from runhooks.arrays.histogram import BUCKETS, HistogramCounts, histogram_counts
 from runhooks.arrays.shards import ArrayInMemory, ArraySource, Shard, ShardedArray
@@ -156,6 +156,23 @@ class TorchArrays(ArrayLibrary):
             return super().nbytes(array)
         except RuntimeError:  # of a sparse tensor
             return 0
+
+    def generators(self) -> dict[str, torch.Generator]:
+        cuda: Any = torch.cuda
+        devices = cuda.default_generators if cuda.is_available() and cuda.is_initialized() else ()
+        return {
+            "torch": torch.default_generator,
+            **{f"torch cuda:{index}": it for index, it in enumerate(devices)},
+        }
+
+    def generator_state(self, generator: Any) -> GeneratorAccess | None:
+        if not isinstance(generator, torch.Generator):
+            return None
+
+        def load(state: Array) -> None:
+            generator.set_state(torch.from_numpy(np.array(state)))
+
+        return GeneratorAccess(lambda: generator.get_state().numpy(), load)
 
     def pack(self, array: Any) -> Packed | None:
         is_plain = type(array) is torch.Tensor and array.layout == torch.strided

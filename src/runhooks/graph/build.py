@@ -105,7 +105,10 @@ def inputs(
     ``get_state`` and ``set_state``, such as grain's iterators. The state of an iterable is loaded
     before it is iterated; a state from the end of an epoch must give nothing more of that epoch.
     Of any other iterable, such as a list, the elements that were drawn are counted, and a resumed
-    session skips as many: they have to come in the same order again. An iterator without a state,
+    session skips as many: they have to come in the same order again. For those that shuffle, the
+    random generators of Python, NumPy and PyTorch, and those that are attributes of the iterable,
+    of its samplers or its data set, then have the states of the beginning of the epoch, and after
+    that those of the checkpoint. An iterator without a state,
     such as a generator, cannot go back, and starts over in a new process; a warning says so.
     Without a checkpoint, a session takes a stateful iterable back to where it was when it was first
     opened.

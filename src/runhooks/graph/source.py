@@ -7,19 +7,19 @@ nothing is, and nothing goes by the step, elements are counted.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from runhooks import clock
 from runhooks.errors import add_note
+from runhooks.graph.input_generators import generators_of
+from runhooks.graph.keeper import Keeper, keeper_of
+from runhooks.graph.passes import Count, Passes
 
 _log = logging.getLogger("runhooks")
-
-_METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
 
 
 class Source:
@@ -41,7 +41,7 @@ class Source:
         self._arrange = arrange
         self._first: tuple[Any, Any] | None = None  # what was stateful, and where it then was
         # What an iterator has given cannot be had again, so it is counted across sessions.
-        self._given = _Count() if isinstance(source, Iterator) else None
+        self._given = Count() if isinstance(source, Iterator) else None
 
     def open(self, name: str, step: int, position: Mapping[str, Any] | None = None) -> OpenInput:
         """Return the input, open at ``position``.
@@ -58,13 +58,7 @@ class Source:
         """
         done = 0 if position is None else position.get("epoch", 0)
         if position is not None and self._epochs is not None and done >= self._epochs:
-            _log.warning(
-                "the input %r is at its end: the checkpoint of step %d was saved when all of it "
-                "was drawn. To train on, give more epochs or another checkpoint_dir",
-                name,
-                step,
-            )
-            return OpenInput(iter(()), partial(dict, position), by_step=False)
+            return self._at_end(name, step, position)
         place = position if position is not None and "state" in position else None
         try:
             source = self._source
@@ -72,7 +66,11 @@ class Source:
             elements = source(step) if callable(source) else source
             keeper = keeper or self._placed(elements, place)
             first = None if keeper is None or self._first is None else self._first[1]
-            passes = _Passes(elements, keeper, first, self._epochs, done)
+            generators = random = None
+            if self._given is None and not callable(source):
+                generators = generators_of(elements, shared=keeper is None)
+                random = None if position is None else position.get("random")
+            passes = Passes(elements, keeper, first, self._epochs, done, generators, random)
             if keeper is None and (keeper := passes.keeper) and place is not None:
                 keeper.load(place["state"])
             by_step = keeper is None and callable(source)
@@ -97,10 +95,28 @@ class Source:
         elements = passes if self._arrange is None else map(self._arrange, passes)
         return OpenInput(elements, passes.position, by_step=by_step)
 
-    def _go_on(self, passes: _Passes, name: str, step: int, drawn: int) -> None:
+    def _at_end(self, name: str, step: int, position: Mapping[str, Any]) -> OpenInput:
+        """Return the input, of which nothing is left; whoever draws from it is told."""
+        if (random := position.get("random")) is not None:
+            generators = generators_of(self._source, shared=True)
+            if generators is not None:
+                generators.go_to(random)
+
+        def nothing() -> Iterator[Any]:
+            _log.warning(
+                "the input %r is at its end: the checkpoint of step %d was saved when all of it "
+                "was drawn. To train on, give more epochs or another checkpoint_dir",
+                name,
+                step,
+            )
+            yield from ()
+
+        return OpenInput(nothing(), partial(dict, position), by_step=False)
+
+    def _go_on(self, passes: Passes, name: str, step: int, drawn: int) -> None:
         """Let ``passes`` count its elements, and begin after those that were drawn before."""
         if self._given is None:
-            passes.count(_Count())
+            passes.count(Count())
             passes.skip(drawn)
             return
         passes.count(self._given)
@@ -122,10 +138,10 @@ class Source:
             LookupError: If it cannot be looked at without changing a state, or there is none.
         """
         source = self._source
-        if _keeper(source) is not None:
+        if keeper_of(source) is not None:
             raise LookupError("the source has a state")
         elements = source(0) if callable(source) else source
-        if _keeper(elements) is not None:
+        if keeper_of(elements) is not None:
             raise LookupError("the source has a state")
         iterator = iter(elements)
         for element in iterator:
@@ -134,9 +150,9 @@ class Source:
             return element if self._arrange is None else self._arrange(element)
         raise LookupError("the source is empty")
 
-    def _placed(self, part: Any, position: Mapping[str, Any] | None) -> _Keeper | None:
+    def _placed(self, part: Any, position: Mapping[str, Any] | None) -> Keeper | None:
         """Move ``part``, if it is stateful, to ``position``, or to where it was at first."""
-        keeper = _keeper(part)
+        keeper = keeper_of(part)
         if keeper is None:
             return None
         if position is not None:
@@ -211,132 +227,6 @@ class _Peeked:
             self._opened.iterator = self._rest
         element, self.element = self.element, None
         return element
-
-
-class _Passes:
-    """Iterates over ``elements`` up to ``epochs`` times, of which ``done`` are done."""
-
-    def __init__(
-        self,
-        elements: Iterable[Any],
-        keeper: _Keeper | None,
-        first: Any,
-        epochs: int | None,
-        done: int,
-    ) -> None:
-        self._elements = elements
-        self._own_keeper = keeper
-        self._first = first
-        self._epochs = epochs
-        self._done = done
-        self._count: _Count | None = None
-        #: The name to warn with if there is no element at all.
-        self.empty: str | None = None
-        self._iterator = self._begin_epoch()
-
-    @property
-    def keeper(self) -> _Keeper | None:
-        """The object that knows the position in this epoch, or None."""
-        return self._own_keeper or _keeper(self._iterator)
-
-    def count(self, count: _Count) -> None:
-        """Let ``count`` have the number of elements of this epoch, as its position."""
-        self._count = count
-
-    def skip(self, elements: int) -> None:
-        """Draw so many ``elements``, or as many as this epoch has."""
-        for _ in itertools.islice(self._iterator, elements):
-            self._count_one()
-
-    def position(self) -> dict[str, Any] | None:
-        told: dict[str, Any] = {}
-        if self._count is not None:
-            told["drawn"] = self._count.elements
-        elif (keeper := self.keeper) is not None:
-            told["state"] = keeper.save()
-            if self._first is not None:
-                told["first"] = self._first
-        elif self._epochs == 1:
-            return None
-        if self._done:
-            told["epoch"] = self._done
-        return told or None
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        if self._done == self._epochs:
-            raise StopIteration
-        try:
-            element = next(self._iterator)
-        except StopIteration:
-            self._done += 1
-            if self.empty is not None:
-                _log.warning("the input %r has no elements", self.empty)
-                raise
-            if self._done == self._epochs:
-                raise
-            if self._count is not None:
-                self._count.elements = 0
-            self._iterator = self._begin_epoch()
-            element = next(self._iterator)  # of what is empty this is the end
-        self._count_one()
-        return element
-
-    def _count_one(self) -> None:
-        self.empty = None
-        if self._count is not None:
-            self._count.elements += 1
-
-    def _begin_epoch(self) -> Iterator[Any]:
-        if self._epochs != 1:  # else the program counts epochs itself
-            for holder in _epoch_holders(self._elements):
-                holder.set_epoch(self._done)
-        return iter(self._elements)
-
-
-class _Count:
-    """A number of elements."""
-
-    __slots__ = ("elements",)
-
-    def __init__(self) -> None:
-        self.elements = 0
-
-
-def _epoch_holders(elements: Any) -> list[Any]:
-    """Return the objects that shuffle by an epoch: a loader, or its samplers and data set."""
-    batch_sampler = getattr(elements, "batch_sampler", None)
-    inner = (
-        getattr(elements, "sampler", None),
-        batch_sampler,
-        getattr(batch_sampler, "sampler", None),
-        getattr(elements, "dataset", None),
-    )
-    holders = [it for it in inner if callable(getattr(it, "set_epoch", None))]
-    return [elements] if callable(getattr(elements, "set_epoch", None)) else holders
-
-
-class _Keeper(NamedTuple):
-    """The two methods of a stateful object. They copy states, which may be views of live ones."""
-
-    get: Callable[[], Any]
-    set: Callable[[Any], Any]
-
-    def save(self) -> Any:
-        return copy.deepcopy(self.get())
-
-    def load(self, position: Any) -> None:
-        self.set(copy.deepcopy(position))
-
-
-def _keeper(part: Any) -> _Keeper | None:
-    for names in _METHODS:
-        get, set_ = (getattr(part, name, None) for name in names)
-        if callable(get) and callable(set_):
-            return _Keeper(get, set_)
-    return None
 
 
 class _Timed:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from runhooks.contract import Snapshot
 from runhooks.graph.graph import Graph
 from runhooks.graph.resized import Resized
 from runhooks.graph.source import OpenInput, Source
@@ -88,21 +89,24 @@ class SessionInputs:
         positions = {**self._positions, **now}
         return {INPUT_STATES + name: it for name, it in positions.items() if it is not None}
 
-    def load(self, states: Mapping[str, Any] | None, resized: Resized | None) -> None:
-        """Let all inputs begin anew, at their positions in ``states`` if these are given.
+    def load(self, snapshot: Snapshot | None, step: int) -> None:
+        """Let all inputs begin anew, at their positions in ``snapshot`` if it is given.
 
-        Elements that one of another number of ranks has drawn do not count.
+        Elements that one of another number of ranks has drawn do not count. Inputs that draw from
+        random generators are opened at once, at the global step ``step``, which sets these.
         """
         self.opened.clear()
         self._positions, self._unplaced = {}, set()
-        if states is None:
+        if snapshot is None:
             return
         self._positions = {
             name.removeprefix(INPUT_STATES): state
-            for name, state in states.items()
-            if name.startswith(INPUT_STATES) and (resized is None or "drawn" not in state)
+            for name, state in snapshot.states.items()
+            if name.startswith(INPUT_STATES) and (snapshot.resized is None or "drawn" not in state)
         }
         self._unplaced = {op for op in self._operations() if op.name not in self._positions}
+        known = [op for op in self._operations() if "random" in self._positions.get(op.name, ())]
+        self.open(known, step)
 
     def check_resized(self, states: Mapping[str, Any], resized: Resized) -> None:
         """Raise ValueError if an input cannot be given its position among another number of ranks.

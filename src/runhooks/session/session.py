@@ -232,7 +232,7 @@ class Session(RawSession):
             self._variables.update(new)
             self.checkpoint = None
             self._forget_runs()
-            self._inputs.load(snapshot.states if only is None else None, snapshot.resized)
+            self._inputs.load(snapshot if only is None else None, self.global_step or 0)
             if load_objects is not None:
                 self._inputs.open_at_known_positions(self.global_step or 0)
                 load_objects()

@@ -1,0 +1,146 @@
+"""``Passes``: the elements of an iterable, epoch after epoch, and the position among them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from runhooks.graph.input_generators import InputGenerators, holders
+from runhooks.graph.keeper import Keeper, keeper_of
+
+_log = logging.getLogger("runhooks")
+
+
+class Passes:
+    """Iterates over ``elements`` up to ``epochs`` times, of which ``done`` are done.
+
+    ``generators``: those that ``elements`` may draw from; ``random``: their states in the position
+    that it is to go to.
+    """
+
+    def __init__(
+        self,
+        elements: Iterable[Any],
+        keeper: Keeper | None,
+        first: Any,
+        epochs: int | None,
+        done: int,
+        generators: InputGenerators | None,
+        random: Mapping[str, Any] | None,
+    ) -> None:
+        self._elements = elements
+        self._own_keeper = keeper
+        self._first = first
+        self._epochs = epochs
+        self._done = done
+        self._count: Count | None = None
+        #: The name to warn with if there is no element at all.
+        self.empty: str | None = None
+        self._generators = generators
+        self._random = random or {}
+        if keeper is None and generators is not None and self._random:
+            if done and getattr(elements, "persistent_workers", False):
+                iter(elements)  # workers were started, and their seed drawn, in the first epoch
+            generators.go_to(self._random, "epoch")
+        self._iterator = self._begin_epoch()
+        if keeper is not None and generators is not None:
+            generators.go_to(self._random)
+        elif self.keeper is not None:
+            self._generators = None
+        self._is_fresh = keeper is None and self._generators is not None
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """The object that knows the position in this epoch, or None."""
+        return self._own_keeper or keeper_of(self._iterator)
+
+    def count(self, count: Count) -> None:
+        """Let ``count`` have the number of elements of this epoch, as its position."""
+        self._count = count
+
+    def skip(self, elements: int) -> None:
+        """Draw so many ``elements``, or as many as this epoch has."""
+        generators = self._generators
+        if generators is not None and elements:
+            generators.go_to(self._random, "first")
+            self._begin_elements()
+        for _ in itertools.islice(self._iterator, elements):
+            self._count_one()
+        if generators is not None:
+            generators.go_to(self._random)
+
+    def position(self) -> dict[str, Any] | None:
+        told: dict[str, Any] = {}
+        if self._count is not None:
+            told["drawn"] = self._count.elements
+        elif (keeper := self.keeper) is not None:
+            told["state"] = keeper.save()
+            if self._first is not None:
+                told["first"] = self._first
+        elif self._epochs == 1:
+            return None
+        if self._generators is not None and (random := self._generators.position()):
+            told["random"] = random
+        if self._done:
+            told["epoch"] = self._done
+        return told or None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._done == self._epochs:
+            raise StopIteration
+        if self._is_fresh:
+            self._begin_elements()
+        try:
+            element = next(self._iterator)
+        except StopIteration:
+            self._done += 1
+            if self.empty is not None:
+                _log.warning("the input %r has no elements", self.empty)
+                raise
+            if self._done == self._epochs:
+                raise
+            if self._count is not None:
+                self._count.elements = 0
+            self._iterator = self._begin_epoch()
+            element = next(self._iterator)  # of what is empty this is the end
+        self._count_one()
+        return element
+
+    def _count_one(self) -> None:
+        self.empty = None
+        if self._count is not None:
+            self._count.elements += 1
+
+    def _begin_elements(self) -> None:
+        self._is_fresh = False
+        if self._generators is not None:
+            self._generators.begin_elements()
+
+    def _begin_epoch(self) -> Iterator[Any]:
+        if self._epochs != 1:  # else the program counts epochs itself
+            for holder in _epoch_holders(self._elements):
+                holder.set_epoch(self._done)
+        if self._generators is not None and self._own_keeper is None:
+            self._generators.begin_epoch()
+        return iter(self._elements)
+
+
+class Count:
+    """A number of elements."""
+
+    __slots__ = ("elements",)
+
+    def __init__(self) -> None:
+        self.elements = 0
+
+
+def _epoch_holders(elements: Any) -> list[Any]:
+    """Return the objects that shuffle by an epoch: a loader, or its samplers and data set."""
+    outer, *inner = [it for _, it in holders(elements)]
+    found = [it for it in inner if callable(getattr(it, "set_epoch", None))]
+    return [outer] if callable(getattr(outer, "set_epoch", None)) else found

@@ -1,0 +1,221 @@
+"""Inputs in a random order: a run stopped in any epoch is given what an undisturbed one is."""
+
+import random
+import subprocess
+import sys
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+# Torchdata calls what torch no longer wants to be called.
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+
+SIZE, BATCH, EPOCHS = 12, 3, 4
+STEPS = EPOCHS * SIZE // BATCH
+
+# Run by itself: worker processes are forked, which a process with JAX in it should not be.
+WITH_WORKERS = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import test_random_order
+for make_loader in (test_random_order.with_workers, test_random_order.with_lasting_workers):
+    test_random_order.check(make_loader, 6, Path(sys.argv[2]) / make_loader.__name__)
+"""
+
+
+class Shuffled:
+    """Gives numbers in another order each time, which ``shuffle`` makes."""
+
+    def __init__(self, shuffle, **attributes):
+        self.shuffle = shuffle
+        vars(self).update(attributes)
+
+    def __iter__(self):
+        order = list(range(SIZE))
+        self.shuffle(order)
+        for begin in range(0, SIZE, BATCH):
+            yield order[begin : begin + BATCH]
+
+
+class Drawn:
+    """Draws each of its numbers when it is asked for it."""
+
+    def __iter__(self):
+        return (np.random.randint(1000, size=BATCH).tolist() for _ in range(SIZE // BATCH))
+
+
+def shuffled_by_numpy():
+    np.random.seed(1)
+    return Shuffled(lambda order: np.random.shuffle(order))
+
+
+def shuffled_by_python():
+    random.seed(1)
+    return Shuffled(lambda order: random.shuffle(order))
+
+
+def shuffled_by_its_own_generator():
+    rng = np.random.default_rng(1)
+    return Shuffled(rng.shuffle, rng=rng)
+
+
+def shuffled_by_a_random_of_its_own():
+    rng = random.Random(1)
+    return Shuffled(rng.shuffle, rng=rng)
+
+
+def drawn_one_by_one():
+    np.random.seed(1)
+    return Drawn()
+
+
+def loader(**kwargs):
+    import torch
+
+    torch.manual_seed(0)
+    given = {"batch_size": BATCH, "shuffle": True, **kwargs}
+    return torch.utils.data.DataLoader(torch.arange(SIZE), **given)
+
+
+def loader_with_a_generator():
+    import torch
+
+    return loader(generator=torch.Generator().manual_seed(7))
+
+
+def stateful_loader_with_a_generator():
+    import torch
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    generator = torch.Generator().manual_seed(7)
+    return StatefulDataLoader(torch.arange(SIZE), BATCH, shuffle=True, generator=generator)
+
+
+def loader_with_a_sampler():
+    import torch
+
+    generator = torch.Generator().manual_seed(7)
+    sampler = torch.utils.data.RandomSampler(range(SIZE), generator=generator)
+    return loader(shuffle=False, sampler=sampler)
+
+
+def loader_with_a_batch_sampler():
+    from torch.utils.data import BatchSampler, WeightedRandomSampler
+
+    sampler = BatchSampler(WeightedRandomSampler([1.0] * SIZE, SIZE), BATCH, drop_last=True)
+    return loader(batch_size=1, shuffle=False, batch_sampler=sampler)
+
+
+def with_workers():
+    return loader(num_workers=2)
+
+
+def with_lasting_workers():
+    return loader(num_workers=2, persistent_workers=True)
+
+
+SOURCES = [
+    *(shuffled_by_numpy, shuffled_by_python, shuffled_by_its_own_generator),
+    *(shuffled_by_a_random_of_its_own, drawn_one_by_one),
+    *(loader, loader_with_a_generator, loader_with_a_sampler, loader_with_a_batch_sampler),
+    stateful_loader_with_a_generator,
+]
+
+
+def train(make_source, stop, directory, epochs=EPOCHS):
+    """Return what a run from its start, or from its checkpoint, to the step ``stop`` is given."""
+    source = make_source()
+    seen = []
+    graph = rh.Graph()
+    with graph.as_default():
+        batch = rh.inputs(source, epochs=epochs)
+        see = rh.call(lambda batch: seen.append(np.asarray(batch).tolist()), batch)
+        rh.group(see, rh.train.get_or_create_global_step().assign_add(1), name="train_op")
+        hooks = [rh.StopAtStepHook(last_step=stop)]
+        with rh.MonitoredTrainingSession(checkpoint_dir=directory, hooks=hooks) as session:
+            while not session.should_stop():
+                session.run("train_op")
+    return seen
+
+
+def check(make_source, stop, tmp_path, epochs=EPOCHS):
+    """Compare an undisturbed run with one that was stopped at the step ``stop``, and again."""
+    undisturbed = train(make_source, STEPS - 1, tmp_path / "undisturbed", epochs)
+    assert undisturbed[:4] != undisturbed[4:8]
+    stops = [stop, stop + 1, STEPS - 1]
+    stopped = [train(make_source, it, tmp_path / "stopped", epochs) for it in stops]
+    assert list(chain.from_iterable(stopped)) == undisturbed
+
+
+@pytest.mark.parametrize("stop", [3, 6])
+@pytest.mark.parametrize("make_source", SOURCES)
+def test_resumed_run_is_given_what_an_undisturbed_one_is(make_source, stop, tmp_path):
+    check(make_source, stop, tmp_path)
+
+
+def test_loader_without_end_goes_on_in_its_epoch(tmp_path):
+    check(loader, 6, tmp_path, epochs=None)
+
+
+def test_workers_of_a_loader_go_on_in_their_epoch(tmp_path):
+    subprocess.run(
+        [sys.executable, "-c", WITH_WORKERS, str(Path(__file__).parent), str(tmp_path)],
+        check=True,
+        timeout=120,
+    )
+
+
+def two_inputs(stop, directory):
+    np.random.seed(1)
+    seen = []
+    graph = rh.Graph()
+    with graph.as_default():
+        drawn = [
+            rh.inputs(Shuffled(lambda order: np.random.shuffle(order)), epochs=EPOCHS, name=name)
+            for name in ("one", "other")
+        ]
+        see = rh.call(lambda *batches: seen.append([list(it) for it in batches]), *drawn)
+        rh.group(see, rh.train.get_or_create_global_step().assign_add(1), name="train_op")
+        hooks = [rh.StopAtStepHook(last_step=stop)]
+        with rh.MonitoredTrainingSession(checkpoint_dir=directory, hooks=hooks) as session:
+            while not session.should_stop():
+                session.run("train_op")
+    return seen
+
+
+@pytest.mark.parametrize("stop", [2, 6])
+def test_two_inputs_that_share_a_generator_go_on(stop, tmp_path):
+    undisturbed = two_inputs(STEPS, tmp_path / "undisturbed")
+    stopped = [two_inputs(it, tmp_path / "stopped") for it in (stop, STEPS)]
+    assert list(chain.from_iterable(stopped)) == undisturbed
+
+
+def test_position_without_random_states_is_taken_as_before():
+    graph = rh.Graph()
+    with graph.as_default():
+        batch = rh.inputs(shuffled_by_numpy(), epochs=EPOCHS)
+        session = rh.Session(graph)
+        for _ in range(5):
+            session.run(batch)
+        snapshot = session.snapshot()
+        del snapshot.states["inputs/inputs"]["random"]  # as earlier versions have saved it
+        session.load(snapshot)
+        assert len([session.run(batch) for _ in range(STEPS - 5)]) == STEPS - 5
+        with pytest.raises(rh.errors.OutOfRangeError):
+            session.run(batch)
+
+
+def test_list_adds_no_random_states_to_a_checkpoint():
+    np.random.seed(1)
+    graph = rh.Graph()
+    with graph.as_default():
+        number = rh.inputs([1, 2, 3], epochs=2)
+        session = rh.Session(graph)
+        session.run(number)
+        np.random.normal()
+        assert session.snapshot().states["inputs/inputs"] == {"drawn": 1}

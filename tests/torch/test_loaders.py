@@ -1,0 +1,71 @@
+"""Shuffled loaders of PyTorch in a training that draws random numbers too: resumed bit for bit."""
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import runhooks as rh
+
+LAST_STEP = 14
+
+
+def train(directory, stop, *, accumulates=False, has_generator=False):
+    """Train to the step ``stop``; return what each run was given, and the weights at the end."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    data = TensorDataset(torch.arange(16.0)[:, None], torch.zeros(16))
+    generator = torch.Generator().manual_seed(5) if has_generator else None
+    loader = DataLoader(data, batch_size=2, shuffle=True, generator=generator)
+    validation = DataLoader(data, batch_size=4, shuffle=True, generator=generator)
+    seen = []
+
+    def accumulate(x, y):
+        seen.append(x.flatten().tolist())
+        model(x).sum().backward()
+
+    def update(x, y):
+        accumulate(x, y)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    graph = rh.torch.Graph(model=model, optimizer=optimizer)
+    with graph.as_default():
+        batch = rh.inputs(loader, 2, epochs=4)
+        if accumulates:
+            rh.torch.step(accumulate, name="accumulate", counts=False, args=batch)
+        rh.torch.step(update, args=batch)
+        x, y = rh.inputs(validation, 2, name="validation")
+        mean = rh.call(lambda x, y: model(x).mean(), x, y)
+        hooks = [
+            rh.StopAtStepHook(last_step=stop),
+            rh.EvaluationHook({"mean": mean}, every_n_steps=4),
+        ]
+        with rh.MonitoredTrainingSession(checkpoint_dir=directory, hooks=hooks) as session:
+            while not session.should_stop():
+                if accumulates:
+                    session.run("accumulate")
+                session.run("train_op")
+    return seen, model[1].weight.item()
+
+
+@pytest.mark.parametrize("has_generator", [False, True])
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_run_stopped_in_a_later_epoch_goes_on_in_its_order(accumulates, has_generator, tmp_path):
+    options = {"accumulates": accumulates, "has_generator": has_generator}
+    undisturbed, weight = train(tmp_path / "undisturbed", LAST_STEP, **options)
+    before, _ = train(tmp_path / "stopped", 10, **options)
+    after, resumed_weight = train(tmp_path / "stopped", LAST_STEP, **options)
+    assert before + after == undisturbed
+    assert resumed_weight == weight
+
+
+def test_input_that_evaluations_begin_anew_is_not_said_to_be_at_its_end(tmp_path, caplog):
+    train(tmp_path, 5)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="runhooks"):
+        train(tmp_path, 9)
+    assert caplog.messages == []
