@@ -133,7 +133,7 @@ def test_what_is_lost_in_the_end_is_counted(run, proxy):
     proxy.decide = lambda method, path: "403" if method == "PUT" else None
     with pytest.raises(PermissionError) as caught:
         writer.close()
-    assert f"the event writer of '{run}' lost 5 items" in caught.value.__notes__
+    assert f"the event writer of '{run}' lost 5 items" in str(caught.value)
     assert steps(run) == [0, 1, 2]
 
 

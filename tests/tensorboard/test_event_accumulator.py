@@ -199,9 +199,12 @@ def test_what_is_not_there_is_refused(tmp_path):
     for get in (accumulator.Graph, accumulator.MetaGraph, lambda: accumulator.RunMetadata("x")):
         with pytest.raises(ValueError, match="there is no"):
             get()
+    unread = EventAccumulator(tmp_path)
     for method in LISTS.values():
-        with pytest.raises(KeyError, match="'loss'"):
+        with pytest.raises(KeyError, match="'loss', among none at all"):
             getattr(accumulator, method)("loss")
+        with pytest.raises(KeyError, match=r"'loss' yet: call Reload\(\) first"):
+            getattr(unread, method)("loss")
 
 
 @pytest.mark.parametrize("guidance", [5, {"scalars": -1}, {"scalars": "some"}])

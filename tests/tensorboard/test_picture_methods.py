@@ -139,12 +139,14 @@ def test_figures_are_closed(close, tmp_path):
     plt.close("all")
 
 
-@pytest.mark.parametrize("package", ["PIL", "matplotlib.pyplot"])
+@pytest.mark.parametrize("package", ["PIL", "matplotlib.pyplot", "torch"])
 def test_what_is_not_installed_is_named(package, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, "runhooks.engines.torch.module_graph", raising=False)
     add = {
         "PIL": lambda writer: writer.add_video("video", np.zeros((1, 1, 1, 2, 2))),
         "matplotlib.pyplot": lambda writer: writer.add_figure("figure", None),
+        "torch": lambda writer: writer.add_graph(None),
     }[package]
     with SummaryWriter(tmp_path) as writer, pytest.raises(ImportError, match="pip install"):
         add(writer)
@@ -223,3 +225,33 @@ def test_two_channels_are_written(ours):
 def test_more_channels_are_refused(tmp_path):
     with SummaryWriter(tmp_path) as writer, pytest.raises(AssertionError, match="1 or 2 channels"):
         writer.add_audio("sound", np.zeros((10, 3)))
+
+
+@pytest.mark.parametrize(
+    "image", [np.full((3, 8, 8), 200.0), np.full((3, 8, 8), 200), -RNG.random((3, 8, 8))]
+)
+def test_colors_out_of_range_are_cut_off_as_by_torch_with_one_warning(image, same_as_torch, caplog):
+    tag = f"image {image.flat[0]} {image.dtype}"
+
+    def add(writer):
+        for step in range(3):
+            writer.add_image(tag, image, step)
+        writer.flush()
+
+    same_as_torch(add)
+    (said,) = [record.getMessage() for record in caplog.records if tag in record.getMessage()]
+    assert "beyond 0.0 to 1.0: cut off; convert 0 to 255 to uint8" in said
+
+
+def test_colors_in_range_need_no_warning(ours, caplog):
+    ours(lambda writer: writer.add_image("in range", RNG.random((3, 8, 8)), 1))
+    assert "in range" not in caplog.text
+
+
+@pytest.mark.parametrize("figure", [3, [], ["figure"]])
+def test_what_is_no_figure_is_refused(figure, tmp_path):
+    with (
+        SummaryWriter(tmp_path) as writer,
+        pytest.raises(TypeError, match="figure must be a figure of matplotlib"),
+    ):
+        writer.add_figure("f", figure, 0)

@@ -62,6 +62,12 @@ def test_arguments_out_of_range_are_refused(arguments, name, tmp_path):
         SummaryWriter(tmp_path, **arguments)
 
 
+@pytest.mark.parametrize("name", ["log_dir", "logdir"])
+def test_what_is_no_directory_is_refused(name):
+    with pytest.raises(TypeError, match=f"^{name} must be a str or a Path, got 3$"):
+        SummaryWriter(**{name: 3})
+
+
 def test_a_closed_writer_has_no_files_and_opens_new_ones(tmp_path):
     with SummaryWriter(tmp_path, purge_step=5) as writer:
         writer.add_scalar("loss", 1.0, 5)

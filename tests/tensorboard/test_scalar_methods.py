@@ -156,5 +156,43 @@ def test_what_is_no_number_is_refused(value, tmp_path):
         with pytest.raises(NotImplementedError) as refused:
             writer.add_scalar("loss", value)
         assert isinstance(refused.value, TypeError)
-        with pytest.raises(ValueError, match="could not convert"):
+        with pytest.raises(ValueError, match="value of scalar 'loss' must be a number, got 'half'"):
             writer.add_scalar("loss", "half")
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [("x", ValueError), (np.nan, ValueError), (np.inf, ValueError), ([1], TypeError)],
+)
+def test_what_is_no_step_is_refused(step, error, tmp_path):
+    with (
+        SummaryWriter(tmp_path) as writer,
+        pytest.raises(error, match="global_step must be a number, got"),
+    ):
+        writer.add_scalar("loss", 0.5, step)
+
+
+def test_what_is_no_time_is_refused(tmp_path):
+    with (
+        SummaryWriter(tmp_path) as writer,
+        pytest.raises(ValueError, match="walltime must be a number, got 'noon'"),
+    ):
+        writer.add_scalar("loss", 0.5, 1, "noon")
+
+
+@pytest.mark.parametrize("tag", ["", "a\0b"])
+def test_any_text_is_a_tag_as_for_torch(tag, same_as_torch):
+    def add(writer):
+        writer.add_scalar(tag, 0.5, 1)
+        writer.add_scalar(tag, torch.ones(1), 2)
+        writer.add_histogram(tag, np.ones(3), 3)
+
+    same_as_torch(add)
+
+
+def test_a_group_without_names_is_refused(tmp_path):
+    with (
+        SummaryWriter(tmp_path) as writer,
+        pytest.raises(TypeError, match=r"tag_scalar_dict must be a dict .*, got \[1, 2\]"),
+    ):
+        writer.add_scalars("s", [1, 2], 0)

@@ -48,6 +48,15 @@ def test_it_is_found_where_it_is():
     assert rh.tensorboard.SummaryWriter is SummaryWriter
 
 
+def test_errors_of_python_name_the_class_that_was_used(tmp_path):
+    with pytest.raises(TypeError, match=r"^SummaryWriter.__init__\(\) got multiple values"):
+        SummaryWriter(tmp_path, log_dir=tmp_path)
+    with SummaryWriter(tmp_path) as writer:
+        for name in ("add_scalar", "add_image", "add_histogram", "add_graph"):
+            with pytest.raises(TypeError, match=rf"^SummaryWriter.{name}\(\) got an unexpected"):
+                getattr(writer, name)("x", 1, unknown=1)
+
+
 def test_bins_are_those_of_torch(tmp_path):
     with SummaryWriter(tmp_path / "ours") as ours, TorchWriter(str(tmp_path / "theirs")) as theirs:
         assert ours.default_bins == theirs.default_bins

@@ -10,13 +10,19 @@ from runhooks.arrays.registry import NO_LIBRARY, library_of
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
-def checked_tag(tag: Any) -> str:
-    """Return ``tag``. Raises TypeError if it is not a str, ValueError if it is empty."""
+def text_tag(tag: Any) -> str:
+    """Return ``tag``. Raises TypeError if it is not a str."""
     if not isinstance(tag, str):
         raise TypeError(f"tag must be a str, got {tag!r}")
-    if not tag:
-        raise ValueError("tag must not be empty, got ''")
     return tag
+
+
+def checked_tag(tag: Any) -> str:
+    """Return ``tag``. Raises TypeError if it is not a str, ValueError if it is empty."""
+    text = text_tag(tag)
+    if not text:
+        raise ValueError("tag must not be empty, got ''")
+    return text
 
 
 def step_for(tag: Any, step: Any) -> int:

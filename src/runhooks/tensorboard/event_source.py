@@ -63,6 +63,7 @@ class EventSource:
     ) -> None:
         self.path = path if isinstance(path, StorePath) else path_of(place(path=path))
         self.places: dict[str, dict[str, Place]] = {}
+        self._is_read = False
         self._contents = RunContents(rows or all_rows(), False, purge, "keep")
 
     def reload(self, files: Sequence[AnyPath] | None = None) -> None:
@@ -78,6 +79,7 @@ class EventSource:
         if not is_listed and not self.path.exists():
             raise FileNotFoundError(f"path must be an event file or a directory, got {self.path}")
         self._contents.update(files, skip_unreadable=list(files) != [self.path])
+        self._is_read = True
         self.places = {}
         for tag, tag_id in self._contents.scalar_tags().items():
             self._put(tag, Place("scalar", tag_id))
@@ -109,7 +111,10 @@ class EventSource:
     def place(self, kind: str, tag: str) -> Place:
         """Return the place of ``tag``. Raises KeyError if there is none of that type."""
         if tag not in (known := self.places.get(kind, {})):
-            raise KeyError(f"no {kind} have the tag {tag!r}, among {', '.join(map(repr, known))}")
+            if not self._is_read:
+                raise KeyError(f"no {kind} have the tag {tag!r} yet: call Reload() first")
+            tags = ", ".join(map(repr, known)) or "none at all"
+            raise KeyError(f"no {kind} have the tag {tag!r}, among {tags}")
         return known[tag]
 
     def scalars(self, tag: str, kind: str = SCALARS) -> Scalars:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 from runhooks import arguments, clock
 from runhooks.contexts import contextmanager
@@ -21,6 +21,8 @@ from runhooks.summary.summary_event import nbytes_of
 _AT_ONCE = 1e-3  # seconds
 _WALL_TIME, _STEP = 1, 2
 _GRAPH_TAG = "step1"
+
+_Number = TypeVar("_Number", int, float)
 
 
 class _TimedWriter(EventFileWriter):
@@ -100,10 +102,12 @@ class FileWriter:
             step = self._default_step
         if wall_time is None:
             wall_time = self.default_wall_time
-        number = 0 if step is None else int(step)
+        number = 0 if step is None else _converted(int, "global_step", step)
         if not -(1 << 63) <= number < 1 << 63:
             raise ValueError(f"global_step must fit in 64 bits, got {step!r}")
-        return number, clock.wall() if wall_time is None else float(wall_time)
+        if wall_time is None:
+            return number, clock.wall()
+        return number, _converted(float, "walltime", wall_time)
 
     @property
     def _ev_writer(self) -> FileWriter:
@@ -235,6 +239,14 @@ class NoFileWriter(FileWriter):
 
     def reopen(self) -> None:
         return
+
+
+def _converted(kind: Callable[[Any], _Number], name: str, value: Any) -> _Number:
+    try:
+        return kind(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        wrong = TypeError if isinstance(error, TypeError) else ValueError
+        raise wrong(f"{name} must be a number, got {value!r}") from None
 
 
 def _nothing(tag: str, value: Any, step: int, wall_time: float) -> None:

@@ -103,9 +103,15 @@ class ModelMethods(RunFiles):
             verbose: Whether to print the graph.
             use_strict_trace: As ``strict`` of ``torch.jit.trace``: False lets it return lists and
                 dicts.
-        """
-        from runhooks.engines.torch.module_graph import module_graph
 
+        Raises:
+            ImportError: PyTorch is not installed.
+            RuntimeError: The module cannot be traced.
+        """
+        try:
+            from runhooks.engines.torch.module_graph import module_graph
+        except ImportError as error:
+            raise ImportError("add_graph needs PyTorch: pip install torch") from error
         traced = module_graph(model, input_to_model, verbose, use_strict_trace)
         self._get_file_writer().add_graph(traced)
 

@@ -32,8 +32,8 @@ class PictureMethods(RunFiles):
         Args:
             tag: Its tag.
             img_tensor: uint8 (0 to 255), or another dtype of the range 0.0 to 1.0; what is beyond
-                is cut off, and a pixel that is not finite is red. With 1 (gray), 3 (RGB) or 4
-                (RGBA) channels.
+                is cut off, with a warning once for each tag, and a pixel that is not finite is
+                red. With 1 (gray), 3 (RGB) or 4 (RGBA) channels.
             global_step: Its step; None: 0.
             walltime: Its time, in seconds since the epoch; None: now.
             dataformats: What its axes are: ``"CHW"``, ``"HWC"``, ``"HW"``, or as of ``add_images``.
@@ -118,7 +118,7 @@ class PictureMethods(RunFiles):
         Raises:
             ImportError: matplotlib is not installed.
         """
-        if isinstance(figure, list):
+        if isinstance(figure, list) and figure:
             pictures = np.stack([_drawn(one, close) for one in figure])
             self.add_image(tag, pictures, global_step, walltime, dataformats="NHWC")
         else:
@@ -179,8 +179,11 @@ def _drawn(figure: Any, close: bool) -> NDArray[np.uint8]:
     try:
         import matplotlib.pyplot as plt
         from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("add_figure needs matplotlib: pip install matplotlib") from error
+    if not isinstance(figure, Figure):
+        raise TypeError(f"figure must be a figure of matplotlib or a list of some, got {figure!r}")
     canvas = FigureCanvasAgg(figure)
     canvas.draw()  # type: ignore[no-untyped-call]
     shown: Any = canvas.buffer_rgba()  # type: ignore[no-untyped-call]

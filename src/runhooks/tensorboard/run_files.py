@@ -10,12 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from runhooks import arguments
 from runhooks.contexts import contextmanager
 from runhooks.errors import add_note
 from runhooks.events import Message
 from runhooks.events.writing.failures import call_all, error_text
 from runhooks.summary import Summary, Value
-from runhooks.summary.tag_and_step import checked_tag
+from runhooks.summary.tag_and_step import text_tag
 from runhooks.tensorboard.file_writer import FileWriter, NoFileWriter
 
 _DIRECTORY = "runs"
@@ -46,6 +47,7 @@ class RunFiles:
                 f"comet_config must be None or have 'disabled': True, got {comet_config!r}: "
                 "nothing is sent to Comet from here"
             )
+        arguments.directory(log_dir=log_dir or None, logdir=logdir or None)
         self.log_dir = log_dir or logdir or _default_directory(comment)
         self.purge_step = purge_step
         self.max_queue = max_queue
@@ -163,7 +165,7 @@ class RunFiles:
     def _add(self, value: Value | list[Value], global_step: Any, walltime: float | None) -> None:
         values = value if isinstance(value, list) else [value]
         for one in values:
-            checked_tag(one.tag)
+            text_tag(one.tag)
         self.add_summary(Summary(values), global_step, walltime)
 
 

@@ -15,7 +15,7 @@ from runhooks.arrays.scalars import NUMBERS
 from runhooks.summary import SummaryMetadata
 from runhooks.summary.kinds.scalar import kept_number
 from runhooks.summary.kinds.scalar_with_metadata import described_scalar_value, tensor_scalar_value
-from runhooks.summary.tag_and_step import checked_tag
+from runhooks.summary.tag_and_step import text_tag
 from runhooks.tensorboard.refusals import refusals
 from runhooks.tensorboard.run_files import RunFiles
 
@@ -59,7 +59,7 @@ class ScalarMethods(RunFiles):
         ):
             writer.put(tag, scalar_value, global_step, clock.wall())  # nothing to check or to read
             return
-        value = _kept(checked_tag(tag), scalar_value)
+        value = _kept(text_tag(tag), scalar_value)
         if new_style:
             made = tensor_scalar_value(tag, value, double_precision=double_precision)
             self._add(made, global_step, walltime)
@@ -87,7 +87,11 @@ class ScalarMethods(RunFiles):
             global_step: Their step; None: 0.
             walltime: Their time, in seconds since the epoch; None: now.
         """
-        checked_tag(main_tag)
+        text_tag(main_tag)
+        if not isinstance(tag_scalar_dict, Mapping):
+            raise TypeError(
+                f"tag_scalar_dict must be a dict of numbers by name, got {tag_scalar_dict!r}"
+            )
         step, wall_time = self._get_file_writer().at(global_step, walltime)
         for tag, scalar_value in tag_scalar_dict.items():
             value = _kept(main_tag, scalar_value)
@@ -124,4 +128,11 @@ def _kept(tag: str, value: Any) -> Any:
     if type(value) in NUMBERS:
         return value
     with refusals():
-        return kept_number(tag, float(value) if isinstance(value, str) else value)
+        return kept_number(tag, _parsed(tag, value) if isinstance(value, str) else value)
+
+
+def _parsed(tag: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"the value of scalar {tag!r} must be a number, got {text!r}") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import FunctionType
+
 from runhooks.summary.kinds.binned_histogram import default_edges
 from runhooks.tensorboard.model_methods import ModelMethods
 from runhooks.tensorboard.picture_methods import PictureMethods
@@ -21,6 +23,9 @@ class SummaryWriter(ScalarMethods, PictureMethods, PlotMethods, ModelMethods):
 
     Arrays may be of PyTorch, NumPy, JAX, TensorFlow, or lists of numbers, on any device, bfloat16
     too.
+
+    A step may be whatever ``int`` takes: 7.9 and ``"7"`` are 7. Nor is a tag checked, only that it
+    is a str. After ``close`` what is added goes to a new file.
 
     Args:
         log_dir: The directory; None: ``runs/<time>_<host><comment>``.
@@ -44,3 +49,14 @@ class SummaryWriter(ScalarMethods, PictureMethods, PlotMethods, ModelMethods):
         """The edges of the bins of ``add_histogram``."""
         edges: list[float] = default_edges().tolist()
         return edges
+
+
+def _name_methods() -> None:
+    """Let Python's errors of arguments name ``SummaryWriter``, not the classes it is made of."""
+    for base in SummaryWriter.__mro__[1:-1]:
+        for name, method in vars(base).items():
+            if isinstance(method, FunctionType):
+                method.__qualname__ = f"{SummaryWriter.__qualname__}.{name}"
+
+
+_name_methods()

@@ -22,6 +22,14 @@ def call_all(calls: Iterable[Callable[[], object]]) -> None:
         raise first
 
 
+def add_to_message(error: BaseException, text: str) -> None:
+    """Add ``text`` to the message of a system's error, such as of a full disk; to others a note."""
+    if isinstance(error, OSError) and error.strerror is not None:
+        error.strerror = f"{error.strerror}; {text}"
+    else:
+        add_note(error, text)
+
+
 def error_text(error: BaseException) -> str:
     """Return the type, message and notes of ``error`` in one line, for the log."""
     message = f"{type(error).__name__}: {cause(error)}"

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from runhooks import arguments
 from runhooks.errors import DeadlineExceededError, add_note, described
 from runhooks.events.writing import background, termination
+from runhooks.events.writing.failures import add_to_message
 from runhooks.events.writing.queue_policy import OnFull, queue_policy
 
 #: The default limit of waiting items. A loop that only adds scalars fills it in more than 0.1
@@ -318,7 +319,8 @@ class WriteQueue:
             lost = self._lost + self._sink.lost
             if lost > self._reported:
                 new = lost - self._reported
-                add_note(first, f"{self._sink.name} lost {new} item{'s' if new > 1 else ''}")
+                text = f"{self._sink.name} lost {new} item{'s' if new > 1 else ''}"
+                add_to_message(first, text)
             self._reported = lost
             rest = [error for error in rest if described(error) != described(first)]
             if rest:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from runhooks.events.format import wire
 from runhooks.summary.kinds.boxes import with_boxes
 from runhooks.summary.kinds.png import encode_png
-from runhooks.summary.kinds.real_numbers import finite_in, keep, read
+from runhooks.summary.kinds.real_numbers import finite_in, keep, read, warn_of_range
 from runhooks.summary.message import Value, entry
 
 _IMAGE = 4
@@ -40,9 +40,9 @@ def grid_value(tag: str, image: Any, axes: str, boxes: Boxes | None = None) -> V
     Args:
         tag: The tag.
         image: uint8 (0 to 255) is written as it is. Any other dtype is multiplied by 255, cut off
-            at 0 and 255, and fractions are cut off. A pixel that is not finite is red, and a
-            warning, once for each tag, says how many numbers were not. One channel is gray. The
-            images of a batch are put side by side, 8 in a row.
+            at 0 and 255, with a warning once for each tag, and fractions are cut off. A pixel that
+            is not finite is red, and a warning, once for each tag, says how many numbers were not.
+            One channel is gray. The images of a batch are put side by side, 8 in a row.
         axes: What the axes of ``image`` are: the letters of ``"HW"``, ``"HWC"`` or ``"NHWC"``, in
             any order.
         boxes: What to draw on it.
@@ -73,6 +73,7 @@ def as_bytes_of_color(kind: str, tag: str, numbers: NDArray[Any]) -> NDArray[np.
     if not are_finite(numbers):
         finite_in(kind, tag, numbers, "shown red or dark")
         numbers = np.nan_to_num(numbers, posinf=0, neginf=0)
+    warn_of_range(kind, tag, numbers, "0.0 to 1.0", "cut off; convert 0 to 255 to uint8")
     with np.errstate(over="ignore"):
         scaled = numbers * np.float32(255)
     np.clip(scaled, 0, 255, out=scaled)
