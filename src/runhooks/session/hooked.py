@@ -331,8 +331,11 @@ class HookedSession:
         Not before it was made twice in a row: a loop may make others in turn.
         """
         last, self._last_asking = self._last_asking, run
-        if run is not None and run is last and asked.recurs() and self._foresees(run):
-            self.repeat = self.asking = AskingRun(asked, run)
+        if run is not None and run is last:
+            if asked.recurs() and self._foresees(run):
+                self.repeat = self.asking = AskingRun(asked, run)
+            else:
+                self._last_asking = None  # it is not tried in every run
 
     def _foresees(self, run: PreparedRun) -> bool:
         """Tell ``run`` how often it can be made before a hook is due; return whether it can be."""
