@@ -130,7 +130,8 @@ def test_where_there_is_nothing(tmp_path):
         rh.load(tmp_path / "nothing")
     with pytest.raises(NotFoundError, match="there is no checkpoint in"):
         rh.load(tmp_path)
-    (tmp_path / "model.ckpt-5.index").touch()
+    for suffix in ("index", "data-00000-of-00001"):
+        (tmp_path / f"model.ckpt-5.{suffix}").touch()
     with pytest.raises(NotFoundError, match="TensorFlow"):
         rh.load(tmp_path)
     with pytest.raises(TypeError, match="source must be given"):

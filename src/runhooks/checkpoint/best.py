@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from runhooks import arguments
@@ -14,6 +13,7 @@ from runhooks.checkpoint.latest import AnyResult, find_checkpoints, newest_sound
 from runhooks.checkpoint.places import place_of
 from runhooks.checkpoint.reading import printable
 from runhooks.checkpoint.retention import KeepBest
+from runhooks.checkpoint.tensorflow_files import holds_hook_states, tensorflow_checkpoint_near
 from runhooks.errors import NotFoundError
 from runhooks.near_names import suggestion
 from runhooks.stores.path import AnyPath
@@ -112,7 +112,7 @@ class Choice:
             DataLossError: It is damaged. Of the newest, where that is meant, all are.
             ValueError: There is a choice to make, and ``path`` leaves none.
         """
-        if looks_like_checkpoint(path):
+        if looks_like_checkpoint(path) and not holds_hook_states(path):
             self.check_alone(path)
             return read(path)
         if self.best is not None:
@@ -147,9 +147,7 @@ def _of_step(directory: AnyPath, step: int) -> AnyPath:
 
 def _none_in(directory: AnyPath) -> NotFoundError:
     where = printable(directory)
-    message = f"there is no checkpoint in {where}"
-    if not directory.exists():
-        message = f"there is no checkpoint or file {where}"
-    elif isinstance(directory, Path) and any(directory.glob("*.index")):
-        message = f"{message}: those of TensorFlow are read by tf.train.load_checkpoint"
+    what = "in" if directory.exists() else "or file"
+    of_tensorflow = tensorflow_checkpoint_near(directory)
+    message = of_tensorflow or f"there is no checkpoint {what} {where}"
     return NotFoundError(message, path=str(directory))

@@ -22,6 +22,7 @@ from runhooks.checkpoint.format import (
 )
 from runhooks.checkpoint.places import place_of
 from runhooks.checkpoint.reading import modified, printable
+from runhooks.checkpoint.tensorflow_files import holds_hook_states
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.interruption import interrupting
 from runhooks.stores.path import AnyPath, StorePath
@@ -115,6 +116,10 @@ def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
 
 
 def _paths(directory: AnyPath) -> set[AnyPath]:
+    return {path for path in _all_paths(directory) if not holds_hook_states(path)}
+
+
+def _all_paths(directory: AnyPath) -> set[AnyPath]:
     if isinstance(directory, StorePath):  # its bucket must be there, unlike a folder on a disk
         names = directory.store.folders(directory.key)
         return {directory / name for name in names if name[0] != "."}

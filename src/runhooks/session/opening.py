@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from runhooks.checkpoint import Saver, latest_checkpoint, restore_latest
+from runhooks.checkpoint.tensorflow_files import check_no_tensorflow_checkpoints
 from runhooks.contract import RawSession, StopRequest
 from runhooks.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
 from runhooks.graph import GraphKeys, get_default_graph
@@ -178,9 +179,12 @@ def _restore(scaffold: Any, session: Session, checkpoint_dir: Place, path: Place
     if path:
         scaffold.saver.restore(session, path)
         return str(path)
-    if checkpoint_dir:
-        return restore_latest(scaffold.saver, session, checkpoint_dir)
-    return None
+    if not checkpoint_dir:
+        return None
+    restored = restore_latest(scaffold.saver, session, checkpoint_dir)
+    if restored is None:
+        check_no_tensorflow_checkpoints(checkpoint_dir)
+    return restored
 
 
 def _initialise(scaffold: Any, session: Session) -> None:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from runhooks.checkpoint import Saver, Snapshot, read_checkpoint, write_checkpoint
-from runhooks.checkpoint.manifest import MANIFEST
+from runhooks.checkpoint.manifest import MANIFEST, is_data_file
 from runhooks.checkpoint.staging import discard
+from runhooks.checkpoint.tensorflow_files import HOOK_STATES
 from runhooks.engines.tensorflow.file_systems import (
     downloaded,
     is_url,
@@ -26,8 +27,6 @@ from runhooks.engines.tensorflow.file_systems import (
 from runhooks.errors import DataLossError, NotFoundError
 
 _log = logging.getLogger("runhooks")
-
-_SUFFIX = ".hooks"
 
 # What follows the path of a checkpoint in the name of one of its files; of format V1, nothing if
 # it has but one file.
@@ -43,20 +42,20 @@ def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
         return
     snapshot = Snapshot({}, dict(states))
     if not is_url(path):
-        write_checkpoint(Path(path + _SUFFIX), snapshot, global_step=step)
+        write_checkpoint(Path(path + HOOK_STATES), snapshot, global_step=step)
         return
     with tempfile.TemporaryDirectory() as folder:
         local = Path(folder, "states")
         write_checkpoint(local, snapshot, global_step=step)
-        upload(local, path + _SUFFIX, last=MANIFEST)
+        upload(local, path + HOOK_STATES, last=MANIFEST)
 
 
 def load_states(path: str) -> dict[str, Any]:
     """Return the states saved with the checkpoint ``path``; empty if there are none, or damaged."""
     try:
         if not is_url(path):
-            return read_checkpoint(Path(path + _SUFFIX)).states
-        with downloaded(path + _SUFFIX) as folder:
+            return read_checkpoint(Path(path + HOOK_STATES)).states
+        with downloaded(path + HOOK_STATES) as folder:
             return read_checkpoint(folder).states if any(folder.iterdir()) else {}
     except NotFoundError:
         return {}
@@ -71,7 +70,7 @@ def sweep_states(path: str) -> None:
     names = names_in(parent)
     checkpoints = {_PART.sub("", name) for name in names}
     for name in names:
-        if name.endswith(_SUFFIX) and name.removesuffix(_SUFFIX) not in checkpoints:
+        if name.endswith(HOOK_STATES) and name.removesuffix(HOOK_STATES) not in checkpoints:
             if is_url(path):
                 remove(f"{parent}/{name}")
             else:
@@ -93,6 +92,20 @@ def respell_checkpoints(saver: Any, folder: str) -> None:
     ]
     if spelled != known:
         saver.recover_last_checkpoints(list(dict.fromkeys(spelled)))
+
+
+def check_no_other_checkpoints(checkpoint_dir: str) -> None:
+    """Raise ValueError if runhooks has saved checkpoints of another engine in a directory."""
+    folder = checkpoint_dir.rstrip("/")
+    for name in sorted(names_in(checkpoint_dir)):
+        files = [] if name.endswith(HOOK_STATES) else names_in(f"{folder}/{name}")
+        if MANIFEST in files and any(map(is_data_file, files)):
+            raise ValueError(
+                f"checkpoint_dir {checkpoint_dir!r} has checkpoints of another engine, such as "
+                f"{name!r}, which a session of a tf.Graph cannot restore: give another "
+                "checkpoint_dir to start over. To begin with their weights, also give "
+                f"Scaffold(init_from=rh.InitFrom({checkpoint_dir!r}))"
+            )
 
 
 def check_saver(saver: Any) -> None:

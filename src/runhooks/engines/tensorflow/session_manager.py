@@ -12,7 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from runhooks import clock
-from runhooks.engines.tensorflow.checkpoints import respell_checkpoints
+from runhooks.engines.tensorflow.checkpoints import (
+    check_no_other_checkpoints,
+    respell_checkpoints,
+)
 from runhooks.engines.tensorflow.session import Session
 
 v1 = tf.compat.v1
@@ -210,6 +213,8 @@ class SessionManager:
             return True, session
         limit = max_wait_secs if wait_for_checkpoint else 0.0
         state = self._checkpoint_state(str(checkpoint_dir), limit)
+        if state is None:
+            check_no_other_checkpoints(str(checkpoint_dir))
         restored = state is not None and self._restore_latest(session, saver, state)
         if restored:
             respell_checkpoints(saver, str(checkpoint_dir).rstrip("/") or "/")

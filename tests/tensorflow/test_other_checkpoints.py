@@ -1,0 +1,154 @@
+"""A directory has checkpoints of TensorFlow's saver, or of ours: each session knows the other's."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow
+
+import runhooks as rh
+from runhooks.tensorflow import train
+
+tf = tensorflow.compat.v1
+
+
+def train_on_tensorflow(library, directory, last_step, **scaffold):
+    """Train with the sessions of ``library``; return the weights."""
+    with tensorflow.Graph().as_default():
+        weights = tf.get_variable("weights", initializer=np.zeros(2, np.float32))
+        step = tf.train.get_or_create_global_step().assign_add(1)
+        new_weights = weights.assign_add([1, 1]).value()
+        session = library.MonitoredTrainingSession(
+            checkpoint_dir=str(directory),
+            scaffold=library.Scaffold(**scaffold),
+            hooks=[library.StopAtStepHook(last_step=last_step)],
+            save_checkpoint_secs=None,
+            save_checkpoint_steps=2,
+        )
+        with session:
+            while not session.should_stop():
+                _, found = session.run([step, new_weights])
+    return found
+
+
+def train_on_numpy(directory, last_step, session=rh.MonitoredTrainingSession):
+    """Train on the python engine; return the number of runs."""
+    runs = 0
+    with rh.Graph().as_default():
+        weights = rh.Variable(np.zeros(2, np.float32), name="weights")
+        step = rh.train.get_or_create_global_step()
+        op = rh.group(weights.assign(weights + 1), step.assign_add(1))
+        with session(
+            checkpoint_dir=directory, hooks=[rh.StopAtStepHook(last_step=last_step)]
+        ) as opened:
+            while not opened.should_stop():
+                opened.run(op)
+                runs += 1
+    return runs
+
+
+def names_in(directory):
+    return sorted(it.name for it in directory.iterdir() if "tfevents" not in it.name)
+
+
+@pytest.mark.parametrize("library", [train, tf.train], ids=["ours", "TensorFlow's"])
+@pytest.mark.parametrize("session", [rh.MonitoredTrainingSession, rh.SingularMonitoredSession])
+def test_a_session_of_another_engine_does_not_start_over(library, session, tmp_path):
+    train_on_tensorflow(library, tmp_path, 5)
+    before = names_in(tmp_path)
+    with pytest.raises(ValueError, match=r"model\.ckpt-5'.*tf\.Graph.*load_checkpoint") as info:
+        train_on_numpy(tmp_path, 9, session)
+    assert str(tmp_path) in str(info.value)
+    assert names_in(tmp_path) == before
+
+
+def test_a_session_of_tensorflow_does_not_start_over(tmp_path):
+    train_on_numpy(tmp_path / "ours", 5)
+    before = names_in(tmp_path / "ours")
+    with pytest.raises(ValueError, match="model.ckpt-0'.*tf.Graph.*InitFrom"):
+        train_on_tensorflow(train, tmp_path / "ours", 9)
+    assert set(names_in(tmp_path / "ours")) <= {*before, "graph.pbtxt"}
+    # What the error advises:
+    init = rh.InitFrom(tmp_path / "ours")
+    weights = train_on_tensorflow(train, tmp_path / "new", 1, init_from=init)
+    assert weights.tolist() == [6, 6]
+
+
+def test_a_directory_with_checkpoints_of_both_goes_on_with_its_own(tmp_path):
+    train_on_numpy(tmp_path / "ours", 5)
+    train_on_tensorflow(train, tmp_path, 4)
+    shutil.copytree(tmp_path / "ours" / "model.ckpt-5", tmp_path / "model.ckpt-5")
+    assert train_on_numpy(tmp_path, 7) == 2
+    assert train_on_tensorflow(train, tmp_path, 6).tolist() == [6, 6]
+
+
+def test_what_only_looks_like_a_checkpoint_is_no_hindrance(tmp_path):
+    (tmp_path / "vectors.index").write_bytes(b"of another program")
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "manifest.json").write_text("{}")
+    shutil.copytree(tmp_path, tmp_path / "tensorflow")
+    assert train_on_numpy(tmp_path, 3) == 3
+    train_on_tensorflow(train, tmp_path / "tensorflow", 3)
+
+
+class TestHookStatesAreNoCheckpoint:
+    @pytest.fixture
+    def saved(self, tmp_path):
+        train_on_tensorflow(train, tmp_path, 5)
+        assert (tmp_path / "model.ckpt-5.hooks").is_dir()
+        return tmp_path
+
+    def test_they_are_not_found(self, saved):
+        assert rh.train.latest_checkpoint(saved) is None
+        with pytest.raises(rh.errors.NotFoundError):
+            rh.best_checkpoint(saved, "loss")
+
+    @pytest.mark.parametrize("name", ["", "model.ckpt-5", "model.ckpt-5.hooks"])
+    def test_load_says_what_reads_the_checkpoint(self, saved, name):
+        path = str(saved / "model.ckpt-5")
+        with pytest.raises(rh.errors.NotFoundError, match="TensorFlow|hooks") as info:
+            rh.load(saved / name)
+        assert f"tf.train.load_checkpoint({path!r})" in str(info.value)
+        assert tf.train.load_checkpoint(path).get_tensor("weights").tolist() == [5, 5]
+
+    def test_the_command_lists_the_checkpoints_of_tensorflow(self, saved):
+        status, out, _ = command("checkpoints", saved)
+        _, *rows = out.splitlines()
+        assert status == 0
+        assert [(row.split()[0], row.split()[1]) for row in rows] == [
+            (f"model.ckpt-{step}", f"{step}") for step in (0, 2, 4, 5)
+        ]
+        assert all("TensorFlow reads it" in row for row in rows)
+        assert ["latest" in row for row in rows] == [False, False, False, True]
+
+    def test_the_command_writes_them_as_json(self, saved):
+        found = json.loads(command("checkpoints", saved, "--json")[1])
+        assert [it["step"] for it in found] == [0, 2, 4, 5]
+        assert {(it["read_by"], it["sound"], it["arrays"]) for it in found} == {
+            ("TensorFlow", None, None)
+        }
+        files = [it for it in saved.glob("model.ckpt-5.*") if it.is_file()]
+        assert found[-1]["size"] == sum(it.stat().st_size for it in files)
+
+    def test_the_latest_is_the_one_that_tensorflow_restores(self, saved):
+        state = saved / "checkpoint"
+        state.write_text(state.read_text().replace("model.ckpt-5", "model.ckpt-2", 1))
+        assert tf.train.latest_checkpoint(str(saved)) == str(saved / "model.ckpt-2")
+        (latest,) = [it for it in command("checkpoints", saved)[1].splitlines() if "latest" in it]
+        assert latest.startswith("model.ckpt-2 ")
+
+    @pytest.mark.parametrize("name", ["model.ckpt-5", "model.ckpt-5.hooks"])
+    def test_the_command_says_what_reads_one(self, saved, name):
+        status, _, errors = command("checkpoints", saved / name)
+        assert status == 2
+        assert "tf.train.load_checkpoint" in errors
+
+
+def command(*arguments):
+    """Run the command; return its status, its output and its messages."""
+    run = [sys.executable, "-m", "runhooks.cli", *map(str, arguments)]
+    ended = subprocess.run(run, capture_output=True, text=True, check=False)
+    return ended.returncode, ended.stdout, ended.stderr
