@@ -149,7 +149,7 @@ def test_the_default_writer_logs_too(tmp_path, caplog):
         writer.write_hparams({"lr": 0.1})
     assert {"loss", "note", "weights", "points_VERTEX"} <= values_in(tmp_path / "train").keys()
     writer.close()
-    lines = [record.message for record in caplog.records]
+    lines = [it.message for it in caplog.records if it.levelno == logging.INFO]
     assert lines[0] == "[train] [3] loss=0.5, accuracy=0.25"
     assert lines[1] == "[train] [3] text note: text"
     assert lines[2] == "[train] [3] images: image of shape (4, 5, 6, 3)"
