@@ -42,7 +42,8 @@ class SummaryWriter(ABC):
     ``tag`` is a str that is not empty; ``step`` an integer of 64 bits, which may be an array of
     size 1 of any of these libraries.
 
-    All methods that write raise RuntimeError if the writer is closed.
+    All methods that write raise RuntimeError if the writer is closed. Only the ``SummaryWriter`` of
+    ``runhooks.tensorboard`` opens a new file then, as torch's does.
     """
 
     @property
