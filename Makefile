@@ -6,6 +6,9 @@
 #   make board         look at it: TensorBoard on RUNS (default: runs)
 #   make test          the tests; ARGS="tests/hooks -x"
 #   make test-core     those of the core, without a framework, in a .venv-core of its own
+#   make test-lowest   those of one engine with the lowest versions that are supported:
+#                      OF=jax (or core, tensorflow), in a .venv-lowest-jax
+#   make locks         write what these versions are, tests/lowest/, anew; needs uv
 #   make lint          formatting, rules, types
 #   make docs          the documentation, in build/site/index.html; warnings and dead links are errors
 #   make pictures      the pictures in it, from real runs; needs a Chromium
@@ -18,6 +21,7 @@
 PYTHON ?= python3
 RUNS ?= runs
 ARGS ?=
+OF ?= core
 # Each says that what an extra of pyproject.toml names is installed.
 TRAIN := .venv/.train
 TRAIN_TORCH := .venv/.train-torch
@@ -26,10 +30,11 @@ SOAK := .venv/.soak
 DOCS := .venv/.docs
 BENCH := .venv-bench/.bench
 TEST_CORE := .venv-core/.test-core
+TEST_LOWEST := .venv-lowest-$(OF)/.test-$(OF)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: train train-torch board test test-core lint docs pictures release bench soak clean
+.PHONY: train train-torch board test test-core test-lowest locks lint docs pictures release bench soak clean
 
 train: $(TRAIN)
 	@.venv/bin/python examples/digits_jax.py --dir $(RUNS)/digits $(ARGS)
@@ -54,6 +59,17 @@ soak: $(SOAK)
 
 test-core: $(TEST_CORE)
 	@.venv-core/bin/pytest --core --ignore=tests/release $(ARGS)
+
+# Old libraries are warned by those that they stand on.
+test-lowest: $(TEST_LOWEST)
+	@.venv-lowest-$(OF)/bin/pytest --core --ignore=tests/release \
+	  -W ignore::DeprecationWarning -W ignore::FutureWarning $(ARGS)
+
+locks:
+	@for file in tests/lowest/*.txt; do name=$$(basename "$$file" .txt); \
+	  uv pip compile --quiet pyproject.toml --extra "test-$$name" --resolution lowest-direct \
+	    --python-version 3.11 --no-annotate --custom-compile-command 'make locks' \
+	    --upgrade --output-file "$$file" || exit 1; done
 
 lint: $(TEST)
 	@.venv/bin/ruff format --check
@@ -87,12 +103,16 @@ bench: $(BENCH)
 	@.venv-bench/bin/python -m bench $(ARGS)
 
 clean:
-	rm -rf .venv .venv-bench .venv-core .cache build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench .venv-core .venv-lowest-* .cache build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
-$(TRAIN) $(TRAIN_TORCH) $(TEST) $(SOAK) $(DOCS) $(BENCH) $(TEST_CORE): pyproject.toml
+# A lock of versions, where there is one, constrains what is installed.
+$(TEST_LOWEST): CONSTRAINTS = --constraint tests/lowest/$(OF).txt
+$(TEST_LOWEST): tests/lowest/$(OF).txt
+
+$(TRAIN) $(TRAIN_TORCH) $(TEST) $(SOAK) $(DOCS) $(BENCH) $(TEST_CORE) $(TEST_LOWEST): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo 'runhooks needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11' >&2; exit 1; }
 	@echo 'installing into $(@D)'
 	@$(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python -m pip install --quiet --editable '.[$(patsubst .%,%,$(@F))]'
+	@$(@D)/bin/python -m pip install --quiet $(CONSTRAINTS) --editable '.[$(patsubst .%,%,$(@F))]'
 	@touch $@

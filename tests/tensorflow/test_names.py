@@ -78,7 +78,8 @@ def test_missing_extra_is_one_sentence():
 def test_other_engines_load_no_tensorflow():
     code = """
 import sys, runhooks as rh
-for engine in ("python", "jax", "torch"):
+from importlib.util import find_spec
+for engine in ("python", *filter(find_spec, ("jax", "torch"))):
     with rh.Graph(engine).as_default():
         step = rh.train.get_or_create_global_step().assign_add(1)
         with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=1)]) as session:

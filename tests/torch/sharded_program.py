@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from contextlib import nullcontext
+from inspect import signature
 from pathlib import Path
 
 import safetensors.torch
@@ -60,7 +61,9 @@ class Training:
         model = network(exact)
         if kind == "ddp":
             # Each rank keeps the statistics of the batches that it has seen.
-            model = DistributedDataParallel(model, forward_sync_buffers=False)
+            new = "forward_sync_buffers" in signature(DistributedDataParallel).parameters
+            sync = "forward_sync_buffers" if new else "broadcast_buffers"
+            model = DistributedDataParallel(model, **{sync: False})
         elif kind == "fsdp":
             fully_shard(model[0])
             fully_shard(model)

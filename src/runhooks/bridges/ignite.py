@@ -11,7 +11,7 @@ from runhooks.bridges.requirement import require
 from runhooks.bridges.torch_batches import TorchBatchGraph, TorchValues
 from runhooks.contract import SessionRunHook
 
-require("ignite", "pytorch-ignite>=0.5")
+require("ignite", "pytorch-ignite>=0.5.2")
 
 import ignite.distributed as idist  # noqa: E402
 from ignite.engine import Engine, Events  # noqa: E402
