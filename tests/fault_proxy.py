@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 REFUSALS = {
     "503": b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>",
     "403": b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>",
+    "501": b"<Error><Code>NotImplemented</Code><Message>Not implemented.\nId: 7</Message></Error>",
 }
 
 
@@ -72,6 +73,7 @@ class FaultProxy:
     """Passes requests on. ``decide(method, path)`` names what happens to each instead of that.
 
     ``None``: it is passed on. ``"503"``: the store asks for patience. ``"403"``: it denies access.
+    ``"501"``: it does not know how.
     ``"hang"``: there is no answer until ``close``. ``"lost request"``, ``"lost answer"``: the
     connection is closed before or after the store has done what was asked.
     """

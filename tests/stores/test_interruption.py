@@ -53,7 +53,7 @@ def silence(proxy):
 
 @pytest.mark.parametrize(
     ("fault", "library", "saver"),
-    [("hang", "obstore", ""), ("503", "s3fs", ""), ("hang", "s3fs", "asynchronous")],
+    [("hang", "obstore", ""), ("503", "s3fs", "asynchronous")],
 )
 def test_the_second_ctrl_c_ends_a_training(bucket, silence, fault, library, saver):
     words = [

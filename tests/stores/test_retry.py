@@ -86,6 +86,16 @@ def test_no_access_is_said_at_once(bucket, s3_library, proxy, caplog):
     assert caplog.messages == []
 
 
+def test_what_the_store_cannot_do_is_said_at_once(bucket, s3_library, proxy, caplog):
+    proxy.decide = lambda method, path: "501"
+    store = open_store(f"{bucket}/run", SOON)
+    with caplog.at_level(logging.DEBUG, "runhooks"):
+        with pytest.raises(OSError, match="Not implemented") as caught:
+            store.put("k", b"content")
+    assert caught.value.filename == f"{bucket}/run/k"
+    assert caplog.messages == []
+
+
 def test_nobody_at_that_address(bucket, monkeypatch):
     with socket.socket() as taken:  # bound, and not listening
         taken.bind(("127.0.0.1", 0))

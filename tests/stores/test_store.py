@@ -29,13 +29,17 @@ def test_an_object_is_what_was_put_last(store):
     assert abs(found.modified - time.time()) < 3600
 
 
-@pytest.mark.parametrize("key", ["a b", "épée", "100%", "a#b?c=d", "%41", "x*[y]", "+~=&"])
-def test_keys_are_any_text(store, key):
-    store.put(f"{key}/{key}", b"1")
-    assert store.read(f"{key}/{key}") == b"1"
-    assert [it.key for it in store.objects()] == [f"{key}/{key}"]
-    assert store.folders() == [key]
-    store.delete([f"{key}/{key}"])
+def test_keys_are_any_text(store):
+    texts = sorted(["a b", "épée", "100%", "a#b?c=d", "%41", "x*[y]", "+~=&"])
+    keys = [f"{text}/{text}" for text in texts]
+    for key in keys:
+        store.put(key, key.encode())
+    assert [store.read(key) for key in keys] == [key.encode() for key in keys]
+    assert [it.key for it in store.objects()] == keys
+    assert store.folders() == texts
+    for text, key in zip(texts, keys, strict=True):
+        assert [it.key for it in store.objects(text)] == [key]
+    store.delete(keys)
     assert store.objects() == []
 
 

@@ -33,6 +33,8 @@ _FINAL_NUMBERS = frozenset(
 )
 #: Too early, too many, a conflict with another request, a request that took too long.
 _PASSING_STATUSES = frozenset({408, 409, 425, 429})
+#: What the store does not know how to do.
+_LASTING_STATUSES = frozenset({501, 505})
 _STATUS = re.compile(r"status code: (\d{3})|HTTP status (?:client|server) error \((\d{3})")
 _NO_ACCESS = ("NoCredentials", "Unauthenticated", "PermissionDenied", "PartialCredentials")
 
@@ -45,7 +47,8 @@ def is_passing(error: Exception) -> bool:
         return False
     status = status_of(error)
     if status is not None:
-        return status >= 500 or status in _PASSING_STATUSES
+        fails = status >= 500 and status not in _LASTING_STATUSES
+        return fails or status in _PASSING_STATUSES
     return not (isinstance(error, OSError) and error.errno in _FINAL_NUMBERS)
 
 

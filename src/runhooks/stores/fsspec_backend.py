@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -65,6 +66,7 @@ class FsspecBackend:
 
     def __init__(self, url: str) -> None:
         self._fs, self._root = file_system(url)
+        self._is_azure = _INSTALL.get(scheme_of(url)) == "adlfs"
 
     def put(self, key: str, data: Sequence[Buffer]) -> None:
         path = self._path(key)
@@ -107,7 +109,7 @@ class FsspecBackend:
         try:
             found = self._fs.ls(self._path(folder), detail=True)
         except FileNotFoundError:
-            self.objects(folder)  # raises if the bucket is not there
+            self._require_bucket(folder)
             return []
         folders = (info["name"] for info in found if info["type"] == "directory")
         return [name.rstrip("/").rpartition("/")[2] for name in folders]
@@ -116,6 +118,12 @@ class FsspecBackend:
         for key in keys:
             with suppress(FileNotFoundError):
                 self._fs.rm_file(self._path(key))
+
+    def _require_bucket(self, folder: str) -> None:
+        self.objects(folder)  # which raises if it is not there, but with adlfs
+        bucket = self._root.partition("/")[0]
+        if self._is_azure and not self._fs.exists(bucket):
+            raise FileNotFoundError(errno.ENOENT, f"the container {bucket} does not exist")
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}" if key else self._root

@@ -59,10 +59,11 @@ def shortened(error: BaseException) -> str:
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
     text, _, debug = text.partition(_DEBUG)
     if code := _CODE.search(text):
-        return f"{code[1]}: {code[2].rstrip('.')}" if code[2] else code[1]
+        told = (code[2] or "").partition("\n")[0].strip(" .")  # of several lines on Azure
+        return f"{code[1]}: {told}" if told else code[1]
     if found := _PREFIX.match(text):
         text = f"{found[1]}: {_cause(debug) or text[found.end() :]}"
-    text = " ".join(text.split()).rstrip(".") or type(error).__name__
+    text = " ".join(text.split()).rstrip(".: ") or type(error).__name__
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
