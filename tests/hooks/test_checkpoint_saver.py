@@ -61,6 +61,21 @@ def test_saves_at_the_start_every_so_often_and_at_the_end(train, tmp_path):
     assert Path(checkpoints(tmp_path)[-1]).name == "model.ckpt-25"
 
 
+@pytest.mark.every_engine
+@pytest.mark.parametrize("calls_super", [True, False])
+def test_a_subclass_is_asked_to_save_once_a_step(calls_super, train, tmp_path):
+    asked = []
+
+    class Saver(rh.CheckpointSaverHook):
+        def _save(self, session, step):
+            asked.append(step)
+            return super()._save(session, step) if calls_super else False
+
+    train(Saver(tmp_path, save_steps=10), steps=20)
+    assert asked == [0, 10, 20]
+    assert steps(tmp_path) == (asked if calls_super else [])
+
+
 def test_saves_by_seconds(model, fake_clock, tmp_path):
     hook = rh.CheckpointSaverHook(tmp_path, save_secs=3, saver=rh.Saver(max_to_keep=None))
     with rh.MonitoredSession(hooks=[hook]) as sess:

@@ -1,5 +1,6 @@
 """``InMemoryEvaluatorHook`` as ``tf.estimator`` had it, for loops of one's own."""
 
+import logging
 from collections import namedtuple
 from functools import partial
 
@@ -296,3 +297,17 @@ def test_input_fn_that_gives_three_is_refused(tmp_path):
     evaluator = train.InMemoryEvaluatorHook(estimator, lambda: (1.0, 2.0, 3.0))
     with pytest.raises(ValueError, match="pair"):
         estimator.train(ten, [evaluator])
+
+
+def test_metrics_are_logged_where_hooks_of_tensorflow_log(tmp_path, caplog):
+    estimator = Estimator(counting, tmp_path)
+    verbosity = tf.logging.get_verbosity()
+    tf.logging.set_verbosity(tf.logging.INFO)
+    tf.get_logger().propagate = True
+    try:
+        with caplog.at_level(logging.INFO, "tensorflow"):
+            estimator.train(ten, [train.InMemoryEvaluatorHook(estimator, ten, every_n_iter=8)])
+    finally:
+        tf.logging.set_verbosity(verbosity)
+    lines = [it for it in caplog.records if "mean_of_features = 4.5" in it.getMessage()]
+    assert [it.name for it in lines] == ["tensorflow"] * 3

@@ -74,3 +74,38 @@ def test_a_checkpoint_hook_that_saves_at_the_end_alone(session, tmp_path):
                 running.run(increase)
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-3")
     assert len(list(tmp_path.glob("*.index"))) == 1
+
+
+@pytest.mark.parametrize("last_step", [4, 5])
+def test_save_is_called_once_a_step_as_in_tensorflow(last_step, tmp_path):
+    def calls(library, directory):
+        made = []
+
+        class Saver(library.CheckpointSaverHook):
+            def _save(self, session, step):
+                made.append(("save", step))
+                return super()._save(session, step)
+
+        class Listener(library.CheckpointSaverListener):
+            def before_save(self, session, global_step_value):
+                made.append(("before", global_step_value))
+
+            def after_save(self, session, global_step_value):
+                made.append(("after", global_step_value))
+
+            def end(self, session, global_step_value):
+                made.append(("end", global_step_value))
+
+        with tf.Graph().as_default():
+            increase = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+            saver = tf.train.Saver()
+            hook = Saver(directory, save_steps=2, saver=saver, listeners=[Listener()])
+            stop = library.StopAtStepHook(last_step=last_step)
+            with library.MonitoredSession(hooks=[hook, stop]) as running:
+                while not running.should_stop():
+                    running.run(increase)
+        return made
+
+    ours = calls(train, str(tmp_path / "ours"))
+    assert ours == calls(tf.train, str(tmp_path / "theirs"))
+    assert ours.count(("save", last_step)) == 1

@@ -114,6 +114,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         self._save_graph_def = save_graph_def
         #: The global step and the number of changes when it was saved last.
         self._saved: tuple[int, int] | None = None
+        #: The same, when ``_save`` was called last: a subclass may save in a way of its own.
+        self._asked: tuple[int, int] | None = None
         self._under_way: _Save | None = None
         self._graph_written = False
 
@@ -127,6 +129,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         self._lock.acquire()
         self._output.open()
         self._graph_written = False
+        self._asked = None
         self._timer.reset()
         for listener in self._listeners:
             with naming_listener(listener, "begin"):
@@ -146,7 +149,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         self._timer.start(step)
         if self._timer.last_triggered_step() is None:
             self._timer.update_last_triggered_step(step)
-        stopping = self._save(session, step) or stopping
+        stopping = self._ask_to_save(session, step) or stopping
         if stopping and coord is not None:
             coord.request_stop()
 
@@ -159,7 +162,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         stopping = self._finish_if_done(session)
         if self._timer.should_trigger_for_step(step):
             self._timer.update_last_triggered_step(step)
-            stopping = self._save(session, step) or stopping
+            stopping = self._ask_to_save(session, step) or stopping
         if stopping:
             run_context.request_stop()
 
@@ -167,7 +170,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         step = step_of(session)
         try:
             try:
-                self._save(session, step)
+                if (step, session_of(session).changes) not in (self._saved, self._asked):
+                    self._save(session, step)
             finally:
                 self._finish(session)
             for listener in self._listeners:
@@ -185,6 +189,12 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
                 raise
         finally:
             self._lock.release()
+
+    def _ask_to_save(self, session: RawSession, step: int) -> bool:
+        asked = step, session_of(session).changes
+        stopping = self._save(session, step)
+        self._asked = asked
+        return stopping
 
     def _save(self, session: RawSession, step: int) -> bool:
         """Save ``step`` unless that is done; return whether a listener asks to stop."""

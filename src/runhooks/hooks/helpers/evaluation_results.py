@@ -11,8 +11,9 @@ import numpy as np
 
 from runhooks.arrays import to_numpy
 from runhooks.contract import RawSession
+from runhooks.graph.framework import Log
 from runhooks.hooks.helpers.eval_metrics import EvalMetrics
-from runhooks.hooks.helpers.session import step_of
+from runhooks.hooks.helpers.session import log_of, step_of
 from runhooks.hooks.helpers.summary_output import SummaryOutput, SummaryWriter
 from runhooks.summary import Summary, Value, scalar_value
 
@@ -108,6 +109,7 @@ class EvaluationResults:
         #: The metrics by tag, by step, unless they are in files.
         self.history: dict[int, dict[str, float]] = {}
         self._is_open = False
+        self._log: Log = _log  # where the hooks of the session log
 
     def open(self) -> None:
         """Get the writer; for a hook's ``begin``."""
@@ -126,6 +128,7 @@ class EvaluationResults:
     def start(self, session: RawSession) -> None:
         """Mark where a session starts; for a hook's ``after_create_session``."""
         self.step, self.last, last = None, {}, step_of(session)
+        self._log = log_of(session)
         self.history = {step: it for step, it in self.history.items() if step <= last}
         self._output.start(session)
         self._output.flush()  # readers of the files drop the steps that are made again
@@ -156,7 +159,7 @@ class EvaluationResults:
         self._output.add_summary(Summary([*values, *more]), step)
         self._output.flush()
         line = ", ".join(f"{label} = {value:.6g}" for label, value in metrics.items())
-        _log.info("%s at step %d: %s (%d runs, %.3f sec)", name, step, line, runs, secs)
+        self._log.info("%s at step %d: %s (%d runs, %.3f sec)", name, step, line, runs, secs)
 
     def at(self, step: int | None) -> dict[str, float]:
         """Return the metrics by tag if they are those of exactly ``step``, else an empty dict.
@@ -177,7 +180,7 @@ class EvaluationResults:
         if self._asked_for or self._warned:
             return
         self._warned = True
-        _log.warning(
+        self._log.warning(
             "the checkpoint of step %d has no number for %s, and those of the evaluation at step "
             "%d are in no checkpoint: KeepBest cannot keep it. Save at the steps of evaluations: "
             "give save_checkpoint_steps the steps between evaluations",
