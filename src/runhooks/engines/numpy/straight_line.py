@@ -8,20 +8,18 @@ down once, as the source of a function.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from runhooks.engines.eager import EagerEngine
+from runhooks.engines.numpy.conforming import IN_VARIABLE, OtherFormError, conformer, references
 from runhooks.graph import nest
 from runhooks.graph.engine import FlatRun
 from runhooks.graph.evaluate import note_operation, outputs_of
 from runhooks.graph.plan import Body
 from runhooks.graph.tensor import CAPTURES, Operation, Tensor, Variable
-
-
-class _OtherFormError(Exception):
-    """A new value is not of the form of the old one, or has to be converted to it."""
 
 
 def straight_line(
@@ -94,6 +92,7 @@ class _Source:
             f"    return [{', '.join([*new, f'({fetched})'])}]",
         ]
         self._names["note"] = self._noted
+        self._names["references"], self._names["OtherFormError"] = references, OtherFormError
         exec("\n".join(source), self._names)
         step: Callable[..., list[Any]] = self._names["step"]
         return step
@@ -111,10 +110,26 @@ class _Source:
             return [f"at = {at}", *self._taken_apart(op, call, outputs)]
         old = self._tensors[op.assigns]
         latest, name = self._latest.get(op.assigns, old), op.assigns.op.name
-        new = args if op.type == "Assign" else f"{self._name(op.fn)}({latest}, {args})"
-        conform = self._name(_conformer(self._engine, name, self._variables[op.assigns]))
-        self._latest[op.assigns] = self._new_name(op.outputs[0])
-        return [f"at = {at}", f"{self._latest[op.assigns]} = {conform}({old}, {new})"]
+        conform = self._name(conformer(self._variables[op.assigns]))
+        convert = self._name(partial(self._engine.conform, name))
+        lines = [f"at = {at}"]
+        if op.type == "Assign":
+            new = args
+            can_be_alone = self._is_read_once(op.args[0])
+        else:
+            new = "new"
+            can_be_alone = True
+            lines += [f"new = {self._name(op.fn)}({latest}, {args})"]
+        assigned = self._latest[op.assigns] = self._new_name(op.outputs[0])
+        return [
+            *lines,
+            # Not among the arguments of the call below, each of which is a reference.
+            f"alone = references({new}) == {IN_VARIABLE}" if can_be_alone else "alone = False",
+            "try:",
+            f"    {assigned} = {conform}({old}, {new}, alone)",
+            "except OtherFormError:",
+            f"    {assigned} = {convert}({old}, {new})",
+        ]
 
     def _taken_apart(self, op: Operation, call: str, outputs: list[str]) -> list[str]:
         if len(outputs) == 1:
@@ -122,6 +137,12 @@ class _Source:
         divide, this = self._name(outputs_of), self._name(op)
         result = f"{divide}({this}, {call})"
         return [f"{', '.join(outputs)} = {result}" if outputs else result]
+
+    def _is_read_once(self, value: Any) -> bool:
+        """Return whether ``value`` is made here, for one operation alone."""
+        reads = [t for op in self._body.operations for t in nest.leaves(op.args) if t is value]
+        made = [op for op in self._body.operations if value in op.outputs and op.assigns is None]
+        return len(reads) == len(made) == 1 and value not in self._body.fetches
 
     def _args(self, op: Operation) -> list[str]:
         """Return the arguments of ``op``, of which an assignment has one."""
@@ -174,55 +195,3 @@ def _copier(value: Any) -> Callable[[Any], Any]:
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _conformer(engine: EagerEngine, name: str, value: Any) -> Callable[[Any, Any], Any]:
-    """Return a function as ``engine.conform`` for the old and new values of one variable."""
-    fast = _fast_conformer(value)
-
-    def conform(old: Any, new: Any) -> Any:
-        try:
-            return fast(old, new)
-        except (_OtherFormError, KeyError):
-            return engine.conform(name, old, new)
-
-    return conform
-
-
-def _fast_conformer(value: Any) -> Callable[[Any, Any], Any]:
-    if type(value) is dict:
-        parts = {key: _fast_conformer(part) for key, part in value.items()}
-
-        def conform_dict(old: Any, new: Any) -> Any:
-            if type(new) is not dict or len(new) != len(parts):
-                raise _OtherFormError
-            return {key: conform(old[key], new[key]) for key, conform in parts.items()}
-
-        return conform_dict
-    if type(value) is list or type(value) is tuple:
-        kind, in_order = type(value), [_fast_conformer(part) for part in value]
-
-        def conform_items(old: Any, new: Any) -> Any:
-            if type(new) is not kind or len(new) != len(in_order):
-                raise _OtherFormError
-            return kind([it(*values) for it, *values in zip(in_order, old, new, strict=True)])
-
-        return conform_items
-    return _conform_array if type(value) is np.ndarray else _conform_number
-
-
-def _conform_array(old: Any, new: Any) -> Any:
-    if type(new) is not np.ndarray or new.dtype != old.dtype or new.shape != old.shape:
-        raise _OtherFormError
-    if new is old:
-        return old
-    # A copy: whoever has made it may go on to change it.
-    copy = np.array(new)
-    copy.setflags(write=False)
-    return copy
-
-
-def _conform_number(old: Any, new: Any) -> Any:
-    if type(new) is not type(old) or new.dtype != old.dtype:
-        raise _OtherFormError
-    return new
