@@ -1,4 +1,4 @@
-"""Whose arrays the variables of NumPy's engine hold: their own, copied only where that is needed."""
+"""Whose arrays the variables of NumPy's engine hold: their own, copied where others have them."""
 
 from __future__ import annotations
 

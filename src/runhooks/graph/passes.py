@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from runhooks.graph.input_generators import InputGenerators, holders
@@ -14,10 +14,10 @@ _log = logging.getLogger("runhooks")
 
 
 class Passes:
-    """Iterates over ``elements`` up to ``epochs`` times, of which ``done`` are done.
+    """Draws from ``elements`` up to ``epochs`` times, of which ``done`` are done.
 
     ``generators``: those that ``elements`` may draw from; ``random``: their states in the position
-    that it is to go to.
+    that it is to go to. ``arrange``: what to make of an element.
     """
 
     def __init__(
@@ -29,7 +29,9 @@ class Passes:
         done: int,
         generators: InputGenerators | None,
         random: Mapping[str, Any] | None,
+        arrange: Callable[[Any], Any] | None,
     ) -> None:
+        self._arrange = arrange
         self._elements = elements
         self._own_keeper = keeper
         self._first = first
@@ -87,10 +89,8 @@ class Passes:
             told["epoch"] = self._done
         return told or None
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
+    def draw(self) -> Any:
+        """Return the next element, arranged. Raises StopIteration after the last."""
         if self._done == self._epochs:
             raise StopIteration
         if self._is_fresh:
@@ -108,8 +108,10 @@ class Passes:
                 self._count.elements = 0
             self._iterator = self._begin_epoch()
             element = next(self._iterator)  # of what is empty this is the end
-        self._count_one()
-        return element
+        self.empty = None
+        if (count := self._count) is not None:
+            count.elements += 1
+        return element if self._arrange is None else self._arrange(element)
 
     def _count_one(self) -> None:
         self.empty = None

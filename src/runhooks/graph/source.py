@@ -70,7 +70,9 @@ class Source:
             if self._given is None and not callable(source):
                 generators = generators_of(elements, shared=keeper is None)
                 random = None if position is None else position.get("random")
-            passes = Passes(elements, keeper, first, self._epochs, done, generators, random)
+            passes = Passes(
+                *(elements, keeper, first, self._epochs, done, generators, random, self._arrange)
+            )
             if keeper is None and (keeper := passes.keeper) and place is not None:
                 keeper.load(place["state"])
             by_step = keeper is None and callable(source)
@@ -92,8 +94,7 @@ class Source:
                 name,
                 step,
             )
-        elements = passes if self._arrange is None else map(self._arrange, passes)
-        return OpenInput(elements, passes.position, by_step=by_step)
+        return OpenInput(passes.draw, passes.position, by_step=by_step)
 
     def _at_end(self, name: str, step: int, position: Mapping[str, Any]) -> OpenInput:
         """Return the input, of which nothing is left; whoever draws from it is told."""
@@ -111,7 +112,7 @@ class Source:
             )
             yield from ()
 
-        return OpenInput(nothing(), partial(dict, position), by_step=False)
+        return OpenInput(nothing().__next__, partial(dict, position), by_step=False)
 
     def _go_on(self, passes: Passes, name: str, step: int, drawn: int) -> None:
         """Let ``passes`` count its elements, and begin after those that were drawn before."""
@@ -170,21 +171,21 @@ class OpenInput:
     """An input in one session.
 
     Attributes:
-        iterator: Yields its elements.
+        draw: Returns the next element, or raises StopIteration.
         position: Returns how far it has come, as ``Source.open`` takes it; None if that is unknown.
         by_step: Whether it comes from a function of the global step, and has no state.
     """
 
-    __slots__ = ("_peeked", "by_step", "iterator", "position")
+    __slots__ = ("_peeked", "by_step", "draw", "position")
 
     def __init__(
         self,
-        iterator: Iterator[Any],
+        draw: Callable[[], Any],
         position: Callable[[], dict[str, Any] | None],
         *,
         by_step: bool,
     ) -> None:
-        self.iterator = iterator
+        self.draw = draw
         self.by_step = by_step
         self.position = position
         self._peeked: _Peeked | None = None
@@ -201,7 +202,16 @@ class OpenInput:
 
     def timed(self, spend: Callable[[float], None]) -> None:
         """Call ``spend`` with the seconds that each element takes, from now on."""
-        self.iterator = _Timed(self.iterator, spend)
+        draw = self.draw
+
+        def timed_draw() -> Any:
+            begin = clock.monotonic()
+            try:
+                return draw()
+            finally:
+                spend(clock.monotonic() - begin)
+
+        self.draw = timed_draw
 
 
 class _Peeked:
@@ -209,37 +219,18 @@ class _Peeked:
 
     def __init__(self, opened: OpenInput) -> None:
         self._opened = opened
-        self._rest, self._position = opened.iterator, opened.position
+        self._rest, self._position = opened.draw, opened.position
         place = opened.position()
-        self.element = next(self._rest)
+        self.element = self._rest()
         self.is_drawn = False
-        opened.iterator, opened.position = self, lambda: place
+        opened.draw, opened.position = self.draw, lambda: place
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
+    def draw(self) -> Any:
         if self.is_drawn:
-            return next(self._rest)
+            return self._rest()
         self.is_drawn = True
         self._opened.position = self._position
-        if self._opened.iterator is self:
-            self._opened.iterator = self._rest
+        if self._opened.draw == self.draw:
+            self._opened.draw = self._rest
         element, self.element = self.element, None
         return element
-
-
-class _Timed:
-    def __init__(self, iterator: Iterator[Any], spend: Callable[[float], None]) -> None:
-        self._iterator = iterator
-        self._spend = spend
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        begin = clock.monotonic()
-        try:
-            return next(self._iterator)
-        finally:
-            self._spend(clock.monotonic() - begin)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from typing import Any
 
 from runhooks.graph import nest
@@ -65,12 +66,24 @@ class Arrangement:
 
     def __init__(self, parameters: Sequence[str]) -> None:
         self._parameters = parameters
+        self._names = frozenset(parameters)
+        self._values_of = itemgetter(*parameters)
+        self._other: type | None = None  # than a mapping: that of the last element
 
     def __call__(self, element: Any) -> Any:
-        parameters = self._parameters
+        parameters, kind = self._parameters, type(element)
         if len(parameters) == 1:
-            is_named = isinstance(element, Mapping) and list(element) == list(parameters)
+            if kind is self._other:
+                return element
+            if kind is not dict and not isinstance(element, Mapping):
+                self._other = kind
+                return element
+            is_named = len(element) == 1 and parameters[0] in element
             return element[parameters[0]] if is_named else element
+        if kind is tuple and len(element) == len(parameters):
+            return element
+        if kind is dict and element.keys() >= self._names:
+            return self._values_of(element)
         if isinstance(element, Mapping):
             for parameter in parameters:
                 if parameter not in element:

@@ -136,9 +136,23 @@ class BodyRun(FlatValues):
         self.off_steps = off_steps if self._held.lent is self else 0
 
     def _take_given(self, feed_dict: Any) -> list[Any]:
-        given = [convert(feed_dict[key]) for key, convert in self._feeds]
+        # Each step goes through this: a comprehension or a call for each value would show.
+        given = []
+        for key, convert in self._feeds:
+            given.append(convert(feed_dict[key]))
         for op in self._inputs:
-            given += drawn(op, self._opened.at(op, self._held.global_step or 0))
+            opened = self._opened.opened.get(op)
+            if opened is None:
+                opened = self._opened.at(op, self._held.global_step or 0)
+            try:
+                element = opened.draw()
+                if len(op.outputs) == 1:
+                    given.append(element)
+                else:
+                    given += outputs_of(op, element)
+            except Exception as error:
+                note_draw(op, error)
+                raise
         if self._counters:
             integer, counter = self._engine.integer, self._held.counter
             given += [integer(counter(variable)) for variable in self._counters]
@@ -185,12 +199,21 @@ def drawn(op: Operation, opened: OpenInput) -> tuple[Any, ...]:
         Exception: Whatever the source raises.
     """
     try:
-        return outputs_of(op, next(opened.iterator))
-    except StopIteration:
-        raise OutOfRangeError(None, op, f"the input {op.name!r} has no more elements") from None
+        return outputs_of(op, opened.draw())
     except Exception as error:
-        add_note(error, f"in the input {op.name!r} of the graph")
+        note_draw(op, error)
         raise
+
+
+def note_draw(op: Operation, error: Exception) -> None:
+    """Note on ``error`` that it came out of the input of ``op``.
+
+    Raises:
+        OutOfRangeError: If it is the StopIteration at the end of the input.
+    """
+    if isinstance(error, StopIteration):
+        raise OutOfRangeError(None, op, f"the input {op.name!r} has no more elements") from None
+    add_note(error, f"in the input {op.name!r} of the graph")
 
 
 def landed(failed: AssignedError) -> BaseException:

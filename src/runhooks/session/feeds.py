@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import NoneType
 from typing import Any
 
@@ -47,9 +46,46 @@ def converter(tensor: Tensor) -> Converter:
     if isinstance(tensor, Variable) and tensor.on_host:
         return lambda value: _array(tensor, value, np.dtype(np.int64), ())[()]
     dtype, shape = tensor.op.args if tensor.op.type == "Placeholder" else (None, None)
-    if dtype is None and shape is None:
-        return partial(_any_value, tensor)
-    return lambda value: _array(tensor, value, dtype, shape)
+    return _alike(tensor) if dtype is None and shape is None else _formed(tensor, dtype, shape)
+
+
+def _alike(tensor: Tensor) -> Converter:
+    """Return the converter of a tensor that takes any value; its class says if it is fed as is."""
+    fed_as_is: type | None = None
+
+    def convert(value: Any) -> Any:
+        nonlocal fed_as_is
+        if value.__class__ is fed_as_is:
+            return value
+        converted = _any_value(tensor, value)
+        if value.__class__ is not list:
+            fed_as_is = value.__class__
+        return converted
+
+    return convert
+
+
+def _formed(
+    tensor: Tensor, dtype: np.dtype[Any] | None, shape: tuple[int | None, ...] | None
+) -> Converter:
+    """Return the converter of a tensor with a dtype or a shape.
+
+    An array that has the class, dtype and shape of one that was fed as it is, is too.
+    """
+    kind: Any = None
+    its_dtype: Any = None
+    its_shape: Any = None
+
+    def convert(value: Any) -> Any:
+        nonlocal kind, its_dtype, its_shape
+        if value.__class__ is kind and value.dtype == its_dtype and value.shape == its_shape:
+            return value
+        converted = _array(tensor, value, dtype, shape)
+        if converted is value and hasattr(value, "dtype"):
+            kind, its_dtype, its_shape = value.__class__, value.dtype, value.shape
+        return converted
+
+    return convert
 
 
 def _any_value(tensor: Tensor, value: Any) -> Any:

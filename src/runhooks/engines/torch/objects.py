@@ -57,7 +57,8 @@ class TorchObjects:
         given = {name: _stateful(name, it) for name, it in self._objects.items()}
         self._random = RandomStates()
         self._saved = {**given, RANDOM_STATES: self._random}
-        self._pending = PendingGradients(self.modules())
+        #: Those that steps have left which do not count.
+        self.pending_gradients = PendingGradients(self.modules())
         self._averages: dict[str, Averages] = {}
         #: The steps, by name, as they were given.
         self.steps: dict[str, Callable[..., Any]] = {}
@@ -80,14 +81,9 @@ class TorchObjects:
         self._settled = self.begun
         self.has_logged_eager = False
 
-    def begin(self, *, counts: bool) -> None:
-        """Note that a step begins; ``counts``: one that is a global step."""
-        self.begun += 1
-        self._pending.pending = not counts
-
     def keep_pending_gradients(self) -> None:
         """From now on save the gradients that steps which do not count have left."""
-        self._saved[PENDING] = self._pending
+        self._saved[PENDING] = self.pending_gradients
 
     @contextmanager
     def preserved(self) -> Iterator[None]:

@@ -136,10 +136,12 @@ def step_function(
     if nvtx and not torch.cuda.is_available():
         raise RuntimeError("nvtx=True needs CUDA, which is not available here: leave it out")
 
+    gradients = objects.pending_gradients
     unseen = [output_of(name, output) for output in outputs]
 
     def begun(*args: Any) -> Any:
-        objects.begin(counts=counts)
+        objects.begun += 1
+        gradients.pending = not counts
         returned = fn(*args)
         # In the first run, and not when a hook asks for one hours later.
         while unseen:
