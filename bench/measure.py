@@ -2,8 +2,10 @@
 
 The machines this runs on are noisy and shared, so that only ratios within one run count. All
 contenders take turns, a short round each, many times over; a slow moment then falls on all of
-them. A contender's figure is the median of its rounds; what it adds to another is the median of
-the differences between the two in the same turn.
+them. A turn begins with another contender than the one before, and each makes a call that is not
+timed first: none may profit more than others from what is in the caches of the processor. A
+contender's figure is the median of its rounds; what it adds to another is the median of the
+differences between the two in the same turn.
 """
 
 from __future__ import annotations
@@ -76,7 +78,9 @@ def measure(
     gc.disable()
     try:
         for turn in range(turns):
-            for contender in contenders if turn % 2 else reversed(contenders):
+            first = turn % len(contenders)
+            for contender in (*contenders[first:], *contenders[:first]):
+                contender.loop(1)
                 secs = _secs_a_call(contender.loop, calls[contender.name])
                 rounds[contender.name].append(secs * 1e6)
     finally:

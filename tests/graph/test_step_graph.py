@@ -1,7 +1,9 @@
 """``rh.graph``: a step of NumPy, or of any callable, as a graph with a name for everything."""
 
+import collections
 import dataclasses
 import functools
+import itertools
 import random
 from typing import NamedTuple
 
@@ -473,3 +475,44 @@ def test_call_passes_keyword_arguments_on():
         assert session.run(power, {x: 3}) == 28
         with pytest.raises(TypeError, match="'to'"):
             session.run(rh.call(lambda x, *, by: x, x, to=1), {x: 3})
+
+
+#: Results of ``a + 1, b + 1`` in forms of which a program may return now one, now another.
+FORMS = {
+    "by name": lambda a, b, out: {"a": a, "b": b, **out},
+    "by name, turned round": lambda a, b, out: {**out, "b": b, "a": a},
+    "a dict of another kind": lambda a, b, out: collections.OrderedDict(b=b, a=a, **out),
+    "one by one": lambda a, b, out: (a, b, out),
+    "in a list": lambda a, b, out: [a, b, out],
+    "behind what else there is": lambda a, b, out: (out, a, b),
+}
+
+
+@pytest.mark.parametrize("forms", list(itertools.product(FORMS, FORMS)), ids=" then ".join)
+def test_each_result_is_divided_by_its_own_form_or_refused(forms):
+    first, later = forms
+
+    def step(a, b):
+        steps.append(int(a))
+        form = FORMS[first if len(steps) <= 2 else later]
+        return form(a + 1, b + 1, {"sum": a + b, "step": len(steps)})
+
+    steps = []
+    graph = rh.graph(step, a=0, b=np.zeros(2))
+    is_tuple = [form in ("one by one", "in a list") for form in forms]
+    same_kind = is_tuple[0] == is_tuple[1] and "behind what else there is" not in forms
+    if not (same_kind or first == later):
+        with pytest.raises(ValueError, match="'step' (returned|is not)"):
+            run(graph, 4, ["sum", "step"])
+        return
+    values = run(graph, 4, ["sum", "step", "a"])
+    assert [it[1:] for it in values] == [[n, n - 1] for n in (1, 2, 3, 4)]
+    assert [it[0].tolist() for it in values] == [[2 * n] * 2 for n in range(4)]
+
+
+def test_outputs_may_come_and_go_where_nobody_asks_for_them():
+    def step(a):
+        return {"a": a + 1, **({"extra": 1.0} if a % 2 else {})}
+
+    graph = rh.graph(step, a=0)
+    assert run(graph, 5, "a") == [0, 1, 2, 3, 4]

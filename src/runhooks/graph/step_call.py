@@ -8,6 +8,7 @@ from typing import Any
 
 from runhooks.graph.engine import Engine
 from runhooks.graph.step_result import ResultRule
+from runhooks.graph.step_shortcut import Shortcut
 from runhooks.graph.step_values import OUTPUTS, StepValues
 
 
@@ -44,15 +45,25 @@ class StepCall:
         self._values = values
         self._engine = engine
         self._changed: list[bool] | None = None
+        self._shortcut: Shortcut | None = None
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
-        old = [args[i] for i in self._states]
+        if (divide := self._shortcut) is not None:
+            returned = self._call(args) if self._keywords else self._fn(*args)
+            if (divided := divide(returned)) is not None:
+                return divided
+            return self._divided(returned, args)
         if self._changed is None:
-            self._changed = [self._engine.is_changed_in_place(state) for state in old]
-        found = self._rule.divide(self._call(args), old, self._changed)
+            self._changed = [self._engine.is_changed_in_place(args[i]) for i in self._states]
+        return self._divided(self._call(args), args)
+
+    def _divided(self, returned: Any, args: Sequence[Any]) -> tuple[Any, ...]:
+        old, changed = [args[i] for i in self._states], self._changed or []
+        found = self._rule.divide(returned, old, changed)
         if not self._values.knows(OUTPUTS):
             by_name = dict(zip(self._names, args, strict=True))
             self._values.learn({**by_name, OUTPUTS: found.outputs})
+        self._shortcut = self._rule.shortcut  # only once all names are known to be there
         return *found.states, found.outputs
 
     def _call(self, args: Sequence[Any]) -> Any:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from runhooks.graph.engine import Engine
+from runhooks.graph.step_shortcut import Shortcut, of_dict, of_tuple, of_whole
 from runhooks.near_names import suggestion, with_article
 
 #: A value inside a result that has more arrays is described by their number.
@@ -32,10 +33,12 @@ class _Place(NamedTuple):
     Attributes:
         split: Returns the states in a result, and the values left over.
         at: The indices of the states, if they are elements of a tuple and were found by their form.
+        by_name: Whether they are items of a dict with their names.
     """
 
     split: Callable[[Any], tuple[list[Any], list[Any]]]
     at: range = range(0)
+    by_name: bool = False
 
 
 class ResultRule:
@@ -50,6 +53,9 @@ class ResultRule:
         outputs: Names for what else it returns, in order; or for all elements of the result, if
             there are those of states among them.
         engine: Compares states.
+
+    Attributes:
+        shortcut: Divides results that are like the first; None: there is none.
     """
 
     def __init__(
@@ -62,6 +68,7 @@ class ResultRule:
         self._place: tuple[_Place, list[int]] | None = None
         self._first = ""  # what it returned the first time, in words
         self._kind: object = None
+        self.shortcut: Shortcut | None = None
 
     def divide(self, returned: Any, old: Sequence[Any], changed: Sequence[bool]) -> StepResult:
         """Return the new states and the outputs in ``returned``.
@@ -90,7 +97,21 @@ class ResultRule:
         states = list(old)
         for i, state in zip(wanted, new, strict=True):
             states[i] = state
-        return StepResult(states, self._named(rest))
+        outputs = self._named(rest)
+        if self.shortcut is None and len(wanted) == len(states) and not any(changed):
+            self.shortcut = self._shortcut(returned, new, outputs)
+        return StepResult(states, outputs)
+
+    def _shortcut(
+        self, first: Any, new: Sequence[Any], outputs: Mapping[str, Any]
+    ) -> Shortcut | None:
+        assert self._place is not None
+        place, _ = self._place
+        if len(new) == 1 and new[0] is first:
+            return of_whole(first)
+        if place.by_name:
+            return of_dict(first, self._states, outputs)
+        return of_tuple(first, place.at, outputs) if place.at else None
 
     def _kind_of(self, returned: Any) -> object:
         """Return what is the same of all results: how many elements, or which states by name."""
@@ -132,7 +153,7 @@ class ResultRule:
         if n == 1:
             yield _Place(lambda it: ([it], []))
         if isinstance(returned, Mapping) and all(name in returned for name in names):
-            yield _Place(lambda it: _items(names, it))
+            yield _Place(lambda it: _items(names, it), by_name=True)
         if not isinstance(returned, tuple | list):
             return
         size = len(returned)

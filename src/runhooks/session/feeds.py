@@ -70,7 +70,7 @@ def _formed(
 ) -> Converter:
     """Return the converter of a tensor with a dtype or a shape.
 
-    An array that has the class, dtype and shape of one that was fed as it is, is too.
+    An array of NumPy with the class, dtype and shape of one that was fed as it is, is too.
     """
     kind: Any = None
     its_dtype: Any = None
@@ -81,7 +81,7 @@ def _formed(
         if value.__class__ is kind and value.dtype == its_dtype and value.shape == its_shape:
             return value
         converted = _array(tensor, value, dtype, shape)
-        if converted is value and hasattr(value, "dtype"):
+        if converted is value and isinstance(value, _ARRAYS):
             kind, its_dtype, its_shape = value.__class__, value.dtype, value.shape
         return converted
 
