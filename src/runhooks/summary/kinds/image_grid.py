@@ -19,6 +19,7 @@ _COLUMNS = 8
 _CHANNELS = (1, 2, 3, 4)
 _GRID_CHANNELS = (1, 3, 4)
 _AXES = {2: "HW", 3: "HWC", 4: "NHWC"}
+_BLOCK = 1 << 16  # numbers at a time, so that what is made on the way takes no fresh memory
 _RED = np.array((255, 0, 0, 255), np.uint8)
 
 
@@ -69,15 +70,18 @@ def as_bytes_of_color(kind: str, tag: str, numbers: NDArray[Any]) -> NDArray[np.
     """Return ``numbers`` as 0 to 255, 1.0 being the brightest; those that are not finite are 0."""
     if numbers.dtype == np.uint8:
         return numbers
-    numbers = numbers.astype(np.float32)
+    numbers = numbers.astype(np.float32, copy=False)
     if not are_finite(numbers):
         finite_in(kind, tag, numbers, "shown red or dark")
         numbers = np.nan_to_num(numbers, posinf=0, neginf=0)
     warn_of_range(kind, tag, numbers, "0.0 to 1.0", "cut off; convert 0 to 255 to uint8")
+    pixels = np.empty(numbers.shape, np.uint8)
+    step = max(_BLOCK * len(numbers) // max(numbers.size, 1), 1)
     with np.errstate(over="ignore"):
-        scaled = numbers * np.float32(255)
-    np.clip(scaled, 0, 255, out=scaled)
-    pixels: NDArray[np.uint8] = scaled.astype(np.uint8)
+        for begin in range(0, len(numbers), step):
+            scaled = numbers[begin : begin + step] * np.float32(255)
+            np.clip(scaled, 0, 255, out=scaled)
+            pixels[begin : begin + step] = scaled.astype(np.uint8)
     return pixels
 
 

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
+_BLOCK = 1 << 16  # bytes at a time, so that what is made on the way takes no fresh memory
+_LONGEST = 8  # equal neighbours in a run of nine bytes
 
 
 def encode_png(image: NDArray[np.uint8]) -> bytes:
@@ -40,11 +42,16 @@ def _compressed(rows: NDArray[np.uint8]) -> bytes:
 
 def _has_long_runs(rows: NDArray[np.uint8]) -> bool:
     """Whether a run of five equal bytes is likely to go on for another four."""
-    twos = rows[1:] == rows[:-1]
-    threes = twos[1:] & twos[:-1]
-    fives = threes[2:] & threes[:-2]
-    nines = fives[4:] & fives[:-4]
-    return bool(np.count_nonzero(nines) > 0.4 * np.count_nonzero(fives))
+    of_five = of_nine = 0
+    for begin in range(0, len(rows), _BLOCK):
+        block = rows[begin : begin + _BLOCK + _LONGEST]
+        twos = block[1:] == block[:-1]
+        threes = twos[1:] & twos[:-1]
+        fives = threes[2:] & threes[:-2]
+        nines = fives[4:] & fives[:-4]
+        of_five += int(np.count_nonzero(fives[:_BLOCK]))
+        of_nine += int(np.count_nonzero(nines))
+    return of_nine > 0.4 * of_five
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
@@ -53,8 +60,6 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 _Bytes = NDArray[np.uint8]
-
-_BLOCK = 1 << 16  # bytes at a time, so that what is made on the way takes no fresh memory
 
 
 def filtered(image: _Bytes) -> _Bytes:
