@@ -241,6 +241,27 @@ def test_a_source_may_make_runs_that_change_variables(engine, with_summary):
             assert sess.global_step == 5
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_that_comes_as_the_session_is_closed_opens_no_input(engine):
+    opened = []
+
+    def source(step):
+        opened.append(step)
+        return (np.float32(i) for i in range(100))
+
+    with rh.Graph(engine).as_default():
+        total = rh.Variable(np.float32(0), name="total")
+        train_op = rh.group(total.assign_add(rh.inputs(source)))
+        sess = rh.Session()
+        for _ in range(3):
+            sess.run(train_op)
+        run = sess.prepared  # as another thread may have it
+        sess.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            run.again(None)
+    assert len(opened) == 1
+
+
 @pytest.mark.parametrize("engine", ["python", "torch"])
 def test_a_fetched_variable_has_its_value_from_before_the_run(engine):
     def twice(x):

@@ -33,6 +33,7 @@ class SessionInputs:
         self._drawn_by_steps: dict[Operation, bool] = {}
         self._warned_of_draws = False
         self._timed = False
+        self._is_over = False
         #: The seconds that inputs took to give their elements, from ``time()`` on.
         self.secs = 0.0
 
@@ -43,8 +44,14 @@ class SessionInputs:
                 self._open(op, step)
 
     def at(self, op: Operation, step: int) -> OpenInput:
-        """Return the input of ``op``, opened again if another thread has rewound it just now."""
+        """Return the input of ``op``, opened again if another thread has rewound it just now.
+
+        Raises:
+            RuntimeError: If another thread has closed the session.
+        """
         if op not in self.opened:
+            if self._is_over:
+                raise RuntimeError("the session is closed: create a new one")
             self._open(op, step)
         return self.opened[op]
 
@@ -128,7 +135,8 @@ class SessionInputs:
         return {INPUT_STATES + op.name for op in self._operations()}
 
     def close(self) -> None:
-        """Let go of all that are open."""
+        """Let go of all that are open; open none from now on."""
+        self._is_over = True
         self.opened.clear()
 
     def _operations(self) -> list[Operation]:
