@@ -143,7 +143,7 @@ class BodyRun(FlatValues):
         for op in self._inputs:
             opened = self._opened.opened.get(op)
             if opened is None:
-                opened = self._opened.at(op, self._held.global_step or 0)
+                opened = self._opened.at(op)
             try:
                 element = opened.draw()
                 if len(op.outputs) == 1:

@@ -124,8 +124,7 @@ class PhasedRun(PreparedRun):
         """Add the values of all tensors to ``values``, and return these."""
         plan = self._plan
         for op in plan.inputs:
-            opened = self._inputs.at(op, self._held.global_step or 0)
-            _take_in(values, op, drawn(op, opened))
+            _take_in(values, op, drawn(op, self._inputs.at(op)))
         variables = self._held.by_variable  # only now: a source may look at variables
         values.update((counter, np.int64(variables[counter])) for counter in plan.counters)
         counted = evaluate(plan.head, values, variables, _conform)

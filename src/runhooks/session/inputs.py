@@ -11,6 +11,7 @@ from runhooks.graph.graph import Graph
 from runhooks.graph.resized import Resized
 from runhooks.graph.source import OpenInput, Source
 from runhooks.graph.tensor import Operation
+from runhooks.session.values import VariableValues
 
 _log = logging.getLogger("runhooks")
 
@@ -19,10 +20,16 @@ INPUT_STATES = "inputs/"
 
 
 class SessionInputs:
-    """Opens the inputs of ``graph`` when a run first needs them, where a checkpoint left them."""
+    """Opens the inputs of ``graph`` when a run first needs them, where a checkpoint left them.
 
-    def __init__(self, graph: Graph) -> None:
+    Args:
+        graph: The graph.
+        values: The variables of the session: inputs may go by its global step.
+    """
+
+    def __init__(self, graph: Graph, values: VariableValues) -> None:
         self._graph = graph
+        self._values = values
         #: The inputs that are open, by their operation.
         self.opened: dict[Operation, OpenInput] = {}
         # Where inputs that are still to be opened were left, by the name of their operation.
@@ -33,35 +40,33 @@ class SessionInputs:
         self._drawn_by_steps: dict[Operation, bool] = {}
         self._warned_of_draws = False
         self._timed = False
-        self._is_over = False
         #: The seconds that inputs took to give their elements, from ``time()`` on.
         self.secs = 0.0
 
-    def open(self, operations: Iterable[Operation], step: int) -> None:
-        """Open those of ``operations`` that are not open yet, at the global step ``step``."""
+    def open(self, operations: Iterable[Operation]) -> None:
+        """Open those of ``operations`` that are not open yet."""
         for op in operations:
             if op not in self.opened:
-                self._open(op, step)
+                self._open(op)
 
-    def at(self, op: Operation, step: int) -> OpenInput:
+    def at(self, op: Operation) -> OpenInput:
         """Return the input of ``op``, opened again if another thread has rewound it just now.
 
         Raises:
             RuntimeError: If another thread has closed the session.
         """
         if op not in self.opened:
-            if self._is_over:
-                raise RuntimeError("the session is closed: create a new one")
-            self._open(op, step)
+            self._values.check_open()
+            self._open(op)
         return self.opened[op]
 
-    def open_at_known_positions(self, step: int) -> None:
+    def open_at_known_positions(self) -> None:
         """Open the inputs whose position is known.
 
         A loader may draw from a global random generator when it is opened: this comes before the
         generator's own state is loaded.
         """
-        self.open((op for op in self._operations() if op.name in self._positions), step)
+        self.open(op for op in self._operations() if op.name in self._positions)
 
     def check_draws(self, operations: Iterable[Operation], *, makes_step: bool) -> None:
         """Warn, once, of an input that goes by the global step in runs that make no step."""
@@ -96,11 +101,11 @@ class SessionInputs:
         positions = {**self._positions, **now}
         return {INPUT_STATES + name: it for name, it in positions.items() if it is not None}
 
-    def load(self, snapshot: Snapshot | None, step: int) -> None:
+    def load(self, snapshot: Snapshot | None) -> None:
         """Let all inputs begin anew, at their positions in ``snapshot`` if it is given.
 
         Elements that one of another number of ranks has drawn do not count. Inputs that draw from
-        random generators are opened at once, at the global step ``step``, which sets these.
+        random generators are opened at once, which sets these.
         """
         self.opened.clear()
         self._positions, self._unplaced = {}, set()
@@ -113,7 +118,7 @@ class SessionInputs:
         }
         self._unplaced = {op for op in self._operations() if op.name not in self._positions}
         known = [op for op in self._operations() if "random" in self._positions.get(op.name, ())]
-        self.open(known, step)
+        self.open(known)
 
     def check_resized(self, states: Mapping[str, Any], resized: Resized) -> None:
         """Raise ValueError if an input cannot be given its position among another number of ranks.
@@ -135,15 +140,15 @@ class SessionInputs:
         return {INPUT_STATES + op.name for op in self._operations()}
 
     def close(self) -> None:
-        """Let go of all that are open; open none from now on."""
-        self._is_over = True
+        """Let go of all that are open."""
         self.opened.clear()
 
     def _operations(self) -> list[Operation]:
         return [op for op in self._graph.get_operations() if op.type == "Inputs"]
 
-    def _open(self, op: Operation, step: int) -> None:
+    def _open(self, op: Operation) -> None:
         source: Source = op.args[0]
+        step = self._values.global_step or 0
         opened = source.open(op.name, step, self._positions.get(op.name))
         self._positions.pop(op.name, None)
         if self._timed:

@@ -55,9 +55,8 @@ class Session(RawSession):
         self._ready: dict[Any, PreparedRun] = BoundedCache()
         self._kept = self._graph.kept_buffers()
         self._keeping: BoundedCache[Any, PreparedRun] = BoundedCache()
-        self._inputs = SessionInputs(self._graph)
+        self._inputs = SessionInputs(self._graph, self._values)
         self._warned_of_step = False
-        self._closed = False
         self._find_global_step()
 
     @property
@@ -232,9 +231,9 @@ class Session(RawSession):
             self._variables.update(new)
             self.checkpoint = None
             self._forget_runs()
-            self._inputs.load(snapshot if only is None else None, self.global_step or 0)
+            self._inputs.load(snapshot if only is None else None)
             if load_objects is not None:
-                self._inputs.open_at_known_positions(self.global_step or 0)
+                self._inputs.open_at_known_positions()
                 load_objects()
             self.take_states(snapshot.states)
 
@@ -277,11 +276,11 @@ class Session(RawSession):
                 try:
                     yield
                 finally:
-                    if not self._closed:
+                    if not self._values.is_closed:
                         self._variables.update(before)
 
     def restore_state(self, saved: Stateful, state: Mapping[str, Any]) -> None:
-        self._inputs.open_at_known_positions(self.global_step or 0)
+        self._inputs.open_at_known_positions()
         super().restore_state(saved, state)
 
     def unclaimed_states(self) -> list[str]:
@@ -295,12 +294,11 @@ class Session(RawSession):
     def close(self) -> None:
         """Let go of the variables; a run raises RuntimeError from now on. May be called again."""
         with self._lock:
-            self._closed = True
             self._forget_runs()
             self._keeping.clear()
             if self._kept is not None:
                 self._kept.close()
-            self._values.clear()
+            self._values.close()
             self._inputs.close()
 
     def __enter__(self) -> Session:
@@ -331,7 +329,7 @@ class Session(RawSession):
                 run = self._ready.get(key)
             except TypeError:  # unhashable: not an element of a graph
                 run = None
-            if run is None or self._closed:
+            if run is None:
                 executable = self._executable(key, fetches, feed_dict or {})
                 if self._kept is not None and self._kept.concern(executable.changed):
                     return self._keeping.get_or_make(key, lambda: self._keeping_run(fetches, keys))
@@ -364,7 +362,7 @@ class Session(RawSession):
         self._find_global_step()
         for variable in executable.variables:
             self._values.initialise(variable, self._graph.engine)
-        self._inputs.open(executable.inputs, self.global_step or 0)
+        self._inputs.open(executable.inputs)
         makes_step = self._values.step_variable in executable.changed
         self._inputs.check_draws(executable.inputs, makes_step=makes_step)
         return executable
@@ -380,8 +378,7 @@ class Session(RawSession):
             )
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeError("the session is closed: create a new one")
+        self._values.check_open()
 
     def _find_global_step(self) -> None:
         step = get_global_step(self._graph)

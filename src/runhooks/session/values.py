@@ -53,11 +53,12 @@ class VariableValues:
         step: Its value, while a run is lent the values.
         runs: The number of runs that have ended well.
         changes: The number of those that may have changed a variable.
+        is_closed: Whether the session is closed.
     """
 
     __slots__ = (
-        *("_is_over", "acquire", "changes", "counters", "lent", "lock", "release"),
-        *("runs", "step", "step_variable"),
+        *("acquire", "changes", "counters", "is_closed", "lent", "lock"),
+        *("release", "runs", "step", "step_variable"),
     )
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ class VariableValues:
         # `with lock` takes twice as long, and every run does it.
         self.acquire, self.release = self.lock.acquire, self.lock.release
         self.counters: dict[Variable, Any] = {}
-        self._is_over = False
+        self.is_closed = False
         self.lent: FlatValues | None = None
         self.step_variable: Variable | None = None
         self.step = 0
@@ -85,8 +86,7 @@ class VariableValues:
                 self.counters[self.step_variable] = self.step
             self.lent = None
             lent.values, lent.kept_values = [], []
-        if self._is_over:
-            raise RuntimeError("the session is closed: create a new one")
+        self.check_open()
         return self.counters
 
     @property
@@ -116,6 +116,11 @@ class VariableValues:
             value = engine.initial(variable.op.name, value)
         values[variable] = value
 
+    def check_open(self) -> None:
+        """Raise RuntimeError if the session is closed."""
+        if self.is_closed:
+            raise RuntimeError("the session is closed: create a new one")
+
     def lend(self, run: FlatValues) -> None:
         """Let ``run`` have the values. Raises RuntimeError if the session is closed."""
         values = self.by_variable
@@ -126,6 +131,6 @@ class VariableValues:
             self.step = values[self.step_variable]
         self.lent = run
 
-    def clear(self) -> None:
+    def close(self) -> None:
         """Let go of all values."""
-        self.lent, self.counters, self._is_over = None, {}, True
+        self.lent, self.counters, self.is_closed = None, {}, True
