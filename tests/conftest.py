@@ -32,18 +32,31 @@ os.environ.setdefault("RES_OPTIONS", "timeout:1")
 
 # What takes longest comes first, so that no process is left alone with it at the end.
 LONGEST = [
-    "test_fifth_engine.py",
+    "test_browser.py",
     "test_example_digits.py",
-    "test_example.py",
-    "test_life_cycle.py",
-    "test_cluster.py",
+    "test_examples.py",
+    "test_jax_front_door.py",
+    "test_keras.py",
+    "test_ranks.py",
+    "test_distributions.py",
+    "test_fifth_engine.py",
     "test_sharded_checkpoints.py",
+    "test_life_cycle.py",
+    "test_stores.py",
+    "test_soak.py",
+    "test_example.py",
+    "test_store.py",
+    "test_doctor.py",
     "test_sharded_jax.py",
-    "test_watchdog.py",
+    "test_kept_buffers.py",
+    "test_jax_compilations.py",
+    "test_cluster.py",
     "test_command.py",
+    "test_plot.py",
     "test_tensorflow_session_manager.py",
-    "test_resume.py",
     "test_cycles.py",
+    "test_watchdog.py",
+    "test_resume.py",
 ]
 
 

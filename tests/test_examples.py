@@ -103,7 +103,7 @@ def test_a_body_goes_on_under_a_new_head(tmp_path, monkeypatch, capsys, caplog):
 # --- Killed
 
 JAX_EXAMPLES = [name for name in MOST_ADDED if name != "numpy_kmeans"]
-LAST_STEP, KILLED_AT = 120, 80
+LAST_STEP, KILLED_AT = 70, 60
 
 PROGRAM = f"""
 import importlib, os, signal, sys
