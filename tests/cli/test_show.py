@@ -165,6 +165,14 @@ def test_runs_are_in_natural_order(run_file, run, tmp_path) -> None:
     assert [it["run"] for it in json.loads(run("plot", tmp_path, "--json").out)] == names
 
 
+def test_runs_are_in_the_order_of_decimal_numbers(run_file, run, tmp_path) -> None:
+    names = [f"rate-{rate}" for rate in (0.02, 0.1, 0.15, 0.2, 1.5, 10.25)]
+    for index, name in enumerate(reversed(names)):
+        run_file(name).add(index, loss=1.0)
+    shown = json.loads(run("show", tmp_path, "--json").out)["runs"]
+    assert [it["run"] for it in shown] == names
+
+
 def test_a_single_run_has_one_name(run_file, run) -> None:
     path = run_file("a").add(1, loss=1.0).directory
     [shown] = json.loads(run("show", path, "--json").out)["runs"]

@@ -12,7 +12,7 @@ from runhooks.events.reading.results import Damage
 from runhooks.stores.path import AnyPath, StorePath
 
 _IN_THE_NAME = "tfevents"
-_DIGITS = re.compile("([0-9]+)")
+_DIGITS = re.compile(r"(?<![0-9])(?<![0-9]\.)([0-9]+)")  # not those behind a decimal point
 _NO_EVENTS = ".profile-empty"  # left by TensorFlow's profiler to mark a run
 
 
@@ -86,7 +86,10 @@ def find_runs(path: AnyPath) -> FoundRuns:
 
 
 def natural(name: str) -> tuple[list[str | int], str]:
-    """Return a key that sorts the numbers in names by value: ``r2`` before ``r10``."""
+    """Return a key that sorts the numbers in names by value: ``r2`` before ``r10``.
+
+    ``rate-0.02`` comes before ``rate-0.1``.
+    """
     parts = _DIGITS.split(name)
     return [int(it) if index % 2 else it for index, it in enumerate(parts)], name
 
