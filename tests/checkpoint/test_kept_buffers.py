@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ FROZEN = 70_001
 
 
 @pytest.fixture
-def compiled() -> Iterator[list[str]]:
+def compiled() -> list[str]:
     """The names of the steps that XLA has compiled since."""
     names: list[str] = []
 
@@ -32,8 +31,7 @@ def compiled() -> Iterator[list[str]]:
             names.append(fun_name)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
-    yield names
-    jax.monitoring.unregister_event_duration_listener(listen)
+    return names
 
 
 class Loop:
