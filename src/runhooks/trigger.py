@@ -203,6 +203,24 @@ class FirstStepTimer(Timer):
     def _next_step(self) -> float:
         return -math.inf if self._last_step is None else super()._next_step()
 
+    # Programs read these names of TensorFlow's timers.
+
+    @property
+    def _every_steps(self) -> int | None:
+        return self._trigger.every_steps
+
+    @property
+    def _every_secs(self) -> float | None:
+        return self._trigger.every_secs
+
+    @property
+    def _last_triggered_step(self) -> int | None:
+        return self._last_step
+
+    @property
+    def _last_triggered_time(self) -> float | None:
+        return None if self._last_step is None else self._since_wall
+
     def _next_regular_step(self, every_steps: int) -> float:
         assert self._last_step is not None, "else any step triggers"
         return self._last_step + every_steps

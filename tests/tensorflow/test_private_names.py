@@ -1,5 +1,7 @@
 """Private names of TensorFlow's sessions and scaffolds work, or say what to do instead."""
 
+import time
+
 import pytest
 import tensorflow
 from tensorflow.python.training import monitored_session
@@ -84,7 +86,33 @@ def test_scaffold_is_read_and_written_by_private_names(model):
         assert calls == [session.raw_session()]
     assert scaffold.saver is scaffold._saver is saver
     names = {name for name in vars(tf.train.Scaffold()) if name.startswith("_")}
-    assert {name for name in names if not hasattr(scaffold, name)} <= {"_user_init_fn"}
+    assert {name for name in names if not hasattr(scaffold, name)} == set()
+
+
+def test_scaffold_has_the_function_that_it_was_given(model):
+    def init_fn(scaffold, session):
+        pass
+
+    assert train.Scaffold(init_fn=init_fn)._user_init_fn is init_fn
+    assert train.Scaffold()._user_init_fn is None
+
+
+@pytest.mark.parametrize("cadence", [{"every_steps": 3}, {"every_secs": 0.5}])
+def test_timers_have_the_private_names_of_tensorflow(cadence):
+    timer, theirs = train.SecondOrStepTimer(**cadence), tf.train.SecondOrStepTimer(**cadence)
+    names = [name for name in vars(theirs) if name.startswith("_")]
+    assert {it: getattr(timer, it) for it in names} == {it: getattr(theirs, it) for it in names}
+    before = time.time()
+    timer.update_last_triggered_step(7)
+    assert timer._last_triggered_step == 7
+    assert before <= timer._last_triggered_time <= time.time()
+    hook = train.SummarySaverHook(save_steps=3, output_dir="d", summary_op="s")
+    assert hook._timer._every_steps == 3
+
+
+def test_profiler_hook_has_what_it_was_given():
+    hook = train.ProfilerHook(save_steps=2, show_dataflow=False, show_memory=True)
+    assert (hook._show_dataflow, hook._show_memory) == (False, True)
 
 
 def test_default_local_init_op_is_made_in_a_function_too():

@@ -90,7 +90,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         self._output_dir = output_dir
         self._directory = output_dir or "."
         self._folder = ProfileFolder(self._directory)
-        self._shown = {"show_dataflow": show_dataflow, "show_memory": show_memory}
+        self._show_dataflow, self._show_memory = show_dataflow, show_memory
         self._num_steps = num_steps
         self._max_secs = max_secs
         self._stop: Callable[[], Path] | None = None  # ends the current profile
@@ -166,7 +166,12 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         with not_training(session):
             try:
                 folder = self._folder.make()
-                self._trace = framework.trace_runs(folder, self._directory, **self._shown)
+                self._trace = framework.trace_runs(
+                    folder,
+                    self._directory,
+                    show_dataflow=self._show_dataflow,
+                    show_memory=self._show_memory,
+                )
                 if self._trace is None:
                     self._stop = framework.start_profile(folder, step)
                 if not self._is_open:

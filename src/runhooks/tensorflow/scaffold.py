@@ -30,6 +30,7 @@ class Scaffold(session.Scaffold):
     _local_init_feed_dict = _alias("local_init_feed_dict")
     _summary_op = _alias("summary_op")
     _saver = _alias("saver")
+    _user_init_fn = _alias("_given_init_fn")
 
     @property
     def _init_fn(self) -> Callable[[Any], Any] | None:
