@@ -311,3 +311,28 @@ def test_metrics_are_logged_where_hooks_of_tensorflow_log(tmp_path, caplog):
         tf.logging.set_verbosity(verbosity)
     lines = [it for it in caplog.records if "mean_of_features = 4.5" in it.getMessage()]
     assert [it.name for it in lines] == ["tensorflow"] * 3
+
+
+def test_what_is_no_pair_of_value_and_update_is_named(tmp_path):
+    def model_fn(features, labels, mode):
+        spec = counting(features, labels, mode)
+        return spec._replace(eval_metric_ops={"mean": tf.constant(1.0)})
+
+    estimator = Estimator(counting, tmp_path)
+    hook = train.InMemoryEvaluatorHook(Estimator(model_fn, tmp_path), ten)
+    with pytest.raises(TypeError, match=r"pairs \(value, update\).*'mean'"):
+        estimator.train(ten, [hook])
+
+
+def test_an_input_fn_that_returns_nothing_is_named(tmp_path):
+    estimator = Estimator(counting, tmp_path)
+    hook = train.InMemoryEvaluatorHook(estimator, lambda: None)
+    with pytest.raises(TypeError, match="input_fn must return .* got None"):
+        estimator.train(ten, [hook])
+
+
+@pytest.mark.parametrize("name", ["Estimator", "train_and_evaluate", "RunConfig"])
+def test_what_is_gone_with_the_estimator_says_where_to_read(name):
+    with pytest.raises(AttributeError, match=f"{name}.*From TensorFlow 1 and tf.estimator"):
+        getattr(train, name)
+    assert not hasattr(train, name)

@@ -113,7 +113,10 @@ class InMemoryEvaluatorHook(EvaluatingHook):
             "params": getattr(self._estimator, "params", None),
             "config": getattr(self._estimator, "config", None),
         }
-        features, labels = self._evaluation.draw(_call(self._input_fn, given))
+        source = _call(self._input_fn, given)
+        if source is None:
+            raise TypeError("input_fn must return the input of an evaluation, got None")
+        features, labels = self._evaluation.draw(source)
         model_fn = self._estimator.model_fn
         spec = _call(model_fn, {"features": features, "labels": labels, **given})
         _check_spec(spec)
@@ -194,6 +197,12 @@ def _check_spec(spec: Any) -> None:
         )
     if spec.loss is None:
         raise ValueError(f"model_fn must give a loss to be evaluated, got {spec!r}")
+    for name, pair in (spec.eval_metric_ops or {}).items():
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(
+                f"eval_metric_ops must be pairs (value, update) by name, such as tf.metrics.mean "
+                f"returns, got {pair!r} as {name!r}"
+            )
     if _LOSS in (spec.eval_metric_ops or {}):
         raise ValueError(
             f"eval_metric_ops must not have the name {_LOSS!r}: the mean of the loss has it"

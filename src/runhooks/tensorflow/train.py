@@ -113,10 +113,21 @@ __all__ = [
 
 _theirs: Any = tf.compat.v1.train
 
+_ESTIMATOR = {
+    *("Estimator", "EstimatorSpec", "EvalSpec", "TrainSpec", "RunConfig", "ModeKeys", "inputs"),
+    *("train_and_evaluate", "Exporter", "BestExporter", "FinalExporter", "LatestExporter"),
+}
+
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__") or not hasattr(_theirs, name):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        hint = ""
+        if name in _ESTIMATOR:
+            hint = (
+                ": tf.estimator is gone from TensorFlow 2.16, and its hooks alone are here; the "
+                "page 'From TensorFlow 1 and tf.estimator' shows the loop that replaces the rest"
+            )
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
     return getattr(_theirs, name)
 
 
