@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from runhooks.contract import RawSession, SessionRunHook
 from runhooks.errors import add_note, described, good_ends
@@ -261,3 +261,15 @@ def _has_state(hook: SessionRunHook) -> bool:
     if not all(callable(getattr(hook, method, None)) for method in methods):
         return False
     return getattr(hook.state_dict, "__func__", None) is not SessionRunHook.state_dict
+
+
+class FixedHooks(tuple[SessionRunHook, ...]):
+    """The hooks of a session, as programs find them under TensorFlow's name for its list."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"the hooks of a session have no {name!r}: they cannot be changed once it is made; "
+            "give it all of them, as hooks=[...]"
+        )

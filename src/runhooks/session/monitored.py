@@ -23,7 +23,7 @@ from runhooks.ranks import Group, current_group
 from runhooks.session.agreement import Agreement
 from runhooks.session.creators import SessionCreator, creator_for
 from runhooks.session.ending import blamed, end, leave
-from runhooks.session.hook_list import HookList
+from runhooks.session.hook_list import FixedHooks, HookList
 from runhooks.session.interruption import Interruption
 from runhooks.session.live_session import CoordinatedCreator, LiveSession
 from runhooks.session.opening import Opening, opener_of
@@ -266,7 +266,7 @@ class MonitoredSession(CallableRuns):
 
     @property
     def _hooks(self) -> tuple[SessionRunHook, ...]:
-        return self._hook_list.hooks
+        return FixedHooks(self._hook_list.hooks)
 
     @property
     def _sess(self) -> RawSession | None:
