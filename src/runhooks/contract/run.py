@@ -73,7 +73,8 @@ class SessionRunContext:
     def next_step(self) -> int | None:
         """The global step that this run is expected to lead to; None if that is unknown.
 
-        An estimate: one more than the present step, or as many more as the run before has made.
+        An estimate: one more than the present step, or as many more as the run before has made; the
+        present step if what is run does not increase it.
         TensorFlow's context does not have it.
         """
         return self._next_step

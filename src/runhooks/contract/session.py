@@ -14,6 +14,7 @@ from runhooks.contract.callable_runs import CallableRuns
 from runhooks.contract.prepared_run import PreparedRun
 from runhooks.contract.snapshot import Snapshot
 from runhooks.contract.stop_request import StopRequest
+from runhooks.graph.base import StepPart
 from runhooks.graph.framework import Framework
 
 
@@ -135,6 +136,11 @@ class RawSession(CallableRuns):
     def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:
         """Return the inputs that ``fetches`` draw from when ``feed_keys`` are fed."""
         return []
+
+    def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
+        """Return what a run of ``fetches`` does to the global step; raise as ``run`` does."""
+        part: StepPart = self.graph.step_part(fetches, feed_keys)
+        return part
 
     def may_share(self, source: Any) -> bool:
         """Return whether a training and its evaluation may both draw from the input ``source``."""

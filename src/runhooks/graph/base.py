@@ -42,6 +42,17 @@ class RunEffects(NamedTuple):
     reads: frozenset[Any] = frozenset()
 
 
+class StepPart(Enum):
+    """What a run does to the global step."""
+
+    #: It increases it, or may; so do all runs of a graph in which nothing does.
+    WHOLE = "whole"
+    #: It makes a step that does not count, in a graph that has others which do.
+    PART = "part"
+    #: Nothing.
+    NONE = "none"
+
+
 class EvaluationGraph:
     """A graph to evaluate in, beside that of the training; its ``graph`` has a global step."""
 
@@ -224,6 +235,13 @@ class BaseGraph:
         Placeholders count as fed. Raises as ``check_run`` does.
         """
         return RunEffects()
+
+    def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
+        """Return what a run of ``fetches`` does to the global step.
+
+        Raises as ``check_run`` does.
+        """
+        return StepPart.WHOLE
 
     def has_effect(self, element: Any) -> bool:
         """Return whether ``element`` changes or reads the objects of the graph."""

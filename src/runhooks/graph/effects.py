@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from runhooks.graph.base import BaseGraph, RunEffects
+from runhooks.graph.base import BaseGraph, RunEffects, StepPart
+from runhooks.graph.global_step import get_global_step
 from runhooks.graph.plan import elements_of, needed_for
 from runhooks.graph.tensor import CAPTURES, Effect, Operation
 
@@ -24,6 +25,17 @@ def effects_of(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any] = ()) ->
         captures=frozenset(op for op in needed if op.effect in CAPTURES),
         reads=frozenset(op for op in needed if op.effect is Effect.READ),
     )
+
+
+def step_part_of(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
+    """Return what a run of ``fetches`` does to the global step. Raises as ``make_plan`` does."""
+    step = get_global_step(graph)
+    effects = effects_of(graph, fetches, feed_keys)
+    if step is None or any(op.assigns is step for op in effects.assignments):
+        return StepPart.WHOLE
+    if not any(op.assigns is step for op in graph.get_operations()):
+        return StepPart.WHOLE  # nothing tells one run from another
+    return StepPart.PART if effects.steps else StepPart.NONE
 
 
 def step_not_named(

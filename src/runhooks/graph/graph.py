@@ -11,10 +11,10 @@ from typing import Any
 
 from runhooks.contexts import contextmanager
 from runhooks.graph import names, nest
-from runhooks.graph.base import BaseGraph, RunEffects
+from runhooks.graph.base import BaseGraph, RunEffects, StepPart
 from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.default_graph import entered, find_default_graph_with, get_default_graph
-from runhooks.graph.effects import effects_of
+from runhooks.graph.effects import effects_of, step_part_of
 from runhooks.graph.engine import Compiled, Engine, load_engine
 from runhooks.graph.forms import Forms
 from runhooks.graph.kept_buffers import KeptBuffers
@@ -274,6 +274,9 @@ class Graph(BaseGraph):
 
     def effects_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> RunEffects:
         return effects_of(self, fetches, feed_keys)
+
+    def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
+        return step_part_of(self, fetches, feed_keys)
 
     def has_effect(self, element: Any) -> bool:
         found = self.as_graph_element(element)

@@ -11,6 +11,8 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
+from runhooks.engines.foreign import session_of
+from runhooks.graph.base import StepPart
 from runhooks.hooks.helpers.session import log_of, step_of
 from runhooks.hooks.helpers.summary_output import SummaryOutput, SummaryWriter
 from runhooks.hooks.helpers.tensorflow_hook import StepReadingHook, SummaryWritingHook
@@ -82,7 +84,7 @@ class StepCounterHook(StepReadingHook, SummaryWritingHook):
         session = run_context.session
         if self._windows.is_due(session):
             self._record(session)
-        elif step_of(session) == self._windows.opened_at:
+        elif step_of(session) == self._windows.opened_at and not _is_part(run_context):
             self._warn(session)
 
     def end(self, session: RawSession) -> None:
@@ -117,3 +119,10 @@ class StepCounterHook(StepReadingHook, SummaryWritingHook):
                 step_of(session),
             )
         self._warned = True
+
+
+def _is_part(run_context: SessionRunContext) -> bool:
+    """Return whether the run was a part of a step, such as one that accumulates gradients."""
+    asked = run_context.original_args
+    part = session_of(run_context.session).step_part(asked.fetches, asked.feed_dict or ())
+    return part is StepPart.PART

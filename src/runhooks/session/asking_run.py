@@ -7,6 +7,7 @@ from typing import Any
 
 from runhooks.contract import PreparedRun, SessionRunArgs, SessionRunContext, SessionRunValues
 from runhooks.errors import add_note
+from runhooks.graph.base import StepPart
 from runhooks.graph.nest import Asked
 from runhooks.session.merge import RequestMerger
 from runhooks.session.scheduled_hook import ScheduledHook, hook_note
@@ -25,12 +26,13 @@ class AskedRun:
         caller: What the caller wants.
         step: The global step at which the run begins.
         context: The context of the run.
+        part: What the run does to the global step.
         requests: What hooks want.
         answers: What they get, by all hooks that take part.
         postponed: Hooks whose requests wait for a later run, before which they are asked again.
     """
 
-    __slots__ = ("answers", "caller", "context", "hooks", "postponed", "requests", "step")
+    __slots__ = ("answers", "caller", "context", "hooks", "part", "postponed", "requests", "step")
 
     def __init__(
         self,
@@ -38,11 +40,13 @@ class AskedRun:
         caller: SessionRunArgs,
         step: int | None,
         context: SessionRunContext,
+        part: StepPart,
     ) -> None:
         self.hooks = hooks
         self.caller = caller
         self.step = step
         self.context = context
+        self.part = part
         self.requests: dict[ScheduledHook, SessionRunArgs] = {}
         self.answers: dict[ScheduledHook, Any] = {}
         self.postponed: set[ScheduledHook] = set()
@@ -129,14 +133,16 @@ class AskingRun(PreparedRun):
 
     Attributes:
         run: The same.
+        part: What it does to the global step.
         requests: What the hooks have asked for.
         sleepers: Hooks that may say in ``next_due`` that they are no longer called in every run.
     """
 
-    __slots__ = ("_answered", "_asking", "_listening", "requests", "run", "sleepers")
+    __slots__ = ("_answered", "_asking", "_listening", "part", "requests", "run", "sleepers")
 
     def __init__(self, asked: AskedRun, run: PreparedRun) -> None:
         self.run = run
+        self.part = asked.part
         self.requests = requests = asked.requests
         hooks = list(asked.answers)
         self.sleepers = [hook for hook in hooks if hook.sleeps]

@@ -15,6 +15,7 @@ from runhooks.contract import (
     SessionRunHook,
     SessionRunValues,
 )
+from runhooks.graph.base import StepPart
 from runhooks.session.asking_run import AskedRun, AskingRun
 from runhooks.session.merge import RequestMerger
 from runhooks.session.next_due import NextDue
@@ -34,6 +35,8 @@ class HookedSession:
         runs: The number of runs it has made, not counting those that named their hooks.
         stride: How many steps the last run made, and so the next is expected to.
         due: When the next hook is due.
+        within_step: Whether the last run was a part of a step, as when gradients accumulate. Hooks
+            that go by steps or seconds, and signals, wait for the end of the step.
         repeat: The run that was made last, if it can be made again without ``run_with_hooks``.
         asking: The same, if hooks take part in it: by ``run_again``. None: it is an off-step.
     """
@@ -46,6 +49,7 @@ class HookedSession:
         self.runs = 0
         self.stride = 1
         self.due = NextDue()
+        self.within_step = False
         self._stop_reason: str | None = None
         self._by_id: dict[int, ScheduledHook] = {}
         self._hooks: list[ScheduledHook] = []  # those that are called without being named
@@ -132,9 +136,11 @@ class HookedSession:
                 f"run was called after {self._stop_reason} asked to stop: check should_stop() "
                 "before each run, or run without hooks with hooks=False"
             )
-        step = raw.global_step or 0
-        if self.due.is_reached(step + self.stride, self.runs + 1):
-            asked = self.ask(SessionRunArgs(fetches, feed_dict, options))
+        step, caller = raw.global_step or 0, SessionRunArgs(fetches, feed_dict, options)
+        part = self._merger.step_part(caller)
+        stride = self.stride if part is StepPart.WHOLE else 0
+        if self.due.is_reached(step + stride, self.runs + 1, part):
+            asked = self.ask(caller, part=part)
             return self.complete(asked, raw.run, run_metadata)
         # An off-step: no hook is called but those that watch a value.
         watching: list[ScheduledHook] | None = None
@@ -143,16 +149,17 @@ class HookedSession:
             try:
                 results = raw.run(merged, feed_dict, options, run_metadata)
             except (TypeError, ValueError) as error:
-                self._merger.note_bad_watched(error, SessionRunArgs(fetches, feed_dict), watching)
+                self._merger.note_bad_watched(error, caller, watching)
                 raise
         else:
             result = raw.run(fetches, feed_dict, options, run_metadata)
         self.runs += 1
+        self._note_part(part)
         if watching is not None:
             result = results[0]
             watch(watching, raw.global_step, results, self._stop_for)
-        if raw.global_step != step + self.stride:
-            self.note_steps(step, SessionRunArgs(fetches, feed_dict, options), run_metadata)
+        if raw.global_step != step + stride:
+            self.note_steps(step, caller, run_metadata)
         self._expect_off_steps(fetches, watching)
         return result
 
@@ -167,12 +174,13 @@ class HookedSession:
             run_metadata: Its metadata.
         """
         made = (self._raw.global_step or 0) - step
-        if made > 0:
-            self.stride = made
-            self._expect_nothing()
+        if made <= 0:
+            return
+        self.stride = made
+        self._expect_nothing()
         if step + made >= self.due.step:
             context = SessionRunContext(caller, self._raw, step + made)
-            woken = AskedRun(self._hooks, caller, step, context)
+            woken = AskedRun(self._hooks, caller, step, context, StepPart.WHOLE)
             self._deliver(woken, step + made, caller.options, run_metadata)
 
     def warm_up(self, fetches: Any, feed_dict: Mapping[Any, Any] | None) -> None:
@@ -183,24 +191,31 @@ class HookedSession:
     def is_due(self) -> bool:
         """Return whether a hook takes part in the next run; for runs that are made elsewhere."""
         step = (self._raw.global_step or 0) + self.stride
-        return bool(self._watching) or self.due.is_reached(step, self.runs + 1)
+        return bool(self._watching) or self.due.is_reached(step, self.runs + 1, StepPart.WHOLE)
 
-    def ask(self, caller: SessionRunArgs, hooks: list[ScheduledHook] | None = None) -> AskedRun:
+    def ask(
+        self,
+        caller: SessionRunArgs,
+        hooks: list[ScheduledHook] | None = None,
+        part: StepPart | None = None,
+    ) -> AskedRun:
         """Ask the hooks that are due what they want of a run that ``caller`` wants.
 
         Args:
             caller: What that is.
             hooks: Those that may take part; None: all but those that have to be named.
+            part: What the run does to the global step; None: that is found out.
         """
         hooks = self._hooks if hooks is None else hooks
         step = self._raw.global_step
-        next_step = (step or 0) + self.stride
+        part = part or self._merger.step_part(caller)
+        next_step = (step or 0) + (self.stride if part is StepPart.WHOLE else 0)
         context = SessionRunContext(caller, self._raw, None if step is None else next_step)
-        asked = AskedRun(hooks, caller, step, context)
+        asked = AskedRun(hooks, caller, step, context, part)
         is_timed = self.due.time is not None or hooks is not self._hooks
         now = clock.monotonic() if is_timed else -math.inf
         for hook in hooks:
-            if hook.always or hook.is_due(next_step, self.runs + 1, now):
+            if hook.always or hook.is_due(next_step, self.runs + 1, now, part):
                 request = hook.before(context)
                 if context.stop_requested:
                     self._note_stop(context, hook)
@@ -232,6 +247,7 @@ class HookedSession:
         else:  # this run is not counted: the due runs of those that take part move instead
             for hook in hooks:
                 hook.run -= 1
+        self._note_part(asked.part)
         result = asked.take_results(result)
         self._deliver(asked, step, merged.options, metadata)
         if hooks is self._hooks:
@@ -250,11 +266,12 @@ class HookedSession:
         """
         raw, run, step = self._raw, asking.run, self._raw.global_step
         caller = _new(SessionRunArgs, (fetches, feed_dict, None))
-        context = SessionRunContext(caller, raw, None if step is None else step + self.stride)
+        stride = self.stride if asking.part is StepPart.WHOLE else 0
+        context = SessionRunContext(caller, raw, None if step is None else step + stride)
         requests, are_same = asking.ask(context, self._note_stop)
         if not are_same or raw.prepared is not run or run.off_steps <= 0:
             # They ask for something else, or have made runs or changed variables themselves.
-            asked = AskedRun(self._hooks, caller, step, context)
+            asked = AskedRun(self._hooks, caller, step, context, asking.part)
             asking.hand_over(requests, asked, self._merger)
             return self.complete(asked, raw.run)
         try:
@@ -285,7 +302,11 @@ class HookedSession:
         caller = SessionRunArgs(None)
         context = SessionRunContext(caller, self._raw, step)
         woken = [hook for hook in asleep if step >= hook.step]
-        self._deliver(AskedRun(woken, caller, step, context), step, None, None)
+        self._deliver(AskedRun(woken, caller, step, context, StepPart.WHOLE), step, None, None)
+
+    def _note_part(self, part: StepPart) -> None:
+        if part is not StepPart.NONE:
+            self.within_step = part is StepPart.PART
 
     def _deliver(self, asked: AskedRun, step: int, options: Any, run_metadata: Any) -> None:
         # A run may take the step further than expected: a hook that this wakes gets after_run.
@@ -295,7 +316,10 @@ class HookedSession:
         hooks, answers, context, sleepers = asked.hooks, asked.answers, asked.context, []
         for hook in hooks:
             if hook in answers or (
-                step >= hook.step and hook.watched is None and hook not in asked.postponed
+                asked.part is not StepPart.PART
+                and step >= hook.step
+                and hook.watched is None
+                and hook not in asked.postponed
             ):
                 values = answers.get(hook), options, run_metadata
                 hook.after(context, _new(SessionRunValues, values))

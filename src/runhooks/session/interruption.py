@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 from weakref import WeakMethod
@@ -90,6 +91,12 @@ class Interruption:
         previous = _present(number, self._previous[number])
         if callable(previous) and previous is not signal.default_int_handler:
             previous(number, frame)
+
+
+def tell_stopping(when: bytes) -> None:
+    """Say on the terminal that the first Ctrl-C was heard."""
+    with suppress(OSError):  # not print: a handler may interrupt one
+        os.write(2, b"\nstopping%s; press Ctrl-C again to interrupt it\n" % when)
 
 
 def _present(number: int, handler: Any) -> Any:

@@ -10,7 +10,7 @@ from runhooks.contract import RawSession, SessionRunArgs
 from runhooks.engines import foreign
 from runhooks.errors import add_note
 from runhooks.graph import nest
-from runhooks.graph.base import BaseGraph
+from runhooks.graph.base import BaseGraph, StepPart
 from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.plan import CALLER
 from runhooks.graph.tensor import Tensor
@@ -42,6 +42,14 @@ class _Steps(NamedTuple):
     lacking: bool
 
 
+class _Part(NamedTuple):
+    """What the run that was asked for last does to the global step."""
+
+    caller: nest.Asked
+    feeds: tuple[Any, ...]
+    part: StepPart
+
+
 class RequestMerger:
     """Merges the requests of the caller and the hooks of one session into one run.
 
@@ -59,7 +67,25 @@ class RequestMerger:
         self._last_steps: dict[ScheduledHook, _Steps] = {}
         self._needs_step: BoundedCache[Any, bool] = BoundedCache()
         self._spread: BoundedCache[Any, list[str]] = BoundedCache()
+        self._parts: BoundedCache[Any, StepPart] = BoundedCache()
+        self._last_part: _Part | None = None
         self._warned = False
+
+    def step_part(self, caller: SessionRunArgs) -> StepPart:
+        """Return what a run of what the caller asks for does to the global step."""
+        feeds = tuple(caller.feed_dict or ())
+        last = self._last_part
+        if last is not None and last.feeds == feeds and last.caller.is_the_same_as(caller.fetches):
+            return last.part
+        try:
+            part = self._parts.get_or_make(
+                (nest.structure_key(caller.fetches), *feeds),
+                lambda: self._raw.step_part(caller.fetches, feeds),
+            )
+        except (TypeError, ValueError, KeyError):  # the run will say what is wrong
+            return StepPart.WHOLE
+        self._last_part = _Part(nest.Asked(caller.fetches), feeds, part)
+        return part
 
     def with_watched(
         self, fetches: Any, watching: Sequence[ScheduledHook]

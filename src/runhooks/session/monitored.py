@@ -6,11 +6,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
@@ -24,7 +23,7 @@ from runhooks.session.agreement import Agreement
 from runhooks.session.creators import SessionCreator, creator_for
 from runhooks.session.ending import blamed, end, leave
 from runhooks.session.hook_list import FixedHooks, HookList
-from runhooks.session.interruption import Interruption
+from runhooks.session.interruption import Interruption, tell_stopping
 from runhooks.session.live_session import CoordinatedCreator, LiveSession
 from runhooks.session.opening import Opening, opener_of
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
@@ -73,6 +72,7 @@ class MonitoredSession(CallableRuns):
         self._calls_hooks = False  # whether a run with all hooks was ever made
         self._asks_first = False  # whether run has to ask if it may
         self._runs_left = 0  # before run ends the loop, after a signal
+        self._has_signal = False
         self._agreement: Agreement | None = None  # with other ranks; None: there are none
         self._recoveries = 0
         self._last_step: int | None = None
@@ -238,7 +238,7 @@ class MonitoredSession(CallableRuns):
         """
         self._tests_stop = True
         if self._session is None or self._stop.reason is not None:
-            return True
+            return not self._finishes_step
         if self._agreement is not None:
             return self._agreement.should_stop(self._live())
         return self._session.should_stop()
@@ -349,12 +349,16 @@ class MonitoredSession(CallableRuns):
 
     def _interrupt(self, number: int) -> None:
         self.request_stop(signal.Signals(number).name)
+        self._has_signal = self._agreement is None
         if not self._tests_stop and not self._asks_first:
             self._asks_first, self._runs_left = True, 1  # the caller may have decided on it already
         if number == signal.SIGINT:
-            when = b"" if self._session is None else b" after this step"
-            with suppress(OSError):  # not print: a handler may interrupt one
-                os.write(2, b"\nstopping%s; press Ctrl-C again to interrupt it\n" % when)
+            tell_stopping(b"" if self._session is None else b" after this step")
+
+    @property
+    def _finishes_step(self) -> bool:
+        """Whether a signal has come in the middle of a step, whose parts are runs."""
+        return self._has_signal and self._session is not None and self._session.is_within_step
 
     def _join(self, group: Group, says_chief: bool) -> None:
         agreement = Agreement(group, self._stop, self._hook_list)
@@ -376,8 +380,8 @@ class MonitoredSession(CallableRuns):
             self._agreement.note_run_beside()
 
     def _take_run(self, hooks: Iterable[SessionRunHook] | bool | None) -> None:
-        if self._calls_hooks and hooks is not None and hooks is not True:
-            return  # a run beside those of the loop, as of an evaluation
+        if self._finishes_step or (self._calls_hooks and hooks is not None and hooks is not True):
+            return  # a run beside those of the loop, as of an evaluation, is none of them
         if not self._runs_left:
             raise OutOfRangeError(
                 f"Stopped by {self.stop_reason}. Check should_stop() in the loop to exit cleanly"

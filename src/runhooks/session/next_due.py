@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from runhooks import clock
+from runhooks.graph.base import StepPart
 from runhooks.session.scheduled_hook import ScheduledHook
 
 
@@ -26,13 +27,15 @@ class NextDue:
         self.time: float | None = None
         self.shared_time = math.inf
 
-    def is_reached(self, step: int, run: int) -> bool:
-        """Return whether a hook is due in the run ``run``, which is to lead to ``step``."""
-        return (
-            self.always
-            or step >= self.step
-            or run >= self.run
-            or (self.time is not None and clock.monotonic() >= self.time)
+    def is_reached(self, step: int, run: int, part: StepPart) -> bool:
+        """Return whether a hook is due in the run ``run``, which is to lead to ``step``.
+
+        A hook that goes by steps or seconds is not due in a run of a part of a step.
+        """
+        if self.always or run >= self.run:
+            return True
+        return part is not StepPart.PART and (
+            step >= self.step or (self.time is not None and clock.monotonic() >= self.time)
         )
 
     def find(self, hooks: Iterable[ScheduledHook]) -> bool:

@@ -93,6 +93,11 @@ class RecoverableSession:
         """The global step of the session in use, or of the last one."""
         return self._last_step if self.session is None else self.session.raw.global_step
 
+    @property
+    def is_within_step(self) -> bool:
+        """Whether the last run was a part of a step, as ``HookedSession.within_step``."""
+        return self.session is not None and self.session.hooked.within_step
+
     def should_stop(self) -> bool:
         """Return whether a hook or a thread has asked to stop, or a thread has failed."""
         try:

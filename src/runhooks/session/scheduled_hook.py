@@ -14,6 +14,7 @@ from runhooks.contract import (
     SessionRunValues,
 )
 from runhooks.errors import add_note
+from runhooks.graph.base import StepPart
 from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.session.placement import Placement
 from runhooks.trigger import Due
@@ -126,12 +127,12 @@ class ScheduledHook:
         else:
             self.step, self.time, self.run = due.step, due.time, runs + due.runs
 
-    def is_due(self, step: int, run: int, now: float) -> bool:
+    def is_due(self, step: int, run: int, now: float, part: StepPart) -> bool:
         """Return whether it takes part in the run ``run``, which is to lead to ``step``."""
-        return (
-            self.watched is not None
-            or step >= self.step
-            or run >= self.run
+        if self.watched is not None or run >= self.run:
+            return True
+        return part is not StepPart.PART and (
+            step >= self.step
             or (now if self.shared_time is None else self.shared_time.now) >= self.time
         )
 

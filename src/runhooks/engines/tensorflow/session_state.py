@@ -22,6 +22,7 @@ from runhooks.engines.tensorflow.checkpoints import (
 from runhooks.engines.tensorflow.engine import ENGINE
 from runhooks.engines.tensorflow.fetches import FetchPlan, make_plan
 from runhooks.engines.tensorflow.step_graph import UNCHANGED, StepChange, StepGraph
+from runhooks.graph.base import StepPart
 from runhooks.graph.framework import Framework
 
 v1 = tf.compat.v1
@@ -136,6 +137,13 @@ class SessionState(RawSession):
     def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:
         """Return the iterators and queues that ``fetches`` draw from."""
         return sources.sources_of(self.step_graph, fetches, feed_keys)
+
+    def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
+        # Other workers may increase the step in any run.
+        if self.is_shared or not self.step_graph.step_reads.is_increased:
+            return StepPart.WHOLE
+        plan = make_plan(self.step_graph, fetches, tuple(feed_keys))
+        return StepPart.NONE if plan.step == UNCHANGED else StepPart.WHOLE
 
     def may_share(self, source: Any) -> bool:
         return not sources.is_one_dataset(source)

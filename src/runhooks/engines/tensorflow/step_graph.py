@@ -79,6 +79,12 @@ class StepReads:
                     self._reads[operation] = step.read_value()
         self._version = self._graph.version
 
+    @property
+    def is_increased(self) -> bool:
+        """Whether an operation of the graph increases the global step."""
+        self._look()
+        return any(operation.type in _INCREASES for operation in self._changing)
+
     def change(self, elements: Iterable[Any]) -> StepChange:
         """Return what a run that fetches ``elements`` does to the global step."""
         self._look()
