@@ -125,9 +125,10 @@ class TorchObjects:
                 "the graph has no objects, so that its checkpoints hold nothing of what its steps "
                 "change: give them, such as model=model, optimizer=optimizer"
             )
+        if not (optimizers := self.optimizers()):
+            return
         held = {id(it) for module in self.modules().values() for it in module.parameters()}
-        held |= {id(it) for it in self._objects.values()}
-        for name, optimizer in self.optimizers().items():
+        for name, optimizer in optimizers.items():
             updated = [it for group in optimizer.param_groups for it in group["params"]]
             if any(id(it) not in held for it in updated):
                 _log.warning(
