@@ -88,7 +88,7 @@ def grown_reading(
         Contender("a walk over the records, no more", walk, role="limit"),
         Contender("runhooks", ours),
         peer,
-        Contender("tbparse", tbparse, role="peer"),
+        Contender("tbparse", tbparse, role="peer", why=IN_BULK),
     ]
     tables = []
     for size in sizes:
