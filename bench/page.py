@@ -131,7 +131,7 @@ def _losses(results: Results) -> Iterator[str]:
             _quartiles(row["added"]),
             number(row["budget"]),
             table["unit"],
-            _why(row),
+            "Its lower quartile meets the goal." if _meets_at_times(row) else _why(row),
         ]
         for what, table, row in findings.missed(results)
     ]
@@ -186,6 +186,10 @@ def _growth(growth: Growth) -> str:
         shown = "" if slope is None else f"{slope:.2f}"
         rows.append([name, *map(number, costs), shown])
     return _markdown(head, rows, numbers="".join(map(str, range(1, len(head)))))
+
+
+def _meets_at_times(row: Row) -> bool:
+    return row["added"]["low"] <= row["budget"]
 
 
 def _why(row: Row) -> str:

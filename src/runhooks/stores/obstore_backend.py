@@ -6,9 +6,11 @@ It reads and writes several times as fast as the libraries that fsspec uses.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,6 +18,7 @@ from runhooks.stores.backend import Buffer, StoredObject
 from runhooks.stores.obstore_settings import settings_for
 from runhooks.stores.urls import scheme_of
 
+_LOWEST = (0, 12, 1)
 _PART_BYTES = 8 << 20
 _MOST_PARTS = 9_000  # S3 takes 10,000
 _CLASSES = {
@@ -43,13 +46,18 @@ if hasattr(os, "register_at_fork"):
 
 
 def open_with_obstore(url: str) -> ObstoreBackend | None:
-    """Return the objects below ``url``; None if obstore is not for them, or not installed."""
+    """Return the objects below ``url``; None if obstore is not for them, or not installed.
+
+    Raises:
+        ImportError: It is too old.
+    """
     kind = _CLASSES.get(scheme_of(url))
     if kind is None or _in_forked_child or find_spec("obstore") is None:
         return None
     settings = settings_for(url)
     if settings is None:
         return None
+    _check_version()
     bucket, _, prefix = url.partition("://")[2].partition("/")
     make = getattr(import_module("obstore.store"), kind)
     stores = (
@@ -63,6 +71,16 @@ def open_with_obstore(url: str) -> ObstoreBackend | None:
         for retries in (_NO_RETRIES, _RETRIES_OF_PARTS)
     )
     return ObstoreBackend(*stores)
+
+
+def _check_version() -> None:
+    found = version("obstore")
+    if tuple(map(int, re.findall(r"\d+", found)[:3])) < _LOWEST:
+        lowest = ".".join(map(str, _LOWEST))
+        raise ImportError(
+            f"obstore {found} is installed, and runhooks needs {lowest} or newer: "
+            "pip install --upgrade obstore, or pip uninstall obstore to use fsspec alone"
+        )
 
 
 class ObstoreBackend:
