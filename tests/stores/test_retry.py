@@ -227,23 +227,48 @@ PROGRAM = """
 import sys
 from runhooks.stores import open_store
 sys.modules.update(dict.fromkeys(sys.argv[2:]))
-try:
-    open_store(sys.argv[1]).put("k", b"content")
-except PermissionError as error:
-    print(error.strerror)
+for _ in range(2):
+    try:
+        open_store(sys.argv[1]).put("k", b"content")
+    except OSError as error:
+        print(type(error).__name__, error.filename, error.strerror)
 """
 
 
 @pytest.mark.parametrize("missing", [[], ["s3fs", "fsspec"]])
-def test_without_credentials_it_says_what_to_do(bucket, monkeypatch, missing):
+def test_without_credentials_it_says_what_to_do_each_time(bucket, monkeypatch, missing):
     for name in CREDENTIALS:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")  # of obstore, likewise
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
-    command = [sys.executable, "-c", PROGRAM, f"{bucket}/run", *missing]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert told.stdout.startswith("no credentials for s3:// were found: set AWS_ACCESS_KEY_ID"), (
-        told
+    first, second = told_by_program(f"{bucket}/run", *missing)
+    assert first.startswith(
+        f"PermissionError {bucket}/run/k no credentials for s3:// were found: set AWS_ACCESS_KEY_ID"
     )
+    assert second == first
+
+
+@pytest.mark.parametrize(
+    ("url", "variable", "expected"),
+    [
+        ("az://c/run", "AZURE_", "PermissionError az://c/run no credentials for az:// were found"),
+        (
+            "gs://b/run",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "OSError gs://b/run Generic GCS error: Unable to open",
+        ),
+        ("s3://b/run", "AWS_PROFILE", "OSError s3://b/run The config profile"),
+    ],
+)
+def test_what_the_library_refuses_when_a_store_is_opened(monkeypatch, url, variable, expected):
+    monkeypatch.setenv(variable, "/nowhere")
+    told = told_by_program(url)
+    assert len(told) == 2
+    assert all(line.startswith(expected) for line in told)
+
+
+def told_by_program(*arguments):
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.splitlines()

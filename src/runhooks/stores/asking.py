@@ -63,8 +63,9 @@ def ask(
                 return outcome.result
             if isinstance(error, ImportError) or not isinstance(error, Exception):
                 raise error
-            is_final = lacks_credentials(error) and not patience.has_answered
-            if is_final or not is_passing(error):
+            if lacks_credentials(error) and not patience.has_answered:
+                raise surfaced(error, url) from error
+            if not is_passing(error):
                 patience.answered()
                 raise surfaced(error, url) from error
             if policy.secs:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from runhooks import arguments
 from runhooks.stores.asking import ask
 from runhooks.stores.backend import Backend, Buffer, StoredObject
+from runhooks.stores.errors import surfaced
 from runhooks.stores.fsspec_backend import FsspecBackend
 from runhooks.stores.interruption import interrupting
 from runhooks.stores.obstore_backend import open_with_obstore
@@ -41,6 +42,7 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
     Raises:
         ImportError: The library of that scheme is not installed; it says which.
         ValueError: ``url`` is a path, or has a scheme that nobody knows.
+        OSError: The library has been told something wrong, such as a profile that is not there.
     """
     if not is_url(url):
         raise ValueError(f"url must begin with a scheme such as s3://, got {os.fspath(url)!r}")
@@ -189,6 +191,15 @@ def add_backend(open_backend: Callable[[str], Backend | None]) -> None:
 
 
 def _backend(url: str) -> Backend:
+    try:
+        return _backend_of_scheme(url)
+    except (ImportError, ValueError):
+        raise
+    except Exception as error:
+        raise surfaced(error, url) from error
+
+
+def _backend_of_scheme(url: str) -> Backend:
     known = open_with_obstore(url)
     if known is not None:
         return known
