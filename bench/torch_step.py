@@ -7,7 +7,7 @@ example, which shows what that comes to. Nothing is due in the whole measurement
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,6 +17,7 @@ from torch.nn import functional
 import runhooks as rh
 from bench import torch_peers
 from bench.measure import NEVER, Contender, Effort, Loop
+from bench.sessions import Asks
 from bench.table import Table, measured
 
 
@@ -105,6 +106,48 @@ def feeding(session: rh.MonitoredSession, batch: dict[str, torch.Tensor]) -> Loo
     return loop
 
 
+def with_its_loss(work: Work) -> Loop:
+    step, batch = work.step, tuple(work.batch.values())
+
+    def loop(times: int) -> None:
+        for _ in range(times):
+            step(*batch)["loss"].detach().clone()
+
+    return loop
+
+
+def reading_session(hooks: Sequence[rh.SessionRunHook], fetches: str | list[str]) -> Loop:
+    work = trivial()
+    graph = rh.torch.graph(work.step, outputs=["loss"], model=work.model, optimizer=work.optimizer)
+    with graph.as_default():
+        session = rh.MonitoredSession(hooks=hooks)
+    batch = work.batch
+
+    def loop(times: int) -> None:
+        run = session.run
+        for _ in range(times):
+            run(fetches, batch)
+
+    return loop
+
+
+def readers() -> list[Contender]:
+    """Who wants the loss of each step gets a copy, which the next step does not change."""
+    alone, late = (
+        "PyTorch, bare loop with a copy of the loss",
+        rh.NanTensorHook("loss:0", late=True),
+    )
+    fetched, loss = "session, loss fetched by the loop", ["train_op", "loss"]
+    return [
+        Contender(alone, with_its_loss(trivial()), role="limit"),
+        Contender(fetched, reading_session([], loss), alone, 1.5),
+        Contender(
+            "the same, a hook asks", reading_session([Asks("loss:0")], "train_op"), alone, 2.5
+        ),
+        Contender("the same, NanTensorHook(late=True)", reading_session([late], "train_op"), alone),
+    ]
+
+
 def contenders(make: Callable[[], Work], budget: float | None = None) -> list[Contender]:
     """Each with a model of its own; all over the bare loop, to which ours may add ``budget``."""
     torch.set_num_threads(1)
@@ -133,4 +176,5 @@ def keras(work: Work) -> Loop:
 
 def tables(effort: Effort) -> Iterator[Table]:
     yield measured("PyTorch, a trivial step", contenders(trivial, 1.5), effort, 51, 300)
+    yield measured("PyTorch, a trivial step whose loss is read", readers(), effort, 51, 300)
     yield measured("PyTorch, a step of the digits", contenders(digits), effort, 51, 10)

@@ -288,3 +288,75 @@ def test_partial_functions_are_steps(training):
     with rh.Session(graph) as sess:
         sess.run("train_op", {"images": training.images})
     assert len(training.losses) == 1
+
+
+class Asks(rh.SessionRunHook):
+    """Keeps what it gets of ``fetches`` in each run."""
+
+    def __init__(self, fetches):
+        self.fetches, self.got = fetches, []
+
+    def before_run(self, run_context):
+        return rh.SessionRunArgs(self.fetches)
+
+    def after_run(self, run_context, run_values):
+        self.got.append(run_values.results)
+
+
+def counting_step(training):
+    total = torch.zeros(2)
+
+    def step(images, labels):
+        total.add_(images)
+        return {"loss": total.sum(), "parts": {"total": total, "labels": labels}, "name": "x"}
+
+    outputs = ["loss", "parts", "name"]
+    return rh.torch.graph(step, outputs=outputs, model=training.model), total
+
+
+def test_outputs_that_are_fetched_in_every_run_stay_what_they_were(training):
+    graph, total = counting_step(training)
+    hook, feeds = Asks({"it": graph["parts"], "name": graph["name"]}), {"labels": 1}
+    with graph.as_default(), rh.MonitoredSession(hooks=[hook]) as session:
+        results = [
+            session.run(["train_op", "loss", "parts", "loss"], {**feeds, "images": torch.ones(2)})
+            for _ in range(6)
+        ]
+    assert total.tolist() == [6, 6]  # each run is one step
+    for run, (operation, loss, parts, same) in enumerate(results, 1):
+        assert (operation, loss, same) == (None, 2 * run, 2 * run)
+        assert parts["labels"] == 1
+        assert parts["total"].tolist() == hook.got[run - 1]["it"]["total"].tolist() == [run, run]
+    assert [it["name"] for it in hook.got] == ["x"] * 6
+
+
+def test_output_that_is_fed_is_not_taken_from_the_step(training):
+    graph, total = counting_step(training)
+    with rh.Session(graph) as sess:
+        feeds = {"images": torch.ones(2), "labels": 1, "loss": 9.0}
+        results = [sess.run(["train_op", "loss", "name"], feeds) for _ in range(3)]
+    assert results == [[None, 9.0, "x"]] * 3
+    assert total.tolist() == [3, 3]
+
+
+def test_error_in_a_later_run_names_the_output_or_the_step(training):
+    returned = {"loss": 1.0}
+
+    def step(x):
+        if x == 0:
+            raise KeyError("x")
+        return returned
+
+    graph = rh.torch.graph(step, outputs=["loss"], model=training.model)
+    with rh.Session(graph) as sess:
+        for _ in range(3):
+            assert sess.run(["train_op", "loss"], {"x": 1}) == [None, 1.0]
+        with pytest.raises(KeyError) as caught:
+            sess.run(["train_op", "loss"], {"x": 0})
+        assert any("'train_op'" in note for note in caught.value.__notes__)
+        assert any("a step had begun" in note for note in caught.value.__notes__)
+        returned.clear()
+        with pytest.raises(ValueError, match="must return a dict with 'loss'") as caught:
+            sess.run(["train_op", "loss"], {"x": 1})
+        assert any("'loss'" in note for note in caught.value.__notes__)
+        assert any("a step had begun" in note for note in caught.value.__notes__)

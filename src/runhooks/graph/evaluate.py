@@ -59,7 +59,7 @@ def evaluate(
     return assigned
 
 
-def note_operation(error: Exception, op: Operation) -> None:
+def note_operation(error: BaseException, op: Operation) -> None:
     """Note on ``error`` that it came out of ``op``."""
     add_note(error, f"in the operation {op.name!r} of the graph")
 

@@ -39,7 +39,9 @@ class TorchEngine(EagerEngine):
     arrays = ARRAYS
 
     def own(self, value: Any) -> Any:
-        return cloned(value) if isinstance(value, torch.Tensor) else self.map_leaves(cloned, value)
+        if isinstance(value, torch.Tensor):
+            return value.detach().clone()
+        return self.map_leaves(cloned, value)
 
     def own_key(self, key: Any) -> Any:
         copy = torch.Generator(key.device)

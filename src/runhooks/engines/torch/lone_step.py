@@ -1,4 +1,4 @@
-"""``LoneStep``: one step from which nothing is fetched, the run of most loops."""
+"""``LoneStep``: one step from which nothing but its outputs is fetched, the run of most loops."""
 
 from __future__ import annotations
 
@@ -7,44 +7,48 @@ from typing import Any
 
 from runhooks.errors import add_note
 from runhooks.graph.engine import FlatRun
-from runhooks.graph.tensor import Variable
+from runhooks.graph.evaluate import note_operation
+from runhooks.graph.tensor import Operation, Variable
 
 
 class LoneStep(FlatRun):
-    """Calls the function of a step, and does nothing else.
+    """Calls the function of a step, and takes outputs from what it returns.
 
     Args:
-        fn: The function, which changes objects in place.
+        op: The step, whose function changes objects in place.
         places: Where its arguments are among the values that are given; None: they are these.
-        notes: What to note on its errors.
+        outputs: The operations that take the values that are fetched from what it returns.
+        own: Returns a copy of a value, for whoever fetches it.
+        note: What to note on errors.
     """
 
     def __init__(
-        self, fn: Callable[..., Any], places: Sequence[int] | None, notes: Sequence[str]
+        self,
+        op: Operation,
+        places: Sequence[int] | None,
+        outputs: Sequence[Operation],
+        own: Callable[[Any], Any],
+        note: str,
     ) -> None:
-        def in_order(*given: Any) -> list[Any]:
-            fn(*given)
-            return [()]
+        fn: Any = op.fn
+        reads: list[tuple[Operation, Any]] = [(it, it.fn) for it in outputs]
 
-        def in_other_order(*given: Any) -> list[Any]:
-            fn(*[given[i] for i in places or ()])
-            return [()]
+        def step(*given: Any) -> list[Any]:
+            at = op
+            try:
+                returned = fn(*given) if places is None else fn(*[given[i] for i in places])
+                fetched = []
+                for at, read in reads:  # noqa: B007 - it tells where an error came from
+                    fetched.append(own(read(returned)))
+            except BaseException as error:
+                note_operation(error, at)
+                add_note(error, note)
+                raise
+            return [fetched]
 
-        super().__init__(in_order if places is None else in_other_order)
-        self._notes = notes
+        super().__init__(step)
 
     def __call__(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
         """Make the run, as what ``Engine.compile`` returns."""
-        try:
-            self.step(*given)
-        except BaseException as error:
-            self._note(error)
-            raise
-        return ()
-
-    def explain(self, error: Exception, args: Sequence[Any]) -> None:
-        self._note(error)
-
-    def _note(self, error: BaseException) -> None:
-        for note in self._notes:
-            add_note(error, note)
+        fetched: Sequence[Any] = self.step(*given)[0]
+        return fetched

@@ -103,17 +103,23 @@ class StepEngine(TorchEngine):
         return compiled if isinstance(compiled, LoneStep) else None
 
     def _step_alone(self, body: Body) -> LoneStep | None:
-        """Return the shortest way to run one step from which nothing is fetched; else None."""
-        if len(body.operations) != 1 or body.fetches or body.assigned or body.kept:
+        """Return the shortest way to run one step, and to fetch its outputs; else None."""
+        if not body.operations or body.assigned or body.kept:
             return None
-        (op,) = body.operations
+        op, *outputs = _in_order(body.operations)
         if op.effect is not Effect.STEP or op.fn is None:
             return None
         if not all(isinstance(arg, Tensor) and arg in body.given for arg in op.args):
             return None
+        returned = op.outputs[0]
+        if not all(it.effect is Effect.STEP_OUTPUT and it.args == (returned,) for it in outputs):
+            return None
+        by_tensor = {it.outputs[0]: it for it in outputs}
+        if returned in body.given or set(body.fetches) != set(by_tensor):
+            return None
         places = None if op.args == body.given else [body.given.index(it) for it in op.args]
-        notes = f"in the operation {op.name!r} of the graph", _NOTE.format(objects=self._objects)
-        return LoneStep(op.fn, places, notes)
+        note = _NOTE.format(objects=self._objects)
+        return LoneStep(op, places, [by_tensor[it] for it in body.fetches], self.own, note)
 
 
 def step_function(
