@@ -158,6 +158,21 @@ def changes_in_place(p, run):
     return args
 
 
+def feeds_later_in_the_same_dict(p, run):
+    """Return the same request again, whose feed_dict has changed."""
+    args = MUTABLE.setdefault(id(p), rh.SessionRunArgs(p.new, {}))
+    args.feed_dict.clear()
+    args.feed_dict.update({p.rate: np.float32(run)} if run % 5 == 0 else {})
+    return args
+
+
+def another_tensor_in_the_same_object(p, run):
+    """Return the same object again, which is no tuple, with other fetches."""
+    args = MUTABLE.setdefault(id(p), SimpleNamespace(feed_dict=None, options=None))
+    args.fetches = p.loss if run % 5 else p.rate
+    return args
+
+
 REQUESTS = {
     "a tensor": lambda p, run: rh.SessionRunArgs(p.loss),
     "by name": lambda p, run: rh.SessionRunArgs("w:0"),
@@ -171,6 +186,8 @@ REQUESTS = {
     "another dict later": lambda p, run: rh.SessionRunArgs({"a" if run % 9 else "b": p.loss}),
     "no more": lambda p, run: rh.SessionRunArgs(p.loss) if run < 8 else None,
     "changes in place": changes_in_place,
+    "another tensor in place": another_tensor_in_the_same_object,
+    "feeds in place": feeds_later_in_the_same_dict,
     "feeds": lambda p, run: rh.SessionRunArgs(p.loss, {p.rate: np.float32(run)}),
     "feeds later": lambda p, run: rh.SessionRunArgs(
         p.loss, {p.rate: np.float32(run)} if run % 5 == 0 else None
@@ -254,6 +271,7 @@ def test_any_runs_with_hooks_that_ask_are_those_of_the_layers(engine):
 @pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS)
 def test_each_run_delivers_what_was_asked_for_in_it(request_of):
     p = program("python")
+    MUTABLE.clear()
     values = {"w": [1.0, 2.0], "rate": 0.5}
 
     class Checks(Asks):
@@ -287,6 +305,29 @@ def filled(structure, values):
     if isinstance(structure, dict):
         return {key: filled(it, values) for key, it in structure.items()}
     return None if structure is None else values[structure]
+
+
+def test_hooks_are_called_in_their_order_after_one_of_them_has_looked_at_variables():
+    p, calls = program("python"), []
+
+    class Named(rh.SessionRunHook):
+        def __init__(self, name):
+            self.hook_name = name
+
+        def after_run(self, run_context, run_values):
+            calls.append(self.hook_name)
+
+    class Looks(Named):
+        def before_run(self, run_context):
+            if run_context.next_step == 6:
+                run_context.session.read("w")
+            return rh.SessionRunArgs(p.loss)
+
+    hooks = [Named("first"), Looks("second"), Named("third")]
+    with p.graph.as_default(), rh.MonitoredSession(hooks=hooks) as sess:
+        for _ in range(12):
+            sess.run(p.train, {"x:0": ONE})
+    assert calls == ["first", "second", "third"] * 12
 
 
 @pytest.mark.parametrize("engine", ENGINES)

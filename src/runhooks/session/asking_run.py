@@ -72,8 +72,8 @@ class AskedRun:
             if not hook.always:
                 return False
         for request in self.requests.values():
-            if request.feed_dict or request.options is not None:
-                return False
+            if request.feed_dict is not None or request.options is not None:
+                return False  # of an empty one too, which the hook may fill
         return True
 
     def take_results(self, result: Any) -> Any:
@@ -108,9 +108,11 @@ class Asking:
         self._kind: type[Any] = type(request)
         fetches = None if request is None else request.fetches
         self._asked = Asked(fetches)
-        # The hook may change what is in its list or dict, and return the same request.
+        # The hook may change what is in its list or dict, or in a request of another class, and
+        # return the same request.
         is_leaf = not isinstance(fetches, list | tuple | Mapping)
-        self.request = request if is_leaf else self
+        is_fixed = is_leaf and (request is None or isinstance(request, tuple))
+        self.request = request if is_fixed else self
         self._leaf = fetches if is_leaf else self
 
     def asks_again(self, request: Any) -> bool:
@@ -144,7 +146,7 @@ class AskingRun(PreparedRun):
         self.run = run
         self.part = asked.part
         self.requests = requests = asked.requests
-        hooks = list(asked.answers)
+        hooks = [hook for hook in asked.hooks if hook in asked.answers]  # in their order
         self.sleepers = [hook for hook in hooks if hook.sleeps]
         self._asking = [
             Asking(hook, hook.before_run, requests.get(hook))
