@@ -277,6 +277,32 @@ def test_a_fetched_variable_has_its_value_from_before_the_run(engine):
             assert [float(sess.run([train_op, seen])[1]) for _ in range(4)] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("engine", ["python", "torch"])
+@pytest.mark.parametrize("inner", ["train", "other"])
+@pytest.mark.parametrize("outer", ["train", "other"])
+@pytest.mark.parametrize("before", [[], ["train"] * 3, ["other"] * 3, ["other", "train"] * 2])
+def test_a_run_that_is_made_inside_itself_or_another_run_is_refused(engine, outer, inner, before):
+    def calls(w):
+        if inside:
+            sess.run(inside.pop())
+        return 2 * w
+
+    inside = []
+    with rh.Graph(engine).as_default():
+        w = rh.Variable(np.float32(1), name="w")
+        new = rh.call(calls, w)
+        rh.group(w.assign(new), rh.train.get_or_create_global_step().assign_add(1), name="train")
+        rh.group(w.assign(new), name="other")
+        with rh.Session() as sess:
+            for fetches in before:
+                sess.run(fetches)
+            step, expected = sess.global_step, 2.0 ** (len(before) + 1)
+            inside.append(inner)
+            with pytest.raises(RuntimeError, match="'w' was assigned by a run inside this run"):
+                sess.run(outer)
+            assert (sess.run(w), sess.global_step) == (expected, step + (inner == "train"))
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_stop_of_a_thread_and_its_failure_are_heard_in_the_next_run(engine):
     p = program(engine)

@@ -118,7 +118,7 @@ class BodyRun(FlatValues):
             if flat.compilation.since is not None:
                 flat.log()
             rest = new.pop()
-            if held.lent is self and not self._others:
+            if self.values is old and held.lent is self and not self._others:
                 self.values = new
                 held.step += self.steps
             else:
@@ -183,7 +183,7 @@ class BodyRun(FlatValues):
             variables[counter] += delta
 
     def _land(self, old: Sequence[Any], new: Sequence[Any]) -> None:
-        """Put the new values in place after a run inside this run has looked at variables."""
+        """Put the new values in place after a run inside this run."""
         variables = self._held.by_variable
         if not self._engine.donates:
             check_unassigned(variables, self.assigned, old)
