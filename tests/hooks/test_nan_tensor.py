@@ -80,10 +80,16 @@ def test_late_look_at_once_where_another_hook_is_due_so_that_no_checkpoint_has_i
     assert rh.latest_checkpoint(tmp_path) == str(tmp_path / "model.ckpt-2")
 
 
-def test_nan_of_the_last_run_is_found_at_the_end(build):
+@pytest.mark.parametrize("late", [False, True])
+def test_nan_of_the_last_run_is_found_at_the_end_and_no_checkpoint_has_it(build, late, tmp_path):
     train_op, loss = build(NAN_AT_4)
+    hooks = [
+        rh.CheckpointSaverHook(tmp_path, save_steps=100),
+        rh.NanTensorHook(loss, late=late),
+    ]
     with pytest.raises(rh.train.NanLossDuringTrainingError, match="step 4"):
-        run(train_op, [rh.NanTensorHook(loss, late=True)], steps=4)
+        run(train_op, hooks, steps=4)
+    assert rh.latest_checkpoint(tmp_path) == str(tmp_path / "model.ckpt-0")
 
 
 @pytest.mark.parametrize(("late", "steps"), [(False, 4), (True, 5)])

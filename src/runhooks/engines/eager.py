@@ -42,10 +42,11 @@ class EagerRun:
     def __call__(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> list[Any]:
         """Return the new values of ``body.assigned``, then the values of ``body.fetches``."""
         engine, body = self._engine, self.body
-        before = {v: variables[v] for v in self._reads}
-        values: dict[Tensor, Any] = {**before, **dict(zip(body.given, given, strict=True))}
+        values: dict[Tensor, Any] = {v: variables[v] for v in self._reads}
+        values.update(zip(body.given, given, strict=True))
+        before = {v: variables[v] for v in body.assigned}
         assigned = self._evaluate(values, before)
-        check_unassigned(variables, body.assigned, [before[v] for v in body.assigned])
+        check_unassigned(variables, before, before.values())
         # A caller may change what it gets back.
         fetched = [
             engine.own(values[t])

@@ -167,10 +167,11 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             run_context.request_stop()
 
     def end(self, session: RawSession) -> None:
-        step = step_of(session)
+        step, raw = step_of(session), session_of(session)
         try:
             try:
-                if (step, session_of(session).changes) not in (self._saved, self._asked):
+                is_saved = (step, raw.changes) in (self._saved, self._asked)
+                if not is_saved and raw.state_error is None:
                     self._save(session, step)
             finally:
                 self._finish(session)

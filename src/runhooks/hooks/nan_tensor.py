@@ -18,6 +18,7 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
+from runhooks.engines.foreign import session_of
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.tensor import Tensor, reads_state
 from runhooks.hooks.helpers.session import next_step_of, step_or_none
@@ -132,7 +133,11 @@ class NanTensorHook(SessionRunHook):
         return self._request
 
     def end(self, session: RawSession) -> None:
-        self._look_at_the_last()
+        try:
+            self._look_at_the_last()
+        except Exception as error:
+            session_of(session).state_error = error  # whoever saves at the end does so after this
+            raise
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self._timer is None else self._timer.state_dict()
