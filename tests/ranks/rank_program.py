@@ -126,6 +126,8 @@ def train(folder, case, rank, size, events):
     try:
         if "asks_for" in events:
             run_sharded(events["asks_for"], hooks)
+        elif "parts" in events:
+            run_in_parts(events["parts"], hooks, found)
         elif rank not in events.get("absent", ()):
             run(folder, case, rank, events, hooks, batches, found)
     except Exception as error:  # noqa: BLE001 - the test looks at it
@@ -170,6 +172,32 @@ def run_sharded(name, hooks):
     with graph.as_default(), rh.MonitoredTrainingSession(hooks=hooks) as session:
         while not session.should_stop():
             session.run("train_op", {"x": torch.ones(2, 4)})
+
+
+def run_in_parts(parts, hooks, found):
+    """Train a module in steps of so many runs, whose gradients accumulate."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def accumulate():
+        model(torch.ones(1, 2)).sum().backward()
+        time.sleep(0.002)
+
+    def update():
+        accumulate()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    graph = rh.torch.Graph(model=model, optimizer=optimizer)
+    with graph.as_default():
+        rh.torch.step(accumulate, name="accumulate", counts=False)
+        rh.torch.step(update)
+        with rh.MonitoredTrainingSession(hooks=hooks) as session:
+            runs = 0
+            while not session.should_stop():
+                runs += 1
+                session.run("accumulate" if runs % parts else "train_op")
+        found["step"], found["reason"] = session.global_step, session.stop_reason
 
 
 def run(folder, case, rank, events, hooks, batches, found):

@@ -29,6 +29,19 @@ def test_what_stops_one_rank_stops_all_at_the_same_step(ranks, collective, event
     assert "(rank 1)" in found[0]["reason"]
 
 
+def test_ranks_stop_after_a_whole_step_of_several_runs(ranks):
+    both = [
+        ranks.train(parts=4, at={"1": {str(run): event}})
+        for run, event in ((5, "SIGTERM"), (6, "stop"))
+    ]
+    for training in both:
+        found = ended(training)
+        assert errors(found) == [None, None]
+        assert found[0]["runs"] == found[1]["runs"] == 4 * found[0]["step"]
+        assert found[0]["step"] == found[1]["step"] >= 2
+        assert "(rank 1)" in found[0]["reason"]
+
+
 def test_signals_to_all_ranks_stop_them_once(ranks):
     found = ended(ranks.train(at={"0": {"5": "SIGTERM"}, "1": {"4": "SIGTERM"}}))
     assert errors(found) == [None, None]

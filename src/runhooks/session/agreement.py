@@ -88,7 +88,7 @@ class Agreement:
                 self._decisions.runs += 1  # it is the loop that makes no runs with all hooks
             self._ran_beside = False
             self._reach(live)
-        return self._stop.reason is not None
+        return self._stops(live)
 
     def note_run_beside(self) -> None:
         """Note a run that names its hooks: one rank alone may make it, so it does not count."""
@@ -104,7 +104,7 @@ class Agreement:
         if not self._decisions.runs:
             self._loop = threading.get_ident()
         self._reach(live)
-        if self._stop.reason is not None:
+        if self._stops(live):
             raise OutOfRangeError(
                 f"Stopped by {self._stop.reason}. Check should_stop() in the loop to exit cleanly"
             )
@@ -144,6 +144,10 @@ class Agreement:
         if not self._is_told:
             self._is_told = True
             self._decisions.tell_failure(cause)
+
+    def _stops(self, live: LiveSession) -> bool:
+        # All ranks are in the same part of a step, and go on to its end.
+        return self._stop.reason is not None and not live.hooked.within_step
 
     def _reach(self, live: LiveSession) -> None:
         run = self._decisions.runs + 1

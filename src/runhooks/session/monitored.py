@@ -72,7 +72,7 @@ class MonitoredSession(CallableRuns):
         self._calls_hooks = False  # whether a run with all hooks was ever made
         self._asks_first = False  # whether run has to ask if it may
         self._runs_left = 0  # before run ends the loop, after a signal
-        self._has_signal = False
+        self._ends_step = False  # whether a stop waits for the end of the step
         self._agreement: Agreement | None = None  # with other ranks; None: there are none
         self._recoveries = 0
         self._last_step: int | None = None
@@ -349,7 +349,7 @@ class MonitoredSession(CallableRuns):
 
     def _interrupt(self, number: int) -> None:
         self.request_stop(signal.Signals(number).name)
-        self._has_signal = self._agreement is None
+        self._ends_step = True
         if not self._tests_stop and not self._asks_first:
             self._asks_first, self._runs_left = True, 1  # the caller may have decided on it already
         if number == signal.SIGINT:
@@ -357,13 +357,13 @@ class MonitoredSession(CallableRuns):
 
     @property
     def _finishes_step(self) -> bool:
-        """Whether a signal has come in the middle of a step, whose parts are runs."""
-        return self._has_signal and self._session is not None and self._session.is_within_step
+        """Whether it would stop in the middle of a step of several runs, and is to end it."""
+        return self._ends_step and self._session is not None and self._session.is_within_step
 
     def _join(self, group: Group, says_chief: bool) -> None:
         agreement = Agreement(group, self._stop, self._hook_list)
         agreement.start(says_chief, self._graph)
-        self._agreement, self._asks_first = agreement, True
+        self._agreement, self._asks_first, self._ends_step = agreement, True, True
         weakref.finalize(self, agreement.abandon, "its session was dropped without close")
 
     def _live(self) -> LiveSession:
