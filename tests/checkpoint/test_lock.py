@@ -1,6 +1,7 @@
 """One process at a time saves checkpoints in a directory."""
 
 import gc
+import resource
 import shutil
 import signal
 import socket
@@ -44,6 +45,17 @@ def train(directory, **arguments):
         with rh.MonitoredTrainingSession(checkpoint_dir=directory, **arguments) as session:
             session.run(op)
             return session.global_step
+
+
+def test_a_directory_on_a_full_disk_is_not_locked_for_ever(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match=f"File too large.*{tmp_path}"):
+            train(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert train(tmp_path) == 1
 
 
 def files(directory: Path):

@@ -135,8 +135,10 @@ class DirectoryLock:
             if _is_at(path, descriptor):
                 break
             os.close(descriptor)  # its owner has removed it meanwhile: this is a lock on nothing
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        owner = f"process {os.getpid()} on {socket.gethostname()}\n"
+        with suppress(OSError):  # of a full disk: it is locked all the same
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, owner.encode(), 0)
         return _LockedFile(path.absolute(), descriptor)
 
 
