@@ -48,6 +48,15 @@ def test_safetensors(run, tmp_path):
         assert file.metadata() == {"format": "pt"}  # which transformers asks for
 
 
+def test_a_link_stays_and_what_it_leads_to_is_replaced(run, tmp_path):
+    (tmp_path / "old.npz").write_bytes(b"old")
+    (tmp_path / "model.npz").symlink_to("old.npz")
+    rh.export(run, tmp_path / "model.npz")
+    assert (tmp_path / "model.npz").is_symlink()
+    with np.load(tmp_path / "old.npz") as found:
+        assert_same(dict(found), ARRAYS)
+
+
 def test_npz(run, tmp_path):
     path = tmp_path / "model.npz"
     rh.export(run, str(path))

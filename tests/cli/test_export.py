@@ -1,11 +1,13 @@
 import csv
 import io
 import json
+from uuid import uuid4
 
 import pyarrow.parquet
 import pytest
 
 from runhooks import summary
+from runhooks.stores.path import StorePath
 
 POINTS = [("a", "loss", 1, 2.0), ("a", "loss", 2, 0.10000000149011612), ("b", "rate", 1, 3.0)]
 ONE_FORMAT = "one of --csv, --jsonl and --parquet"
@@ -111,14 +113,12 @@ def test_ctrl_c_leaves_nothing_under_the_final_name(run_file, terminal, tmp_path
     (tmp_path / "old.csv").write_text("as it was")
     interrupted = """
 import time
-from runhooks import events
-def slow(self, path, *options):
-    with open(path, "w") as file:
-        file.write("half of it")
-        file.flush()
-        print("begun", flush=True)
-        time.sleep(60)
-events.Runs.to_csv = slow
+from runhooks.events.reading import export
+def slow(table):
+    yield "half of it" * 10_000
+    print("begun", flush=True)
+    time.sleep(60)
+export.csv_lines = slow
 """
     for name in ("new.csv", "old.csv"):
         exporting = terminal("export", file.path, "-o", tmp_path / name, first=interrupted)
@@ -137,6 +137,16 @@ def test_what_is_there_is_replaced_and_keeps_its_mode_and_link(run, runs) -> Non
     assert (runs / "link.csv").is_symlink()
     assert (runs / "x.csv").read_text().startswith("run,tag")
     assert (runs / "x.csv").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_to_a_store(run, runs, ending) -> None:
+    url = f"memory://{uuid4()}/x.{ending}"
+    exported = run("export", runs, "-o", url)
+    assert (exported.status, exported.errors) == (0, "")
+    assert exported.out.startswith(f"{url}: 3 points of 2 runs, ")
+    assert run("export", runs, "-o", runs / f"x.{ending}").status == 0
+    assert StorePath(url).read_bytes() == (runs / f"x.{ending}").read_bytes()
 
 
 def test_a_device_is_written_to(run_file, start_piped) -> None:

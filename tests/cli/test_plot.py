@@ -1,11 +1,13 @@
 import json
 import math
 import re
+from uuid import uuid4
 
 import matplotlib.image
 import pytest
 
 from runhooks import summary
+from runhooks.stores.path import StorePath
 
 
 def test_a_chart_fits_the_terminal_and_has_a_legend(run_file, terminal, tmp_path) -> None:
@@ -73,6 +75,14 @@ def test_a_picture(run_file, run, tmp_path) -> None:
     assert re.fullmatch(rf"{tmp_path}/x.png: 2 charts, [\d.]+ kB\n", drawn.out)
     height, width, _ = matplotlib.image.imread(tmp_path / "x.png").shape
     assert (height, width) == (1350, 1200)  # two charts, one below the other
+
+
+def test_a_picture_in_a_store(run_file, run) -> None:
+    url = f"memory://{uuid4()}/x.png"
+    drawn = run("plot", run_file("a").add(0, loss=1.0).path, "--png", url)
+    assert (drawn.status, drawn.errors) == (0, "")
+    assert drawn.out.startswith(f"{url}: 1 chart, ")
+    assert StorePath(url).read_bytes().startswith(b"\x89PNG")
 
 
 def test_points_as_json_are_all_there(run_file, run) -> None:

@@ -265,6 +265,13 @@ def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch, make) -> None:
         assert (tmp_path / "runs/1").exists()
 
 
+@pytest.mark.parametrize("make", [FileWriter, FileWriterCache.get, JsonLinesWriter])
+def test_a_tilde_that_names_nobody_is_a_name(tmp_path: Path, monkeypatch, make) -> None:
+    monkeypatch.chdir(tmp_path)
+    with make("~nobody here/run"):
+        assert (tmp_path / "~nobody here/run").exists()
+
+
 def test_two_files_of_one_second_lose_nothing(tmp_path: Path, load) -> None:
     two = FileWriter(tmp_path, filename_suffix=".two")
     with FakeClock(), FileWriter(tmp_path, filename_suffix=".one") as one, two:

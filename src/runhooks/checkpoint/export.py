@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -24,8 +23,7 @@ from runhooks.checkpoint.names import Only, nested
 from runhooks.checkpoint.places import place_of
 from runhooks.checkpoint.weight_files import NPZ, SAFETENSORS, open_file
 from runhooks.checkpoint.weights import Weights, read_weights
-from runhooks.contexts import contextmanager
-from runhooks.stores.path import AnyPath, StorePath
+from runhooks.stores.replacing import replacing
 
 _log = logging.getLogger("runhooks")
 
@@ -76,8 +74,8 @@ def export(
         names = wanted.relative(weights.names, weights)
         if target.suffix in (SAFETENSORS, NPZ):  # which have nothing without a name
             names = {short or name.rpartition("/")[2]: name for short, name in names.items()}
-        with _replacing(target) as temporary:
-            write(temporary, weights, names)
+        with replacing(target) as part:
+            write(part, weights, names)
         _log.info("exported %d arrays of %s to %s", len(names), weights, target)
 
     read_weights(source, choice, open_file, read)
@@ -135,20 +133,3 @@ def _by_short_name(
     for name, array in weights.stream(short_names.keys()):
         for short in short_names[name]:
             yield short, array
-
-
-@contextmanager
-def _replacing(path: AnyPath) -> Iterator[Path]:
-    """Give a temporary path; what is written there takes the place of ``path`` at the end."""
-    if isinstance(path, StorePath):
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder, path.name)
-            yield file
-            path.store.put(path.key, np.memmap(file, np.uint8, mode="r"))
-        return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

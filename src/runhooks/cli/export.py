@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,8 +9,9 @@ import typer
 from runhooks import events
 from runhooks.cli import formats, output
 from runhooks.cli.output import CommandError
-from runhooks.cli.parameters import RunPath, Tags, local
+from runhooks.cli.parameters import RunPath, Tags, anywhere
 from runhooks.cli.runs import read_one
+from runhooks.stores.path import AnyPath
 
 _ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
 
@@ -22,9 +22,13 @@ def export(
     jsonl: Annotated[bool, typer.Option("--jsonl", help="A JSON object per line.")] = False,
     parquet: Annotated[bool, typer.Option("--parquet", help="A Parquet file.")] = False,
     out: Annotated[
-        Path | None,
+        Any,
         typer.Option(
-            "-o", "--output", metavar="FILE", parser=local, help="Write to FILE instead of stdout."
+            "-o",
+            "--output",
+            metavar="FILE",
+            parser=anywhere,
+            help="Write to FILE, a path or a URL, instead of stdout.",
         ),
     ] = None,
     wide: Annotated[
@@ -54,12 +58,12 @@ def export(
     if out is None:
         _write(runs, chosen, output.stdout_of_data(), wide, hparams)
         return
-    with output.progress(run), output.replacing(out) as file:
-        _write(runs, chosen, file, wide, hparams)
+    with output.progress(run):
+        _write(runs, chosen, out, wide, hparams)
     _report(runs, out, json)
 
 
-def _chosen(options: list[str], out: Path | None) -> str:
+def _chosen(options: list[str], out: AnyPath | None) -> str:
     """Return the format that an option or the ending of the file names."""
     if not options and out is not None and out.suffix.lower() in _ENDINGS:
         return _ENDINGS[out.suffix.lower()]
@@ -78,7 +82,7 @@ def _write(runs: events.Runs, chosen: str, to: Any, wide: bool, hparams: bool) -
         raise CommandError(str(error)) from error
 
 
-def _report(runs: events.Runs, out: Path, json: bool) -> None:
+def _report(runs: events.Runs, out: AnyPath, json: bool) -> None:
     points = sum(len(it.steps) for run in runs.values() for it in run.scalars.values())
     size = out.stat().st_size
     if json:

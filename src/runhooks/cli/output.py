@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -103,28 +102,6 @@ def stdout_of_data() -> Any:
 def complain(message: str) -> None:
     """Print an error or a warning to stderr."""
     _errors().print(Text(f"runhooks: {printable(message)}"), soft_wrap=not sys.stderr.isatty())
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path of a file that replaces ``path`` when the block succeeds.
-
-    A half-written file never has the final name. A pipe or a device is written to directly.
-    """
-    target = path.resolve()
-    is_device = str(path).startswith(("/dev/", "/proc/"))
-    is_special = is_device or (path.exists() and not path.is_file())
-    if is_special or not os.access(target.parent, os.W_OK):
-        yield path
-        return
-    part = target.with_name(f".runhooks-{os.getpid()}.part")
-    try:
-        yield part
-        if target.exists():
-            shutil.copymode(target, part)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from runhooks.cli.output import CommandError
 from runhooks.events.place import place
-from runhooks.events.writing.local_file import local_path
 from runhooks.stores.path import AnyPath, path_of
-
-
-def local(text: str) -> Path:
-    """Return the path ``text``. Raises CommandError for a URL, which a Path would garble."""
-    try:
-        return Path(local_path(path=text))
-    except ValueError as error:
-        raise CommandError(str(error)) from error
 
 
 def anywhere(text: str) -> AnyPath:

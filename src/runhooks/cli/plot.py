@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,8 +12,10 @@ import typer
 from runhooks.cli import formats, output
 from runhooks.cli.chart import LINES, Line, thinned, write_chart
 from runhooks.cli.output import CommandError
-from runhooks.cli.parameters import Json, RunPaths, Tags, local
+from runhooks.cli.parameters import Json, RunPaths, Tags, anywhere
 from runhooks.cli.runs import NamedRun, read_runs
+from runhooks.stores.path import AnyPath
+from runhooks.stores.replacing import replacing
 
 _WIDTH, _HEIGHT = 8.0, 4.5  # of a chart in a picture, in inches
 _DOTS_PER_INCH = 150  # fewer where the picture would be too high
@@ -28,12 +29,12 @@ def plot(
     run: RunPaths,
     tag: Tags = None,
     png: Annotated[
-        Path | None,
+        Any,
         typer.Option(
             "--png",
             metavar="FILE",
-            parser=local,
-            help="Draw into FILE instead.",
+            parser=anywhere,
+            help="Draw into FILE instead, a path or a URL.",
             show_default=False,
         ),
     ] = None,
@@ -100,7 +101,7 @@ def _write_charts(by_tag: Mapping[str, Sequence[Line]]) -> None:
         write_chart(formats.tag(tag), lines)
 
 
-def _draw(by_tag: Mapping[str, Sequence[Line]], path: Path) -> None:
+def _draw(by_tag: Mapping[str, Sequence[Line]], path: AnyPath) -> None:
     from matplotlib.figure import Figure  # takes a second
 
     count = len(by_tag)
@@ -123,6 +124,6 @@ def _draw(by_tag: Mapping[str, Sequence[Line]], path: Path) -> None:
                 # Not a label of the line: one that begins with _ would be left out.
                 text.set_text(formats.tag(line.name))
                 text.set_parse_math(False)
-    with output.replacing(path) as file, warnings.catch_warnings():
+    with replacing(path) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of characters that the font lacks
         figure.savefig(file, format="png", dpi=dots_per_inch)

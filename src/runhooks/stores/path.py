@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeAlias
 
-from runhooks.stores.backend import StoredObject
+from runhooks.stores.backend import Buffer, StoredObject
 from runhooks.stores.object_file import ObjectFile
 from runhooks.stores.read_ahead import WINDOW_BYTES, ReadAhead
 from runhooks.stores.spans import Spans
@@ -187,7 +187,7 @@ class StorePath:
         """Return the text in the object."""
         return self.read_bytes().decode(encoding)
 
-    def write_bytes(self, content: bytes) -> None:
+    def write_bytes(self, content: Buffer) -> None:
         """Create or replace the object."""
         self._tree.store.put(self._key, content)
         self._tree.known.pop(self._key, None)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import IO, Any
 
 from numpy.typing import NDArray
 
+from runhooks.events.place import place
 from runhooks.events.reading.results import Scalars
 from runhooks.events.reading.table import Table, add_hparams, long_table, wide_table
 from runhooks.events.reading.table_lines import csv_lines, json_lines
-from runhooks.stores import without_file_scheme
 from runhooks.stores.path import AnyPath, path_of
+from runhooks.stores.replacing import replacing
 
 
 class Exported(ABC):
@@ -68,13 +67,8 @@ class Exported(ABC):
         table = self.to_arrow(wide, hparams)
         from pyarrow import parquet
 
-        target = _target(path)
-        if isinstance(target, Path):
-            parquet.write_table(table, str(target))
-        else:
-            content = io.BytesIO()
-            parquet.write_table(table, content)
-            target.write_bytes(content.getvalue())
+        with replacing(_target(path)) as part:
+            parquet.write_table(table, str(part))
 
     def to_csv(
         self, path: str | os.PathLike[str] | IO[str], wide: bool = False, hparams: bool = False
@@ -113,13 +107,9 @@ def _write(pieces: Iterable[str], path: str | os.PathLike[str] | IO[str]) -> Non
         for piece in pieces:
             path.write(piece)
         return
-    target = _target(path)
-    if isinstance(target, Path):
-        with target.open("w", encoding="utf-8", newline="") as file:
-            _write(pieces, file)
-    else:
-        target.write_bytes("".join(pieces).encode())
+    with replacing(_target(path)) as part, part.open("w", encoding="utf-8", newline="") as file:
+        _write(pieces, file)
 
 
 def _target(path: str | os.PathLike[str]) -> AnyPath:
-    return path_of(os.fspath(without_file_scheme(path)))
+    return path_of(place(path=path))
