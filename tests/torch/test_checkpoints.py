@@ -419,3 +419,43 @@ def test_a_checkpoint_of_ranks_may_lack_a_new_head(tmp_path):
             rh.Saver(missing="keep").restore(sess, path)
             assert torch.equal(model[0].weight, body.weight)
             assert torch.equal(model[1].weight, weight)
+
+
+def settings_told(caplog):
+    return [it for it in caplog.messages if "settings of the checkpoint" in it]
+
+
+def resumed_with(tmp_path, rate, schedule, steps):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    objects = {"model": model, "optimizer": optimizer}
+    if schedule:
+        objects["schedule"] = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+
+    def step():
+        optimizer.step()
+        if schedule:
+            objects["schedule"].step()
+
+    with rh.torch.graph(step, **objects).as_default():
+        hooks = [rh.StopAtStepHook(last_step=steps)]
+        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=hooks) as session:
+            while not session.should_stop():
+                session.run("train_op")
+    return optimizer.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize("schedule", [False, True])
+def test_rate_of_the_program_that_gives_way_to_that_of_the_checkpoint_is_told(
+    schedule, tmp_path, caplog
+):
+    caplog.set_level("INFO", logger="runhooks")
+    resumed_with(tmp_path, 0.1, schedule, steps=2)
+    resumed_with(tmp_path, 0.1, schedule, steps=3)
+    assert settings_told(caplog) == []
+    rate = resumed_with(tmp_path, 0.7, schedule, steps=4)
+    assert rate == (0.1 * 0.5**4 if schedule else 0.1)
+    (message,) = settings_told(caplog)
+    assert "'optimizer'" in message
+    assert "lr=0.1 " in message
+    assert "lr=0.7 " in message

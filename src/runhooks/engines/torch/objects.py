@@ -264,6 +264,8 @@ class TorchObjects:
 
     def _load(self, new: Mapping[str, Any]) -> None:
         loaded: list[str] = []
+        # What the program says, unless its steps or schedules may have changed that.
+        said = {} if self.begun else {k: _settings(it) for k, it in self.optimizers().items()}
         for name, state in new.items():
             try:
                 self._saved[name].load_state_dict(state)
@@ -271,6 +273,12 @@ class TorchObjects:
                 add_note(error, f"while loading the object {name!r}; loaded before: {loaded}")
                 raise
             loaded.append(name)
+            if name in said and (found := _settings(self._objects[name])) != said[name]:
+                _log.info(
+                    "%r goes on with the settings of the checkpoint, %s, not with %s, those of the "
+                    "program: to change them, assign to its param_groups in after_create_session",
+                    *(name, found, said[name]),
+                )
         self.settle()
 
     def _likes(self, name: str, names: Collection[str]) -> dict[str, torch.Tensor]:
@@ -302,6 +310,16 @@ class TorchObjects:
             return 2 if name == RANDOM_STATES else 1 if checked else 0
 
         return sorted(self._saved, key=rank)
+
+
+def _settings(optimizer: torch.optim.Optimizer) -> str:
+    """Return the learning rates and weight decays that ``optimizer`` was given, as text."""
+    groups = []
+    for group in optimizer.param_groups:
+        rate = group.get("initial_lr", group.get("lr"))  # the former is kept by schedulers
+        decay = group.get("weight_decay")
+        groups.append(f"lr={rate}" + (f" and weight_decay={decay}" if decay else ""))
+    return ", ".join(dict.fromkeys(groups))
 
 
 def _is_pending(name: str) -> bool:
