@@ -87,7 +87,7 @@ def test_a_body_goes_on_under_a_new_head(tmp_path, monkeypatch, capsys, caplog):
     caplog.set_level("INFO", "runhooks")
     fine_tuning = importlib.import_module("fine_tuning")
     fine_tuning.main(str(tmp_path), STEPS)
-    (line,) = [line for line in caplog.messages if line.startswith("initialised from")]
+    (line,) = [line for line in caplog.messages if line.startswith("initialized from")]
     assert "state/params/body (2 arrays); not from there:" in line
     assert "state/params/head (2 arrays)" in line
     _, _, reached = capsys.readouterr().out.partition("task: ")

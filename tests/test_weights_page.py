@@ -102,7 +102,7 @@ def test_the_code_runs(names, caplog, capsys):
     assert capsys.readouterr().out == f"{Path('runs/a/model.ckpt-100')} 100 1.0\n"
     with caplog.at_level("INFO", "runhooks"):
         exec(start, names)
-    (line,) = (it.message for it in caplog.records if it.message.startswith("initialised from"))
+    (line,) = (it.message for it in caplog.records if it.message.startswith("initialized from"))
     assert f"```\n{line}\n```" in page
     exec(elsewhere, names)
     exec(export, names)

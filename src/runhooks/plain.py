@@ -29,11 +29,11 @@ def graph(
 
     Args:
         train_step: Takes states and data, and returns the new states and its outputs: ``return
-            state, {"loss": loss}``. The states are recognised by structure, shapes and dtypes:
+            state, {"loss": loss}``. The states are recognized by structure, shapes and dtypes:
             first or last in a tuple, the whole result, or by their names in a dict. The rest are
             the outputs. Dicts, named tuples and dataclasses give them names.
         outputs: Names of outputs that have none, in their order; where a state cannot be
-            recognised, names of all elements of the result, that of the state included. An output
+            recognized, names of all elements of the result, that of the state included. An output
             without a name is ``"output"``, of several ``"output/0"`` and on.
         name: The name of the operation that makes a step, which counts the global step too.
         data: Where the other parameters without a default come from, as ``rh.inputs`` takes it.

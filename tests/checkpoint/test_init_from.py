@@ -59,9 +59,9 @@ def test_fine_tuning_with_a_new_head(pretrained, tmp_path, engine, caplog):
     assert begun == 0
     np.testing.assert_array_equal(first["body"]["kernel"], BODY["kernel"] + 3)
     np.testing.assert_array_equal(first["head"]["kernel"], head(5)["kernel"])
-    lines = [it.message for it in caplog.records if it.message.startswith("initialised from")]
+    lines = [it.message for it in caplog.records if it.message.startswith("initialized from")]
     assert lines == [
-        f"initialised from {pretrained}/model.ckpt-3: state/body (2 arrays); "
+        f"initialized from {pretrained}/model.ckpt-3: state/body (2 arrays); "
         "not from there: state/head, momentum"
     ]
     # A resumed run goes on from its own checkpoint, even if the other is gone.
@@ -70,7 +70,7 @@ def test_fine_tuning_with_a_new_head(pretrained, tmp_path, engine, caplog):
     begun, first = train(tmp_path / "b", state, 6, init, engine)
     assert begun == 4
     np.testing.assert_array_equal(first["body"]["kernel"], BODY["kernel"] + 3 + 4)
-    assert "initialised from" not in caplog.text
+    assert "initialized from" not in caplog.text
 
 
 def test_all_of_another_run_but_its_step(pretrained, tmp_path):

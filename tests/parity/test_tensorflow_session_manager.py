@@ -87,7 +87,7 @@ def save(folder, value=1, steps=(None,), name="v"):
         return [saver.save(session, f"{folder}/saved", step) for step in steps][-1]
 
 
-# Initialising
+# Initializing
 
 
 @corner
@@ -111,11 +111,11 @@ def init_fn(train, folder):
     manager = train.SessionManager(ready_op=lacking())
     called = []
 
-    def initialise(session):
+    def initialize(session):
         called.append(state_of(session, v, w))
         session.run(w.initializer)
 
-    session = manager.prepare_session("", init_op=v.initializer, init_fn=initialise)
+    session = manager.prepare_session("", init_op=v.initializer, init_fn=initialize)
     return called, state_of(session, v, w)
 
 
@@ -164,8 +164,8 @@ def readiness(ready, ready_for_local_init, local_init, init):
             made.append(state_of(manager.prepare_session("", init_op, **kwargs), v, w))
 
         def recovered(**kwargs):
-            session, initialised = manager.recover_session("", saver, **kwargs)
-            made.append((state_of(session, v, w), initialised))
+            session, initialized = manager.recover_session("", saver, **kwargs)
+            made.append((state_of(session, v, w), initialized))
 
         def waited(**kwargs):
             made.append(state_of(manager.wait_for_session("", **kwargs), v, w))
@@ -210,8 +210,8 @@ def recovering(**kwargs):
         places = {name: place.format(folder) for name, place in kwargs.items()}
 
         def recover():
-            session, initialised = manager.recover_session("", saver, **places)
-            made.append((state_of(session, v), initialised))
+            session, initialized = manager.recover_session("", saver, **places)
+            made.append((state_of(session, v), initialized))
 
         def prepare():
             made.append(state_of(manager.prepare_session("", v.initializer, saver, **places), v))
@@ -260,7 +260,7 @@ for kind, prepare_folder in FOLDERS.items():
 
 
 @corner
-def restored_model_is_not_initialised(train, folder):
+def restored_model_is_not_initialized(train, folder):
     save(folder)
     v, _ = variables()
     manager, called = train.SessionManager(ready_op=lacking([v])), []
@@ -271,7 +271,7 @@ def restored_model_is_not_initialised(train, folder):
 
 
 @corner
-def loaded_model_is_restored_after_its_initialisers(train, folder):
+def loaded_model_is_restored_after_its_initializers(train, folder):
     save(folder)
     v, _ = variables()
     tf.add_to_collection("saved_model_initializers", v.assign(77))
@@ -291,9 +291,9 @@ def some_variables_are_not_in_the_checkpoint(train, folder):
     v, _ = variables()
     x = tf.get_variable("x", initializer=5)
     manager, saver = train.SessionManager(ready_op=lacking([v, x])), tf.train.Saver([v])
-    session, initialised = manager.recover_session("", saver, folder)
+    session, initialized = manager.recover_session("", saver, folder)
     error = raised(manager.prepare_session, "", x.initializer, saver, folder)
-    return state_of(session, v, x), initialised, error
+    return state_of(session, v, x), initialized, error
 
 
 @corner
@@ -304,9 +304,9 @@ def checkpoint_is_waited_for(train, folder):
     error = raised(manager.prepare_session, "", saver=saver, max_wait_secs=3 * WAIT_SECS, **wait)
     thread = threading.Timer(2 * WAIT_SECS, save, [folder])
     thread.start()
-    session, initialised = manager.recover_session("", saver, max_wait_secs=30, **wait)
+    session, initialized = manager.recover_session("", saver, max_wait_secs=30, **wait)
     thread.join()
-    return error, state_of(session, v), initialised
+    return error, state_of(session, v), initialized
 
 
 # Waiting for others

@@ -344,7 +344,7 @@ CORNERS["collective_chief"] = collective(True, save_checkpoint_steps=2)
 
 
 @corner
-def strategy_says_who_initialises(train, folder):
+def strategy_says_who_initializes(train, folder):
     tf.get_variable("v", initializer=1)
     with worker(Strategy(should_init=False)):
         return raised(train.MonitoredTrainingSession, is_chief=True, max_wait_secs=0)[0]

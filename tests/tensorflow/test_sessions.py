@@ -202,13 +202,13 @@ def test_session_manager_waits_no_longer_than_it_is_told(model):
 def test_session_manager_recovers_what_there_is(model, tmp_path):
     manager = train.SessionManager(ready_op=tf.report_uninitialized_variables())
     saver, init = tf.train.Saver(), tf.global_variables_initializer()
-    session, initialised = manager.recover_session("", saver, str(tmp_path))
-    assert not initialised
+    session, initialized = manager.recover_session("", saver, str(tmp_path))
+    assert not initialized
     session.run(init)
     session.run(model.train_op)
     saver.save(session, str(tmp_path / "model.ckpt"), global_step=1)
-    again, initialised = manager.recover_session("", saver, str(tmp_path))
-    assert initialised
+    again, initialized = manager.recover_session("", saver, str(tmp_path))
+    assert initialized
     assert again.run(model.loss) == 2.0
     assert again.global_step == 1
 

@@ -120,7 +120,7 @@ def test_shared_parameters_are_stored_once(tmp_path):
 
 REFUSED = {
     "meta device": (nn.Linear(2, 2, device="meta").state_dict, r"'kept/weight'.*meta device"),
-    "not initialised": (nn.LazyLinear(2).state_dict, r"'kept/weight'.*not initialised"),
+    "not initialized": (nn.LazyLinear(2).state_dict, r"'kept/weight'.*not initialized"),
     "sparse": (lambda: {"s": torch.eye(2).to_sparse()}, r"'kept/s'.*sparse"),
     "object": (lambda: {"a": {"fn": len}}, r"kept/state/a/fn"),
 }

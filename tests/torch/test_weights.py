@@ -126,7 +126,7 @@ def test_fine_tuning_with_a_new_head(run, training, make_training, tmp_path, cap
     for name in ("0.weight", "0.bias"):
         assert torch.equal(before[name], body[name])
     assert before["3.weight"].shape == (7, 8)
-    assert f"initialised from {run}/model.ckpt-2: model/0 (2 arrays); not from there: model/3" in (
+    assert f"initialized from {run}/model.ckpt-2: model/0 (2 arrays); not from there: model/3" in (
         caplog.text
     )
     assert rh.load(tmp_path / "b", "global_step") == 2
@@ -154,8 +154,8 @@ def test_modules_are_taken_and_nothing_else(training, make_training, tmp_path, c
     with caplog.at_level(logging.INFO, "runhooks"):
         before = train(other, tmp_path / "b", 1, tmp_path / "a", hooks=[rh.EmaHook("model")])
     assert_equal(before, body)
-    (line,) = (it.message for it in caplog.records if it.message.startswith("initialised from"))
-    assert line == f"initialised from {tmp_path}/a/model.ckpt-2: model (4 arrays)"
+    (line,) = (it.message for it in caplog.records if it.message.startswith("initialized from"))
+    assert line == f"initialized from {tmp_path}/a/model.ckpt-2: model (4 arrays)"
     assert other.optimizer.state_dict()["state"][0]["step"] == 1
     seen = rh.load(tmp_path / "b/model.ckpt-0", "random")
     assert any(np.array_equal(it, state.numpy()) for it in seen.values())

@@ -91,7 +91,7 @@ class InitFrom:
         there = [*found.unused, *found.arrays]
         unused = f"; not used: {_listed(found.unused, there)}" if found.unused else ""
         shown = _listed(found.arrays, present.arrays)
-        _log.info("initialised from %s: %s%s%s", found.origin, shown, kept, unused)
+        _log.info("initialized from %s: %s%s%s", found.origin, shown, kept, unused)
 
     def _found(self, weights: Weights, present: Snapshot) -> _Found:
         only, renaming = Only(self.only), Renaming(self.rename or {})

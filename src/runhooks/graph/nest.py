@@ -40,7 +40,7 @@ class FetchList(list[Any]):
 
 
 class Asked:
-    """Fetches that were asked for, by which the same ones are recognised faster than by a key."""
+    """Fetches that were asked for, by which the same ones are recognized faster than by a key."""
 
     __slots__ = ("_items", "_kind", "_leaf")
 

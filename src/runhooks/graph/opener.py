@@ -15,7 +15,7 @@ class Role(NamedTuple):
     Attributes:
         master: The session server to connect to, for TensorFlow's sessions; "" for none.
         config: The configuration of TensorFlow's sessions, or None.
-        is_chief: Whether it restores or initialises; any other process waits until that is done.
+        is_chief: Whether it restores or initializes; any other process waits until that is done.
         has_chief_hooks: Whether it takes the hooks that are for the chief alone.
         summaries: The folder, inside the directory that the program names, to which it writes
             summaries; "" is that directory itself, None means that it writes none.
@@ -76,7 +76,7 @@ class SessionOpener:
     def open_chief(
         self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place, path: Place
     ) -> Any:
-        """Return a session that is restored, or else initialised, and ready.
+        """Return a session that is restored, or else initialized, and ready.
 
         Raises:
             FailedPreconditionError: If the session is not ready.

@@ -1,4 +1,4 @@
-"""The current group: that of the runtime that the program has initialised, or one process."""
+"""The current group: that of the runtime that the program has initialized, or one process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find_group_with(find: Callable[[], Group | None]) -> None:
 def current_group() -> Group:
     """Return the group of this process: of ``torch.distributed`` or ``jax.distributed``.
 
-    An ``AloneGroup`` if neither is initialised, or has one process. Imports no framework.
+    An ``AloneGroup`` if neither is initialized, or has one process. Imports no framework.
     """
     if _stack.groups:
         return _stack.groups[-1]

@@ -48,7 +48,7 @@ class SessionCreator(ABC):
 
 
 class ChiefSessionCreator(SessionCreator):
-    """Restores a checkpoint if there is one, and initialises the session otherwise.
+    """Restores a checkpoint if there is one, and initializes the session otherwise.
 
     Args:
         scaffold: What the session needs before training; None: a new ``Scaffold``.

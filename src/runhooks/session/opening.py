@@ -1,7 +1,7 @@
 """How the session of a monitored session opens: at the start, and again whenever one is lost.
 
 Read it from top to bottom: ``Opening.open`` creates a raw session, its creator restores or
-initialises it (``OwnOpener`` below, for graphs of runhooks), then threads and hooks start.
+initializes it (``OwnOpener`` below, for graphs of runhooks), then threads and hooks start.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class OwnOpener(SessionOpener):
         try:
             restored = _restore(scaffold, session, checkpoint_dir, path)
             if restored is None:
-                _initialise(scaffold, session)
+                _initialize(scaffold, session)
             else:
                 _log.info("resumed from step %s: %s", session.global_step, restored)
                 if session.checkpoint is None:
@@ -187,7 +187,7 @@ def _restore(scaffold: Any, session: Session, checkpoint_dir: Place, path: Place
     return restored
 
 
-def _initialise(scaffold: Any, session: Session) -> None:
+def _initialize(scaffold: Any, session: Session) -> None:
     if scaffold.init_op is not None:
         session.run(scaffold.init_op, scaffold.init_feed_dict)
     if scaffold.init_from is not None:

@@ -361,7 +361,7 @@ class Session(RawSession):
             self._check_steps(fetches, feed_dict)
         self._find_global_step()
         for variable in executable.variables:
-            self._values.initialise(variable, self._graph.engine)
+            self._values.initialize(variable, self._graph.engine)
         self._inputs.open(executable.inputs)
         makes_step = self._values.step_variable in executable.changed
         self._inputs.check_draws(executable.inputs, makes_step=makes_step)
@@ -383,13 +383,13 @@ class Session(RawSession):
     def _find_global_step(self) -> None:
         step = get_global_step(self._graph)
         if step is not None:
-            self._values.initialise(step, self._graph.engine)
+            self._values.initialize(step, self._graph.engine)
             self._values.step_variable = step
 
     def _saved(self) -> dict[Variable, Any]:
         variables = self._graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
         for variable in variables:
-            self._values.initialise(variable, self._graph.engine)
+            self._values.initialize(variable, self._graph.engine)
         return {variable: self._variables[variable] for variable in variables}
 
 

@@ -101,14 +101,14 @@ class VariableValues:
         is_step = variable is self.step_variable and self.lent is not None
         return self.step if is_step else int(self.counters[variable])
 
-    def initialise(self, variable: Variable, engine: Engine) -> None:
+    def initialize(self, variable: Variable, engine: Engine) -> None:
         """Give ``variable`` its initial value, if it has none."""
         values = self.by_variable
         if variable in values:
             return
         initial = variable.initial_value
         if isinstance(initial, InitialFrom):
-            self.initialise(initial.variable, engine)
+            self.initialize(initial.variable, engine)
             initial = initial.fn(values[initial.variable])
         # A function is called; a pytree that can be called, as some models can, is a value.
         value = initial() if callable(initial) and engine.is_leaf(initial) else initial

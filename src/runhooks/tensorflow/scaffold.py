@@ -42,7 +42,7 @@ class Scaffold(session.Scaffold):
 
     @staticmethod
     def default_local_init_op() -> Any:
-        """Return an operation that initialises local variables, tables and local resources.
+        """Return an operation that initializes local variables, tables and local resources.
 
         It belongs to TensorFlow's default graph, that of a function too; None outside any graph.
         """

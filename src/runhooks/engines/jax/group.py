@@ -86,11 +86,11 @@ _groups: dict[Any, JaxGroup] = {}
 
 
 def group() -> JaxGroup | None:
-    """Return the group of ``jax.distributed``; None if it is not initialised."""
+    """Return the group of ``jax.distributed``; None if it is not initialized."""
     client = distributed.global_state.client
     if client is None:
         return None
-    if client not in _groups:  # else it was shut down and initialised anew
+    if client not in _groups:  # else it was shut down and initialized anew
         _groups.clear()
         _groups[client] = JaxGroup(client)
     return _groups[client]

@@ -1,7 +1,7 @@
 """How variables hold values that are more than arrays: modules, functions and other static parts.
 
 ``hold`` returns a pytree whose leaves are arrays alone, which JAX takes in and out of what it
-compiles; ``release`` returns the value as its user knows it. flax's nnx and equinox are recognised
+compiles; ``release`` returns the value as its user knows it. flax's nnx and equinox are recognized
 by what they have imported, and never imported here.
 """
 

@@ -94,18 +94,18 @@ class TensorFlowOpener(SessionOpener):
 
 
 def _init_fn(scaffold: Any) -> Callable[[Any], Any] | None:
-    """Return what initialises a session after its ``init_op``: ``init_from``, then ``init_fn``."""
+    """Return what initializes a session after its ``init_op``: ``init_from``, then ``init_fn``."""
     init_from = getattr(scaffold, "init_from", None)  # TensorFlow's own scaffold has none
     if init_from is None:
         init_fn: Callable[[Any], Any] | None = scaffold.init_fn
         return init_fn
 
-    def initialise(session: Any) -> None:
+    def initialize(session: Any) -> None:
         init_from.load_into(session)
         if scaffold.init_fn is not None:
             scaffold.init_fn(session)
 
-    return initialise
+    return initialize
 
 
 def _text(place: Place) -> str | None:

@@ -32,7 +32,7 @@ def fill(scaffold: Any, graph: StepGraph) -> None:
 
 
 def default_local_init_op() -> Any:
-    """Return an operation that initialises local variables, tables and local resources."""
+    """Return an operation that initializes local variables, tables and local resources."""
     return tf.group(
         v1.local_variables_initializer(),
         v1.tables_initializer(),

@@ -1,4 +1,4 @@
-"""``SessionManager``: creates sessions, restores or initialises them, and waits for others."""
+"""``SessionManager``: creates sessions, restores or initializes them, and waits for others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SessionManager:
 
     Args:
         local_init_op: Run in every new session, fed ``local_init_feed_dict``.
-        ready_op: Gives the names of what is not initialised yet; empty if all is.
+        ready_op: Gives the names of what is not initialized yet; empty if all is.
         ready_for_local_init_op: The same, before ``local_init_op`` is run.
         graph: None: the default graph.
         recovery_wait_secs: Seconds between two checks of what other processes have done.
@@ -75,10 +75,10 @@ class SessionManager:
         init_feed_dict: Mapping[Any, Any] | None = None,
         init_fn: Callable[[Any], Any] | None = None,
     ) -> Session:
-        """Return a session that is restored from a checkpoint, or else initialised, and ready.
+        """Return a session that is restored from a checkpoint, or else initialized, and ready.
 
         Raises:
-            RuntimeError: If it is not ready then, or nothing was given to initialise it with.
+            RuntimeError: If it is not ready then, or nothing was given to initialize it with.
             ValueError: If a checkpoint directory and a checkpoint are given.
         """
         restored, session = self._restored(
@@ -140,7 +140,7 @@ class SessionManager:
     def wait_for_session(
         self, master: str, config: Any = None, max_wait_secs: float | None = math.inf
     ) -> Session:
-        """Return a session that another process has initialised.
+        """Return a session that another process has initialized.
 
         Raises:
             tf.errors.DeadlineExceededError: If none is ready after ``max_wait_secs`` seconds.
@@ -159,7 +159,7 @@ class SessionManager:
     def look_for_session(
         self, master: str, config: Any = None
     ) -> tuple[Session | None, str | None]:
-        """Return a session that another process has initialised, or None and what is missing."""
+        """Return a session that another process has initialized, or None and what is missing."""
         session = Session(master, self._graph, config)
         try:
             missing = self._missing_after_local_init(session)
@@ -251,9 +251,9 @@ class SessionManager:
 
     def _restore(self, session: Session, saver: Any, path: str) -> None:
         # They reset a loaded model to the values it was loaded with: restore after them.
-        initialisers = self._graph.get_collection("saved_model_initializers")
-        if initialisers:
-            session.run(initialisers)
+        initializers = self._graph.get_collection("saved_model_initializers")
+        if initializers:
+            session.run(initializers)
         saver.restore(session, path)
         session.take_checkpoint(str(path))
 
@@ -284,7 +284,7 @@ class SessionManager:
         return missing
 
     def _missing(self, op: Any, session: Session) -> str | None:
-        """Return what ``op`` reports as not initialised; None if nothing."""
+        """Return what ``op`` reports as not initialized; None if nothing."""
         if op is None:
             return None
         try:

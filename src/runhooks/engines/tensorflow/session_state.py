@@ -68,7 +68,7 @@ class SessionState(RawSession):
             return self._step
         try:
             self.take_step([self.run_plainly(tensor)])
-        except (tf.errors.OpError, RuntimeError):  # not initialised, lost or closed
+        except (tf.errors.OpError, RuntimeError):  # not initialized, lost or closed
             return self._step
         return self._step
 

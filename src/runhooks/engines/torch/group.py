@@ -131,7 +131,7 @@ _groups: dict[Any, TorchGroup] = {}
 
 
 def group() -> TorchGroup | None:
-    """Return the group of ``torch.distributed``; None if it is not initialised."""
+    """Return the group of ``torch.distributed``; None if it is not initialized."""
     if not distributed.is_available() or not distributed.is_initialized():
         return None
     world = distributed.group.WORLD

@@ -107,7 +107,7 @@ def check(name: str, tensor: torch.Tensor) -> None:
     """Raise TypeError for a tensor whose values are not all in this process."""
     kind = None
     if torch.nn.parameter.is_lazy(tensor):
-        kind = "is not initialised: run the module once before"
+        kind = "is not initialized: run the module once before"
     elif type(tensor) not in _PLAIN:
         kind = f"is a {type(tensor).__name__}, of which this process may hold a part only"
     elif tensor.is_meta:
