@@ -18,7 +18,7 @@ from runhooks import arguments, clock
 
 
 class Due(NamedTuple):
-    """The earliest moment at which a hook has something to do; the first of the three counts.
+    """When a hook next has something to do; the earliest of the three counts.
 
     Attributes:
         step: The run that is expected to take the global step to this value.
@@ -33,18 +33,18 @@ class Due(NamedTuple):
 
 @dataclass(frozen=True)
 class Trigger:
-    """When a hook acts: as soon as any one of its conditions is met. A plain value.
+    """Says when a hook acts: as soon as any of its conditions is met.
 
     Args:
-        every_steps: On round steps: the multiples of this number, or the first step after one
-            that is jumped over.
-        every_secs: Once this many seconds have passed since the last time, or since the session
-            started; 0: at every step.
-        on_steps: At these global steps, or at the first step after one that is jumped over.
-        at_end: When the loop ends well, unless the hook acted at that very step.
+        every_steps: At round steps: the multiples of this number, or the first step after a skipped
+            one.
+        every_secs: After this many seconds since the last time, or since the session started; 0: at
+            every step.
+        on_steps: At these global steps, or at the first step after a skipped one.
+        at_end: When the loop ends normally, unless the hook has already acted at that step.
 
     Raises:
-        ValueError: If nothing is given, for steps below 1 and for seconds below 0.
+        ValueError: If nothing is given, or for steps below 1 or seconds below 0.
         TypeError: If an argument is of the wrong type.
     """
 
@@ -68,11 +68,10 @@ class Trigger:
 
 
 class Timer:
-    """Follows a trigger from step to step: ask it at a step, and note when that step was used.
+    """Follows a trigger from step to step, for your own hooks.
 
-    For hooks of your own. Kept in the hook's state, the timer of a resumed run triggers at the
-    steps of one that was never stopped; announced by ``next_due``, the hook costs nothing in
-    between:
+    Save the timer in the hook's state, and a resumed run acts at the same steps as an uninterrupted
+    one. Return ``due()`` from ``next_due``, and the hook costs nothing in between:
 
         class LogLearningRate(rh.SessionRunHook):
             def __init__(self, every_steps):
@@ -114,20 +113,20 @@ class Timer:
         return self._trigger
 
     def reset(self) -> None:
-        """Start over, at step 0 unless ``start`` says otherwise; seconds count from now."""
+        """Start over at step 0, unless ``start`` says otherwise; seconds count from now."""
         self._last_step: int | None = None
         self._passed = 0  # the steps up to here were used or missed
         self._since, self._since_wall = clock.hook_times()
         self._triggered_at = 0.0
 
     def start(self, step: int) -> None:
-        """Note that a session starts at ``step``; what was triggered after it never happened."""
+        """Note that a session starts at ``step``; forget what was triggered at later steps."""
         if self._last_step is not None and self._last_step > step:
             self.reset()
         self._passed = step
 
     def should_trigger_for_step(self, step: int) -> bool:
-        """Return whether ``step`` triggers; never true again for the step that triggered last."""
+        """Return whether ``step`` triggers; false for the step that triggered last."""
         if step == self._last_step:
             return False
         return step >= self._next_step() or self._secs_have_passed()

@@ -44,16 +44,17 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
     """Saves a checkpoint when a session starts, every so often, and at the end; each step once.
 
     As in ``tf.compat.v1.train``. Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``.
-    A step that the session was restored from, or that another such hook has saved, is not saved
-    again. A resumed run saves at the same steps as one that was never stopped.
+    A step that the session was restored from, or that another such hook has already saved, is not
+    saved again. A resumed run saves at the same steps as an uninterrupted one.
 
-    All event files of the process are flushed before a checkpoint is written: the steps in them
-    will not be computed again. If flushing fails, the checkpoint is saved, and then the error is
+    All event files of the process are flushed before a checkpoint is written, because a resumed run
+    does not compute their steps
+    again. If flushing fails, the checkpoint is saved, and then the error is
     raised.
 
-    With ``Saver(asynchronous=True)`` training goes on while a checkpoint is written. Listeners are
-    called when it is on disk, some steps later. If writing it fails, the error is raised after the
-    next run. The next save, and the end, wait for it.
+    With ``Saver(asynchronous=True)``, training continues while a checkpoint is
+    written. Listeners are called when it is on disk, some steps later. If writing fails, the error
+    is raised after the next run. The next save and the end wait for the previous save.
 
         hooks = [rh.CheckpointSaverHook("runs/a", save_steps=1000, saver=rh.Saver(max_to_keep=3))]
 
@@ -62,12 +63,12 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         save_secs: Seconds from one checkpoint to the next.
         save_steps: Steps from one checkpoint to the next.
         saver: The saver. If neither ``saver`` nor ``scaffold`` is given: the one in the graph's
-            collection ``GraphKeys.SAVERS``, or one of all variables.
+            collection ``GraphKeys.SAVERS``, or a new one for all variables.
         checkpoint_basename: The first part of the names of checkpoints.
         scaffold: An object whose ``saver`` is the saver.
         listeners: Called before and after each checkpoint.
-        save_graph_def: Whether to write the graph to the event file of the directory. A graph of
-            TensorFlow is always written there; the argument then says whether to write
+        save_graph_def: Whether to write the graph to the event file of the directory. A TensorFlow
+            graph is always written there; for it, the argument says whether to write
             ``graph.pbtxt`` and meta graphs.
         trigger: Says when to save.
 

@@ -10,7 +10,7 @@ from runhooks.errors import add_note
 
 
 class CheckpointSaverListener:
-    """Extend it and give it to a ``CheckpointSaverHook``; the methods here do nothing.
+    """Base class of objects that a ``CheckpointSaverHook`` calls; its methods do nothing.
 
     As in ``tf.compat.v1.train``.
     """
@@ -34,7 +34,7 @@ class CheckpointSaverListener:
 
 @contextmanager
 def naming_listener(listener: CheckpointSaverListener, phase: str) -> Iterator[None]:
-    """Note on any error out of the ``with`` block which listener it came from."""
+    """Add a note to any error from the ``with`` block: which listener raised it."""
     try:
         yield
     except Exception as error:

@@ -40,16 +40,16 @@ _RUN_EVERY_SECS = DefaultSecs(60.0)
 class EarlyStoppingHook(TimedHook):
     """Asks to stop once ``should_stop()`` is true.
 
-    In a cluster of TensorFlow the chief stops the other workers with it: they stop when the chief
-    does, and never call ``should_stop``.
+    In a TensorFlow cluster, the other workers stop when the chief does, and never call
+    ``should_stop``.
 
     Args:
         name: The name of the hook.
         should_stop: Called when the hook is due; returns whether to stop, or a str that says why.
         estimator: An object whose ``config.is_chief`` says whether this process is the chief of a
-            cluster. Without that, or if it is None, each process decides for itself. Of an
-            ``EvaluationMetric`` the hook is due whenever that is evaluated, unless another cadence
-            is given, and when a session opens.
+            cluster. Without that, or if it is None, each process decides for itself. For an
+            ``EvaluationMetric``, the hook is due whenever the metric is evaluated, unless another
+            cadence is given, and when a session opens.
         run_every_secs: Call it at the first step, and then once in that many seconds.
         run_every_steps: Call it at the multiples of this number.
         trigger: Says when to call it.
@@ -152,8 +152,8 @@ def make_early_stopping_hook(
 
     Args:
         estimator: None, or an object whose ``config.is_chief`` says whether this is the chief of a
-            cluster of TensorFlow. Only the chief calls the function; the other workers, which need
-            the hook too, stop when it does. Without that each calls it for itself.
+            TensorFlow cluster. Only the chief calls the function; the other workers, which need the
+            hook too, stop when the chief does. Otherwise, each process calls it for itself.
         should_stop_fn: Returns whether to stop; a str says why.
         run_every_secs: Call it at the first step, and then once in that many seconds.
         run_every_steps: Call it at the multiples of this number.
@@ -188,19 +188,20 @@ def stop_if_higher_hook(
         hook = rh.stop_if_higher_hook(evaluation.metric("accuracy"), threshold=0.99)
 
     Args:
-        estimator: A metric of an ``EvaluationHook`` or ``InMemoryEvaluatorHook`` of the loop. It is
-            then looked at whenever it is evaluated, and when a session opens; arguments that say
-            otherwise count. As in TensorFlow also any object with an ``eval_dir()`` that returns
-            where evaluations write, or with a ``model_dir`` where they write to ``eval``; or None.
-            Its ``config.is_chief`` counts as for ``make_early_stopping_hook``.
-        metric_name: The tag that evaluations write the metric under, if ``estimator`` does not say.
+        estimator: A metric of an ``EvaluationHook`` or ``InMemoryEvaluatorHook`` of the loop. The
+            hook then checks it whenever it is evaluated, and when a session opens, unless another
+            argument says otherwise. As in TensorFlow, also any object with an ``eval_dir()`` that
+            returns where evaluations write, or with a ``model_dir`` in which they write to
+            ``eval``; or None. Its ``config.is_chief`` works as in ``make_early_stopping_hook``.
+        metric_name: The tag under which evaluations write the metric, if ``estimator`` does not
+            say.
         threshold: The value to compare with.
-        eval_dir: The directory that evaluations write to; None: that of ``estimator``.
-        min_steps: Evaluations before this global step do not count.
-        run_every_secs: Look at the first step, and then once in that many seconds.
-        run_every_steps: Look at the multiples of this number; an ``EvaluationHook`` that is due
-            there has evaluated by then.
-        trigger: Says when to look.
+        eval_dir: The directory to which evaluations write; None: that of ``estimator``.
+        min_steps: Ignore evaluations before this global step.
+        run_every_secs: Check at the first step, and then every this many seconds.
+        run_every_steps: Check at the multiples of this number, after any ``EvaluationHook`` that is
+            due at the same step.
+        trigger: When to check.
 
     Raises:
         ValueError: If more than one of the last three is given, or if neither ``eval_dir`` nor
@@ -246,12 +247,12 @@ def stop_if_no_increase_hook(
     *,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
-    """Return a hook that asks to stop when evaluations no longer find a new highest value.
+    """Return a hook that asks to stop when a metric has stopped increasing.
 
-    It stops when ``max_steps_without_increase`` global steps lie between the evaluation that found
-    the highest value and a later one. A NaN is never the highest value: the steps without an
-    increase go on, and count from the first evaluation if there was no other value yet. The log
-    says how many values were NaN. All other arguments are those of ``stop_if_higher_hook``.
+    It stops when an evaluation is ``max_steps_without_increase`` global steps or more after the one
+    that found the highest value. NaN is never the highest value: it counts as no increase, from the
+    first evaluation on if there was no other value yet. The log says how many values were NaN. All
+    other arguments are those of ``stop_if_higher_hook``.
 
         accuracy = evaluation.metric("accuracy")
         hook = rh.stop_if_no_increase_hook(accuracy, max_steps_without_increase=1000)
@@ -273,7 +274,7 @@ def stop_if_no_decrease_hook(
     *,
     trigger: Trigger | None = None,
 ) -> SessionRunHook:
-    """As ``stop_if_no_increase_hook``, for a new lowest value.
+    """As ``stop_if_no_increase_hook``, for a metric that should decrease.
 
         loss = evaluation.metric("loss")
         hook = rh.stop_if_no_decrease_hook(loss, max_steps_without_decrease=1000)
@@ -289,8 +290,9 @@ def stop_if_no_decrease_hook(
 def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, float]]:
     """Return the scalars in the event files of ``eval_dir``, by tag, by global step, in order.
 
-    Empty if there is no such directory yet. The last value counts where a tag was written several
-    times at a step. Values of steps that a resumed session made again do not count.
+    Empty if the directory does not exist yet. If a tag was written several times at one step, the
+    last value counts. Values from before a resume are left out if the resumed session repeated
+    their steps.
     """
     return EvalMetrics(eval_dir).read()
 

@@ -27,31 +27,31 @@ from runhooks.trigger import Due, timer_of
 class EmaHook(TimedHook):
     """Keeps exponential moving averages of parameters: ``decay * average + (1 - decay) * new``.
 
-    An update is an operation in the very run that makes the step; on JAX it is compiled into the
-    step. The averages stay on the device of the parameters, in float32 if these have fewer bits,
-    and are in checkpoints as ``"ema/<name>"``: ``rh.load("runs/a", only="ema/state/params")``.
-    Integers, such as counts, are copied. Of a module the buffers are averaged too.
+    The averages are updated in the run that makes the step; on JAX, the update is compiled into the
+    step. They stay on the device of the parameters, in float32 if the parameters have fewer bits.
+    Checkpoints store them as ``"ema/<name>"``: ``rh.load("runs/a", only="ema/state/params")``.
+    Integers, such as counts, are copied. The buffers of a module are averaged too.
 
         ema = rh.EmaHook("state/params", decay=0.999)
         evaluation = rh.EvaluationHook({"accuracy": accuracy}, every_n_steps=500, averages=ema)
 
     Args:
-        parameters: The name that checkpoints have for them: of a variable, or of a part of one,
-            ``"state/params"``; of a module of ``rh.torch``, ``"model"``, or of a part of one. Or a
-            list of these.
-        decay: How much of the average an update keeps; at least 0 and below 1.
+        parameters: Their name in checkpoints: of a variable or a part of one, such as
+            ``"state/params"``; of an ``rh.torch`` module or a part of one, such as ``"model"``. Or
+            a list of names.
+        decay: The share of the old average that an update keeps; at least 0 and below 1.
         every_n_steps: Update at the multiples of this number. Other runs cost nothing.
-        debias: Whether to weigh early updates as if the average had begun with them, as
-            ``optax.ema`` does. False: it begins with the parameters of the first update, as
-            PyTorch's ``AveragedModel``.
-        name: What stands in front of the names of the averages; another for a second hook.
+        debias: Whether to correct early averages for the small number of updates, as ``optax.ema``
+            does. False: start from the parameters of the first update, like PyTorch's
+            ``AveragedModel``.
+        name: The prefix of the names of the averages; a second hook needs another one.
         hook_name: As in ``SessionRunHook``.
 
     Raises:
         ValueError: For a number out of its range. In ``begin``, or when a session opens: if nothing
             is called ``parameters``.
-        TypeError: For an argument of the wrong type. In ``begin``: on a ``tf.Graph``, for which
-            there is ``tf.train.ExponentialMovingAverage``.
+        TypeError: For an argument of the wrong type. In ``begin``: on a ``tf.Graph``, where you
+            should use ``tf.train.ExponentialMovingAverage``.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class EmaHook(TimedHook):
         return self._num_updates
 
     def substituted(self, session: RawSession) -> AbstractContextManager[None]:
-        """Put the averages in the places of the parameters inside the ``with`` block.
+        """Use the averages in place of the parameters inside the ``with`` block.
 
-        Before the first update there are none, and the parameters stay.
+        Before the first update there are no averages, and the parameters stay.
 
         Raises:
-            RuntimeError: If no session has the hook.
+            RuntimeError: If the hook is not in a session.
         """
         if self._averages is None:
             raise RuntimeError(

@@ -26,19 +26,19 @@ FeedDict = Mapping[Any, Any]
 
 
 class EvaluationHook(EvaluatingHook):
-    """Computes the means of ``metrics`` over a few runs, beside the training, and writes them.
+    """Evaluates during training: computes the means of ``metrics`` over some runs, and writes them.
 
-    It evaluates the state that a step led to before any other hook acts on that step, whatever the
-    order of the hooks: ``stop_if_no_decrease_hook`` and checkpoints use the metrics of the same
-    step. A resumed run evaluates at the same steps as one that was never stopped; an evaluation
-    that a stop has ended is made when the run resumes. It evaluates at the end only with
-    ``Trigger(at_end=True)``, since a run that is preempted has to save before it is killed.
+    It evaluates the state after a step before any other hook acts on that step, whatever the order
+    of the hooks, so ``stop_if_no_decrease_hook`` and checkpoints use the metrics of the same step.
+    A resumed run evaluates at the same steps as an uninterrupted one, and repeats an evaluation
+    that a stop has cut off. It evaluates at the end only with ``Trigger(at_end=True)``, because a
+    preempted run must save before it is killed.
 
-    The hooks of the training are not called in an evaluation, and its time does not count in steps
+    The session's other hooks are not called in an evaluation, and its time does not count in steps
     per second. The metrics are logged, and written under their tags.
 
-    ``Saver(metrics=hook.metrics_at)`` keeps them in checkpoints. ``hook.metric("accuracy")`` is
-    what ``stop_if_no_increase_hook`` and ``ReduceOnPlateauHook`` take to act on one of them.
+    ``Saver(metrics=hook.metrics_at)`` keeps them in checkpoints. Pass ``hook.metric("accuracy")``
+    to ``stop_if_no_increase_hook`` or ``ReduceOnPlateauHook`` to act on a metric.
 
         evaluation = rh.EvaluationHook(
             {"accuracy": accuracy}, every_n_steps=100, output_dir="runs/a/eval"
@@ -48,22 +48,21 @@ class EvaluationHook(EvaluatingHook):
     Args:
         metrics: Tensors, or their names, by the tag to write them under. Each is a single number
             per run.
-        feeds: Called for each evaluation; returns the feed_dicts of its runs. Without it the inputs
-            that ``metrics`` draw from start over in each evaluation, which ends with the first of
-            them; if there are none, it is one run, or ``steps``. On a ``tf.Graph`` such an input is
-            the iterator of one dataset; one of ``hooks`` has to reset anything else, such as the
-            local variables of ``tf.metrics``.
+        feeds: Called for each evaluation; returns the feed_dicts of its runs. None: the inputs of
+            ``metrics`` start over in each evaluation, which ends when the first of them does;
+            without inputs, an evaluation is one run, or ``steps`` runs. On a ``tf.Graph``, such an
+            input is the iterator of one dataset; one of ``hooks`` has to reset anything else, such
+            as the local variables of ``tf.metrics``.
         every_n_steps: Evaluate at the multiples of this number.
-        every_n_secs: Evaluate once in that many seconds.
+        every_n_secs: Evaluate every this many seconds.
         trigger: Says when to evaluate.
-        steps: The most runs of an evaluation.
-        averages: Evaluate with these moving averages in the places of the parameters, which come
-            back when the evaluation has ended, in whatever way. The hook has to be among those of
-            the session.
-        weight: A tensor, or its name: the weight of a run in the means, such as the number of
-            examples in its batch. None: all runs count the same.
-        hooks: Called in the runs of an evaluation, each of which is a session of its own to them.
-            If they ask to stop, the evaluation ends, and the training goes on.
+        steps: The maximum number of runs of an evaluation.
+        averages: Evaluate with these moving averages in place of the parameters, which are always
+            restored afterwards. The ``EmaHook`` has to be in the same session.
+        weight: A tensor or its name: the weight of a run in the means, such as the number of
+            examples in its batch. None: all runs have the same weight.
+        hooks: Called in the runs of an evaluation; for them, each evaluation is a separate session.
+            If one asks to stop, the evaluation ends and the training continues.
         output_dir: The directory to write to if ``summary_writer`` is None.
         summary_writer: The writer to write with.
         hook_name: As in ``SessionRunHook``.
@@ -74,7 +73,7 @@ class EvaluationHook(EvaluatingHook):
             evaluation: if ``metrics`` draw from an input of the training, change a saved variable,
             or are not single numbers.
         TypeError: If ``metrics`` is not a dict or ``feeds`` is not a function.
-        RuntimeError: In an evaluation: if feeds or inputs give nothing to evaluate on.
+        RuntimeError: In an evaluation: if feeds or inputs are empty.
     """
 
     def __init__(

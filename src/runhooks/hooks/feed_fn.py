@@ -12,7 +12,8 @@ from runhooks.contract import SessionRunArgs, SessionRunContext, SessionRunHook
 class FeedFnHook(SessionRunHook):
     """Feeds each run the dict that ``feed_fn()`` returns.
 
-    As in ``tf.compat.v1.train``. If ``feed_fn`` raises StopIteration, a monitored loop ends well.
+    As in ``tf.compat.v1.train``. If ``feed_fn`` raises StopIteration, a monitored loop ends
+    normally.
 
         hooks = [rh.FeedFnHook(lambda: {"rate": 0.1})]
 

@@ -22,8 +22,8 @@ class FinalOpsHook(SessionRunHook):
 
     Args:
         final_ops: Anything that ``session.run`` takes; None: nothing. They must not draw from an
-            input that may be exhausted: OutOfRangeError and StopIteration are raised again, after
-            a warning that says so.
+            input that may be exhausted: OutOfRangeError and StopIteration are then raised again,
+            after a warning.
         final_ops_feed_dict: Values by tensor.
 
     Raises:
@@ -40,7 +40,7 @@ class FinalOpsHook(SessionRunHook):
 
     @property
     def final_ops_values(self) -> Any:
-        """The values, in the structure of ``final_ops``; None until the loop has ended well."""
+        """The values, in the structure of ``final_ops``; None until the loop has ended normally."""
         return self._final_ops_values
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:

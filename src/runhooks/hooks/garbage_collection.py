@@ -21,19 +21,19 @@ _EVERY_N_STEPS = DefaultSteps(1000)
 class GarbageCollectionHook(SessionRunHook):
     """Turns Python's automatic garbage collection off while training, and collects when due.
 
-    A collection stops the process for a moment, and with it all processes that wait for it in
-    every step. With this hook all processes collect when the session starts and then at the same
+    A collection pauses the process for a moment, and with it all processes that wait for it in
+    every step. With this hook, all processes collect when the session starts, and then at the same
     steps.
 
-    Automatic collection is restored when the last session with such a hook has ended, well or by
-    an exception.
+    Automatic collection is restored when the last session with such a hook has ended, normally or
+    not.
 
         hooks = [rh.GarbageCollectionHook(every_n_steps=1000)]
 
     Args:
         every_n_steps: Collect at the multiples of this number.
-        generation: What ``gc.collect`` gets. 2 collects everything; 1 is faster, but objects that
-            outlive one collection and then become part of a cycle are never freed.
+        generation: The argument of ``gc.collect``. 2 collects everything; 1 is faster, but never
+            frees objects that outlive one collection and then become part of a cycle.
         trigger: Says when to collect.
 
     Raises:

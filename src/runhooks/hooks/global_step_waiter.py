@@ -22,13 +22,13 @@ _LOG_AGAIN_STEPS = 1000
 
 
 class GlobalStepWaiterHook(TensorFlowHook):
-    """Holds the first run back until the global step has reached ``wait_until_step``.
+    """Delays the first run until the global step has reached ``wait_until_step``.
 
-    As in ``tf.compat.v1.train``. It is for workers that start one after the other, while other
-    threads of this session or other processes advance the global step.
+    As in ``tf.compat.v1.train``. Use it for workers that start one after the other, while other
+    threads or processes advance the global step.
 
-    If the session is asked to stop, the first run raises OutOfRangeError, which ends the loop well.
-    If the coordinator is asked to stop, only the wait ends.
+    If the session is asked to stop, the first run raises OutOfRangeError, which ends the loop
+    normally. If the coordinator is asked to stop, only the wait ends.
 
         hooks = [rh.GlobalStepWaiterHook(wait_until_step=100)]  # of a worker that joins later
 

@@ -29,7 +29,7 @@ from runhooks.trigger import Due, Trigger
 
 
 class LoggingTensorHook(TensorFlowHook):
-    """Logs tensors, at level INFO, in the first run and then every so often.
+    """Logs tensors at level INFO, in the first run and then at a cadence.
 
     As in ``tf.compat.v1.train``.
 
@@ -37,11 +37,11 @@ class LoggingTensorHook(TensorFlowHook):
 
     Args:
         tensors: A tensor or its name, a list of these, or a dict of them by label.
-        every_n_iter: Log once in that many runs of the session.
-        every_n_secs: Log once in that many seconds.
+        every_n_iter: Log every this many runs of the session.
+        every_n_secs: Log every this many seconds.
         at_end: Whether to fetch and log them at the end as well. If no cadence is given, they are
-            logged at the end only.
-        formatter: Returns the line for a dict of values by label, or by element of the list.
+            logged only at the end.
+        formatter: Returns the line for a dict of values by label, or by list element.
         trigger: Says at which global steps to log.
 
     Raises:

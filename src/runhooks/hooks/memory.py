@@ -27,8 +27,8 @@ _EVERY_N_STEPS = DefaultSteps(100)
 class MemoryHook(TimedHook):
     """Writes the memory statistics of the devices: ``memory/cuda:0/allocated_bytes`` and others.
 
-    It does not wait for a device. Where no device has statistics, as on a CPU, one line in the log
-    says so, and the hook sleeps.
+    It does not wait for a device. If no device has statistics, as on a CPU, the log says so once,
+    and the hook is not called again.
 
         hooks = [rh.MemoryHook(every_n_steps=100, output_dir="runs/a")]
 

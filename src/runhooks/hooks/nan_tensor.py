@@ -31,24 +31,24 @@ _CANNOT_READ = (BufferError, TypeError, ValueError, struct.error)
 class NanTensorHook(SessionRunHook):
     """Raises ``NanLossDuringTrainingError``, or asks to stop, when a loss is NaN.
 
-    As in ``tf.compat.v1.train``, it reads the loss in the run that computed it, which waits for the
-    device.
+    As in ``tf.compat.v1.train``, it reads the loss in the run that computes it, and so waits for
+    the device.
 
         hooks = [rh.NanTensorHook("loss"), rh.NanTensorHook("state", late=True)]
 
     Args:
         loss_tensor: The tensor to watch, or its name: an array of any shape, or any pytree of
-            arrays, such as all gradients. Of a state, or a part of one, it looks at the new value,
-            which the run has assigned, and so before a checkpoint has it.
+            arrays, such as all gradients. For a state or a part of one, it checks the new value
+            that the run has assigned, before any checkpoint contains it.
         fail_on_nan_loss: Whether to raise the error; False: log it and ask to stop.
-        late: Read the loss one run later, when it has long been computed. It is still read at once
-            when other hooks are due, such as one that saves a checkpoint, and at the end. A state
-            is always read at once.
+        late: Read the loss one run later, when it is already computed. It is still read at once at
+            the end, and when other hooks are due, such as one that saves a checkpoint. A state is
+            always read at once.
         trigger: Says when to read it; None: in every run.
 
     Raises:
-        NanLossDuringTrainingError: When the loss is NaN; on a graph of TensorFlow it is
-            TensorFlow's class of that name too.
+        NanLossDuringTrainingError: When the loss is NaN; on a TensorFlow graph, it is also a
+            subclass of TensorFlow's class of that name.
     """
 
     def __init__(

@@ -28,9 +28,9 @@ from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 
 
 class ProfilerHook(TimedHook, TensorFlowHook):
-    """Profiles ``num_steps`` steps, with the profiler of the engine, every so often.
+    """Profiles ``num_steps`` steps at a cadence, with the engine's own profiler.
 
-    As in ``tf.compat.v1.train``. Each engine writes a file of its own kind to ``output_dir``:
+    As in ``tf.compat.v1.train``. Each engine writes its own kind of file to ``output_dir``:
 
     - python: ``profile-<first step>.pstats``, for ``python -m pstats`` or snakeviz;
     - jax: ``plugins/profile/step-<first step>``, for TensorBoard; the ``perfetto_trace.json.gz`` in
@@ -39,10 +39,10 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     - TensorFlow: ``timeline-<step>.json`` for each step, for Perfetto or chrome://tracing; the run
       is also recorded in the event file of the directory.
 
-    A profile holds these steps only, with all that the device does for them: the hook waits for
-    the device before and after. The first step of a session, in which things are compiled, is
-    profiled only if the ``on_steps`` of a trigger name it. If a profiler fails, that is a warning,
-    and the loop goes on. Between its steps the hook sleeps.
+    A profile contains only these steps, including all work of the device for them: the hook waits
+    for the device before and after. The first step of a session, which compiles, is profiled only
+    if the ``on_steps`` of a trigger name it. A profiler that fails causes a warning, and the loop
+    continues.
 
         trigger = rh.Trigger(on_steps=[100])
         hooks = [rh.ProfilerHook(output_dir="runs/a", num_steps=5, trigger=trigger)]
@@ -54,13 +54,13 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         show_dataflow: Whether to show which tensors go where; TensorFlow only.
         show_memory: Whether to show which tensors are alive; TensorFlow only.
         num_steps: Steps per profile.
-        max_secs: No step is added to a profile after that many seconds.
+        max_secs: After this many seconds, no step is added to a profile.
         trigger: Says when to profile.
 
     Raises:
         ValueError: Unless exactly one of ``save_steps``, ``save_secs`` and ``trigger`` is given;
-            for a number that is not above zero; for a trigger with ``at_end``, where there is no
-            step to profile.
+            for a number that is not above zero; for a trigger with ``at_end``, because there is no
+            step to profile then.
     """
 
     never_called = ("_save",)

@@ -24,18 +24,18 @@ from runhooks.trigger import Due, Timer, Trigger
 
 
 class ProgressHook(TimedHook):
-    """Shows step, speed and time left: a bar on a terminal, a line every 5 seconds elsewhere.
+    """Shows step, speed and time left: a bar in a terminal, a line every 5 seconds elsewhere.
 
-    A tensor is shown as it was at the last step that fetched it, up to ``every_n_steps`` ago.
-    Tensors are fetched by steps, whenever they are shown: a resumed run fetches at the same steps
-    as one that was never stopped, and so computes the same. The speed is that since the second
-    time it was shown: what comes before may be compilation.
+    A tensor is shown as of the last step that fetched it, up to ``every_n_steps`` ago. Tensors are
+    fetched at fixed steps, independent of when they are shown, so a resumed run fetches and
+    computes the same as an uninterrupted one. The speed is measured from the second display on,
+    because the time before it may include compilation.
 
         hooks = [rh.ProgressHook(2000, ["loss"])]
 
     Args:
-        last_step: The last global step; None: unknown, and no bar is shown.
-        tensors: A tensor or its name to show as well, a list of these, or a dict by label.
+        last_step: The last global step; None: unknown, so no bar is shown.
+        tensors: A tensor or its name to show as well, a list of these, or a dict of them by label.
         every_n_steps: Fetch the tensors at step 1 and at the multiples of this number.
         stream: The text file to write to; None: ``sys.stderr``.
     """

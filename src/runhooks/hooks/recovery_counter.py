@@ -13,9 +13,9 @@ from runhooks.summary import Summary, scalar_value
 
 
 class RecoveryCounterHook(SessionRunHook):
-    """Writes after each recovery how many there have been, under the tag ``recoveries``.
+    """Writes the number of recoveries after each recovery, under the tag ``recoveries``.
 
-    The value is that of the first step after the recovery.
+    The value is written at the first step after the recovery.
 
         hooks = [rh.RecoveryCounterHook(output_dir="runs/a")]
 

@@ -35,27 +35,27 @@ _LEAST_CHANGE = 1e-8
 class ReduceOnPlateauHook(TimedHook):
     """Multiplies a learning rate by ``factor`` when a metric has stopped improving.
 
-    The numbers are those of PyTorch's ``ReduceLROnPlateau``, and so are the rates that come of the
-    same metrics. A resumed run reduces where an undisturbed one does. Of several ranks each reduces
-    the rate by its own metric, which has to be the same on all of them.
+    The rule and the resulting rates are those of PyTorch's ``ReduceLROnPlateau``. A resumed run
+    reduces the rate at the same steps as an uninterrupted one. Each of several ranks uses its own
+    metric, which has to be the same on all of them.
 
         evaluation = rh.EvaluationHook({"loss": test_loss}, every_n_steps=500)
         rate = "state/opt_state/hyperparams/learning_rate"  # of optax.inject_hyperparams
         plateau = rh.ReduceOnPlateauHook(evaluation.metric("loss"), rate, factor=0.5, patience=3)
 
     Args:
-        metric: A metric of an ``EvaluationHook`` of the loop, every value of which counts; or a
-            tensor, or its name, a single number that is fetched every ``every_n_steps``.
-        learning_rate: The name that checkpoints have for it: of a variable, or of a part of one; of
-            a graph of ``rh.torch`` ``"learning_rate"``, or ``"optimizer/learning_rate"``: of all
-            groups of the optimizer, or ``"optimizer/learning_rate/1"``: of one of them.
+        metric: A metric of an ``EvaluationHook`` in the same session, of which every value counts;
+            or a tensor or its name, a single number that is fetched every ``every_n_steps``.
+        learning_rate: Its name in checkpoints: a variable or a part of one. On an ``rh.torch``
+            graph: ``"learning_rate"`` or ``"optimizer/learning_rate"`` for all parameter groups of
+            the optimizer, ``"optimizer/learning_rate/1"`` for one of them.
         mode: ``"min"`` if a lower metric is better, ``"max"`` if a higher one is.
-        factor: What the rate is multiplied by; below 1.
-        patience: How many values in a row may be no better before the rate is reduced.
-        threshold: By how much a value must be better than the best one.
-        threshold_mode: ``"rel"``: ``threshold`` is a part of the best value; ``"abs"``: a
+        factor: The factor for the rate; below 1.
+        patience: How many values in a row may fail to improve before the rate is reduced.
+        threshold: How much better than the best one a value must be.
+        threshold_mode: ``"rel"``: ``threshold`` is a fraction of the best value; ``"abs"``: a
             difference.
-        cooldown: How many values after a reduction do not count.
+        cooldown: How many values to ignore after a reduction.
         min_lr: The lowest rate.
         every_n_steps: For a tensor: fetch it at the multiples of this number.
         trigger: For a tensor: says when to fetch it.

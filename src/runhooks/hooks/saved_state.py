@@ -12,15 +12,16 @@ from runhooks.graph.generator_state import GeneratorState, has_generator_state
 class SavedStateHook(SessionRunHook):
     """Saves the state of objects outside the graph, and restores it when a run resumes.
 
-    Inputs of the graph need no hook. An object that is not in a checkpoint stays as it is.
+    Inputs of the graph need no hook. An object that the checkpoint does not contain is left
+    unchanged.
 
         hooks = [rh.SavedStateHook(loader=loader, noise=np.random.default_rng(0))]
 
     Args:
-        **objects: Anything with ``state_dict`` and ``load_state_dict``, such as a data loader whose
-            batches are fed, by its name in checkpoints; or a random generator: one of NumPy or
-            ``random.Random``, and ``numpy.random`` or ``random`` for the one that its functions
-            share. The names of all such hooks must differ.
+        **objects: By name in checkpoints: anything with ``state_dict`` and ``load_state_dict``,
+            such as a data loader whose batches are fed; a random generator of NumPy or
+            ``random.Random``; or the modules ``numpy.random`` and ``random``, for their global
+            generators. The names in all such hooks must differ.
 
     Raises:
         TypeError: For an object without these methods.

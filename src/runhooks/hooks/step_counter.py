@@ -24,16 +24,16 @@ from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 class StepCounterHook(StepReadingHook, SummaryWritingHook):
     """Logs and writes steps per second, under the tag ``<name of the global step>/sec``.
 
-    As in ``tf.compat.v1.train``. The first step, in which things are compiled, does not count, and
-    neither does the time of evaluations and synchronous saving.
+    As in ``tf.compat.v1.train``. The first step, which compiles, does not count, and neither does
+    time spent in evaluations and synchronous saving.
 
         hooks = [rh.StepCounterHook(every_n_steps=100, output_dir="runs/a")]
 
     Args:
         every_n_steps: Steps from one measurement to the next.
         every_n_secs: Seconds from one measurement to the next.
-        output_dir: The directory to write to if ``summary_writer`` is None. With neither it only
-            logs.
+        output_dir: The directory to write to if ``summary_writer`` is None. With neither, the hook
+            only logs.
         summary_writer: The writer to write with.
         trigger: Says when to measure.
 

@@ -24,13 +24,13 @@ _MANY_RUNS = 200
 class StopAtStepHook(StepReadingHook):
     """Asks to stop when the global step has reached ``last_step``.
 
-    As in ``tf.compat.v1.train``; but a run that is resumed at its last step, or after it, makes no
+    As in ``tf.compat.v1.train``, except that a run resumed at or after its last step makes no
     further step.
 
         hooks = [rh.StopAtStepHook(last_step=2000)]
 
     Args:
-        num_steps: Stop that many steps after the step at which the session starts.
+        num_steps: Stop this many steps after the step at which the session starts.
         last_step: Stop at this global step.
 
     Raises:

@@ -26,16 +26,16 @@ from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 class SummarySaverHook(TimedHook, SummaryWritingHook):
     """Fetches a summary when it is due, and writes it.
 
-    As in ``tf.compat.v1.train``. Between its steps it fetches nothing, so that nothing is computed.
-    A resumed run writes at the same steps as one that was never stopped. With
-    ``Trigger(at_end=True)`` the summary is computed once more, from the final variables.
+    As in ``tf.compat.v1.train``. Between its steps, it fetches nothing, so nothing is computed. A
+    resumed run writes at the same steps as an uninterrupted one. With ``Trigger(at_end=True)``, the
+    summary is computed once more from the final variables.
 
         histogram = rh.summary.histogram("grads", collections=[])
         hooks = [rh.SummarySaverHook(save_steps=500, output_dir="runs/a", summary_op=histogram)]
 
     Args:
-        save_steps: Write at the first step, then every that many steps.
-        save_secs: Write at the first step, then every that many seconds.
+        save_steps: Write at the first step, then every this many steps.
+        save_secs: Write at the first step, then every this many seconds.
         output_dir: The directory to write to if ``summary_writer`` is None.
         summary_writer: The writer to write with.
         scaffold: An object whose ``summary_op`` is the summary.
@@ -45,9 +45,9 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
     Raises:
         ValueError: Unless exactly one of ``save_steps``, ``save_secs`` and ``trigger``, and exactly
             one of ``scaffold`` and ``summary_op`` is given. In ``begin``: without ``output_dir``
-            and ``summary_writer``, except on a graph of TensorFlow, where nothing is written then;
-            for a value of a step that is not a summary, or an unknown name. When a session is
-            created: if the summary is to be computed at the end and needs feeds or inputs.
+            and ``summary_writer``, except on a TensorFlow graph, where nothing is then written; for
+            a value that is not a summary, or an unknown name. When a session is created: if the
+            summary is due at the end and needs feeds or inputs.
     """
 
     runs_on = "chief"

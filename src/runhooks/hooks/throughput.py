@@ -35,26 +35,27 @@ AnyElement = TypeVar("AnyElement")
 
 
 class ThroughputHook(SessionRunHook):
-    """Logs and writes examples, tokens and steps per second, and the share of waiting for input.
+    """Logs and writes examples, tokens and steps per second, and the share of time spent on input.
 
     The tags are ``throughput/steps_per_sec``, ``throughput/examples_per_sec``,
     ``throughput/tokens_per_sec`` and ``throughput/input_wait``. The last one, from 0 to 1, is the
-    share of time spent in drawing from the graph's inputs and in the iterators of ``timed``; it is
+    share of time spent drawing from the graph's inputs and in the iterators of ``timed``; it is
     written if there was any.
 
-    Each figure covers the time since the last one, in this session. The first run, in which things
-    are compiled, does not count, and neither do evaluations and synchronous saving. When the hook
-    is due it waits for the device, so that it measures work that is done, not work that is queued.
+    Each figure covers the time since the previous one, in this session. The first run, which
+    compiles, does not count, and neither do evaluations and synchronous saving. When the hook is
+    due, it waits for the device, so it measures finished work, not queued work.
 
-    Of several ranks of PyTorch the chief measures: its examples and tokens count once for each
-    rank. With ``jax.distributed``, where a run is one program of all ranks, they are those of all.
+    With several PyTorch ranks, the chief measures, and multiplies its examples and tokens by the
+    number of ranks. With ``jax.distributed``, one run is one program on all ranks, so the numbers
+    already cover all of them.
 
         hooks = [rh.ThroughputHook(examples=32, every_n_steps=100, output_dir="runs/a")]
 
     Args:
-        examples: How many examples there are in a step; or a tensor, or its name, whose value says
-            how many there were in a run. A tensor is fetched in every run and read when the hook
-            is due; with a number the hook sleeps in between.
+        examples: The number of examples in a step; or a tensor or its name that gives the number
+            for each run. A tensor is fetched in every run, and read when the hook is due; with a
+            plain number, the hook is not called in between.
         tokens: The same for tokens.
         every_n_steps: Measure at the multiples of this number.
         every_n_secs: Seconds from one measurement to the next.
@@ -95,7 +96,7 @@ class ThroughputHook(SessionRunHook):
         self._waited_before = 0.0
 
     def timed(self, source: Iterable[AnyElement]) -> Iterator[AnyElement]:
-        """Yield the elements of ``source``; waiting for them counts as waiting for input."""
+        """Yield the elements of ``source``; time spent waiting for them counts as input."""
         iterator = iter(source)
         while True:
             start = clock.monotonic()

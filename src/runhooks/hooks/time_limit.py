@@ -15,9 +15,9 @@ _log = logging.getLogger("runhooks")
 class TimeLimitHook(SessionRunHook):
     """Asks to stop when the monitored session has been open for ``secs`` seconds.
 
-    The first run that starts after that time is the last one: leave time for it, and for saving at
-    the end. A resumed run has ``secs`` seconds again, as a job that is queued again has its own
-    limit. A recovery does not restart the clock.
+    The first run that starts after that time is the last one: leave time for it and for the final
+    checkpoint. A resumed run has ``secs`` seconds again, like a job that is queued again. A
+    recovery does not restart the clock.
 
         hooks = [rh.TimeLimitHook(secs=23.5 * 3600)]
 

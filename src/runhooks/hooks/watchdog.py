@@ -28,24 +28,23 @@ class HasFileno(Protocol):
 class WatchdogHook(SessionRunHook):
     """Writes the stacks of all threads when no run has ended for ``secs`` seconds.
 
-    First it logs an error with the time and the step at which the loop got stuck. Up to a second
-    later a timer in C writes the stacks, even if some code never releases the interpreter lock. It
-    watches again once another run has ended. The runs of an ``EvaluationHook`` count too. A run
-    costs nothing more.
+    First, it logs an error with the time and the step at which the loop got stuck. Up to a second
+    later, a timer in C writes the stacks, even if some code never releases the interpreter lock. It
+    watches again once another run has ended. The runs of an ``EvaluationHook`` count too. Runs cost
+    no extra time.
 
         hooks = [rh.WatchdogHook(secs=300)]
 
     Args:
-        secs: The limit in seconds. It should exceed the longest pause of the loop, such as the
-            saving of a checkpoint.
-        first_secs: The limit up to the end of the first run, in which things are compiled; None:
-            ``secs``.
-        abort: Whether to end the process then, at once, with status 1. Nothing is saved; a
-            supervisor may start it again.
+        secs: The limit in seconds. It should exceed the longest pause of the loop, such as saving a
+            checkpoint.
+        first_secs: The limit for the first run, which compiles; None: ``secs``.
+        abort: Whether to end the process immediately afterwards, with status 1. Nothing is saved; a
+            supervisor may restart the process.
         file: The file to write to; None: ``sys.stderr``.
 
     Raises:
-        ValueError: For seconds that are not above zero, and if ``file`` has no file descriptor, as
+        ValueError: For seconds that are not above zero, or if ``file`` has no file descriptor, like
             ``sys.stderr`` in some notebooks.
     """
 

@@ -95,7 +95,7 @@ class EvaluatingHook(TimedHook):
         evaluations.
 
         Raises:
-            RuntimeError: If no session has the hook.
+            RuntimeError: If the hook is not in a session.
         """
         return self._results.at(step)
 
@@ -103,7 +103,7 @@ class EvaluatingHook(TimedHook):
         """Return the metrics of all evaluations so far, by global step.
 
         Raises:
-            RuntimeError: If no session has the hook.
+            RuntimeError: If the hook is not in a session.
         """
         return self._results.by_step()
 

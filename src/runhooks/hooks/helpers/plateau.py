@@ -16,7 +16,7 @@ class Plateau:
         mode: ``"min"`` if lower is better, ``"max"`` if higher.
         patience: How many values in a row may be no better.
         threshold: By how much a value must be better to count.
-        threshold_mode: ``"rel"``: ``threshold`` is a part of the best value; ``"abs"``: a
+        threshold_mode: ``"rel"``: ``threshold`` is a fraction of the best value; ``"abs"``: a
             difference.
         cooldown: How many values after a plateau do not count.
 
