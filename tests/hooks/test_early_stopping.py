@@ -74,6 +74,12 @@ def test_no_directory_yet(eval_dir):
     assert rh.read_eval_metrics(eval_dir) == {}
 
 
+def test_a_file_that_is_gone_when_it_is_read(write, eval_dir):
+    write(10, loss=0.5)
+    (eval_dir / "events.out.tfevents.1").symlink_to("nowhere")
+    assert rh.read_eval_metrics(eval_dir) == {10: {"loss": 0.5}}
+
+
 def test_what_is_no_scalar_is_left_out(eval_dir):
     with rh.summary.FileWriter(eval_dir) as writer:
         text = rh.summary.text_value("note", "hello")

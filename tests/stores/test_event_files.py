@@ -156,6 +156,15 @@ def test_only_what_is_new_is_read(bucket, proxy, monkeypatch):
     writer.close()
 
 
+def test_metrics_of_evaluations_are_listed_once(bucket, proxy):
+    with rh.summary.FileWriter(f"{bucket}/eval") as writer:
+        writer.scalar("loss", 0.5, 10)
+    proxy.requests.clear()
+    assert rh.read_eval_metrics(f"{bucket}/eval") == {10: {"loss": 0.5}}
+    assert len(proxy.requests) == 2
+    assert rh.read_eval_metrics(f"{bucket}/none") == {}
+
+
 def test_a_stream_follows_the_segments(memory, monkeypatch):
     monkeypatch.setattr(stored_file, "SEGMENT_BYTES", 100)
     writer = rh.summary.FileWriter(memory)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +84,10 @@ def test_arrow_and_parquet(runs: Runs, tmp_path: Path) -> None:
     wide = parquet.read_table(tmp_path / "wide.parquet")
     assert wide["rate"].to_pylist() == [None, -math.inf, None, None]
     assert wide["step"].to_pylist() == [1, 2, 1, 7]
+    strange = tmp_path / os.fsdecode(b"\xff") / "x.parquet"
+    strange.parent.mkdir()
+    runs.to_parquet(strange)
+    assert strange.read_bytes() == (tmp_path / "long.parquet").read_bytes()
 
 
 def test_csv(runs: Runs, tmp_path: Path) -> None:

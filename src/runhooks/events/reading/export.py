@@ -67,8 +67,9 @@ class Exported(ABC):
         table = self.to_arrow(wide, hparams)
         from pyarrow import parquet
 
-        with replacing(_target(path)) as part:
-            parquet.write_table(table, str(part))
+        # Given a path, it would look for the scheme of a URL in it.
+        with replacing(_target(path)) as part, part.open("wb") as file:
+            parquet.write_table(table, file)
 
     def to_csv(
         self, path: str | os.PathLike[str] | IO[str], wide: bool = False, hparams: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 from runhooks.errors import DataLossError
 from runhooks.events import Event, SessionLog, SessionStatus, read_records
@@ -32,9 +33,10 @@ class EvalMetrics:
         a later session made again do not count. A damaged file is read up to the damage, with a
         warning.
         """
-        for path in find_files(self._dir) if self._dir.is_dir() else []:
-            for event in self._new_events(path):
-                self._take(event)
+        for path in find_files(self._dir):
+            with suppress(FileNotFoundError):  # there is none yet, or somebody has just removed it
+                for event in self._new_events(path):
+                    self._take(event)
         return dict(sorted(self._by_step.items()))
 
     def _new_events(self, path: AnyPath) -> Iterator[Event]:
