@@ -32,6 +32,13 @@ def test_elements_may_be_dicts(training):
     assert len(training.losses) == 3
 
 
+@pytest.mark.parametrize("data", [None, [(1, 2)]])
+@pytest.mark.parametrize("name", ["learning_rate", "model"])
+def test_a_parameter_must_not_have_the_name_of_a_value_of_an_object(training, name, data):
+    with pytest.raises(ValueError, match=f"a parameter of fn must not be a name .* got '{name}'"):
+        rh.torch.graph(eval(f"lambda x, {name}: None"), data=data, **training.objects)
+
+
 def test_a_step_by_hand_takes_a_list_of_arguments(training, loader):
     with rh.torch.Graph(**training.objects).as_default():
         with pytest.raises(TypeError, match="args must be a list of what to call fn with"):

@@ -123,6 +123,7 @@ def graph(
         if data is not None:
             args = drawn(made, _parameters(made, fn), data, epochs)
             for parameter, tensor in args.items():
+                made.check_new("a parameter of fn", parameter)
                 made.values.add(parameter, tensor)
         step(fn, outputs, name, args=args and args.values(), nvtx=nvtx)
     return made
