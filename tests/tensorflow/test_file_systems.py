@@ -8,6 +8,7 @@ import tensorflow
 
 import runhooks as rh
 from runhooks import events
+from runhooks.stores import RetryPolicy, open_store
 from runhooks.tensorflow import train
 
 tf = tensorflow.compat.v1
@@ -25,6 +26,17 @@ def no_writers():
 def ram():
     """A directory that is not there yet."""
     return f"ram://{uuid4()}/run"
+
+
+def test_what_no_second_try_changes_is_said_at_once(ram, caplog):
+    store = open_store(ram, RetryPolicy(60, 0.01))
+    store.put("a", b"content")
+    with caplog.at_level("DEBUG", "runhooks"):
+        with pytest.raises(FileExistsError, match="a/b"):
+            store.put("a/b", b"")
+        with pytest.raises(OSError, match="end of file"):
+            store.read("a", 9, 12)
+    assert caplog.messages == []
 
 
 class Counts(rh.SessionRunHook):

@@ -40,8 +40,9 @@ class GfileBackend:
                 _gfile.rename(to, path, overwrite=True)
 
     def create(self, key: str, data: bytes) -> None:
-        if _gfile.exists(self._path(key)):  # TensorFlow has no word for both at once
-            raise FileExistsError(self._path(key))
+        with _as_of_a_disk():  # TensorFlow has no word for both at once
+            if _gfile.exists(self._path(key)):
+                raise FileExistsError(self._path(key))
         self.put(key, [data])
 
     def read(self, key: str, start: int, end: int | None) -> bytes:
@@ -92,7 +93,10 @@ _ERRORS: tuple[tuple[Any, type[Exception]], ...] = (
     (tf.errors.PermissionDeniedError, PermissionError),
     (tf.errors.UnauthenticatedError, PermissionError),
     (tf.errors.UnimplementedError, NotImplementedError),
+    (tf.errors.AlreadyExistsError, FileExistsError),
     (tf.errors.InvalidArgumentError, ValueError),
+    (tf.errors.FailedPreconditionError, ValueError),
+    (tf.errors.OutOfRangeError, ValueError),
 )
 
 
