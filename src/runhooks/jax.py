@@ -27,16 +27,15 @@ def graph(
     epochs: int | None = 1,
     **state: Any,
 ) -> StepGraph:
-    """Return a graph whose operation ``"train_op"`` makes a step, as ``rh.graph`` does, on JAX.
+    """Turn your own train step into a graph, as ``rh.graph`` does, compiled by JAX.
 
-    The step is traced and compiled with all that a run asks of it; it may be jitted already, and
-    donate. Names of outputs are found with ``jax.eval_shape``; the first element of ``data`` is
-    looked at for that, unless ``data`` has a state of its own. Without ``data`` they are found in
-    the first run.
+    The step is traced and compiled; it may already be jitted, and may donate its arguments. The
+    names of outputs are found with ``jax.eval_shape`` and the first element of ``data``. If there
+    is no ``data``, or it has its own state, they are found in the first run.
 
     A state may be a ``TrainState`` of flax, a module, optimizer or ``State`` of equinox, a state of
-    optax, or any pytree; functions and other static parts are kept aside. Modules, optimizers and
-    metrics of flax's nnx, which the step changes in place, are states too, and need not be
+    optax, or any pytree; functions and other static parts are kept separately. Modules, optimizers
+    and metrics of flax nnx, which the step changes in place, are states too, and need not be
     returned. ``rh.call(evaluate, graph["model"], ...)`` calls your function with the object itself.
 
     Args:

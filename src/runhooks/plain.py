@@ -19,39 +19,39 @@ def graph(
     engine: str | Engine = "python",
     **state: Any,
 ) -> StepGraph:
-    """Return a graph whose operation ``"train_op"`` makes a step: your own function, unchanged.
+    """Turn your own train step, unchanged, into a graph with the operation ``"train_op"``.
 
         graph = rh.graph(train_step, weights=np.zeros(2), data=batches)
 
-    Outputs, states, arguments, and all that is in them can be fetched by name, in any run and by
-    any hook: ``"loss"``, ``"grads"``, ``"grads/dense/kernel"``, ``"state/params/dense/kernel"``
-    (as it was when the run began). ``graph[name]`` is the tensor.
+    Outputs, states, arguments and all their parts can be fetched by name, in any run and by any
+    hook: ``"loss"``, ``"grads"``, ``"grads/dense/kernel"``, ``"state/params/dense/kernel"``
+    (as before the run). ``graph[name]`` is the tensor.
 
     Args:
         train_step: Takes states and data, and returns the new states and its outputs: ``return
             state, {"loss": loss}``. The states are recognized by structure, shapes and dtypes:
             first or last in a tuple, the whole result, or by their names in a dict. The rest are
             the outputs. Dicts, named tuples and dataclasses give them names.
-        outputs: Names of outputs that have none, in their order; where a state cannot be
-            recognized, names of all elements of the result, that of the state included. An output
-            without a name is ``"output"``, of several ``"output/0"`` and on.
-        name: The name of the operation that makes a step, which counts the global step too.
-        data: Where the other parameters without a default come from, as ``rh.inputs`` takes it.
-            An element is a tuple in the order of the parameters, or a dict by their names; for one
-            parameter alone, its value. None: each is a placeholder of its name. A parameter called
-            ``step`` or ``global_step`` is the global step, one called ``key`` or ``rng`` a fresh
-            random key in each run.
+        outputs: Names for unnamed outputs, in order. If a state cannot be recognized: names for all
+            elements of the result, including the state. A single unnamed output is called
+            ``"output"``, several are ``"output/0"``, ``"output/1"`` and so on.
+        name: The name of the operation that makes a step and increases the global step.
+        data: The source of the other parameters without a default, as for ``rh.inputs``. An element
+            is a tuple in the order of the parameters, or a dict with their names; for a single
+            parameter, its value. None: each is a placeholder with its name. A parameter called
+            ``step`` or ``global_step`` receives the global step; one called ``key`` or ``rng``, a
+            fresh random key in each run.
         epochs: As for ``rh.inputs``: how often to go through ``data``.
         engine: The engine of the graph, as for ``rh.Graph``.
-        **state: What the step takes and returns anew, by parameter: a pytree of arrays, or a
-            function without arguments that makes it. If such a function returns a tensor, as
-            ``rng=lambda: rh.random_key(seed=1)``, the parameter gets its value. A random generator,
-            as ``rng=np.random.default_rng(0)``, is not returned: it goes on by itself, and
-            checkpoints hold its state.
+        **state: The states, which the step receives and returns updated, by parameter: a pytree of
+            arrays, or a function without arguments that returns one. If the function returns a
+            tensor, as in ``rng=lambda: rh.random_key(seed=1)``, the parameter receives its value. A
+            random generator, such as ``rng=np.random.default_rng(0)``, is not returned: it keeps
+            its own state, which checkpoints hold.
 
     Raises:
         TypeError: If an argument is of the wrong kind, or names no parameter of ``train_step``.
-        ValueError: If the states are not found in what ``train_step`` returns; on an engine that
-            cannot tell beforehand, in the first run.
+        ValueError: If the states are not found in the result of ``train_step``; on an engine that
+            cannot tell in advance, in the first run.
     """
     return step_graph(engine, train_step, outputs, name, data, epochs, state)

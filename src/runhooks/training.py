@@ -60,14 +60,14 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
 ) -> MonitoredSession:
     """Return a ``MonitoredSession`` that saves checkpoints and summaries, and resumes.
 
-    As ``tf.compat.v1.train.MonitoredTrainingSession``; None or 0 for a cadence means never. Hooks
-    are called in this order: ``chief_only_hooks``, those made here, ``hooks``, the checkpoint hook.
+    Like ``tf.compat.v1.train.MonitoredTrainingSession``; None or 0 turns a cadence off. Hooks are
+    called in this order: ``chief_only_hooks``, those created here, ``hooks``, the checkpoint hook.
 
     Args:
-        master: As ``config``, for sessions of TensorFlow only. TensorFlow's distribute coordinator
-            overrides ``master`` and ``is_chief``.
-        is_chief: Whether to save. A worker waits ``max_wait_secs`` for the chief's checkpoint. Of
-            ranks of PyTorch or JAX, which do not wait, rank 0 is the chief unless one says it is.
+        master: Like ``config``, only for TensorFlow sessions. TensorFlow's distribute coordinator
+            overrides it and ``is_chief``.
+        is_chief: Whether this is the chief, which saves. A worker waits up to ``max_wait_secs`` for
+            its checkpoint. If several PyTorch or JAX ranks pass True, rank 0 is the chief.
         checkpoint_dir: Where to resume from, and to save every ``save_checkpoint_secs`` seconds or
             ``save_checkpoint_steps`` steps (default: 600 seconds), at the start and at the end.
         summary_dir: Where to write summaries every ``save_summaries_steps`` steps or
@@ -77,8 +77,8 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
         recovery: As for ``MonitoredSession``.
 
     Raises:
-        ValueError: For a wrong ``master`` or ``config``, a negative cadence, one in steps and in
-            seconds, and a directory "".
+        ValueError: For a wrong ``master`` or ``config``, a negative cadence, a cadence in both
+            steps and seconds, or the directory "".
     """
     opener = opener_of(get_default_graph())
     opener.check_target(master, config)

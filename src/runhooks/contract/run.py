@@ -41,7 +41,7 @@ class SessionRunValues(NamedTuple):
 
 
 class SessionRunContext:
-    """One call of ``run`` as hooks see it; ``before_run`` and ``after_run`` get the same object.
+    """One call of ``run``, as hooks see it: the argument of ``before_run`` and ``after_run``.
 
     Attributes:
         stop_requested: Whether a hook has asked to stop in this run.
@@ -71,10 +71,10 @@ class SessionRunContext:
 
     @property
     def next_step(self) -> int | None:
-        """The global step that this run is expected to lead to; None if that is unknown.
+        """The expected global step after this run; None if unknown.
 
-        An estimate: one more than the present step, or as many more as the run before has made; the
-        present step if what is run does not increase it.
+        An estimate: one more than the current step, or as many more as the previous run made; the
+        current step if this run does not increase it.
         TensorFlow's context does not have it.
         """
         return self._next_step
@@ -83,7 +83,7 @@ class SessionRunContext:
         """Ask the loop to stop: ``should_stop()`` of the session is true after this run.
 
         Args:
-            reason: Why, in a few words; shown beside the hook's name in ``session.stop_reason`` and
+            reason: Why, in a few words; shown after the hook's name in ``session.stop_reason`` and
                 in the log. TensorFlow's context does not have it.
         """
         arguments.instance(str, reason=reason)

@@ -36,9 +36,9 @@ class RawSession(CallableRuns):
         recoveries: How many sessions of the monitored session were lost before this one.
         stop_request: Asked when the monitored session is to stop; a long wait or an evaluation
             listens to it.
-        runs: The number of runs that have ended well.
+        runs: The number of runs that have succeeded.
         changes: The number of those that may have changed a variable; 0 where that is unknown.
-        input_secs: The seconds that inputs took to give their elements, since ``time_inputs()``.
+        input_secs: The seconds spent waiting for elements of inputs, since ``time_inputs()``.
         non_training_secs: The seconds that went into something other than training; whoever
             spends some, as on an evaluation, adds them.
         state_error: By which its state is not worth saving, as a NaN that a hook has found in it;
@@ -150,7 +150,7 @@ class RawSession(CallableRuns):
         return False
 
     def rewind(self, *fetches: Any) -> None:
-        """Let the inputs that ``fetches`` draw from begin anew at the next run that needs them."""
+        """Let the inputs of ``fetches`` start over at the next run that needs them."""
 
     def time_inputs(self) -> None:
         """Add the seconds that inputs take to ``input_secs`` from now on."""

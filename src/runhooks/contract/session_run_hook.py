@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class SessionRunHook:
-    """Extend it and override what you need; every method here does nothing.
+    """Base class of hooks: extend it and override what you need. Its methods do nothing.
 
     The first five methods are those of ``tf.compat.v1.train.SessionRunHook`` and keep its
-    contract; ``runhooks.contract.life_cycle`` says when each is called. The rest is an extension
-    of runhooks and optional: a hook written for TensorFlow needs none of it.
+    contract; ``runhooks.contract.life_cycle`` says when each is called. The rest is optional and
+    specific to runhooks: a hook written for TensorFlow needs none of it.
 
         class StopWhenGood(rh.SessionRunHook):
             def before_run(self, run_context):
@@ -79,34 +79,34 @@ class SessionRunHook:
         """Called after each run that succeeded; ``run_values.results`` has the requested values."""
 
     def end(self, session: RawSession) -> None:
-        """Called once when the loop has ended well, with a session that can still run."""
+        """Called once when the loop has ended normally, with a session that can still run."""
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
-        """Called where ``end`` is not: the loop ended by ``exception``.
+        """Called instead of ``end`` if the loop ends with ``exception``.
 
         ``session`` is None if it could not be created or is lost.
         """
 
     def next_due(self) -> Due | None:
-        """Return when this hook next has something to do; None, the default: in every run.
+        """Return when this hook next has something to do; None, the default, means every run.
 
         Asked when a session opens, and after each run that the hook has taken part in. Until it is
         due, neither ``before_run`` nor ``after_run`` is called. If a run takes the step further
-        than expected, ``after_run`` alone is called, with ``results`` None. A subclass that
+        than expected, only ``after_run`` is called, with ``results`` None. A subclass that
         overrides ``before_run`` or ``after_run``, but not this method, is called in every run.
         """
         return None
 
     def watched(self) -> Tensor | None:
-        """Return the tensor that ``before_run`` asks for in every run, if it is always the same.
+        """Return the one tensor that ``before_run`` asks for in every run, or None.
 
-        In runs in which no other hook is due, ``watch`` is then called in place of ``before_run``
-        and ``after_run``, at a fraction of their cost. Called after ``after_create_session``.
+        If no other hook is due in a run, ``watch`` is then called instead of ``before_run`` and
+        ``after_run``, at a fraction of their cost. Called after ``after_create_session``.
         """
         return None
 
     def watch(self, step: int, value: Any) -> bool | None:
-        """Called with the global step that the run has led to, and the value of ``watched()``.
+        """Called with the global step after the run and the value of ``watched()``.
 
         Return True to ask the loop to stop.
         """
@@ -115,20 +115,20 @@ class SessionRunHook:
     def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         """Return what ``before_run`` will ask for, so that it is compiled before the first run.
 
-        Called by ``warm_up`` of a monitored session, after ``after_create_session``. What the hook
-        will run by itself, it can give to ``run_context.session.warm_up``. None: nothing, or it is
-        not known.
+        Called by ``warm_up`` of a monitored session, after ``after_create_session``. If the hook
+        makes its own runs, it can pass them to ``run_context.session.warm_up``. None: nothing, or
+        unknown.
         """
         return None
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Return what a checkpoint keeps of this hook, by name; empty for nothing.
+        """Return the state that checkpoints keep for this hook, by name; empty for nothing.
 
-        Values may be whatever JSON has, tuples, bytes, dicts with keys other than str, numbers and
-        arrays of NumPy, and arrays of torch and JAX. They come back equal, arrays on the CPU or the
-        default device.
+        Values may be anything that JSON can hold, tuples, bytes, dicts with keys other than str,
+        NumPy numbers and arrays, and torch and JAX arrays. They are restored as equal values;
+        arrays on the CPU or the default device.
         """
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state_dict`` returned. Called before ``after_create_session``."""
+        """Restore what ``state_dict`` returned. Called before ``after_create_session``."""

@@ -27,7 +27,7 @@ class HookTime(NamedTuple):
 
     Attributes:
         us_per_step: Microseconds per step.
-        percent: Percent of all the time that passed.
+        percent: Percent of the total time.
     """
 
     us_per_step: float
@@ -35,16 +35,16 @@ class HookTime(NamedTuple):
 
 
 class HookTimesHook(SessionRunHook):
-    """Measures ``before_run`` and ``after_run`` of every hook in the session, its own too.
+    """Measures ``before_run`` and ``after_run`` of every hook in the session, including itself.
 
-    When it is due it logs a table of the time since the last one, and writes a scalar
-    ``hook_times/<name of the hook>_us_per_step`` for each hook that was called. The first run is
-    left out. The time to compute what a hook fetches is the run's time, not the hook's.
+    When it is due, it logs a table of the times since the last one, and writes a scalar
+    ``hook_times/<name of the hook>_us_per_step`` for each hook that was called. The first run does
+    not count. Computing what a hook fetches counts as the run's time, not the hook's.
 
         hooks = [rh.HookTimesHook(every_n_steps=100, output_dir="runs/a")]
 
     Args:
-        every_n_steps: Make a table at the multiples of this number.
+        every_n_steps: Log a table at the multiples of this number.
         every_n_secs: Seconds per table.
         output_dir: The directory to write to if ``summary_writer`` is None.
         summary_writer: The writer to write with.

@@ -33,41 +33,44 @@ _LOSS = "loss"
 
 
 class InMemoryEvaluatorHook(EvaluatingHook):
-    """Evaluates ``estimator.model_fn`` when training starts, every so often, and at its end.
+    """Evaluates ``estimator.model_fn`` when training starts, at a cadence, and at the end.
 
-    As the former ``tf.estimator.experimental.InMemoryEvaluatorHook``.
+    Like the former ``tf.estimator.experimental.InMemoryEvaluatorHook``.
 
-    In each evaluation variables have the values that those of the same name have in the training;
-    local variables and the input start over. A model that does not use its input is evaluated in
-    one run, or ``steps``. The time of evaluations does not count in steps per second. Metrics are
+    In each evaluation, variables have the values of the variables with the same name in the
+    training; local variables and the input start over. A model that does not use its input is
+    evaluated in one run, or in ``steps``
+    runs. The time of evaluations does not count in steps per second. Metrics are
     logged, and written to ``estimator.eval_dir(name)``, or to ``eval`` or ``eval_<name>`` in its
-    ``model_dir``, if it has either. A resumed run evaluates at the same steps as one that was
-    never stopped, and not when it starts. ``Saver(metrics=hook.metrics_at)`` keeps the metrics in
+    ``model_dir``, if it has either. A resumed run evaluates at the same steps as an uninterrupted
+    one, and not when it starts. ``Saver(metrics=hook.metrics_at)`` keeps the metrics in
     checkpoints.
 
         hooks = [rh.InMemoryEvaluatorHook(estimator, input_fn, steps=10, every_n_iter=100)]
 
     Args:
-        estimator: Any object with a ``model_fn``. That is called in ``begin``, for a graph of its
-            own on the engine of the training, with those of ``features``, ``labels``,
-            ``mode="eval"``, ``params`` and ``config`` that it takes; the last two are attributes
-            of ``estimator``. It returns an object as an ``EstimatorSpec``, with a ``loss``, whose
-            mean over the runs is taken, and ``eval_metric_ops``: None, or a dict of pairs
-            ``(value, update)`` by name. ``update`` is run in each run, ``value`` is fetched after
-            the last one: a number, or an array or a serialized summary, which are written only. It
-            may have a ``scaffold``, without saver and ``init_fn``, and ``evaluation_hooks``.
+        estimator: Any object with a ``model_fn``, which is called in ``begin``, to build a separate
+            graph on the same engine. It is called with those arguments that it takes of
+            ``features``, ``labels``, ``mode="eval"``, ``params`` and ``config``; the last two are
+            attributes of ``estimator``. It returns an object like an ``EstimatorSpec``, with a
+            ``loss``, which is averaged over the runs, and ``eval_metric_ops``: None, or a dict of
+            pairs ``(value, update)`` by name. ``update`` is run in each run, and ``value`` is
+            fetched after the last one: a number, or an array or a serialized summary, which are
+            only written. The object may have a ``scaffold``, without saver and ``init_fn``, and
+            ``evaluation_hooks``.
         input_fn: A function that returns an iterable of pairs ``(features, labels)``, or a
             function of the global step that returns one; on a ``tf.Graph`` a dataset of pairs or
             features, or tensors of these.
-        steps: The most elements of the input for an evaluation; None: all.
-        hooks: Called in the runs of an evaluation, each of which is a session of its own to them.
-        name: Added to the name of the directory, and to that of the hook.
+        steps: The maximum number of input elements in an evaluation; None: all.
+        hooks: Called in the runs of an evaluation; for them, each evaluation is a separate session.
+        name: Added to the names of the directory and of the hook.
         every_n_iter: Global steps from one evaluation to the next.
-        trigger: Says when to evaluate, and nothing else does: not when training starts or ends.
+        trigger: When to evaluate; training does not then evaluate at its start or end.
 
     Raises:
-        ValueError: For numbers that are not above zero, and an ``estimator`` whose ``config`` is
-            that of a cluster. In ``begin``: if the model has no loss, or a metric of that name.
+        ValueError: For numbers that are not above zero, or an ``estimator`` whose ``config``
+            describes a cluster. In ``begin``: if the model has no loss, or has a metric named
+            ``loss``.
         TypeError: If ``estimator`` has no ``model_fn`` or ``input_fn`` is not a function.
     """
 

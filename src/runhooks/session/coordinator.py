@@ -17,9 +17,9 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 class Coordinator:
-    """Asks threads to stop, waits for them, and raises the error that the first one failed with.
+    """Asks threads to stop, waits for them, and raises the error of the first one that failed.
 
-    As ``tf.compat.v1.train.Coordinator``. Each thread checks ``should_stop()``, or waits in
+    Like ``tf.compat.v1.train.Coordinator``. Each thread checks ``should_stop()``, or waits in
     ``wait_for_stop``, and reports its error with ``request_stop(error)``; ``stop_on_exception``
     does that for a block.
 
@@ -28,7 +28,7 @@ class Coordinator:
             end of an input.
 
     Attributes:
-        stop_requested: Whether somebody has asked to stop, as ``should_stop()`` says.
+        stop_requested: Whether a stop was requested, as ``should_stop()`` says.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Coordinator:
         return self._reason
 
     def should_stop(self) -> bool:
-        """Return whether somebody has asked to stop."""
+        """Return whether a stop was requested."""
         return self.stop_requested
 
     def request_stop(self, ex: BaseException | ExcInfo | None = None) -> None:
@@ -63,7 +63,8 @@ class Coordinator:
 
         Args:
             ex: The reason: an exception, or the result of ``sys.exc_info()``. ``join`` raises that
-                of the first request. After ``join`` it is raised at once, as nobody would see it.
+                of the first request. After ``join``, it is raised immediately, because nobody would
+                see it otherwise.
 
         Raises:
             TypeError: If ``ex`` is not an exception.
@@ -89,7 +90,7 @@ class Coordinator:
 
     @contextmanager
     def stop_on_exception(self) -> Iterator[None]:
-        """Catch any exception out of the ``with`` block and hand it to ``request_stop``."""
+        """Catch any exception from the ``with`` block and pass it to ``request_stop``."""
         try:
             yield
         except BaseException as error:  # noqa: BLE001 - join raises it in the main thread
@@ -114,13 +115,13 @@ class Coordinator:
         """Wait until ``threads`` and the registered ones have ended.
 
         Args:
-            threads: Threads to wait for, beside those registered.
-            stop_grace_period_secs: The seconds they have from the moment somebody asks to stop.
-            ignore_live_threads: Whether to only warn of threads that still run then.
+            threads: Threads to wait for, in addition to the registered ones.
+            stop_grace_period_secs: How long they have after a stop is requested.
+            ignore_live_threads: Whether threads that still run then cause only a warning.
 
         Raises:
             BaseException: The error that was given to ``request_stop``.
-            RuntimeError: Naming the threads that still run, the calling thread among them.
+            RuntimeError: If threads still run, or the calling thread is one of them; it names them.
         """
         with self._lock:
             waited_for = [t for t in self._registered_threads.union(threads or ()) if t.is_alive()]

@@ -24,7 +24,7 @@ _SAY_AGAIN_SECS = 60.0
 
 
 class SessionCreator(ABC):
-    """Creates the raw sessions of a monitored session; extend it for sessions of your own.
+    """Creates the raw sessions of a monitored session; extend it to create them yourself.
 
     The graph is final from the first session on if ``create_session`` finalizes a scaffold.
     """
@@ -55,10 +55,10 @@ class ChiefSessionCreator(SessionCreator):
         master: The server of TensorFlow's sessions; leave it out for other graphs.
         config: The configuration of TensorFlow's sessions; leave it out for other graphs.
         checkpoint_dir: A directory whose newest sound checkpoint is restored.
-        checkpoint_filename_with_path: The path of one checkpoint to restore, in its place.
+        checkpoint_filename_with_path: The path of one checkpoint to restore instead.
 
     Raises:
-        ValueError: If both paths are given, or ``master`` or ``config`` on an engine of runhooks.
+        ValueError: If both paths are given, or ``master`` or ``config`` for a runhooks graph.
         TypeError: If ``scaffold`` is not a scaffold.
     """
 
@@ -96,7 +96,7 @@ class ChiefSessionCreator(SessionCreator):
 
 
 class WorkerSessionCreator(SessionCreator):
-    """Starts from what the chief, the process with ``is_chief=True``, has saved.
+    """Starts from a checkpoint of the chief, the process with ``is_chief=True``.
 
     It waits until there is a checkpoint in ``checkpoint_dir`` and the scaffold finds the session
     ready. Without a ``checkpoint_dir``, and as one of several ranks, it starts as a chief does. On
@@ -106,8 +106,8 @@ class WorkerSessionCreator(SessionCreator):
         scaffold: What the session needs before training; None: a new ``Scaffold``.
         master: The server of TensorFlow's sessions; leave it out for other graphs.
         config: The configuration of TensorFlow's sessions; leave it out for other graphs.
-        max_wait_secs: How many seconds to wait at most; None: for ever.
-        checkpoint_dir: Where the chief saves; on a ``tf.Graph`` it is only named in messages.
+        max_wait_secs: The maximum wait in seconds; None: forever.
+        checkpoint_dir: Where the chief saves; on a ``tf.Graph``, only used in messages.
     """
 
     owns_all_states: ClassVar[bool] = False

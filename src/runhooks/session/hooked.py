@@ -184,7 +184,7 @@ class HookedSession:
             self._deliver(woken, step + made, caller.options, run_metadata)
 
     def warm_up(self, fetches: Any, feed_dict: Mapping[Any, Any] | None) -> None:
-        """Compile what runs of ``fetches`` need, and what the hooks will ask for in them."""
+        """Compile what runs of ``fetches`` and the requests of the hooks need."""
         caller = SessionRunArgs(fetches, feed_dict)
         warm_up(self._raw, self._merger, caller, self._hooks, self._watching)
 

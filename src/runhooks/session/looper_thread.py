@@ -13,7 +13,7 @@ from runhooks.session.coordinator import Coordinator
 class LooperThread(threading.Thread):
     """A daemon thread that calls ``target(*args, **kwargs)`` until its coordinator says to stop.
 
-    An error out of a call goes to ``coord.request_stop``. A subclass may override ``run_loop``
+    An error in a call goes to ``coord.request_stop``. A subclass may override ``run_loop``
     instead of giving a ``target``, and ``start_loop`` and ``stop_loop``, called once in the thread.
 
     Args:
@@ -56,7 +56,7 @@ class LooperThread(threading.Thread):
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> LooperThread:
-        """Make one, start it, and return it."""
+        """Create one, start it and return it."""
         looper = LooperThread(coord, timer_interval_secs, target, args, kwargs)
         looper.start()
         return looper
@@ -80,7 +80,7 @@ class LooperThread(threading.Thread):
             target(*args, **kwargs)
 
     def stop_loop(self) -> None:
-        """Called when the thread stops because it was asked to."""
+        """Called when the thread stops on request."""
 
     def _stopped_before(self, moment: float) -> bool:
         if self._interval_secs is None:

@@ -35,22 +35,22 @@ class MonitoredSession(CallableRuns):
     """Runs the default graph with hooks, as ``tf.compat.v1.train.MonitoredSession`` does.
 
     It calls the hooks (``runhooks.contract.life_cycle`` says when) and saves nothing by itself. If
-    the session is lost, it creates a new one and repeats the run, as ``recovery`` allows. As a
-    context manager it ends well at ``OutOfRangeError`` and ``StopIteration``, which it swallows.
+    the session is lost, it creates a new one and repeats the run, within the limits of
+    ``recovery``. The ``with`` block ends normally on OutOfRangeError and StopIteration.
 
     In the main thread, SIGTERM and the first Ctrl-C make ``should_stop()`` true, so that the loop
-    ends well after the running step; a second Ctrl-C interrupts it. A loop that has never called
-    ``should_stop()`` is ended by ``run``: one more run is made, the next raises OutOfRangeError.
+    ends normally after the current step; a second Ctrl-C interrupts it. If the loop never calls it,
+    one more run is made, and the next one raises OutOfRangeError.
 
-    It differs from TensorFlow's on purpose: a thread that fails under the coordinator is a failure
-    of the loop, not a clean stop; recovery has a limit; ``end`` of every hook is called even if
-    another raises; ``close`` may be called twice. A session that is dropped without ``close`` calls
-    no ``end``, and releases the signals.
+    It intentionally differs from TensorFlow's: if a thread under the coordinator fails, the loop
+    has failed and does not stop cleanly; recovery has a limit; ``end`` is called on every hook even
+    if another raises; ``close`` may be called twice. A session that is dropped without ``close``
+    calls no ``end``, and releases the signals.
 
     Args:
         session_creator: Creates the raw sessions; None: a ``ChiefSessionCreator()``, or the creator
             for the worker context of TensorFlow's distribute coordinator.
-        hooks: Called in this order, those whose ``last`` is true after the others.
+        hooks: Called in this order, except for those with ``first`` or ``last``.
         stop_grace_period_secs: How many seconds threads may take to stop.
         recovery: How a lost session is replaced.
     """
@@ -122,13 +122,13 @@ class MonitoredSession(CallableRuns):
     def global_step(self) -> int | None:
         """The global step, known without a run; None if the graph has none.
 
-        After ``close``, and while a lost session is replaced, what it was last.
+        After ``close``, and while a lost session is replaced, its last value.
         """
         return self._last_step if self._session is None else self._session.global_step
 
     @property
     def stop_reason(self) -> str | None:
-        """Why it stops: the hook or signal that asked for it, or the reason of ``request_stop``."""
+        """Why it stops: the hook or signal that asked, or the reason given to ``request_stop``."""
         inner = None if self._session is None else self._session.session
         return self._stop.reason or (None if inner is None else inner.stop_reason)
 
@@ -146,14 +146,14 @@ class MonitoredSession(CallableRuns):
         *,
         hooks: Iterable[SessionRunHook] | bool | None = None,
     ) -> Any:
-        """Compute ``fetches``, and the requests of the hooks in the same run.
+        """Compute ``fetches`` and the requests of the hooks in one run.
 
         Args:
             fetches: As for ``Session.run``, like the next three.
             feed_dict: Values by tensor.
             options: Run options.
             run_metadata: Run metadata.
-            hooks: False: a run without hooks. A list: a run with these hooks alone; one that is new
+            hooks: False: run without hooks. A list: run with only these hooks; a hook that is new
                 to the session begins now, and takes part in the runs that name it.
 
         Raises:
@@ -189,9 +189,9 @@ class MonitoredSession(CallableRuns):
     def warm_up(
         self, fetches: Any = "train_op", feed_dict: Mapping[Any, Any] | None = None
     ) -> None:
-        """Compile what runs of ``fetches`` need, and what the hooks will ask for in them.
+        """Compile what runs of ``fetches`` and the requests of the hooks need.
 
-        It makes no run and changes nothing; inputs still give the same.
+        It makes no run and changes nothing; inputs do not advance.
 
         Args:
             fetches: What the loop will run, as for ``Session.run``.
@@ -202,7 +202,7 @@ class MonitoredSession(CallableRuns):
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Call ``step_fn(step_context)`` and return its result.
 
-        Its one argument must have that name, as in TensorFlow. It may run the raw
+        Its only argument must be called ``step_context``, as in TensorFlow. It may run the raw
         ``step_context.session``, and call ``step_context.run_with_hooks``.
 
         Raises:
@@ -231,10 +231,10 @@ class MonitoredSession(CallableRuns):
         return session.call(step)
 
     def should_stop(self) -> bool:
-        """Return whether the loop is to end.
+        """Return whether the loop should end.
 
-        It is when a thread under the coordinator has failed, too: ``run``, ``close`` and the end of
-        the ``with`` block raise its error.
+        Also if a thread under the coordinator has failed: ``run``, ``close`` and the end of the
+        ``with`` block raise its error.
         """
         self._tests_stop = True
         if self._session is None or self._stop.reason is not None:
@@ -244,17 +244,17 @@ class MonitoredSession(CallableRuns):
         return self._session.should_stop()
 
     def request_stop(self, reason: str = "request_stop was called") -> None:
-        """Make ``should_stop()`` true. Any thread, and a signal handler, may call it.
+        """Make ``should_stop()`` true. Any thread or signal handler may call it.
 
-        If several ranks train together, on all of them before the same run.
+        If several ranks train together, all of them stop before the same run.
         """
         (self._agreement or self._stop).ask(reason)
 
     def close(self) -> None:
-        """End well: call ``end`` of every hook, stop the threads, close the session.
+        """End normally: call ``end`` on every hook, stop the threads, close the session.
 
-        All of it is done even if some of it raises; the first error is raised then, with notes on
-        the others. May be called again.
+        All of this is done even if a part raises; then the first error is raised, with notes on the
+        others. May be called again.
         """
         self._close(None)
 

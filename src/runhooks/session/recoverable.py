@@ -19,15 +19,16 @@ _log = logging.getLogger("runhooks")
 
 @dataclass(frozen=True)
 class RecoveryPolicy:
-    """How often, how fast and for how long a lost session is replaced.
+    """How often, how quickly and for how long to replace lost sessions.
 
     Args:
-        failures: The consecutive failures tolerated without new progress, which is a global step
-            beyond any before, or a run in a graph without a global step. 0: none.
-        first_wait_secs: The seconds before the second consecutive attempt, doubled for each
-            further one; the first attempt is made at once.
-        longest_wait_secs: The most seconds between two attempts.
-        limit_secs: How many seconds after the first consecutive failure the last attempt is made.
+        failures: How many consecutive failures to tolerate without progress. Progress is a new
+            highest global step or, in a graph without a global step, a run. 0: none.
+        first_wait_secs: The wait before the second consecutive attempt, doubled for each further
+            one; the first attempt is made at once.
+        longest_wait_secs: The longest wait between two attempts.
+        limit_secs: Make no attempt later than this many seconds after the first consecutive
+            failure.
 
     Raises:
         TypeError: For a value that is not a number.

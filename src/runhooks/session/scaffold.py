@@ -15,25 +15,25 @@ from runhooks.session.session import Session
 
 
 class Scaffold:
-    """Everything a session needs before training can begin, as ``tf.compat.v1.train.Scaffold``.
+    """What a session needs before training can begin, like ``tf.compat.v1.train.Scaffold``.
 
     An argument that is not given is looked up in the graph's collection of the same name when the
     scaffold is finalized. Variables need no ``init_op``: sessions start from their initial values.
 
     Args:
-        init_op: Run where there is no checkpoint to restore.
+        init_op: Run if there is no checkpoint to restore.
         init_feed_dict: The values to feed to ``init_op``.
         init_fn: Called as ``init_fn(scaffold, session)`` after ``init_op``.
-        ready_op: Run when everything else is done. It must return None, True or an empty array;
-            anything else is the reason why the session is not ready.
+        ready_op: Run after everything else. It must return None, True or an empty array; anything
+            else says why the session is not ready.
         ready_for_local_init_op: The same, run before ``local_init_op``.
         local_init_op: Run in every session, restored or not.
         summary_op: The summaries to save; ``merge_all()`` unless given.
         saver: Saves and restores checkpoints; a new ``Saver`` unless given.
-        copy_from_scaffold: Another scaffold, for the arguments that are not given.
+        copy_from_scaffold: Another scaffold, which supplies the arguments that are not given.
         local_init_feed_dict: The values to feed to ``local_init_op``.
-        init_from: Weights to start from where there is no checkpoint to restore, after ``init_op``:
-            an ``InitFrom``, or the path of one that takes everything.
+        init_from: Weights to start from if there is no checkpoint to restore, after ``init_op``: an
+            ``InitFrom``, or a path from which to take everything.
 
     Raises:
         TypeError: For a scaffold, function, saver or ``InitFrom`` that is not one.
@@ -99,7 +99,7 @@ class Scaffold:
     def get_or_default(
         arg_name: str, collection_key: str, default_constructor: Callable[[], Any]
     ) -> Any:
-        """Return the item in the default graph's collection, or make one and put it there.
+        """Return the item in the default graph's collection, or create and add it.
 
         Raises:
             RuntimeError: If the collection holds several.

@@ -36,7 +36,7 @@ _LEAVES = (Tensor, Operation, str)
 
 
 class Session(RawSession):
-    """Runs a graph. Its variables begin with their initial values, without an init op.
+    """Runs a graph. Its variables start with their initial values, without an init op.
 
     Several threads may use one session, which makes one run at a time.
 
@@ -75,7 +75,7 @@ class Session(RawSession):
 
     @property
     def runs(self) -> int:
-        """The number of runs that have ended well."""
+        """The number of runs that have succeeded."""
         return self._values.runs
 
     @runs.setter
@@ -84,7 +84,7 @@ class Session(RawSession):
 
     @property
     def changes(self) -> int:
-        """The number of those that may have changed a variable."""
+        """The number of successful runs that may have changed a variable."""
         return self._values.changes
 
     @changes.setter
@@ -147,7 +147,7 @@ class Session(RawSession):
             self._graph.engine.wait(list(self._variables.values()))
 
     def rewind(self, *fetches: Any) -> None:
-        """Let the inputs that ``fetches`` draw from begin anew at the next run that needs them.
+        """Let the inputs of ``fetches`` start over at the next run that needs them.
 
         A function is called with the global step of that run; a stateful iterable goes back to
         where it was when it was first opened.
@@ -168,7 +168,7 @@ class Session(RawSession):
 
     @property
     def input_secs(self) -> float:
-        """The seconds that inputs took to give their elements, since ``time_inputs()``."""
+        """The seconds spent waiting for elements of inputs, since ``time_inputs()``."""
         return self._inputs.secs
 
     @input_secs.setter
@@ -202,7 +202,7 @@ class Session(RawSession):
         return names if self._graph.objects is None else [*names, *self._graph.objects.names]
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
-        """Take ``snapshot`` in, whole or not at all.
+        """Load ``snapshot``, completely or not at all.
 
         Inputs begin anew; stateful ones, unless ``only`` is given, where ``snapshot`` was taken.
 
@@ -292,7 +292,7 @@ class Session(RawSession):
         ]
 
     def close(self) -> None:
-        """Let go of the variables; a run raises RuntimeError from now on. May be called again."""
+        """Release the variables; runs then raise RuntimeError. May be called again."""
         with self._lock:
             self._forget_runs()
             self._keeping.clear()

@@ -14,10 +14,10 @@ from runhooks.session.scaffold import Scaffold
 
 
 class SingularMonitoredSession(MonitoredSession):
-    """A monitored session that is not recovered: it raises the error that a session is lost by.
+    """A monitored session without recovery: if the session is lost, the error is raised.
 
-    As ``tf.compat.v1.train.SingularMonitoredSession``. The arguments are those of
-    ``ChiefSessionCreator`` and of ``MonitoredSession``.
+    Like ``tf.compat.v1.train.SingularMonitoredSession``. The arguments are those of
+    ``ChiefSessionCreator`` and ``MonitoredSession``.
     """
 
     def __init__(

@@ -51,8 +51,8 @@ class VariableValues:
             only the global step is.
         step_variable: The global step; None if there is none.
         step: Its value, while a run is lent the values.
-        runs: The number of runs that have ended well.
-        changes: The number of those that may have changed a variable.
+        runs: The number of runs that have succeeded.
+        changes: The number of successful runs that may have changed a variable.
         is_closed: Whether the session is closed.
     """
 

@@ -19,16 +19,16 @@ from runhooks.graph.tensor import Effect, Operation, Tensor
 
 
 class Graph(ValueGraph):
-    """A graph whose steps, added with ``step``, are your own functions and change ``objects``.
+    """A graph of several steps: your own functions, added with ``step``, which change ``objects``.
 
-    Checkpoints hold the states of the objects, those of the random generators of torch (CPU and
-    CUDA), NumPy and Python, and the gradients that steps which do not count have accumulated.
+    Checkpoints hold the states of the objects, the states of the random generators of torch (CPU
+    and CUDA), NumPy and Python, and the gradients accumulated by steps with ``counts=False``.
 
-    Whatever has a name can be fetched by it in any run, by any hook, and ``graph[name]`` is its
+    Everything with a name can be fetched in any run, by any hook, and ``graph[name]`` is its
     tensor:
 
     - ``"loss"``: an output of a step;
-    - ``"model/conv1.weight"``: a parameter or a buffer as it was when the run began, and
+    - ``"model/conv1.weight"``: a parameter or a buffer, as before the run, and
       ``"optimizer/learning_rate"``, or ``"learning_rate"`` if there is one optimizer: a number; a
       list of one for each group where these differ; ``"optimizer/learning_rate/1"``: of one group;
       ``"scaler/scale"`` of a ``GradScaler``, which waits for its device;
@@ -37,19 +37,18 @@ class Graph(ValueGraph):
     - ``"activations/model/conv1"``: what a submodule returned in its last call.
 
     ``"model"`` and ``"model/conv1"`` are all parameters and buffers of a module in a dict by name,
-    ``"gradients/model"`` likewise. What is fetched is detached, a copy of its own, and on its
-    device. Nothing is captured in runs that do not ask for it. Those that ask for activations, or
-    for gradients where the step itself is compiled, run what ``torch.compile`` compiled eagerly;
-    nothing is compiled for them.
+    and so is ``"gradients/model"``. Fetched values are detached copies on their own device. Runs
+    that ask for nothing capture nothing. Runs that ask for activations, or for gradients of a
+    compiled step, execute eagerly what ``torch.compile`` compiled; nothing is compiled for them.
 
-    A run makes the steps that its fetches need. A hook never triggers one: its request waits for
-    the next run that makes it. An ``EvaluationHook`` leaves random generators, and modules in train
-    or eval mode, as they were.
+    A run makes the steps that its fetches need. A hook never triggers a step: its request waits for
+    the next run that makes it. An ``EvaluationHook`` restores random generators and the train or
+    eval mode of modules.
 
     Args:
-        **objects: What the steps change, by names of letters, digits and ``_``: modules,
-            optimizers, schedulers, gradient scalers, loaders; anything with ``state_dict`` and
-            ``load_state_dict``, or ``get_state`` and ``set_state``, as a ``torch.Generator``.
+        **objects: What the steps change, by name (letters, digits and ``_``): modules, optimizers,
+            schedulers, gradient scalers, loaders; anything with ``state_dict`` and
+            ``load_state_dict``, or ``get_state`` and ``set_state``, such as a ``torch.Generator``.
 
     Raises:
         TypeError: For an object without these methods.
@@ -93,22 +92,23 @@ def graph(
     nvtx: bool = False,
     **objects: Any,
 ) -> Graph:
-    """Return a graph whose operation ``"train_op"`` makes a step: your own function, unchanged.
+    """Turn your own train step, unchanged, into a graph with the operation ``"train_op"``.
 
         graph = rh.torch.graph(train_step, ["loss"], model=model, optimizer=optimizer)
 
-    It is a ``Graph(**objects)`` with one ``step``. Outputs, parameters, gradients, activations and
+    This is a ``Graph(**objects)`` with one ``step``.
+    Outputs, parameters, gradients, activations and
     learning rates can be fetched by name, in any run and by any hook.
 
     Args:
         fn: Your own function, which changes the objects in place and returns a dict of values by
             name, or None.
         outputs: Names of values in that dict. Each becomes a tensor of that name.
-        name: The name of the operation that makes a step, which counts the global step too.
-        data: Where each run draws what ``fn`` takes, as ``rh.inputs`` does: a loader, say. An
-            element has a value for each parameter without a default, in their order or in a dict
-            by name. None: each of these parameters is a placeholder of that name.
-        epochs: How often to go through ``data``, if it can be iterated anew. None: for ever.
+        name: The name of the operation that makes a step and increases the global step.
+        data: The source of the arguments of ``fn``, as for ``rh.inputs``, such as a loader. An
+            element has a value for each parameter without a default, in their order or in a dict by
+            name. None: each of these parameters is a placeholder with its name.
+        epochs: How many times to go through ``data``, if it can be iterated again. None: forever.
         nvtx: Whether to mark each run as an NVTX range, for Nsight.
         **objects: What the step changes, by the names that hooks and checkpoints use: modules,
             optimizers, and whatever else has a ``state_dict``; a ``torch.Generator`` too.
@@ -140,19 +140,19 @@ def step(
 ) -> Operation:
     """Add a step to the default graph, a ``Graph`` of ``rh.torch``; return its operation.
 
-    A run that raises cannot be undone: the objects stay as they are then, until a checkpoint is
-    restored.
+    A run that raises cannot be undone, except by restoring a checkpoint.
 
     Args:
         fn: Your own function, which changes the objects in place and returns a dict of values by
             name, or None.
         outputs: Names of values in that dict. Each becomes a tensor of that name, or of
-            ``"<name>/<output>"`` where an earlier step has one of that name.
+            ``"<name>/<output>"`` if an earlier step has an output of that name.
         name: The name of the operation.
-        args: What ``fn`` is called with, as for ``rh.call``. None: each parameter without a default
-            is a placeholder of that name, which steps share.
-        counts: Whether a run of it is a global step. False for micro-steps whose gradients
-            accumulate: the global step then counts updates, and checkpoints hold the gradients.
+        args: The arguments of ``fn``, as for ``rh.call``. None: each parameter without a default is
+            a placeholder with its name, which steps share.
+        counts: Whether a run of this step increases the global step. Use False for micro-steps that
+            accumulate gradients: the global step then counts updates, and checkpoints hold the
+            gradients.
         nvtx: Whether to mark each run as an NVTX range, for Nsight.
 
     Raises:
