@@ -152,7 +152,7 @@ MUTABLE = {}
 
 def changes_in_place(p, run):
     """Return the same request again, whose dict has changed."""
-    args = MUTABLE.setdefault(id(p), rh.SessionRunArgs({}))
+    args = MUTABLE.setdefault("dict", rh.SessionRunArgs({}))
     args.fetches.clear()
     args.fetches.update({"loss": p.loss} if run % 5 else {"loss": p.rate, "more": p.new})
     return args
@@ -160,7 +160,7 @@ def changes_in_place(p, run):
 
 def feeds_later_in_the_same_dict(p, run):
     """Return the same request again, whose feed_dict has changed."""
-    args = MUTABLE.setdefault(id(p), rh.SessionRunArgs(p.new, {}))
+    args = MUTABLE.setdefault("feeds", rh.SessionRunArgs(p.new, {}))
     args.feed_dict.clear()
     args.feed_dict.update({p.rate: np.float32(run)} if run % 5 == 0 else {})
     return args
@@ -168,7 +168,7 @@ def feeds_later_in_the_same_dict(p, run):
 
 def another_tensor_in_the_same_object(p, run):
     """Return the same object again, which is no tuple, with other fetches."""
-    args = MUTABLE.setdefault(id(p), SimpleNamespace(feed_dict=None, options=None))
+    args = MUTABLE.setdefault("object", SimpleNamespace(feed_dict=None, options=None))
     args.fetches = p.loss if run % 5 else p.rate
     return args
 
@@ -210,8 +210,21 @@ ACTIONS = {
 DRAWN = st.tuples(st.sampled_from(["train", "train", *ACTIONS]), st.integers(3, 12))
 
 
+class Calls(list):
+    """The calls of one hook; ``order`` has the numbers of all hooks in the order of their calls."""
+
+    def __init__(self, order, number):
+        self.order, self.number = order, number
+
+    def append(self, call):
+        super().append(call)
+        self.order.append(self.number)
+
+
 def observed(p, hooks, actions, through_layers):
-    seen = []
+    seen, order = [], []
+    for number, hook in enumerate(hooks):
+        hook.calls = Calls(order, number)
     with p.graph.as_default(), rh.MonitoredSession(hooks=hooks) as sess:
         raw = sess.run_step_fn(lambda step_context: step_context.session)
 
@@ -232,7 +245,7 @@ def observed(p, hooks, actions, through_layers):
             counts = raw.runs, raw.changes, raw.global_step
             seen.append((sess.global_step, sess.should_stop(), sess.stop_reason, counts))
         seen.append(plain(raw.run([p.w, p.rate])))
-    return seen, [hook.calls for hook in hooks]
+    return seen, order, [hook.calls for hook in hooks]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -358,6 +371,23 @@ def test_hook_gets_one_context_a_run_and_the_very_arguments_of_the_caller(engine
         sum(it * number for it in np.float32([1, 2]) + 0.5 * sum(range(number)))
         for number in range(6)
     ]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("phase", ["before", "after"])
+def test_hooks_are_told_the_right_next_step_after_one_of_them_has_made_a_step_itself(engine, phase):
+    def makes_step(hook, run_context):
+        if hook.runs == 6:
+            run_context.session.run(p.train, {p.x: ONE})
+
+    p = program(engine)
+    hook = Asks(p, REQUESTS["a tensor"], **{phase: makes_step})
+    with p.graph.as_default(), rh.MonitoredSession(hooks=[hook]) as sess:
+        for _ in range(12):
+            sess.run(p.train, {"x:0": ONE})
+    expected = [call[1] for call in hook.calls if call[0] == "before"][7:]
+    made = [call[1] for call in hook.calls if call[0] == "after"][7:]
+    assert expected == made == [9, 10, 11, 12, 13]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -365,8 +365,8 @@ class HookedSession:
         """Tell ``run`` how often it can be made before a hook is due; return whether it can be."""
         if not self._raw.repeats_runs or self._stop_reason is not None:
             return False
-        if run.steps != self.stride and self.due.step != math.inf:
-            return False
+        if run.steps != self.stride and (run.steps or self.due.step != math.inf):
+            return False  # hooks have made steps too, or it makes none
         step = self._raw.global_step or 0
         run.foresee(self.due.runs_until(step, self.stride, self.runs))
         return run.off_steps > 0
