@@ -108,6 +108,8 @@ def test_timers_have_the_private_names_of_tensorflow(cadence):
     assert before <= timer._last_triggered_time <= time.time()
     hook = train.SummarySaverHook(save_steps=3, output_dir="d", summary_op="s")
     assert hook._timer._every_steps == 3
+    assert train.LoggingTensorHook(["loss"], every_n_iter=3)._timer._every_steps == 3
+    assert train.LoggingTensorHook(["loss"], every_n_secs=3)._timer._every_secs == 3
 
 
 def test_profiler_hook_has_what_it_was_given():

@@ -97,7 +97,7 @@ class LoggingTensorHook(TensorFlowHook):
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         if self._timer is not None:
-            self._timer.start(session, self._logged_step, self._steps_per_run)
+            self._timer.go_on(session, self._logged_step, self._steps_per_run)
 
     def next_due(self) -> Due | None:
         return Due() if self._timer is None else self._timer.announce()
@@ -114,8 +114,7 @@ class LoggingTensorHook(TensorFlowHook):
             return
         # Not by _should_trigger: another thread of the session may be between its two calls.
         if run_values.results is not None:
-            last_run = self._timer.last_triggered_step()
-            runs = None if last_run is None else self._timer.run - last_run
+            runs = self._timer.runs_since()
             self._log_values(run_context.session, run_values.results)
             step, last_step = step_or_none(run_context.session), self._logged_step
             if step is not None and last_step is not None and runs and step > last_step:

@@ -9,8 +9,8 @@ from runhooks.hooks.helpers.session import next_step_of, step_of, step_or_none
 from runhooks.trigger import Due, SecondOrStepTimer, Timer, Trigger
 
 
-class RunTimer:
-    """Triggers in the first run, then once every n runs or every n seconds.
+class RunTimer(SecondOrStepTimer):
+    """Triggers in the first run, then once every n runs or every n seconds. Its steps are runs.
 
     It is asked in every run, or only in the runs that ``announce`` names: the runs in between are
     then counted although the hook sleeps through them.
@@ -24,38 +24,36 @@ class RunTimer:
     """
 
     def __init__(self, every_runs: int | None = None, every_secs: float | None = None) -> None:
-        self._timer = SecondOrStepTimer(every_secs=every_secs, every_steps=every_runs)
-        self._by_runs = every_runs is not None
-        self.reset()
+        super().__init__(every_secs=every_secs, every_steps=every_runs)
 
     def reset(self) -> None:
         """Start over: the next run triggers."""
-        self._timer.reset()
+        super().reset()
         self.run = 0  # the number of the next run
         self._announced: int | None = None
 
-    def start(self, session: RawSession, last_step: int | None, steps_per_run: float = 1.0) -> None:
+    def go_on(self, session: RawSession, last_step: int | None, steps_per_run: float) -> None:
         """Go on in ``session``, having last triggered at the global step ``last_step``."""
         if last_step is None or (step := step_or_none(session)) is None:
             return
         if step < last_step:
             self.reset()
-        elif self._by_runs:
+        elif self.trigger.every_steps is not None:
             # Nobody counted the runs that the hook slept through before the checkpoint.
             self.resume(round((step - last_step) / steps_per_run))
 
     def resume(self, runs_since: int) -> None:
         """Go on as if it had triggered ``runs_since`` runs ago."""
-        last_run = self._timer.last_triggered_step()
+        last_run = self.last_triggered_step()
         if last_run is None:
             last_run = 0
-            self._timer.update_last_triggered_step(last_run)
+            self.update_last_triggered_step(last_run)
         self.run = last_run + 1 + runs_since
         self._announced = None
 
     def announce(self) -> Due:
         """Return when it triggers next; it need not be asked in the runs before that one."""
-        due = self._timer.due()
+        due = self.due()
         if due.step == math.inf:
             return due
         self._announced = int(max(due.step, self.run))
@@ -65,31 +63,24 @@ class RunTimer:
         """Return whether it triggers in the run that is about to start."""
         if self._announced is not None:
             self.run, self._announced = self._announced, None
-        return self._timer.should_trigger_for_step(self.run)
+        return self.should_trigger_for_step(self.run)
 
-    def last_triggered_step(self) -> int | None:
-        """Return the number of the run that triggered last, or None."""
-        return self._timer.last_triggered_step()
-
-    def should_trigger_for_step(self, step: int) -> bool:
-        """Return whether the run number ``step`` triggers."""
-        return self._timer.should_trigger_for_step(step)
-
-    def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Note that the run number ``step`` triggers; return seconds and runs since the last."""
-        return self._timer.update_last_triggered_step(step)
+    def runs_since(self) -> int | None:
+        """Return how many runs ago it triggered; None if it has not."""
+        last_run = self.last_triggered_step()
+        return None if last_run is None else self.run - last_run
 
     def ensure_triggered(self) -> None:
         """Note that the present run triggers, unless that was done."""
-        if self._timer.last_triggered_step() != self.run:
-            self._timer.update_last_triggered_step(self.run)
+        if self.last_triggered_step() != self.run:
+            self.update_last_triggered_step(self.run)
 
     def end_run(self) -> None:
         """Note that a run has ended well."""
         self.run += 1
 
 
-class StepTimer:
+class StepTimer(Timer):
     """Follows a trigger by the global step; has the methods of a ``RunTimer``.
 
     Args:
@@ -97,50 +88,42 @@ class StepTimer:
     """
 
     def __init__(self, trigger: Trigger) -> None:
-        self._timer = Timer(trigger)
+        super().__init__(trigger)
         self._session: RawSession | None = None
         self.run = 0
 
-    def reset(self) -> None:
-        """Start over."""
-        self._timer.reset()
-
-    def start(self, session: RawSession, last_step: int | None, steps_per_run: float = 1.0) -> None:
+    def go_on(self, session: RawSession, last_step: int | None, steps_per_run: float) -> None:
         """Go on in ``session``, having last triggered at the global step ``last_step``."""
         self._session = session
-        if last_step is not None and last_step != self._timer.last_triggered_step():
-            self._timer.update_last_triggered_step(last_step)
-        self._timer.start(step_of(session))
+        if last_step is not None and last_step != self.last_triggered_step():
+            super().update_last_triggered_step(last_step)
+        self.start(step_of(session))
 
     def announce(self) -> Due:
         """Return when it triggers next."""
-        return self._timer.due()
+        return self.due()
 
     def should_trigger(self, run_context: SessionRunContext) -> bool:
         """Return whether it triggers in the run that is about to start."""
-        return self._timer.should_trigger_for_step(next_step_of(run_context))
+        return self.should_trigger_for_step(next_step_of(run_context))
 
-    def last_triggered_step(self) -> int | None:
+    def runs_since(self) -> int | None:
         """Return None: runs do not count."""
         return None
 
-    def should_trigger_for_step(self, step: int) -> bool:
-        """Return whether the global step ``step`` triggers."""
-        return self._timer.should_trigger_for_step(step)
-
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Note that the present step triggers; return seconds and steps since the last time."""
-        return self._timer.update_last_triggered_step(self._step())
+        """Note that the present step triggers, whichever run of the session ``step`` is."""
+        return super().update_last_triggered_step(self._step())
 
     def ensure_triggered(self) -> None:
         """Note that the present step triggers, unless that was done."""
-        if self._timer.last_triggered_step() != self._step():
-            self._timer.update_last_triggered_step(self._step())
+        if self.last_triggered_step() != self._step():
+            super().update_last_triggered_step(self._step())
 
     def end_run(self) -> None:
         """Note that a run has ended well."""
         self.run += 1
 
     def _step(self) -> int:
-        assert self._session is not None, "it was started"
+        assert self._session is not None, "it goes on in one"
         return step_of(self._session)
