@@ -32,6 +32,15 @@ def test_a_row_a_checkpoint(run, saved) -> None:
     assert rows[2][-2:] == ["sound", "latest"]
 
 
+def test_a_link_to_the_checkpoint_itself_is_not_followed(run, saved) -> None:
+    def size():
+        return json.loads(run("checkpoints", saved, "--json").out)[0]["size"]
+
+    before = size()
+    (saved / "model.ckpt-10" / "loop").symlink_to(".")
+    assert before <= size() < before + 100
+
+
 def test_what_is_in_one(run, saved) -> None:
     lines = run("checkpoints", saved / "model.ckpt-20").out.splitlines()
     assert lines[1].split()[-1] == "sound"

@@ -9,6 +9,7 @@ import tbparse
 import tensorflow as tf
 from torch.utils.tensorboard import SummaryWriter as TorchWriter
 
+from runhooks.summary import FileWriter
 from runhooks.tensorboard import SummaryReader, SummaryWriter
 
 # tbparse calls pandas as older versions had it.
@@ -95,6 +96,15 @@ def test_one_file_is_read(folder):
     for extra in (set(), {"dir_name", "file_name"}):
         ours = SummaryReader(str(path), extra_columns=extra)
         same(ours.scalars, tbparse.SummaryReader(str(path), extra_columns=extra).scalars)
+
+
+def test_a_link_to_a_folder_that_it_is_in_is_not_followed(tmp_path):
+    with FileWriter(tmp_path / "a" / "b") as writer:
+        writer.scalar("loss", 1.0, 1)
+    (tmp_path / "a" / "b" / "loop").symlink_to(tmp_path / "a")
+    (tmp_path / "latest").symlink_to("a")
+    found = SummaryReader(str(tmp_path), extra_columns={"dir_name"})
+    assert sorted(found.scalars["dir_name"]) == ["a/b", "latest/b"]
 
 
 def test_only_the_wanted_types_are_read(folder):

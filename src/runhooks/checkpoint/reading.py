@@ -46,10 +46,13 @@ def sizes_below(path: AnyPath) -> Callable[[str], int]:
 
 
 def size_below(path: AnyPath) -> int:
-    """Return how many bytes the files in the folder ``path`` have together."""
+    """Return how many bytes the files in the folder ``path`` have, without those behind links."""
     if isinstance(path, StorePath):
         return sum(it.size for it in path.store.objects(path.key))
-    return sum(size_below(it) if it.is_dir() else it.lstat().st_size for it in path.iterdir())
+    return sum(
+        size_below(it) if it.is_dir() and not it.is_symlink() else it.lstat().st_size
+        for it in path.iterdir()
+    )
 
 
 def modified(path: AnyPath) -> float:

@@ -43,9 +43,7 @@ def read_runs(
     """
     found: dict[AnyPath, NamedRun] = {}
     for path in paths:
-        if not _exists(path):
-            raise CommandError(_absent(path, [it for it in paths if it != path and _exists(it)]))
-        runs = _read(path, tags, kind)
+        runs = _read(path, tags, kind, others=[it for it in paths if it != path])
         for run in runs.values():
             named = NamedRun(_name(run, runs, alone=len(paths) == 1), run)
             found.setdefault(run.path.resolve(), named)
@@ -60,8 +58,10 @@ def read_one(path: AnyPath, tags: Sequence[str] | None = None, kind: Kind = None
     return runs
 
 
-def _read(path: AnyPath, tags: Sequence[str] | None, kind: Kind) -> events.Runs:
-    check_exists(path)
+def _read(
+    path: AnyPath, tags: Sequence[str] | None, kind: Kind, others: Sequence[AnyPath] = ()
+) -> events.Runs:
+    check_exists(path, others)
     with progress(path):
         runs = events.read(
             path,
@@ -110,18 +110,20 @@ def missing_tags(
             yield _no_such_tag(pattern, paths, kind)
 
 
-def check_exists(path: AnyPath) -> None:
-    """Raise CommandError, with similar names, if there is nothing at ``path``."""
+def check_exists(path: AnyPath, others: Sequence[AnyPath] = ()) -> None:
+    """Raise CommandError, with similar names, if there is nothing at ``path``.
+
+    ``others``: runs of the command line; it may be a tag of theirs.
+    """
     if not _exists(path):
-        raise CommandError(_absent(path))
+        raise CommandError(_absent(path, filter(_exists, others)))
 
 
 def _exists(path: AnyPath) -> bool:
     return path.exists() if isinstance(path, StorePath) else os.path.lexists(path)
 
 
-def _absent(path: AnyPath, others: Sequence[AnyPath] = ()) -> str:
-    """Return a sentence saying that there is no ``path``; ``others``: where it may be a tag."""
+def _absent(path: AnyPath, others: Iterable[AnyPath]) -> str:
     said = f"there is no file or directory {path}"
     if any(str(path) in run.tags for other in others for run in events.read(other).values()):
         return f"{said}; did you mean --tag {path}?"

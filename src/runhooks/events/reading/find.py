@@ -110,14 +110,24 @@ def find_files(path: AnyPath) -> list[AnyPath]:
 
 
 def find_tree(path: AnyPath) -> FoundTree:
-    """Return what is at ``path``, and below it. In a store, event files are about to be read."""
+    """Return what is at ``path``, and below it. In a store, event files are about to be read.
+
+    A link to a folder that it is in leads to an empty one.
+    """
     if isinstance(path, StorePath):
         found = path.files()
         path.expect(file for file in found if file == path or _is_event_file(file.name))
         return _tree_of(path, found)
+    return _tree_on_disk(path, frozenset())
+
+
+def _tree_on_disk(path: Path, above: frozenset[tuple[int, int]]) -> FoundTree:
     if not path.is_dir():
         return FoundTree(path, None, _is_event_file(path.name))
-    return FoundTree(path, {it.name: find_tree(it) for it in sorted(path.iterdir())})
+    status = path.stat()
+    here = status.st_dev, status.st_ino
+    inside = [] if here in above else sorted(path.iterdir())
+    return FoundTree(path, {it.name: _tree_on_disk(it, above | {here}) for it in inside})
 
 
 def _tree_of(path: StorePath, found: Sequence[StorePath]) -> FoundTree:
