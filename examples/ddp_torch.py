@@ -2,9 +2,9 @@
 
     torchrun --nproc-per-node 2 examples/ddp_torch.py --dir runs/ddp
 
-Each rank reads its share of every batch. Rank 0 writes event files and logs, all of them save one
-checkpoint. Ctrl-C, or a SIGTERM to any one rank, stops all after the same step; run again, with the
-same number of ranks, it goes on and ends bit for bit where an undisturbed run ends.
+Each rank reads its share of every batch. Rank 0 writes event files and logs, and all ranks save one
+checkpoint together. Ctrl-C, or SIGTERM to any rank, stops all of them after the same step. Run the
+same command again to resume; the result is that of an uninterrupted run, bit for bit.
 """
 
 import argparse

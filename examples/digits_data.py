@@ -27,7 +27,7 @@ train_images, test_images, train_labels, test_labels = load()
 def batches(step: int) -> Iterator[tuple[Any, Any]]:
     """The batches from ``step`` on: all digits in a new order in each epoch.
 
-    They depend on the step alone, so that a resumed run gets those that an undisturbed one gets.
+    They depend only on the step, so a resumed run gets the same ones as an uninterrupted run.
     """
     for now in itertools.count(step):
         epoch, batch = divmod(now, len(train_labels) // BATCH)

@@ -1,6 +1,6 @@
-"""The hooks of the digits examples, word for word the same for JAX and for PyTorch.
+"""The hooks of the digits examples, identical for JAX and PyTorch.
 
-They ask for what they need by its name in the graph; what computes it, they do not know.
+They ask for values by name, and do not know which framework computes them.
 """
 
 from typing import Any

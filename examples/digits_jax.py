@@ -1,8 +1,9 @@
-"""Train a small convolutional network on scikit-learn's handwritten digits, and watch it.
+"""Train a small convolutional network on scikit-learn's handwritten digits.
 
-``make train`` runs this, ``make board`` shows it in TensorBoard. Ctrl-C finishes the step, saves
-and ends well; ``kill -9`` loses the steps since the last checkpoint. Run again, it goes on, and
-ends bit for bit where an undisturbed run ends: what is random depends on the global step alone.
+``make train`` runs this, and ``make board`` shows it in TensorBoard. Ctrl-C finishes the step,
+saves and exits cleanly; ``kill -9`` loses the steps since the last checkpoint. Run it again to
+resume. The result is that of an uninterrupted run, bit for bit: all random numbers depend only on
+the step.
 """
 
 from collections.abc import Callable

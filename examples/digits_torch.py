@@ -1,9 +1,9 @@
-"""The handwritten digits again, in PyTorch: a loop, a model and a step of one's own, and hooks.
+"""Train a small network on the handwritten digits in PyTorch.
 
-``make train-torch`` runs this, ``make board`` shows it in TensorBoard. Ctrl-C finishes the step,
-saves and ends well; ``kill -9`` loses the steps since the last checkpoint. Run again, it goes on,
-and ends bit for bit where an undisturbed run ends, for what PyTorch draws at random, here for
-dropout and to shift the images, goes on from the checkpoint too.
+``make train-torch`` runs this, and ``make board`` shows it in TensorBoard. Ctrl-C finishes the
+step, saves and exits cleanly; ``kill -9`` loses the steps since the last checkpoint. Run it again
+to resume. The result is that of an uninterrupted run, bit for bit: checkpoints also hold the states of
+PyTorch's random generators, which this program uses for dropout and to shift the images.
 """
 
 import argparse
@@ -115,7 +115,7 @@ def main() -> None:
         rh.summary.scalar("learning_rate", graph["learning_rate"])
         rh.summary.scalar("test/accuracy", accuracy)
         rh.summary.image("test/misread", misread, max_outputs=3)
-        rh.summary.histogram("gradients", "gradients/model")  # copied when they are written
+        rh.summary.histogram("gradients", "gradients/model")  # copied only when written
         rh.summary.gradient_norms("gradients/model")
 
         hooks = hooks_until(args.steps)

@@ -1,11 +1,11 @@
-"""An engine in one file: graphs of runhooks over arrays of MLX, which runhooks does not ship.
+"""An engine in one file: runhooks graphs that compute with MLX, which runhooks does not include.
 
     pip install runhooks "mlx[cpu]"
     python examples/engine_mlx.py --dir runs/mlx
 
-``MlxArrays`` says how arrays of MLX are read and kept, ``MlxEngine`` how MLX computes; with these
+``MlxArrays`` says how to read and store MLX arrays, ``MlxEngine`` how MLX computes. Once they are
 registered, every hook, summary and checkpoint works. The rest is a program: a small network learns
-to tell the arms of a spiral apart. Run again with more ``--steps``, it goes on from its checkpoint.
+to tell the arms of a spiral apart. Run it again with more ``--steps``, and it resumes.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""equinox: a loop, and the same loop under hooks.
+"""equinox: a bare loop, and the same loop with hooks.
 
     python examples/equinox_mlp.py --dir runs/equinox_mlp
 
-``bare`` is what one writes first; ``train`` is the same with all that hooks bring.
+``bare`` is the loop one writes first; ``train`` is the same loop with hooks.
 """
 
 from typing import Any

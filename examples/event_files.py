@@ -11,7 +11,7 @@ with rh.summary.FileWriter("runs/plain") as writer:
             writer.scalars(step, {"lr/encoder": 1e-3, "lr/head": 1e-2})
             writer.histogram("weights", np.random.default_rng(step).normal(size=10_000), step)
 
-run = rh.events.read("runs/plain").only  # the one run there is; read("runs") maps names to runs
+run = rh.events.read("runs/plain").only  # the only run; read("runs") maps names to runs
 loss = run.scalars["loss"]  # NumPy columns: steps, values, wall_times
 print(f"{loss.values.min():.3f} at step {loss.steps[loss.values.argmin()]}")
 run.to_csv("loss.csv")  # to_pandas, to_arrow, to_parquet, to_json_lines

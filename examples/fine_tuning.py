@@ -1,10 +1,10 @@
-"""Fine-tuning: a body that has learned one task, with a new head, learns another.
+"""Fine-tuning: a network trained on one task gets a new head and learns another task.
 
     python examples/fine_tuning.py --dir runs/fine_tuning
 
-First a network learns to tell odd digits from even ones. Then its body goes on, under a head with
-ten outputs, to tell which digit it is: ``rh.InitFrom`` takes the body out of the best checkpoint.
-The second run is evaluated with moving averages of its parameters. Both resume where they were.
+First, a network learns to tell odd digits from even ones. A second run then starts from its body,
+which ``rh.InitFrom`` takes from the best checkpoint, and learns with a new head to name the digit.
+The second run is evaluated with moving averages of its parameters. Both runs can be resumed.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""flax linen: a loop, and the same loop under hooks.
+"""flax linen: a bare loop, and the same loop with hooks.
 
     python examples/flax_linen.py --dir runs/flax_linen
 
-``bare`` is what one writes first; ``train`` is the same with all that hooks bring.
+``bare`` is the loop one writes first; ``train`` is the same loop with hooks.
 """
 
 from typing import Any

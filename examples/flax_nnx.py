@@ -1,9 +1,9 @@
-"""flax nnx: a loop, and the same loop under hooks.
+"""flax nnx: a bare loop, and the same loop with hooks.
 
     python examples/flax_nnx.py --dir runs/flax_nnx
 
-The step changes the model and its optimizer in place, and need not return them. ``bare`` is what
-one writes first; ``train`` is the same with all that hooks bring.
+The step changes the model and its optimizer in place, and need not return them. ``bare`` is the
+loop one writes first; ``train`` is the same loop with hooks.
 """
 
 from typing import Any

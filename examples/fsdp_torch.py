@@ -3,9 +3,9 @@
     torchrun --nproc-per-node 2 examples/fsdp_torch.py --steps 300
     torchrun --nproc-per-node 4 examples/fsdp_torch.py --steps 600
 
-The second line goes on where the first has ended: checkpoints hold shards, and any number of ranks
-reads what each needs. The loop is that of one process; only ``fully_shard`` and the rank's part of
-each batch are new.
+The second command resumes the first run on more ranks: checkpoints hold shards, and any number of
+ranks can read what each needs. Compared with the loop for one process, only ``fully_shard`` and the
+rank's part of each batch are new.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Two hooks of one's own: one that stops the loop, and one that acts once in fifty steps."""
+"""Two hooks: one that stops the loop, and one that acts every 50 steps."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ class PrintNorm(rh.SessionRunHook):
         self.norm = rh.call(np.linalg.norm, gradient)  # computed in the runs that ask for it
         self.timer = rh.Timer(rh.Trigger(every_steps=50))
 
-    def next_due(self):  # until then the session does not call this hook
+    def next_due(self):  # the session does not call this hook before then
         return self.timer.due()
 
     def before_run(self, run_context):
@@ -48,4 +48,4 @@ with rh.Graph().as_default():
         while not session.should_stop():
             session.run(train_op)
             if session.global_step % 100 == 0:
-                print("loss", session.run(loss, hooks=False))  # nothing rides along here
+                print("loss", session.run(loss, hooks=False))  # a run without hooks

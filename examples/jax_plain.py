@@ -1,9 +1,9 @@
-"""Plain JAX and optax: a loop, and the same loop under hooks.
+"""Plain JAX and optax: a bare loop, and the same loop with hooks.
 
     python examples/jax_plain.py --dir runs/jax_plain
 
-``bare`` is what one writes first. ``train`` is what it takes to have progress, curves, histograms,
-evaluation, the best checkpoint, early stopping, a watch for NaN and exact resume as well.
+``bare`` is the loop one writes first. ``train`` adds progress, curves, histograms, evaluation, the
+best checkpoint, early stopping, a check for NaN and exact resume.
 """
 
 from typing import Any

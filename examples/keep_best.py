@@ -30,7 +30,7 @@ with rh.Graph().as_default():
 
     evaluation = rh.EvaluationHook({"error": error}, every_n_steps=50, output_dir="runs/best/eval")
     saver = rh.Saver(
-        asynchronous=True,  # the loop goes on while a checkpoint is written
+        asynchronous=True,  # the loop continues while a checkpoint is written
         keep=[rh.KeepLast(2), rh.KeepBest("error", mode="min"), rh.KeepSteps(100)],
         metrics=evaluation.metrics_at,
     )

@@ -1,7 +1,7 @@
-"""The program of ``mnist_style_tf1.py``, moved from TensorFlow's graph to the jax engine.
+"""The program of ``mnist_style_tf1.py``, moved from a TensorFlow graph to the jax engine.
 
-The network and the step are functions now; placeholders, hooks, summaries, the session and its
-loop are where they were. docs/migrating.md goes through it line by line.
+The network and the step are now functions. Placeholders, hooks, summaries, the session and its loop
+have not changed. docs/migrating.md compares the two programs line by line.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Digits, as TensorFlow programs of 2017 learned them: placeholders, ``merge_all``, hooks, feeds.
+"""Handwritten digits in the style of 2017: placeholders, ``merge_all``, hooks, feeds.
 
-One line is not as it was then, the marked one. Ctrl-C ends it well; run again, it goes on.
-docs/migrating.md says what else changes by that line, and examples/mnist_style_jax.py is where the
-same program can go from here.
+Only one line has changed since then; it is marked. Ctrl-C stops the program cleanly, and the same
+command resumes it. docs/migrating.md says what else that line changes. The same program without
+TensorFlow is in examples/mnist_style_jax.py.
 """
 
 import argparse

@@ -1,10 +1,11 @@
-"""The handwritten digits on several processes, or machines, of ``jax.distributed``.
+"""The handwritten digits on several processes or machines, with ``jax.distributed``.
 
     for i in 0 1; do python examples/multihost_jax.py --size 2 --rank $i --dir runs/hosts & done; wait
 
-On Slurm, or a cloud's TPUs, leave ``--size`` and ``--rank`` out: JAX finds them. Each process reads its share
-of every batch. All of them run one program on all devices, so hooks ask for the same on each; rank 0
-writes event files and logs. A SIGTERM to any one process stops all after the same step.
+On Slurm or cloud TPUs, leave out ``--size`` and ``--rank``: JAX finds them. Each process reads its
+share of every batch. All processes run one program on all devices, so hooks ask for the same values
+on each of them; rank 0 writes event files and logs. SIGTERM to any process stops all of them after
+the same step.
 """  # noqa: E501
 
 import argparse

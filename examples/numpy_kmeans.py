@@ -1,9 +1,9 @@
-"""NumPy, and no network: k-means in small batches finds the digits without their labels.
+"""NumPy without a network: k-means in small batches finds the digits without their labels.
 
     python examples/numpy_kmeans.py --dir runs/numpy_kmeans
 
-``bare`` is what one writes first; ``train`` is the same with all that hooks bring: any loop that
-improves something step by step can have them.
+``bare`` is the loop one writes first; ``train`` is the same loop with hooks. They work with any
+loop that improves something step by step.
 """
 
 from typing import Any

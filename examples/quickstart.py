@@ -1,11 +1,11 @@
-"""Fit a line: the smallest run with curves, checkpoints and a resume. Needs NumPy alone."""
+"""Fit a line: the smallest run with curves, checkpoints and resuming. Needs only NumPy."""
 
 import numpy as np
 
 import runhooks as rh
 
 
-def batches(step):  # from a step on: a resumed run sees the same data
+def batches(step):  # starts at a step, so a resumed run sees the same data
     while True:
         random = np.random.default_rng(step)
         x = random.normal(size=(32, 2))

@@ -1,4 +1,4 @@
-"""Fit a line with JAX and optax: the step stays as it is, and is compiled whole."""
+"""Fit a line with JAX and optax: the step does not change, and is compiled as a whole."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def create_opt_state():
     return optimizer.init(create_params())
 
 
-def batches(step):  # from a step on: a resumed run sees the same data
+def batches(step):  # starts at a step, so a resumed run sees the same data
     while True:
         random = np.random.default_rng(step)
         x = random.normal(size=(32, 2)).astype(np.float32)
@@ -40,7 +40,7 @@ def train_step(params, opt_state, x, y):
 graph = rh.jax.graph(train_step, params=create_params, opt_state=create_opt_state, data=batches)
 with graph.as_default():
     rh.summary.scalar("loss")
-    rh.summary.histogram("grads")  # one for each array in it
+    rh.summary.histogram("grads")  # one for each array in grads
     hooks = [rh.StopAtStepHook(last_step=500), rh.ProgressHook(500, "loss")]
     with rh.MonitoredTrainingSession(
         checkpoint_dir="runs/jax-line", hooks=hooks, save_summaries_steps=10

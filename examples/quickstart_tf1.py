@@ -1,11 +1,11 @@
-"""Fit a line as programs for TensorFlow 1 do: the import of ``train`` is all that has changed."""
+"""Fit a line as TensorFlow 1 programs do: only the import of ``train`` has changed."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from runhooks.tensorflow import train
 
-tf.logging.set_verbosity(tf.logging.INFO)  # hooks log where TensorFlow's do
+tf.logging.set_verbosity(tf.logging.INFO)  # show what hooks log
 
 with tf.Graph().as_default():
     x = tf.placeholder(tf.float32, [None, 2])

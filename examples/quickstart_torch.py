@@ -1,4 +1,4 @@
-"""Fit a line in PyTorch: the step, the module and the optimizer stay as they are."""
+"""Fit a line in PyTorch: the step, the module and the optimizer do not change."""
 
 import torch
 from torch import nn

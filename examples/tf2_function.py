@@ -1,7 +1,7 @@
-"""Keras and ``tf.function``: the step stays TensorFlow's, and a graph of runhooks calls it.
+"""Keras and ``tf.function``: the step stays in TensorFlow, and a runhooks graph calls it.
 
-The python engine calls the step as it is, once a run; curves, checkpoints and the resume are those
-of every other graph. Ctrl-C ends it well; run again, it goes on.
+The python engine calls the step once in each run. Curves, checkpoints and resuming work as with any
+other graph. Ctrl-C stops the program cleanly, and the same command resumes it.
 """
 
 import argparse
