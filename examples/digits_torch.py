@@ -2,8 +2,8 @@
 
 ``make train-torch`` runs this, and ``make board`` shows it in TensorBoard. Ctrl-C finishes the
 step, saves and exits cleanly; ``kill -9`` loses the steps since the last checkpoint. Run it again
-to resume. The result is that of an uninterrupted run, bit for bit: checkpoints also hold the states of
-PyTorch's random generators, which this program uses for dropout and to shift the images.
+to resume. The result is that of an uninterrupted run, bit for bit: checkpoints also hold the
+states of PyTorch's random generators, which this program uses for dropout and to shift the images.
 """
 
 import argparse
