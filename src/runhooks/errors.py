@@ -78,7 +78,7 @@ class AbortedError(OpError):
 
 
 class UnavailableError(OpError):
-    """A connection of the session went away; a monitored session treats it like AbortedError."""
+    """A connection of the session was lost; a monitored session treats it like AbortedError."""
 
 
 class DeadlineExceededError(OpError):
@@ -90,7 +90,7 @@ class FailedPreconditionError(OpError):
 
 
 class NotFoundError(OpError):
-    """There is no such checkpoint or file; ``path`` is where it was expected."""
+    """A checkpoint or file does not exist; ``path`` is where it was expected."""
 
 
 class PeerFailedError(OpError):

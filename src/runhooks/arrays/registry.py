@@ -98,7 +98,7 @@ def unpack(packed: Packed) -> Any:
 
 
 def register(library: ArrayLibrary) -> None:
-    """Have summaries, hooks and checkpoints take the arrays of ``library``.
+    """Let summaries, hooks and checkpoints accept the arrays of ``library``.
 
     It is asked before those that runhooks ships.
 

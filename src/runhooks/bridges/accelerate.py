@@ -21,7 +21,7 @@ from torch.optim import Optimizer  # noqa: E402
 
 
 class Hooks:
-    """The hooks of a session in a loop over an ``Accelerator``: each ``batch()`` is a run.
+    """Calls the hooks of a session in a loop with an ``Accelerator``; each ``batch()`` is a run.
 
         hooks = rh.bridges.accelerate.Hooks(accelerator, [...], model=model, optimizer=optimizer)
         with hooks:
@@ -34,20 +34,20 @@ class Hooks:
                 if hooks.should_stop:
                     break
 
-    Hooks may fetch ``"loss"`` and, as ``"metrics/<name>"``, whatever else was put into ``values``;
-    ``"learning_rate"`` of the batch; and of the model, which is called ``model``, parameters,
-    gradients and activations, as in ``rh.torch.Graph``.
+    Hooks may fetch ``"loss"`` and, as ``"metrics/<name>"``, whatever else you put into ``values``;
+    ``"learning_rate"`` of the batch; and the parameters, gradients and activations of ``model``, as
+    in ``rh.torch.Graph``.
 
     The global step counts updates: batches at which ``accelerator.sync_gradients`` is true.
     ``accelerator.save_state`` saves the states of the hooks and the global step, and ``load_state``
-    gives them back.
+    restores them.
 
     Args:
         accelerator: The accelerator, of one process.
         hooks: The hooks, as for ``MonitoredTrainingSession``.
         output_dir: Where to write the values, the learning rate and steps per second; None:
             neither is written.
-        model: The module that is trained, as ``prepare`` returned it.
+        model: The module to train, as ``prepare`` returned it.
         optimizer: Its optimizer, as ``prepare`` returned it, or a list of several.
         save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
         log_step_count_steps: Steps from one measurement of steps per second to the next; None or
@@ -92,13 +92,13 @@ class Hooks:
 
     @property
     def global_step(self) -> int:
-        """The number of updates that were made."""
+        """The number of updates made."""
         return self._step
 
     def batch(self) -> _Batch:
         """Return a context manager around the work on one batch.
 
-        Its value is a dict for what hooks may fetch of the batch: the loss and metrics, by name.
+        Its value is a dict for what hooks may fetch: the loss and metrics of the batch, by name.
         """
         return self._batch
 
@@ -135,7 +135,7 @@ class Hooks:
         return values
 
     def end_batch(self) -> None:
-        """Hand the hooks what they have asked for; ``batch`` calls it."""
+        """Pass the hooks what they have asked for; ``batch`` calls it."""
         self._step += bool(self._accelerator.sync_gradients)
         if self._loop.after_batch(self._step):
             self.should_stop = True

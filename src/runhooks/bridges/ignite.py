@@ -20,24 +20,23 @@ from torch.optim import Optimizer  # noqa: E402
 
 
 class Hooks:
-    """The hooks of a session, attached to an engine: each iteration of it is a run.
+    """Calls the hooks of a session in an ignite engine; each iteration is a run.
 
-    Hooks may fetch, by name, what there is of an iteration when it has been made:
+    After each iteration, hooks may fetch by name:
 
     - ``"output"``, what the process function returned, and ``"output/accuracy"`` of a dict;
       ``"loss"`` is ``"output/loss"``, or the output itself if it is a number;
-    - ``"metrics/accuracy"`` and the like, of ``engine.state.metrics``; ``"metrics"`` is a dict of
-      all. Those that change in each iteration must be attached before this;
-    - ``"learning_rate"``, of the iteration, if ``optimizer`` is given;
+    - ``"metrics/accuracy"`` and so on, from ``engine.state.metrics``; ``"metrics"`` is a dict of
+      all. Attach metrics that change in each iteration before these hooks;
+    - ``"learning_rate"`` of the iteration, if you pass ``optimizer``;
     - ``"model/layer.weight"``, ``"gradients/model/layer.weight"``, ``"global_gradient_norm"``,
       ``"activations/model/layer"``, as in ``rh.torch.Graph``, if ``model`` is given.
 
-    The global step is ``engine.state.iteration``. ``request_stop`` calls ``engine.terminate()``,
-    and the iteration is the last.
+    The global step is ``engine.state.iteration``. ``request_stop`` calls ``engine.terminate()``, so
+    the current iteration is the last.
 
-    It has ``state_dict`` and ``load_state_dict``: put it into ``to_save`` of a ``Checkpoint``, as
-    the engine itself, to resume with the states of the hooks. ``on_exception`` is called for
-    whatever ends the run.
+    To resume with the states of the hooks, put this object into ``to_save`` of a ``Checkpoint``,
+    like the engine itself. ``on_exception`` is called for any exception that ends the run.
 
     Args:
         hooks: The hooks, as for ``MonitoredTrainingSession``.
@@ -78,12 +77,13 @@ class Hooks:
         return self._graph
 
     def attach(self, engine: Engine, evaluator: Engine | None = None) -> Hooks:
-        """Call the hooks around the iterations of ``engine``; return this.
+        """Call the hooks around the iterations of ``engine``; return this object.
 
         Args:
             engine: The engine that trains.
-            evaluator: An engine whose metrics a ``ValidationHook`` takes when it has run. Attach
-                its metrics before, and what runs it, to ``engine``, after this.
+            evaluator: An engine whose metrics a ``ValidationHook`` collects after each of its runs.
+                Attach its metrics before this call, and the handler of ``engine`` that runs it
+                after this call.
         """
         for event, handler in (
             (Events.STARTED, self._open),

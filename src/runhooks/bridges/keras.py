@@ -30,24 +30,24 @@ _KEY = "states"
 
 
 class Hooks(keras.callbacks.Callback):
-    """The hooks of a session in ``model.fit``: each batch of it is a run.
+    """Calls the hooks of a session in ``model.fit``; each batch is a run.
 
-    Hooks may fetch, by name, what Keras has of a batch when it has made it:
+    After each batch, hooks may fetch by name:
 
-    - ``"loss"``, and ``"metrics/accuracy"`` and the like, as the other callbacks get them: means
-      over the epoch so far; ``"metrics"`` is a dict of all;
+    - ``"loss"``, ``"metrics/accuracy"`` and so on, as other callbacks receive them: means over the
+      epoch so far; ``"metrics"`` is a dict of all;
     - ``"learning_rate"``, and ``"epoch"``, counted from 0;
-    - ``"model/dense/kernel"``, a weight, by its path in the model; ``"model"`` is a dict of all.
+    - ``"model/dense/kernel"``: a weight, by its path in the model; ``"model"`` is a dict of all.
 
-    The global step is ``optimizer.iterations``. With ``steps_per_execution=n`` a run is ``n``
-    batches. ``request_stop`` sets ``model.stop_training``, and the batch is the last.
+    The global step is ``optimizer.iterations``. With ``steps_per_execution=n``, a run is ``n``
+    batches. ``request_stop`` sets ``model.stop_training``, so the current batch is the last.
 
-    Checkpoints that Keras writes hold the states of the hooks: put this before the callback that
-    saves. ``BackupAndRestore`` gives them back. To load weights into a model that this callback
-    does not have yet: ``callback.set_model(model)``, then ``model.load_weights(path)``.
+    Checkpoints that Keras writes hold the states of the hooks: put this callback before the one
+    that saves. ``BackupAndRestore`` restores them. To load weights before ``fit``, call
+    ``callback.set_model(model)`` first, then ``model.load_weights(path)``.
 
-    Keras tells callbacks of no exception. ``on_exception`` is called for those that hooks, batches
-    and their data raise; for all others if ``fit`` is called inside ``with callback:``.
+    Keras does not report exceptions to callbacks. ``on_exception`` is called for exceptions from
+    hooks, batches and their data; for all others if you call ``fit`` inside ``with callback:``.
 
     Args:
         hooks: The hooks, as for ``MonitoredTrainingSession``.

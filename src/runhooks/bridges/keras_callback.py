@@ -28,19 +28,19 @@ _OF_BATCHES = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "
 
 
 class CallbackHook(SessionRunHook):
-    """Calls a callback of Keras in a session, in which the user's own steps train ``model``.
+    """Calls a Keras callback in a session in which your own steps train ``model``.
 
-    A global step is a batch, and ``steps_per_epoch`` of them an epoch. Where the callback sets
-    ``model.stop_training``, the session is asked to stop. It differs from ``model.fit``:
+    A global step is a batch, and ``steps_per_epoch`` steps are an epoch. If the callback sets
+    ``model.stop_training``, the session is asked to stop. Differences from ``model.fit``:
 
-    - ``logs`` are the values of one run, and not means over the epoch;
-    - there is no validation: a metric of one may be among ``logs``;
-    - the state of the callback is in no checkpoint of ours;
-    - the model must have the values that were trained, as one has that a step of ``rh.torch``, or
-      an eager one of TensorFlow, changes in place.
+    - ``logs`` are the values of one run, not means over the epoch;
+    - there is no validation, but ``logs`` may contain a metric of one;
+    - checkpoints do not contain the state of the callback;
+    - the step must train the model in place, as an ``rh.torch`` step or an eager TensorFlow step
+      does.
 
-    A callback that does nothing in batches is called, and its logs are fetched, at the ends of
-    epochs alone.
+    A callback that does nothing in batches is called, and its logs are fetched, only at the end of
+    epochs.
 
     Args:
         callback: The callback.
@@ -49,7 +49,7 @@ class CallbackHook(SessionRunHook):
         steps_per_epoch: The global steps of an epoch.
 
     Raises:
-        TypeError: If ``callback`` is no callback of Keras.
+        TypeError: If ``callback`` is not a Keras callback.
         ValueError: If ``steps_per_epoch`` is below 1.
     """
 

@@ -17,22 +17,22 @@ from lightning.pytorch import Callback  # noqa: E402
 
 
 class Hooks(Callback):
-    """The hooks of a session in ``trainer.fit``: each batch of it is a run.
+    """Calls the hooks of a session in ``trainer.fit``; each batch is a run.
 
-    Hooks may fetch, by name, what Lightning has of a batch when it has made it:
+    After each batch, hooks may fetch by name:
 
     - ``"loss"``, as ``training_step`` returned it, and divided by ``accumulate_grad_batches``;
-    - ``"metrics/train_loss"`` and the like, which ``self.log`` was given; those of the validation
-      are of the last one; ``"metrics"`` is a dict of all;
-    - ``"learning_rate"``, of the batch; ``"optimizer_1/learning_rate"``, where there are several;
+    - ``"metrics/train_loss"`` and so on, from ``self.log``; validation metrics are those of the
+      last validation; ``"metrics"`` is a dict of all;
+    - ``"learning_rate"`` of the batch; ``"optimizer_1/learning_rate"`` for one of several;
     - ``"model/layer.weight"``, ``"gradients/model/layer.weight"``, ``"global_gradient_norm"``,
       ``"activations/model/layer"``, as in ``rh.torch.Graph``; ``model`` is the ``LightningModule``.
 
     The global step is ``trainer.global_step``, which counts calls of optimizers. ``request_stop``
-    sets ``trainer.should_stop``, and the batch is the last, if ``min_steps`` allows it.
+    sets ``trainer.should_stop``, so the current batch is the last, if ``min_steps`` allows it.
 
-    Checkpoints of Lightning hold the states of the hooks, and ``fit(ckpt_path=...)`` gives them
-    back. ``on_exception`` is called for whatever ends ``fit``.
+    Lightning's checkpoints hold the states of the hooks, and ``fit(ckpt_path=...)`` restores them.
+    ``on_exception`` is called for any exception that ends ``fit``.
 
     Args:
         hooks: The hooks, as for ``MonitoredTrainingSession``.

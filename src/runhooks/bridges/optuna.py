@@ -24,10 +24,11 @@ import optuna  # noqa: E402
 
 
 class PruningHook(TimedHook):
-    """Reports a metric to a trial of Optuna, and raises ``TrialPruned`` where it is to be pruned.
+    """Reports a metric to an Optuna trial, and raises ``TrialPruned`` if Optuna prunes it.
 
-    The error goes through the ``with`` block of the session, or the loop of a bridge, to the study:
-    the trial ends there, as after any error, without ``end`` of the hooks and the last checkpoint.
+    The error passes through the session's ``with`` block, or the loop of a bridge, to the study.
+    The trial ends as after any error: ``end`` is not called on hooks, and no last checkpoint is
+    saved.
 
         def objective(trial):
             ...
@@ -40,8 +41,9 @@ class PruningHook(TimedHook):
 
     Args:
         trial: The trial.
-        metric: A metric of an ``EvaluationHook`` of the loop, every value of which is reported; or
-            a tensor, or its name, a single number that is fetched every ``every_n_steps``.
+        metric: A metric of an ``EvaluationHook`` in the same session, of which every value is
+            reported; or a tensor or its name, a single number that is fetched every
+            ``every_n_steps``.
         every_n_steps: For a tensor: fetch it at the multiples of this number.
         trigger: For a tensor: says when to fetch it.
 

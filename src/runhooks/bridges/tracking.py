@@ -20,12 +20,12 @@ from runhooks.trigger import Due, Trigger, timer_of
 
 
 class TrackingHook(TimedHook):
-    """Fetches numbers every so often, and hands them to ``log`` with the global step.
+    """Fetches numbers at a cadence, and passes them to ``log`` with the global step.
 
-    ``log`` is what a client has for that: ``wandb_run.log``, ``mlflow.log_metrics``,
-    ``comet_experiment.log_metrics``, ``aim_run.track``. It is called in the thread of the training,
-    which waits for it; ``rh.summary`` has writers to W&B and MLflow that take whole summaries
-    and do not keep the training waiting. The client is its owner's to open and to close.
+    ``log`` is the tracker's own function: ``wandb_run.log``, ``mlflow.log_metrics``,
+    ``comet_experiment.log_metrics``, ``aim_run.track``. It is called in the training thread, which
+    waits for it; the W&B and MLflow writers in ``rh.summary`` take whole summaries and do not make
+    training wait. Open and close the client yourself.
 
     Args:
         log: Called as ``log(numbers, step=step)``, with a dict of numbers by name.

@@ -19,25 +19,24 @@ from transformers.trainer_callback import ExportableState  # noqa: E402
 
 
 class Hooks(TrainerCallback, ExportableState):
-    """The hooks of a session in ``trainer.train()``: each update of the model is a run.
+    """Calls the hooks of a session in ``trainer.train()``; each update of the model is a run.
 
-    Hooks may fetch, by name, what there is of an update when it has been made:
+    After each update, hooks may fetch by name:
 
-    - ``"loss"``, as the model returned it: over the batches of the update, as ``Trainer`` logs it;
-    - ``"metrics/eval_loss"`` and the like, of the last evaluation; ``"metrics"`` is a dict of all;
+    - ``"loss"``, as the model returned it, over the batches of the update, as ``Trainer`` logs it;
+    - ``"metrics/eval_loss"`` and so on, of the last evaluation; ``"metrics"`` is a dict of all;
     - ``"learning_rate"``, of the update;
     - ``"model/layer.weight"``, ``"gradients/model/layer.weight"``, ``"global_gradient_norm"``,
       ``"activations/model/layer"``, as in ``rh.torch.Graph``. Gradients are clipped.
 
-    The global step is ``state.global_step``. ``request_stop`` sets ``should_training_stop``, and
-    the update is the last.
+    The global step is ``state.global_step``. ``request_stop`` sets ``should_training_stop``, so the
+    current update is the last.
 
-    Checkpoints of ``Trainer`` hold the states of the hooks, and
-    ``train(resume_from_checkpoint=...)`` gives them back. A trainer takes one such callback, with
-    all hooks.
+    ``Trainer`` checkpoints hold the states of the hooks, and ``train(resume_from_checkpoint=...)``
+    restores them. Add only one such callback to a trainer, with all hooks.
 
-    ``Trainer`` tells callbacks of no exception. ``on_exception`` is called for those of hooks; for
-    all others if ``train`` is called inside ``with callback:``.
+    ``Trainer`` does not report exceptions to callbacks. ``on_exception`` is called for exceptions
+    from hooks; for all others if you call ``train`` inside ``with callback:``.
 
     Args:
         hooks: The hooks, as for ``MonitoredTrainingSession``.

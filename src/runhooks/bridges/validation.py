@@ -23,11 +23,11 @@ _NEVER = Trigger(at_end=True)
 
 
 class ValidationHook(EvaluatingHook):
-    """Takes the metrics of the validations that a framework makes, where a bridge hears of them.
+    """Collects the metrics of the validations that a framework runs, for use with a bridge.
 
-    It is to a loop of a framework what ``EvaluationHook`` is to a session: ``metric(name)`` is for
-    ``stop_if_no_decrease_hook`` and its like, ``ReduceOnPlateauHook`` and ``PruningHook``. They act
-    when the validation has ended, before the next batch.
+    It replaces ``EvaluationHook`` in a framework's loop: pass ``metric(name)`` to
+    ``stop_if_no_decrease_hook`` and similar functions, ``ReduceOnPlateauHook`` or ``PruningHook``.
+    They act after the validation, before the next batch.
 
         validation = rh.bridges.ValidationHook(output_dir="runs/a/eval")
         loss = validation.metric("val_loss")
@@ -57,7 +57,7 @@ class ValidationHook(EvaluatingHook):
         super().after_create_session(session, coord)
 
     def take(self, session: RawSession, metrics: Mapping[str, float]) -> None:
-        """Take the metrics of a validation that has been made at the present step."""
+        """Take the metrics of a validation at the current step."""
         self._metrics, self._is_new = metrics, True
         self._evaluate_in_training(session, None)
 

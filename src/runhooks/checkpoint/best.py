@@ -22,7 +22,7 @@ Mode = Literal["max", "min"]
 
 
 class BestCheckpoint(NamedTuple):
-    """A checkpoint that is the best of its directory.
+    """The best checkpoint of a directory.
 
     Attributes:
         path: Its path.
@@ -38,7 +38,7 @@ class BestCheckpoint(NamedTuple):
 def best_checkpoint(
     checkpoint_dir: str | os.PathLike[str], metric: str, mode: Mode | None = None
 ) -> BestCheckpoint:
-    """Return the checkpoint with the best ``metric``, the first saved of equals.
+    """Return the checkpoint with the best ``metric``; if several are equal, the first saved.
 
     Args:
         checkpoint_dir: A directory of checkpoints.

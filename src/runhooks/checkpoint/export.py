@@ -40,11 +40,11 @@ def export(
     best: str | None = None,
     mode: Mode | None = None,
 ) -> None:
-    """Write the arrays of a checkpoint to a file for other programs; replace one that is there.
+    """Write the arrays of a checkpoint to a file for other programs, replacing an existing one.
 
-    The memory of one array is all that it takes, except for ``.pt``. Names are those that
-    ``rh.load`` gives: with a single name in ``only``, what follows it; of that array itself, the
-    last part of its name.
+    Except for ``.pt``, this needs memory for only one array. Names are those that ``rh.load``
+    gives: if ``only`` is a single name, the rest after it or, for that array itself, the last part
+    of its name.
 
     Args:
         source: What to read, as for ``load``.
@@ -59,7 +59,7 @@ def export(
     Raises:
         NotFoundError: There is no such checkpoint or file.
         DataLossError: It is damaged.
-        ValueError: ``only`` names what it does not have, or ``path`` has another ending.
+        ValueError: ``only`` names something that is not there, or ``path`` has another ending.
         TypeError: The format cannot hold an array.
         ImportError: PyTorch is needed and not installed.
         OSError: The file cannot be written.

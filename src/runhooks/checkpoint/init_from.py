@@ -29,23 +29,22 @@ _log = logging.getLogger("runhooks")
 
 @dataclass(frozen=True)
 class InitFrom:
-    """The weights that a new run starts from, for ``Scaffold(init_from=...)``.
+    """The weights from which a new run starts, for ``Scaffold(init_from=...)``.
 
         pretrained = rh.InitFrom("runs/a", only="!state/params/head")
         scaffold = rh.Scaffold(init_from=pretrained)
 
-    They are read where the session has no checkpoint of its own to restore, after ``init_op`` and
-    before ``init_fn``. The log says what came from there and what did not. The global step and the
-    states of hooks and inputs are never taken; of a graph of ``rh.torch`` modules are, and no other
-    objects.
+    They are read if the session has no checkpoint of its own to restore, after ``init_op`` and
+    before ``init_fn``. The log lists what was taken and what was not. The global step and the
+    states of hooks and inputs are never taken. On an ``rh.torch`` graph, only modules are.
 
     Args:
         path: What to read, as for ``load``.
-        only: The arrays to take, as for ``load``, by their names there.
-        rename: New names by those there, such as ``{"backbone": "state/params/body"}``, and what is
-            below them. ``{"": "model/"}`` puts ``model/`` before every name.
-        missing: ``"error"``: what is asked for and has no place in the model, or is in it and
-            not there, is an error; ``"keep"``: it is left out.
+        only: The arrays to take, as for ``load``, by their names in the source.
+        rename: New names by the names in the source, such as ``{"backbone": "state/params/body"}``;
+            names below them change too. ``{"": "model/"}`` puts ``model/`` before every name.
+        missing: ``"error"``: an array that only the source or only the model has is an error;
+            ``"keep"``: it is left out.
         step: As for ``load``.
         best: As for ``load``.
         mode: As for ``load``.
@@ -74,7 +73,7 @@ class InitFrom:
         Choice(self.step, self.best, self.mode)
 
     def load_into(self, sess: RawSession) -> None:
-        """Give the variables and objects of ``sess`` the weights, all or none of them.
+        """Load the weights into the variables and objects of ``sess``, all or none of them.
 
         Raises:
             NotFoundError: There is no such checkpoint or file.

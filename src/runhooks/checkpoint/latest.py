@@ -64,10 +64,10 @@ def checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[str]:
 
 
 def latest_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> str | None:
-    """Return the path of the complete checkpoint that was saved last, or None if there is none.
+    """Return the path of the newest complete checkpoint, or None if there is none.
 
     Raises:
-        FileNotFoundError: The bucket of a URL is not there.
+        FileNotFoundError: The bucket of a URL does not exist.
         OSError: The store cannot be reached.
     """
     return next(reversed(checkpoints(checkpoint_dir)), None)

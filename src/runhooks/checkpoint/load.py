@@ -30,38 +30,40 @@ def load(
     best: str | None = None,
     mode: Mode | None = None,
 ) -> Any:
-    """Return the arrays in a checkpoint or another file of weights.
+    """Return the arrays in a checkpoint or another weights file.
 
         params = rh.load("runs/a", "state/params")
         params = rh.load("runs/a", "state/params", like=abstract_params)
         model.load_state_dict(rh.load("runs/a", "model", like=model.state_dict()))
 
-    Only what is asked for is kept in memory.
+    Only the requested arrays are kept in memory.
 
     Args:
         source: A directory of checkpoints, one checkpoint, a ``.safetensors`` file or the
             ``.index.json`` of several, an ``.npz`` file, or a ``.pt`` file of PyTorch, which is
             read with ``weights_only=True``.
-        only: A name, with all that is below it: the result is then what it names. Or a pattern with
-            ``*`` or a list of names and patterns: the result then begins at the top. One that
-            begins with ``!`` leaves out, such as ``"!state/opt_state"``. None: everything.
-        like: The structure to return, with the dtypes and on the devices or shardings to return it:
-            any tree of arrays, or of ``jax.ShapeDtypeStruct``. What is no array in it, and not in
-            the checkpoint, is returned as it is. An array that it has no place for is left out; if
-            ``only`` asks for it, with a warning. None: arrays of NumPy in dicts, names split at
-            ``/``; lists and tuples are dicts with the keys ``"0"``, ``"1"``.
+        only: A name, to return what it names with everything below it; or a pattern with ``*``, or
+            a list of names and patterns, to return what matches, nested from the top. A leading
+            ``!`` excludes, as in ``"!state/opt_state"``. None: everything.
+        like: The structure to return, with the wanted dtypes, devices or shardings: any tree of
+            arrays or of ``jax.ShapeDtypeStruct``. Leaves that are neither arrays nor in the
+            checkpoint are returned
+            unchanged. An array without a place in it is left out, with a warning if
+            ``only`` asks for it. None: NumPy arrays in dicts, with names split at ``/``; lists and
+            tuples become dicts with the keys ``"0"``, ``"1"``.
         step: The global step of the checkpoint to read.
-        best: The metric by which it is the best, as for ``best_checkpoint``.
+        best: Read the checkpoint with the best value of this metric, as for ``best_checkpoint``.
         mode: Whether the ``"max"`` or the ``"min"`` of the metric is best.
 
     Returns:
-        The arrays. Random keys of JAX are their data without ``like``. The newest sound checkpoint
-        is read unless ``step`` or ``best`` says otherwise.
+        The arrays; JAX random keys, without ``like``, as their data. They are from the newest
+        undamaged checkpoint, unless ``step`` or ``best`` says otherwise.
 
     Raises:
         NotFoundError: There is no such checkpoint or file.
         DataLossError: It is damaged.
-        ValueError: ``only`` or ``like`` names what it does not have, or a shape or dtype differs.
+        ValueError: ``only`` or ``like`` names something that does not exist, or a shape or dtype
+            differs.
         TypeError: An argument has the wrong type.
     """
     wanted, choice = Only(only), Choice(step, best, mode)

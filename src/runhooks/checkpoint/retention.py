@@ -40,7 +40,7 @@ class Keep(Protocol):
 
 @dataclass(frozen=True)
 class KeepLast:
-    """Keeps the ``n`` checkpoints saved last."""
+    """Keeps the last ``n`` checkpoints."""
 
     n: int
 
@@ -54,9 +54,9 @@ class KeepLast:
 
 @dataclass(frozen=True)
 class KeepEvery:
-    """Keeps one checkpoint every ``hours``: the first saved that long after the last one kept.
+    """Keeps one checkpoint every ``hours`` hours.
 
-    The hours of the first are counted from the start of the series.
+    The first one saved that long after the previous one kept, or after the start of the series.
     """
 
     hours: float
@@ -77,7 +77,7 @@ class KeepEvery:
 
 @dataclass(frozen=True)
 class KeepBest:
-    """Keeps the ``n`` checkpoints with the best ``metric``, the first saved of equals.
+    """Keeps the ``n`` checkpoints with the best ``metric``; if values are equal, the first saved.
 
     A checkpoint whose metric is unknown or NaN is never among the best.
 

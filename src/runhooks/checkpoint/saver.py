@@ -35,35 +35,36 @@ _MAX_TO_KEEP, _EVERY_N_HOURS = 5, 10000.0
 class Saver:
     """Saves checkpoints as ``tf.compat.v1.train.Saver`` does, and deletes old ones.
 
-    A saver is for one thread. In a group of ranks all of them save, in the same steps, and
-    ``restore_latest`` is for all, too.
+    Use a saver from one thread only. In a group of ranks, all of them save in the same steps, and
+    all of them call ``restore_latest``.
 
     Args:
         var_list: The variables to save and restore, or their names. None: all of the session.
-        max_to_keep: How many of the newest checkpoints to keep, those that an earlier process
-            saved under the same name included. None or 0: all.
-        keep_checkpoint_every_n_hours: Of the older checkpoints, one every so many hours is kept.
+        max_to_keep: How many of the newest checkpoints to keep, including those that an earlier
+            process saved under the same name. None or 0: all.
+        keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours.
         keep: Rules such as ``KeepLast(3)`` and ``KeepBest("accuracy")``, instead of
-            ``max_to_keep`` and ``keep_checkpoint_every_n_hours``. A checkpoint that any rule wants
-            is kept, and so is the newest.
-        metrics: A function from the global step being saved to its metrics by name, for
-            ``KeepBest``. They are stored in the checkpoint.
-        asynchronous: Whether ``save`` returns as soon as it has the values, and a thread writes
-            them. The next ``save``, ``restore`` or ``wait`` waits for that thread, and raises the
-            error it failed with. ``save`` copies what runs change in place: the tensors of torch,
-            and on jax a state of less than 64 MB. It copies a larger state of jax the first time.
-            Then the step is compiled once more, in the background: the run after a save leaves
-            the old state as it is, and the checkpoint is written from there. Memory for the copy,
-            or for the new state of that run, is kept for the next save.
-        rename: New names by old ones, for what has another name in older checkpoints: variables,
-            the objects of ``rh.torch``, and what is below them, such as
+            ``max_to_keep`` and ``keep_checkpoint_every_n_hours``. A checkpoint is kept if any rule
+            wants it, and the newest always is.
+        metrics: A function that takes the global step being saved and returns its metrics by name,
+            for ``KeepBest``. They are stored in the checkpoint.
+        asynchronous: Whether ``save`` returns as soon as it has the values, while a thread writes
+            them. The next ``save``, ``restore`` or ``wait`` waits for that thread and raises its
+            error. ``save`` copies what runs change in place: torch tensors, and on jax a state of
+            less than 64 MB. A larger jax state is copied only the first time. The step is then
+            compiled once more in the background: the run after a save leaves the old state
+            unchanged, and the checkpoint is written from it. The memory for the copy, or for the
+            new state of that run, is reused by the next save.
+        rename: New names by old ones, for checkpoints in which variables or ``rh.torch`` objects,
+            or parts of them, have other names, such as
             ``{"model/head": "model/classifier"}``.
-        missing: ``"keep"``: what a checkpoint lacks keeps its value, and the log names it;
-            ``"error"``: restoring it raises ValueError.
+        missing: ``"keep"``: values that a checkpoint lacks do not change, and the log names them;
+            ``"error"``: restoring such a checkpoint raises ValueError.
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: An argument is out of range, or ``keep`` is given with what it replaces.
+        ValueError: An argument is out of range, or ``keep`` is given together with an argument that
+            it replaces.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Saver:
 
     @property
     def metrics(self) -> Callable[[int | None], Mapping[str, float]] | None:
-        """The function that returns the metrics of a step."""
+        """The function that returns the metrics of a step, or None."""
         return self._metrics
 
     @property
@@ -109,10 +110,10 @@ class Saver:
 
     @property
     def last_checkpoints(self) -> list[str]:
-        """The paths of the checkpoints that were not deleted, oldest first for each ``save_path``.
+        """The paths of the checkpoints that still exist, oldest first for each ``save_path``.
 
-        Checkpoints of earlier processes are known from the first ``save`` on. One that is still
-        being saved is not listed.
+        Checkpoints of earlier processes are included after the first ``save``. A checkpoint that is
+        still being saved is not listed.
         """
         return [str(it.path) for series in self._series.values() for it in series.saved]
 
@@ -124,9 +125,9 @@ class Saver:
     ) -> str:
         """Save the session as ``<save_path>-<global_step>``.
 
-        When it returns (or when ``wait`` does, if ``asynchronous``), the checkpoint is on the
-        disk, and those that it supersedes are deleted. If the directory had to be made, the file
-        system decides when the directory itself is on the disk.
+        When it returns (or when ``wait`` does, if ``asynchronous``), the checkpoint is on disk, and
+        superseded ones are deleted. If the directory had to be created, the file system decides
+        when the directory itself is on disk.
 
         Args:
             sess: The session.
@@ -167,7 +168,7 @@ class Saver:
         Raises:
             NotFoundError: There is no such checkpoint.
             DataLossError: It is damaged.
-            ValueError: It is a checkpoint of another model, or ``var_list`` has an unknown name.
+            ValueError: It belongs to another model, or ``var_list`` has an unknown name.
         """
         self.wait()
         self._check_names(sess)
@@ -191,7 +192,7 @@ class Saver:
         sess.checkpoint = str(save_path) if self._only is None else None
 
     def wait(self) -> None:
-        """Return when the last checkpoint is on the disk; raise, once, the error of saving it."""
+        """Wait until the last checkpoint is on disk; if saving failed, raise its error once."""
         save = self._under_way
         if save is not None and not (save.done and save.raised):
             try:

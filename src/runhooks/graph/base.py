@@ -123,7 +123,7 @@ class BaseGraph:
         return None
 
     def as_default(self) -> AbstractContextManager[Any]:
-        """Make it the default graph of this thread inside the ``with`` block."""
+        """Make this the default graph of the thread inside the ``with`` block."""
         raise NotImplementedError
 
     def in_use(self) -> AbstractContextManager[None]:
@@ -182,7 +182,7 @@ class BaseGraph:
         return ""
 
     def name_scope(self, name: str) -> AbstractContextManager[str]:
-        """Put the names of what is added inside the ``with`` block under ``name + "/"``."""
+        """Prefix the names of what is added inside the ``with`` block with ``name + "/"``."""
         raise NotImplementedError
 
     def unique_tag(self, name: str) -> str:

@@ -22,7 +22,7 @@ def placeholder(
     dtype: npt.DTypeLike | None = None,
     shape: Sequence[int | None] | None = None,
 ) -> Tensor:
-    """Return a tensor without a value: every run that needs it must feed it.
+    """Return a tensor that every run that needs it must feed.
 
     Args:
         name: The name of its operation, and so of the tensor with ``":0"`` added.
@@ -50,7 +50,7 @@ def call(
     name: str | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Call ``fn`` with the values of ``args`` in every run that needs its result.
+    """Return a tensor that calls ``fn`` with the values of ``args`` in every run that needs it.
 
     On the jax engine ``fn`` is traced and compiled, and must be pure.
 
@@ -94,7 +94,7 @@ def inputs(
     *,
     epochs: int | None = 1,
 ) -> Any:
-    """Draw one element of ``source`` in every run that needs it.
+    """Return tensors that draw one element of ``source`` in every run that needs it.
 
     At the end of the source a run raises ``OutOfRangeError``, which ends a monitored loop well. An
     element counts as drawn even if its run then raises.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class GraphKeys:
-    """The collections that sessions, scaffolds and hooks look into."""
+    """The collections that sessions, scaffolds and hooks use."""
 
     #: What checkpoints hold.
     GLOBAL_VARIABLES = "variables"

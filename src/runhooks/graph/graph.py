@@ -24,7 +24,7 @@ from runhooks.near_names import suggestion
 
 
 class Graph(BaseGraph):
-    """A deferred graph: operations are added to it, and computed when a session runs them.
+    """A deferred graph: you add operations, and a session computes them when it runs.
 
     Args:
         engine: Its engine: ``"python"`` (NumPy, or any callable), ``"jax"``, ``"torch"``, or an
@@ -58,7 +58,7 @@ class Graph(BaseGraph):
 
     @contextmanager
     def as_default(self) -> Iterator[Graph]:
-        """Make it the default graph of this thread inside the ``with`` block."""
+        """Make this the default graph of the thread inside the ``with`` block."""
         with entered(self):
             yield self
 
@@ -178,7 +178,7 @@ class Graph(BaseGraph):
 
     @contextmanager
     def name_scope(self, name: str) -> Iterator[str]:
-        """Put the names of what is added inside the ``with`` block under ``name + "/"``."""
+        """Prefix the names of what is added inside the ``with`` block with ``name + "/"``."""
         outer = self._scope
         self._scope = f"{self.unique_name(names.check(name))}/"
         try:
@@ -340,5 +340,5 @@ def own_graph(graph: BaseGraph | None = None) -> Graph:
 
 
 def name_scope(name: str) -> AbstractContextManager[str]:
-    """Put the names of what is added to the default graph under ``name``, inside ``with``."""
+    """Prefix names in the default graph with ``name`` inside the ``with`` block."""
     return get_default_graph().name_scope(name)

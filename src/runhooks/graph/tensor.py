@@ -306,7 +306,7 @@ class Operation:
 
 
 class Variable(Tensor):
-    """A value that each session of the graph keeps from run to run, and checkpoints save.
+    """A value that a session keeps from run to run and saves in checkpoints.
 
     As a tensor it is the value that the variable had when the run began.
 
@@ -361,7 +361,7 @@ class Variable(Tensor):
         return super().__getitem__(key)
 
     def assign(self, value: Any, name: str | None = None) -> Tensor:
-        """Return a tensor that gives the variable ``value`` in a run, and is the new value.
+        """Return a tensor that, when run, sets the variable to ``value`` and is the new value.
 
         A run that fetches it returns a copy of that value. One that fetches its ``op``, or a
         ``group`` that it is in, does not.
@@ -369,7 +369,7 @@ class Variable(Tensor):
         return self._assignment(value, increment=False, name=name or f"{self.op.name}/Assign")
 
     def assign_add(self, delta: Any, name: str | None = None) -> Tensor:
-        """Return a tensor that adds ``delta``, leaf by leaf, in a run, and is the new value."""
+        """Return a tensor that, when run, adds ``delta`` leaf by leaf and is the new value."""
         return self._assignment(delta, increment=True, name=name or f"{self.op.name}/AssignAdd")
 
     def _assignment(self, value: Any, *, increment: bool, name: str) -> Tensor:

@@ -9,7 +9,7 @@ from runhooks import arguments
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """For how long a request is repeated that a store could not answer.
+    """How long to repeat a request that a store could not answer.
 
     Repeated are 503 and other answers that ask for patience, lost connections, and requests without
     an answer. What no repetition changes is raised at once: no such bucket, no access.
@@ -50,7 +50,7 @@ def default_policy() -> RetryPolicy:
 
 
 def set_retry_policy(policy: RetryPolicy) -> None:
-    """From now on let every store that is opened without a policy of its own follow ``policy``."""
+    """Set the retry policy of every store that is opened without its own policy."""
     global _default
     arguments.given(policy=policy)
     arguments.instance(RetryPolicy, policy=policy)

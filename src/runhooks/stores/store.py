@@ -186,7 +186,7 @@ _others: list[Callable[[str], Backend | None]] = []
 
 
 def add_backend(open_backend: Callable[[str], Backend | None]) -> None:
-    """Let ``open_backend`` have the URLs that nobody else knows; it returns None for some, too."""
+    """Register ``open_backend`` for URLs that no other backend knows; it may return None."""
     _others.append(open_backend)
 
 

@@ -36,7 +36,7 @@ def scheme_of(place: str | os.PathLike[str]) -> str:
 
 
 def without_file_scheme(place: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return the path that ``file://<path>`` means; anything else as it is.
+    """Return the path in ``file://<path>``; return anything else unchanged.
 
     Raises:
         ValueError: The path is not an absolute one.
@@ -50,7 +50,7 @@ def without_file_scheme(place: str | os.PathLike[str]) -> str | os.PathLike[str]
 
 
 def normal(url: str) -> str:
-    """Return ``url`` as all spellings of it are kept: ``S3://bucket//run/`` as ``s3://bucket/run``.
+    """Return ``url`` in its normal spelling: ``S3://bucket//run/`` becomes ``s3://bucket/run``.
 
     Raises:
         ValueError: It names no bucket, or has ``..`` in it.

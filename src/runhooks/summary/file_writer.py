@@ -105,7 +105,7 @@ class FileWriter(QueuedWriter):
 
     @property
     def dropped(self) -> int:
-        """How many events were dropped because too many waited."""
+        """How many events were dropped because too many were waiting."""
         return self._queue.dropped
 
     def get_logdir(self) -> str:

@@ -12,14 +12,14 @@ from runhooks.summary.file_writer import FileWriter
 
 
 class FileWriterCache:
-    """One writer for each directory, shared by everyone who asks for it. Any thread may do so."""
+    """Shares one writer per directory. Any thread may ask for it."""
 
     _lock: ClassVar = threading.RLock()
     _writers: ClassVar[dict[str, FileWriter]] = {}
 
     @classmethod
     def get(cls, logdir: str | os.PathLike[str]) -> FileWriter:
-        """Return the writer of ``logdir``, whatever path leads there.
+        """Return the writer of ``logdir``, however its path is spelled.
 
         It continues in a new file if it was closed, or if its file was deleted.
 

@@ -66,7 +66,7 @@ def scalars(
     collections: Sequence[str] | None = None,
     family: str | None = None,
 ) -> Tensor:
-    """Return a summary of every number in a pytree; arrays of more than one element are left out.
+    """Return a summary of every number in a pytree; larger arrays are left out.
 
     Args:
         name: As for ``scalar``; the leaves are tagged ``name/path``.
@@ -304,7 +304,7 @@ def tensor_summary(
 def merge(
     inputs: Sequence[Tensor], collections: Sequence[str] | None = None, name: str | None = None
 ) -> Tensor:
-    """Return one summary of all in ``inputs``, which are summaries; it joins ``collections``.
+    """Merge the summaries ``inputs`` into one, and add it to ``collections``.
 
     Raises:
         ValueError: ``inputs`` is empty.
@@ -325,7 +325,7 @@ def merge(
 def merge_all(
     key: str = GraphKeys.SUMMARIES, scope: str | None = None, name: str | None = None
 ) -> Tensor | None:
-    """Return one summary of all in a collection of the default graph; None if there are none.
+    """Merge all summaries in a collection of the default graph; None if there are none.
 
     Args:
         key: The collection.

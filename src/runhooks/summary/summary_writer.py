@@ -27,7 +27,7 @@ from runhooks.summary.tag_and_step import checked_step, step_for, step_or_zero
 
 
 class SummaryWriter(ABC):
-    """Writes summaries; subclasses say where to.
+    """Base class of summary writers; subclasses decide where to write.
 
     Arrays may be of NumPy, JAX, PyTorch (on any device, with or without gradients), TensorFlow or
     any library that ``runhooks.arrays.register`` was given, of any real dtype, bfloat16 among them,
@@ -163,7 +163,7 @@ class SummaryWriter(ABC):
         metrics: Mapping[str, Any] | None = None,
         step: int | None = None,
     ) -> None:
-        """Write the hyperparameters of this run, and how well it did with them.
+        """Write the hyperparameters of this run and its resulting metrics.
 
         Args:
             hparams: bools, numbers and strs by name; anything else is written as its ``str``.
@@ -226,7 +226,7 @@ class SummaryWriter(ABC):
         self.add_summary(Summary(mesh_values(tag, vertices, colors, faces, config)), at)
 
     def custom_scalars(self, layout: Mapping[str, Mapping[str, Chart]] | Message) -> None:
-        """Write which scalars TensorBoard shows in one chart, on its page of custom scalars.
+        """Write which scalars TensorBoard shows together, on its custom scalars page.
 
         Args:
             layout: By category, by title, a chart: a list of tags, or ``Margin(value, lower,

@@ -16,7 +16,7 @@ from runhooks.contract import (
 
 
 class RecordingHook(SessionRunHook):
-    """A hook that appends ``(name, method)`` to ``calls`` at every call.
+    """A hook that appends ``(name, method)`` to ``calls`` whenever it is called.
 
     Args:
         name: The name in ``calls``.

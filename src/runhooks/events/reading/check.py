@@ -22,7 +22,7 @@ _FAR = 10  # times the usual stride
 
 
 class Fold(NamedTuple):
-    """A curve that goes back from ``step`` to ``next_step`` without a restart of the session."""
+    """A curve that goes back from ``step`` to ``next_step`` without a session restart."""
 
     tag: str
     step: int

@@ -25,7 +25,7 @@ def read(
     purge: bool = True,
     fold: OnFold = "keep",
 ) -> Runs:
-    """Return the runs in ``path``.
+    """Return the runs found in ``path``, by name.
 
     Every CRC of every record is verified. A damaged record is skipped, up to the next sound one,
     and listed in ``damages``; so is a file that cannot be read.

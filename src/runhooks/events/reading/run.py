@@ -172,7 +172,7 @@ class Run(Exported):
         return [damage for file in files for damage in sorted(file.records.damages + file.errors)]
 
     def update(self) -> int:
-        """Read what was written since, and return the number of new points.
+        """Read what was added since, and return the number of new points.
 
         Only new bytes are read. A truncated last record waits for its rest. A file that was
         replaced, or is shorter than before, is read again, and all of its points count as new. The

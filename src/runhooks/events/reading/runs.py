@@ -50,7 +50,7 @@ class Runs(Mapping[str, Run], Exported):
         return [*self._unreadable, *(d for run in self._runs.values() for d in run.damages)]
 
     def update(self) -> int:
-        """Read what was written since, new runs included, and return the number of new points.
+        """Read what was added since, including new runs, and return the number of new points.
 
         Runs that are gone are dropped. See ``Run.update`` for files that changed.
 

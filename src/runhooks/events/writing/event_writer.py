@@ -20,7 +20,7 @@ from runhooks.stores import is_url
 
 
 class EventWriter:
-    """Writes events to a new event file in ``logdir``; adding one costs the caller an append.
+    """Writes events to a new event file in ``logdir``, in the background.
 
     Errors in the background, of the file or of an event, are raised once, as they are, by the next
     call that adds, flushes or closes. The event at fault is lost, or, if the file failed, all

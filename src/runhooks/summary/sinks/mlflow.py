@@ -20,7 +20,7 @@ _PACKAGE = "mlflow"
 
 
 class MlflowWriter(PointWriter):
-    """Logs to a run of MLflow, which its owner ends.
+    """Logs to an MLflow run, which you end yourself.
 
     Scalars become metrics, hyperparameters become parameters, and images MLflow's images over
     steps. Sounds, texts and everything else become artifacts named ``<kind>/<tag>/<step>`` with

@@ -14,7 +14,7 @@ from runhooks.summary.summary_writer import SummaryWriter
 
 
 class MultiWriter(SummaryWriter):
-    """Writes everything with each of several writers.
+    """Passes everything to several writers.
 
     All are called, flushed and closed even if one of them fails; the first error is then raised,
     with notes on the others.

@@ -24,10 +24,10 @@ _Row = dict[str, SummaryPoint]
 
 
 class WeightsAndBiasesWriter(PointWriter):
-    """Logs to a run of Weights & Biases, which its owner finishes after the writer.
+    """Logs to a Weights & Biases run, which you finish yourself after closing the writer.
 
-    The values of a step are logged together, with ``global_step`` beside them, over which W&B then
-    draws them. So a step may come again or late, where W&B's own step would drop it. Histograms,
+    The values of a step are logged together with ``global_step``, which W&B uses as the x-axis. So
+    a step may be repeated or late; W&B's own step would drop it. Histograms,
     images, sounds, texts, precision-recall curves and point clouds become W&B's; other arrays are
     logged as they are; hyperparameters go to ``run.config``. Layouts of custom scalars, graphs,
     the faces of meshes and session logs are dropped.
