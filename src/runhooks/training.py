@@ -88,7 +88,7 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
     creator = creator_for(role, scaffold, checkpoint_dir, max_wait_secs)
     all_hooks = _for_chief(in_order(chief_only_hooks)) if role.has_chief_hooks else []
     if folder := _inside(checkpoint_dir, role.checkpoints):
-        all_hooks.insert(0, _OnlyChief(opener, folder))  # before a file is written
+        all_hooks.insert(0, DirectoryLockHook(opener, folder))  # before a file is written
     if folder := _inside(summary_dir or checkpoint_dir, role.summaries):
         cadence = _cadence("save_summaries", save_summaries_steps, save_summaries_secs, (100, None))
         all_hooks += _summary_hooks(folder, scaffold, log_step_count_steps, cadence)
@@ -107,7 +107,7 @@ def _for_chief(hooks: list[SessionRunHook]) -> list[SessionRunHook]:
     return hooks
 
 
-class _OnlyChief(SessionRunHook):
+class DirectoryLockHook(SessionRunHook):
     """Refuses a second process that would save in the same directory."""
 
     first: ClassVar[bool] = True

@@ -58,6 +58,13 @@ def test_a_directory_on_a_full_disk_is_not_locked_for_ever(tmp_path):
     assert train(tmp_path) == 1
 
 
+def test_a_directory_that_cannot_be_locked_is_named(tmp_path):
+    (tmp_path / ".chief.lock").mkdir()
+    with pytest.raises(IsADirectoryError, match=str(tmp_path)) as caught:
+        train(tmp_path)
+    assert caught.value.__notes__ == ["in begin of the hook DirectoryLockHook"]
+
+
 def files(directory: Path):
     return {path.name: path.stat().st_mtime_ns for path in directory.rglob("*")}
 
