@@ -1,7 +1,7 @@
-"""What a batch in the loops of frameworks pays for hooks of which none is due.
+"""What a batch in a framework's loop costs with hooks of which none is due.
 
-Each framework calls its callbacks as it does around a batch, with the bridge and with an empty
-callback of its own in its place. Nothing is trained in between.
+Each framework calls its callbacks as it does around a batch, either with the bridge or with an
+empty callback instead. Nothing is trained in between.
 """
 
 from __future__ import annotations

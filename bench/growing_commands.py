@@ -1,7 +1,7 @@
-"""How commands and ``EventAccumulator`` grow, with tags and with runs: time, and memory.
+"""How the time and memory of commands and ``EventAccumulator`` grow with tags and with runs.
 
-The files are those of "growing-runs". Each runs in a process of its own, in a terminal of 80
-columns; what is imported is neither timed nor counted.
+The files are those of "growing-runs". Each command runs in its own process, in a terminal of 80
+columns; imports are neither timed nor counted.
 """
 
 from __future__ import annotations

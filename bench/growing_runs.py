@@ -1,6 +1,6 @@
-"""How reading grows: with the tags of a run, 10 to 100,000, and with the runs, 1 to 2,000.
+"""How the time to read grows with the tags of a run, 10 to 100,000, and with runs, 1 to 2,000.
 
-Each tag has 10 points; each run 5 tags of 20 points. All are read whole, to columns or lists.
+Each tag has 10 points; each run has 5 tags of 20 points. Everything is read, to columns or lists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ MANY = 10_000  # points; more of them take long enough to be measured a few time
 POINTS = 10  # of a tag, where there are many tags
 RUN_TAGS, RUN_POINTS = 5, 20  # of a run, where there are many runs
 
-IN_BULK = "runhooks decodes many records at once with NumPy, which pays from some hundreds on."
+IN_BULK = (
+    "runhooks decodes many records at once with NumPy, which pays off from a few hundred "
+    "records on."
+)
 
 length_of = struct.Struct("<Q").unpack_from
 

@@ -1,7 +1,7 @@
-"""How a step grows with the hooks that sleep: 1 to 1,000, beside callbacks of others.
+"""How the cost of a step grows with hooks that are not due, 1 to 1,000, and in other libraries.
 
-TensorFlow's are its ``LoggingTensorHook``; CLU, ignite and Lightning count for themselves when
-one of theirs is due.
+TensorFlow's hooks are ``LoggingTensorHook``; with CLU, ignite and Lightning, each callback counts
+steps itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What an import takes of the start of a program that has imported NumPy already.
+"""What an import adds to the start of a program that has already imported NumPy.
 
-Each is made in a process of its own, and once before all turns, so that its files are in memory and
+Each import has its own process, and runs once before all turns, so that its files are in memory and
 its byte code is written.
 """
 

@@ -1,4 +1,4 @@
-"""How a step grows with the arrays of the state: 10 to 1,000 of them, in JAX and PyTorch."""
+"""How the cost of a step grows with the arrays of the state, 10 to 1,000, in JAX and PyTorch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ SIZES = (10, 30, 100, 300, 1000)
 
 
 VARIES = (
-    "The session makes the same calls whatever the number of arrays. JAX's own dispatch of 1,000 "
-    "varies by more between two bare loops of one process; the actions of CLU seem to cost as much."
+    "The session makes the same calls whatever the number of arrays. JAX's own dispatch of "
+    "1,000 arrays varies by more between two bare loops in one process; CLU's actions appear to "
+    "cost as much."
 )
 
 

@@ -1,7 +1,7 @@
-"""Reading a state of 500 MB: into arrays of NumPy, and back into a session.
+"""Reading a state of 500 MB: into NumPy arrays, and back into a session.
 
-The files are in the memory of the system. One number of each page is read afterwards, so that a
-reader that only maps the file pays for what it maps.
+The files are in the system's page cache. One number in each page is read afterwards, so that
+readers that only map the file pay for what they map.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ from bench.table import Table, tabulated
 PAGE_ITEMS = 1024  # of four bytes
 JAX = "Saver.restore, jax engine"
 
-UNCHECKED = "It takes the bytes as they are; runhooks verifies their checksums."
-MAPPED = f"{UNCHECKED} Its tensors are the file, which must stay as it is while they are used."
+UNCHECKED = "It does not verify the bytes; runhooks verifies their checksums."
+MAPPED = (
+    f"{UNCHECKED} Its tensors are the mapped file, which must not change while they are in use."
+)
 
 Read = Callable[[], Mapping[str, Any]]
 

@@ -1,4 +1,4 @@
-"""A trivial step of NumPy: called bare, in sessions, and with more and more hooks and arrays."""
+"""A trivial NumPy step: called bare, in sessions, and with growing numbers of hooks and arrays."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ BARE, FIVE = "function call, bare", "monitored session, five hooks, none due"
 
 
 CHECKED = (
-    "Each array that the step returns is checked, and made read-only lest the loop change a "
-    "variable: a quarter of a microsecond for each."
+    "Each array that the step returns is checked, and made read-only so that the loop cannot "
+    "change a variable: a quarter of a microsecond per array."
 )
 
 

@@ -28,12 +28,12 @@ from bench.table import Table, measured
 BARE, RAW, MONITORED = "jitted call, bare", "raw session", "monitored session, no hooks"
 FIVE = "monitored session, five hooks, none due"
 ASKS = (
-    "A hook may keep its context and its values, so that each run makes them anew: eight calls of "
-    "Python for the first hook, half a microsecond for each further one."
+    "A hook may keep its context and its values, so each run creates new ones: eight Python "
+    "calls for the first hook, half a microsecond for each further one."
 )
 COUNTS = (
-    "It counts steps, no more. A session keeps the state, which stays as it was if a step raises, "
-    "and hears of signals, lost sessions and threads that have failed."
+    "CLU only counts steps. A session also keeps the state unchanged if a step raises, and "
+    "checks for signals, lost sessions and failed threads."
 )
 FETCHED = "loss fetched by the loop"
 

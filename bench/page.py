@@ -39,16 +39,16 @@ SHOWN = [
 ]
 
 READING = f"""\
-All contenders of a table are measured in one process, a short round each in turn, many times over,
-so that a slow moment of the machine falls on all of them; contenders that need a process of their
-own take turns as well. A cost is the median of the rounds, with the lower and the upper quartile
-beside it. *Ratio* is the median of the ratios to the row named in the last column, or else to the
-first row, within each turn. *Adds* is the median of the differences to it. A ratio is marked as
-noisy where its quartiles are further apart than {NOISY:.0%} of it. Costs differ between machines;
-ratios should not.
+All contenders in a table are measured in one process. They take turns, one short round each, many
+times, so that a slow moment of the machine affects all of them; contenders that need their own
+process take turns as well. Each cost is the median of the rounds, followed by the lower and upper
+quartiles. *Ratio* is the median, over all turns, of the ratio to the row named in the last column,
+or else to the first row. *Adds* is the median difference to that row. A ratio is marked as noisy if
+its quartiles differ by more than {NOISY:.0%} of it. Costs differ between machines; ratios should
+not.
 
-The first row is often a limit: what the machine itself takes, such as the bare call, a copy in
-memory or a write to the disk."""
+The first row is often a limit: the cost of the machine itself, such as the bare call, a copy in
+memory or a write to disk."""
 
 
 def write(results: Results, docs: Path) -> None:
@@ -69,9 +69,9 @@ def page(results: Results) -> str:
         *_conditions(results),
         "## How to read the tables",
         READING,
-        "## Beside the best peer",
+        "## Compared with the best peer",
         _standings(results),
-        "## What runhooks loses",
+        "## Where runhooks is slower",
         *_losses(results),
     ]
     for name, topic in results["topics"].items():
@@ -81,14 +81,14 @@ def page(results: Results) -> str:
 
 def _conditions(results: Results) -> Iterator[str]:
     if results["quick"]:
-        yield "**These figures mean nothing: they are of a quick run, that tests the programs.**"
+        yield "**These figures mean nothing: a quick run only tests the programs.**"
     machine, versions = results["machine"], results["versions"]
     changed = ", with changes" if results["modified"] else ""
     yield (
-        "What runhooks costs, beside its peers and beside what the machine itself takes, in one "
-        "run of `make bench`. The figures are also in "
-        "[results.json](../bench/results.json), with "
-        "the versions of all packages."
+        "What runhooks costs, compared with other libraries and with the machine's own limits. "
+        "All figures come from one run of `make bench`. "
+        "[results.json](../bench/results.json) contains them too, with the versions of all "
+        "packages."
     )
     shown = ", ".join(f"{name} {versions[name]}" for name in SHOWN if name in versions)
     facts = {
@@ -108,7 +108,7 @@ def _standings(results: Results) -> str:
         name = "" if it.ours["name"] == "runhooks" else f": {it.ours['name']}"
         ours, theirs = (amount(row["cost"]["median"], it.unit) for row in (it.ours, it.peer))
         rows.append([f"{it.what}{name}", ours, f"{it.peer['name']}: {theirs}", number(it.times)])
-    return _markdown(["what", "runhooks", "best peer", "times ours"], rows, numbers="13")
+    return _markdown(["what", "runhooks", "best peer", "peer / runhooks"], rows, numbers="13")
 
 
 def _losses(results: Results) -> Iterator[str]:
@@ -122,7 +122,7 @@ def _losses(results: Results) -> Iterator[str]:
         ]
         for it in findings.losses(results)
     ]
-    head = ["what", "ours", "faster peer", "its part of our cost", "why"]
+    head = ["what", "runhooks", "faster peer", "peer / runhooks", "why"]
     yield _markdown(head, lost, numbers="3") if lost else "No peer is faster."
     missed = [
         [
@@ -136,7 +136,7 @@ def _losses(results: Results) -> Iterator[str]:
         for what, table, row in findings.missed(results)
     ]
     if missed:
-        yield "These add more than they are meant to:"
+        yield "These rows add more than their goal:"
         yield _markdown(["what", "adds", "quartiles", "goal", "", "why"], missed, numbers="123")
 
 

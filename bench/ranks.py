@@ -1,4 +1,4 @@
-"""What agreement between two ranks costs a step, beside what other loops do for it in each.
+"""What agreement between two ranks adds to a step, compared with what other loops do in each step.
 
 Each rank is a process; both make the same rounds. The figures are those of rank 0.
 """
@@ -41,7 +41,7 @@ def reduced(distributed: Any, torch: Any) -> Callable[[], object]:
     return lambda: distributed.all_reduce(flag)
 
 
-NEAR = "It is near the goal, within what the loop alone varies by."
+NEAR = "It is near the goal, within the variation of the bare loop."
 
 
 def contenders(alone: rh.MonitoredSession, together: rh.MonitoredSession) -> list[Contender]:

@@ -1,7 +1,7 @@
-"""A million scalars of 20 tags, from the file to columns, beside TensorBoard's reader and tbparse.
+"""Reading a million scalars of 20 tags into columns, compared with TensorBoard and tbparse.
 
-Each reads in a process of its own, so that what one leaves in memory does not slow the next down
-and its peak can be told. The turns alternate.
+Each reader has its own process, so that memory left over by one does not slow the next, and its
+peak can be measured. They take turns.
 """
 
 from __future__ import annotations

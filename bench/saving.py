@@ -1,7 +1,7 @@
-"""Saving a state of 500 MB: how long the loop is blocked, and how long until it is on the disk.
+"""Saving a state of 500 MB: how long the loop is blocked, and how long until it is on disk.
 
-Blocked is set against a copy of the state in memory, durable against a plain write with fsync.
-Both are as noisy as the memory and the disk of the machine.
+The blocked time is compared with a copy of the state in memory, the durable time with a plain write
+and fsync. Both are as noisy as the machine's memory and disk.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ COPY, WRITE = "np.copy of the state", "write and fsync of the same bytes"
 JAX = "runhooks, asynchronous, jax engine"
 SYNCHRONOUS = "runhooks, synchronous, python engine"
 ONE_FILE = (
-    "It writes one file, which is damaged if the machine stops meanwhile. runhooks "
-    "writes files with checksums to a folder, each with an fsync, and then gives the folder "
-    "its name: a checkpoint is complete or absent."
+    "It writes one file, which is damaged if the machine stops meanwhile. runhooks writes files "
+    "with checksums to a directory, each with an fsync, and then renames the directory: a "
+    "checkpoint is complete or absent."
 )
 
 

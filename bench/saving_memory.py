@@ -1,7 +1,7 @@
-"""Saving a state of 500 MB: the most memory that it takes beside the state.
+"""Saving a state of 500 MB: the peak memory in addition to the state.
 
-Each contender has a process of its own, which makes steps and saves four times over. The memory is
-what the process has at most, beyond what it has at most while it makes steps alone.
+Each contender has its own process, which makes steps and saves four times. The memory is the
+process's peak, less its peak while it only makes steps.
 """
 
 from __future__ import annotations

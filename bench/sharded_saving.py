@@ -1,7 +1,7 @@
-"""Saving a state of 500 MB that two ranks share: how long each is blocked, and until it is durable.
+"""Saving a state of 500 MB shared by two ranks: how long each is blocked, and until it is durable.
 
-Blocked is set against a copy of the rank's shard in memory, and is that of the slower rank. Each
-engine has two processes of its own, which save the same way in turn.
+The blocked time is that of the slower rank, compared with a copy of its shard in memory. Each
+engine has two processes of its own; its contenders take turns in them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from bench.saving import COPY, PART_ITEMS, PARTS, Cost, Save, timed, two_tables
 from bench.table import Table
 
 COPIED = (
-    "Among several processes runhooks copies the shards of a rank, since the next step takes over "
-    "their buffers. orbax refers to the arrays themselves."
+    "With several processes, runhooks copies the shards of a rank, because the next step reuses "
+    "their buffers. orbax keeps references to the arrays themselves."
 )
 ROWS = 1000
 ROW_ITEMS = PART_ITEMS // ROWS

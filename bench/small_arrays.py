@@ -1,4 +1,4 @@
-"""Saving a state of many small arrays, 10 to 10,000 of 256 bytes, until it is on the disk."""
+"""Saving a state of many small arrays, 10 to 10,000 of 256 bytes, until it is on disk."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Saving and restoring 500 MB in S3, beside fsspec's plain put and get of the same bytes.
+"""Saving and restoring 500 MB in S3, compared with fsspec's plain put and get of the same bytes.
 
-The server is moto's, on this machine: what is compared is what clients and formats cost, not a
+The server is moto, on the same machine, so this compares the cost of clients and formats, not of a
 network.
 """
 

@@ -1,4 +1,4 @@
-"""The methods of a ``SummaryWriter``, beside torch's and tensorboardX's."""
+"""The methods of a ``SummaryWriter``, compared with those of torch and tensorboardX."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A trivial step of TensorFlow: bare, under its own MonitoredSession, under ours, with hooks.
+"""A trivial TensorFlow step: bare, in TensorFlow's MonitoredSession, and in runhooks, with hooks.
 
-The hooks are the same, none of them due for the whole measurement. TensorFlow's
+The hooks are the same, and none of them is due during the measurement. TensorFlow's
 ``CheckpointSaverHook(save_steps=...)`` reads the global step once more when it is due; its
 ``SummarySaverHook`` and ``StepCounterHook`` fetch it in every run.
 """
@@ -94,7 +94,7 @@ def asking_session(names: Any, hook: Callable[[Any], Any], count: int) -> Loop:
     return running(session, [train_op, weights])
 
 
-AT_GOAL = "It is near the goal, within what TensorFlow's own call varies by."
+AT_GOAL = "It is near the goal, within the variation of TensorFlow's own call."
 
 
 def contenders() -> list[Contender]:

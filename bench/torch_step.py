@@ -1,7 +1,7 @@
-"""A training step in PyTorch: in a bare loop, in a session with five hooks, in loops of its peers.
+"""A training step in PyTorch: in a bare loop, in a session with five hooks, and in other libraries.
 
-Two steps: a trivial one, which shows what the loop costs, and one of the size of the digits
-example, which shows what that comes to. Nothing is due in the whole measurement.
+There are two steps: a trivial one, which shows what the loop costs, and one of the size of the
+digits example, which puts that cost in proportion. No hook is due during the measurement.
 """
 
 from __future__ import annotations

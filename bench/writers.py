@@ -1,4 +1,4 @@
-"""Summaries into event files, beside TensorFlow, TensorBoard, torch and tensorboardX."""
+"""Writing summaries to files, compared with TensorFlow, TensorBoard, torch and tensorboardX."""
 
 from __future__ import annotations
 
