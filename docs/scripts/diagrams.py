@@ -136,7 +136,7 @@ def run() -> str:
             tell(2, 1, 'SessionRunArgs("loss")'),
             tell(1, 1, "one list of", "fetches and feeds", code=False),
             tell(1, 3, "train_op, loss: one call"),
-            tell(3, 3, "puts new values", "of variables in place", code=False),
+            tell(3, 3, "stores new values", "of variables", code=False),
             tell(3, 1, "results"),
             tell(1, 2, "after_run(results)"),
             tell(2, 1, "next_due: step 200"),
@@ -153,7 +153,7 @@ def off_step() -> str:
         ["your loop", "session", "hooks", "engine"],
         [
             tell(0, 1, 'run("train_op")'),
-            tell(1, 1, "step 101 < 200:", "nobody is due", code=False),
+            tell(1, 1, "step 101 < 200:", "no hook is due", code=False),
             tell(1, 3, "train_op: one call"),
             tell(2, 2, "not called,", "nothing fetched", code=False),
             tell(3, 1, "result"),
@@ -179,7 +179,7 @@ def recovery() -> str:
             tell(1, 3, "load_state_dict, after_create_session"),
             tell(1, 2, "the same run again, as step 101", kind="good", code=False),
             tell(2, 1, "result"),
-            tell(1, 0, "the loop has noticed nothing", code=False),
+            tell(1, 0, "the loop notices nothing", code=False),
         ],
         WIDTH,
     )
@@ -189,17 +189,17 @@ def checkpoint() -> str:
     """Return the picture of the commit of a checkpoint."""
     return sequence(
         "The commit of a checkpoint",
-        ["saver", "disk", "if it is killed here"],
+        ["saver", "disk", "if killed here"],
         [
-            tell(0, 1, "makes a temporary folder", code=False),
+            tell(0, 1, "makes a temporary directory", code=False),
             tell(0, 1, "writes the arrays and states, fsync", code=False),
-            tell(2, 2, "model.ckpt-100 is the latest;", "the folder is removed later", code=False),
+            tell(2, 2, "model.ckpt-100 is the latest;", "the directory is removed", code=False),
             tell(0, 1, "writes manifest.json, fsync", code=False),
-            tell(0, 1, "fsync of the folder", code=False),
+            tell(0, 1, "fsync of the directory", code=False),
             tell(2, 2, "model.ckpt-100 is the latest", code=False),
             tell(0, 1, "renames it to model.ckpt-200", kind="good", code=False),
             tell(2, 2, "model.ckpt-200 is the latest", kind="good", code=False),
-            tell(0, 1, "deletes what need not be kept", code=False),
+            tell(0, 1, "deletes old checkpoints", code=False),
         ],
         WIDTH,
     )

@@ -40,9 +40,10 @@ class Saver:
 
     Args:
         var_list: The variables to save and restore, or their names. None: all of the session.
-        max_to_keep: How many of the newest checkpoints to keep, including those that an earlier
-            process saved under the same name. None or 0: all.
-        keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours.
+        max_to_keep: How many of the newest checkpoints to keep (default: 5), including those that
+            an earlier process saved under the same name. None or 0: all.
+        keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours
+            (default: 10,000).
         keep: Rules such as ``KeepLast(3)`` and ``KeepBest("accuracy")``, instead of
             ``max_to_keep`` and ``keep_checkpoint_every_n_hours``. A checkpoint is kept if any rule
             wants it, and the newest always is.
