@@ -35,7 +35,9 @@ class FakeSession:
     def run(self, fetches: Any) -> Any:
         return self.arrays[fetches]
 
-    def snapshot(self, into: Mapping[str, NDArray[Any]] | None = None) -> Snapshot:
+    def snapshot(
+        self, into: Mapping[str, NDArray[Any]] | None = None, share: Any = None
+    ) -> Snapshot:
         return Snapshot(dict(self.arrays), dict(self.states))
 
     def saved_names(self) -> set[str]:

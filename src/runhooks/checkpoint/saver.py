@@ -18,6 +18,7 @@ from runhooks.checkpoint.background_save import BackgroundSave
 from runhooks.checkpoint.format import content_of
 from runhooks.checkpoint.group_restore import restore_together
 from runhooks.checkpoint.latest import newest_sound
+from runhooks.checkpoint.misfit import ways_out
 from runhooks.checkpoint.places import place_of
 from runhooks.checkpoint.restoring import read_for
 from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast, Series
@@ -110,6 +111,11 @@ class Saver:
         return [rule.metric for rule in self._keep or () if isinstance(rule, KeepBest)]
 
     @property
+    def is_partial(self) -> bool:
+        """Whether it saves and restores some of the variables alone, those in ``var_list``."""
+        return self._only is not None
+
+    @property
     def last_checkpoints(self) -> list[str]:
         """The paths of the checkpoints that still exist, oldest first for each ``save_path``.
 
@@ -183,14 +189,12 @@ class Saver:
                     _log.info("%s lacks %s, which keep their values", save_path, kept)
             sess.load(snapshot, only=self._only)
         except ValueError as error:
-            add_note(
-                error,
-                f"while restoring checkpoint {save_path}: give another directory to start over, "
-                "Saver(missing='keep') to let what it lacks keep its initial values, or "
-                "Saver(var_list=[...]), of names, to restore those variables alone",
+            way_out = ways_out(
+                str(save_path), snapshot, sess, rename=self._rename, keeps=self._keeps_missing
             )
+            add_note(error, f"while restoring checkpoint {save_path}: {way_out}")
             raise
-        sess.checkpoint = str(save_path) if self._only is None else None
+        sess.checkpoint = str(save_path)
 
     def wait(self) -> None:
         """Wait until the last checkpoint is on disk; if saving failed, raise its error once."""

@@ -69,7 +69,7 @@ class RawSession(CallableRuns):
 
     @property
     def checkpoint(self) -> str | None:
-        """The path of the checkpoint that it was restored from, or saved as, last."""
+        """The path of the checkpoint that it was restored from, or saved whole as, last."""
         return self._checkpoint
 
     @checkpoint.setter
@@ -77,7 +77,7 @@ class RawSession(CallableRuns):
         self._checkpoint, self._changes_at_checkpoint = path, self.changes
 
     def is_saved_as(self, path: str) -> bool:
-        """Return whether the checkpoint ``path`` holds its present state."""
+        """Return whether nothing has changed since ``path`` was restored, or saved."""
         return path == self._checkpoint and self.changes == self._changes_at_checkpoint
 
     @property

@@ -139,7 +139,7 @@ class OwnOpener(SessionOpener):
                 _initialize(scaffold, session)
             else:
                 _log.info("resumed from step %s: %s", session.global_step, restored)
-                if session.checkpoint is None:
+                if scaffold.saver.is_partial:
                     _log.warning(
                         "%s has restored the variables in var_list of its saver alone: all others, "
                         "and what hooks and inputs keep, start over",
@@ -221,10 +221,14 @@ def _check_ready(session: Session, name: str, op: Any) -> None:
 
 def _check_found(raw: RawSession, last_checkpoint: str | None, restores_from: Place) -> None:
     """Raise UnavailableError if a checkpoint that was there before is out of sight."""
-    if last_checkpoint is None or raw.checkpoint is not None or not restores_from:
+    if not restores_from:
         return
     directory = os.fspath(restores_from)
-    if Path(last_checkpoint).parent == Path(directory):
+    lies_there = [
+        path is not None and Path(path).parent == Path(directory)
+        for path in (last_checkpoint, raw.checkpoint)
+    ]
+    if lies_there == [True, False]:
         raise UnavailableError(
             f"no checkpoint is found in {directory!r} any more, where {last_checkpoint!r} was "
             "saved: to start over would lose its steps",
