@@ -1,4 +1,4 @@
-"""Lets the reference show what ``#:`` comments say of the attributes below them."""
+"""Lets the reference show ``#:`` comments of attributes, and the values of private constants."""
 
 from __future__ import annotations
 
@@ -29,3 +29,25 @@ class AttributeComments(griffe.Extension):
         if comment:
             text = "\n".join(line.removeprefix("#:").strip() for line in reversed(comment))
             attr.docstring = griffe.Docstring(text, parent=attr)
+
+
+class PrivateDefaults(griffe.Extension):
+    """Shows the values of defaults that are private constants, instead of their names."""
+
+    def on_function_instance(
+        self,
+        *,
+        node: ast.AST | griffe.ObjectNode,
+        func: griffe.Function,
+        agent: griffe.Visitor | griffe.Inspector,
+        **kwargs: Any,
+    ) -> None:
+        """Replace the default of each such parameter."""
+        for parameter in func.parameters:
+            constant = func.module.members.get(str(parameter.default))
+            if isinstance(constant, griffe.Attribute) and constant.name.startswith("_"):
+                value = constant.value
+                # A number of a class that tells it from the same number of a caller.
+                parameter.default = (
+                    value.arguments[0] if isinstance(value, griffe.ExprCall) else value
+                )

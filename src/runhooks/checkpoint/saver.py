@@ -30,7 +30,8 @@ from runhooks.stores.path import AnyPath
 
 _log = logging.getLogger("runhooks")
 
-_MAX_TO_KEEP, _EVERY_N_HOURS = 5, 10000.0
+_MAX_TO_KEEP = 5
+_EVERY_N_HOURS = 10_000.0
 
 
 class Saver:
@@ -41,10 +42,9 @@ class Saver:
 
     Args:
         var_list: The variables to save and restore, or their names. None: all of the session.
-        max_to_keep: How many of the newest checkpoints to keep (default: 5), including those that
+        max_to_keep: How many of the newest checkpoints to keep, including those that
             an earlier process saved under the same name. None or 0: all.
-        keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours
-            (default: 10,000).
+        keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours.
         keep: Rules such as ``KeepLast(3)`` and ``KeepBest("accuracy")``, instead of
             ``max_to_keep`` and ``keep_checkpoint_every_n_hours``. A checkpoint is kept if any rule
             wants it, and the newest always is.
