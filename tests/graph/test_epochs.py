@@ -73,9 +73,45 @@ def test_stopped_run_goes_on_where_it_was(stops, cadence, tmp_path):
     assert drawn == train(Loader(), 3)
 
 
-def test_finished_run_may_be_given_more_epochs(tmp_path):
-    drawn = [train(Loader(), epochs, checkpoint_dir=tmp_path) for epochs in (1, 3)]
-    assert drawn[0] + drawn[1] == train(Loader(), 3)
+class Place:
+    """An iterator over three numbers that knows where it is."""
+
+    def __init__(self):
+        self.index = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.index == 3:
+            raise StopIteration
+        self.index += 1
+        return self.index
+
+    def get_state(self):
+        return self.index
+
+    def set_state(self, index):
+        self.index = index
+
+
+class Places:
+    """A data set whose iterators have a state, as those of grain have."""
+
+    def __iter__(self):
+        return Place()
+
+
+@pytest.mark.parametrize("given", [(1, 3), (2, 3), (2, 2, 4), (1, 2, 3, 4), (3, 2, 4)])
+@pytest.mark.parametrize("make", [Loader, Places, lambda: [1, 2, 3]])
+def test_finished_run_may_be_given_more_epochs(make, given, tmp_path):
+    drawn = [train(make(), epochs, checkpoint_dir=tmp_path) for epochs in given]
+    assert sum(drawn, []) == train(make(), given[-1])
+
+
+def test_finished_run_may_be_given_epochs_without_end(tmp_path):
+    assert train([1, 2, 3], 2, checkpoint_dir=tmp_path) == [1, 2, 3, 1, 2, 3]
+    assert train([1, 2, 3], None, checkpoint_dir=tmp_path, last=10) == [1, 2, 3, 1]
 
 
 def test_source_without_a_state_goes_on_in_its_epoch(tmp_path):

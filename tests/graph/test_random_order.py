@@ -158,6 +158,17 @@ def test_resumed_run_is_given_what_an_undisturbed_one_is(make_source, stop, tmp_
     check(make_source, stop, tmp_path)
 
 
+# A StatefulDataLoader that is given the state of its end draws once more from its generator.
+@pytest.mark.parametrize("make_source", SOURCES[:-1])
+def test_finished_run_that_is_given_more_epochs_shuffles_them_as_an_undisturbed_one(
+    make_source, tmp_path
+):
+    undisturbed = train(make_source, STEPS, tmp_path / "undisturbed", EPOCHS)
+    given = [1, EPOCHS - 1, EPOCHS - 1, EPOCHS]
+    extended = [train(make_source, STEPS, tmp_path / "extended", epochs) for epochs in given]
+    assert list(chain.from_iterable(extended)) == undisturbed
+
+
 def test_loader_without_end_goes_on_in_its_epoch(tmp_path):
     check(loader, 6, tmp_path, epochs=None)
 

@@ -16,8 +16,9 @@ _log = logging.getLogger("runhooks")
 class Passes:
     """Draws from ``elements`` up to ``epochs`` times, of which ``done`` are done.
 
-    ``generators``: those that ``elements`` may draw from; ``random``: their states in the position
-    that it is to go to. ``arrange``: what to make of an element.
+    ``is_between``: whether no other has begun. ``generators``: those that ``elements`` may draw
+    from; ``random``: their states in the position that it is to go to. ``arrange``: what to make of
+    an element.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class Passes:
         first: Any,
         epochs: int | None,
         done: int,
+        is_between: bool,
         generators: InputGenerators | None,
         random: Mapping[str, Any] | None,
         arrange: Callable[[Any], Any] | None,
@@ -46,12 +48,12 @@ class Passes:
             if done and getattr(elements, "persistent_workers", False):
                 iter(elements)  # workers were started, and their seed drawn, in the first epoch
             generators.go_to(self._random, "epoch")
-        self._iterator = self._begin_epoch()
+        self._iterator: Iterator[Any] | None = None if is_between else self._begin_epoch()
         if keeper is not None and generators is not None:
             generators.go_to(self._random)
         elif self.keeper is not None:
             self._generators = None
-        self._is_fresh = keeper is None and self._generators is not None
+        self._is_fresh = is_between or (keeper is None and self._generators is not None)
 
     @property
     def keeper(self) -> Keeper | None:
@@ -68,25 +70,31 @@ class Passes:
         if generators is not None and elements:
             generators.go_to(self._random, "first")
             self._begin_elements()
-        for _ in itertools.islice(self._iterator, elements):
-            self._count_one()
+        if self._iterator is not None:
+            for _ in itertools.islice(self._iterator, elements):
+                self._count_one()
         if generators is not None:
             generators.go_to(self._random)
 
     def position(self) -> dict[str, Any] | None:
         told: dict[str, Any] = {}
+        has_ended = self._done == self._epochs
         if self._count is not None:
             told["drawn"] = self._count.elements
         elif (keeper := self.keeper) is not None:
-            told["state"] = keeper.save()
-            if self._first is not None:
-                told["first"] = self._first
+            # Where an iterator has ended, the next one does not begin.
+            if keeper is self._own_keeper or not has_ended:
+                told["state"] = keeper.save()
+                if self._first is not None:
+                    told["first"] = self._first
         elif self._epochs == 1:
             return None
         if self._generators is not None and (random := self._generators.position()):
             told["random"] = random
         if self._done:
             told["epoch"] = self._done
+        if has_ended:
+            told["ended"] = True
         return told or None
 
     def draw(self) -> Any:
@@ -95,6 +103,7 @@ class Passes:
             raise StopIteration
         if self._is_fresh:
             self._begin_elements()
+        assert self._iterator is not None, "an epoch has begun"
         try:
             element = next(self._iterator)
         except StopIteration:
@@ -102,10 +111,10 @@ class Passes:
             if self.empty is not None:
                 _log.warning("the input %r has no elements", self.empty)
                 raise
-            if self._done == self._epochs:
-                raise
             if self._count is not None:
                 self._count.elements = 0
+            if self._done == self._epochs:
+                raise
             self._iterator = self._begin_epoch()
             element = next(self._iterator)  # of what is empty this is the end
         self.empty = None
@@ -120,7 +129,9 @@ class Passes:
 
     def _begin_elements(self) -> None:
         self._is_fresh = False
-        if self._generators is not None:
+        if self._iterator is None:
+            self._iterator = self._begin_epoch()
+        elif self._generators is not None:
             self._generators.begin_elements()
 
     def _begin_epoch(self) -> Iterator[Any]:

@@ -70,8 +70,10 @@ class Source:
             if self._given is None and not callable(source):
                 generators = generators_of(elements, shared=keeper is None)
                 random = None if position is None else position.get("random")
+            is_between = position is not None and "ended" in position
             passes = Passes(
-                *(elements, keeper, first, self._epochs, done, generators, random, self._arrange)
+                *(elements, keeper, first, self._epochs, done, is_between),
+                *(generators, random, self._arrange),
             )
             if keeper is None and (keeper := passes.keeper) and place is not None:
                 keeper.load(place["state"])
