@@ -1,5 +1,7 @@
 """``rh.inputs(..., epochs=...)``: how often a source is gone through, across processes too."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 
@@ -106,7 +108,7 @@ class Places:
 @pytest.mark.parametrize("make", [Loader, Places, lambda: [1, 2, 3]])
 def test_finished_run_may_be_given_more_epochs(make, given, tmp_path):
     drawn = [train(make(), epochs, checkpoint_dir=tmp_path) for epochs in given]
-    assert sum(drawn, []) == train(make(), given[-1])
+    assert list(chain.from_iterable(drawn)) == train(make(), given[-1])
 
 
 def test_finished_run_may_be_given_epochs_without_end(tmp_path):

@@ -16,9 +16,9 @@ _log = logging.getLogger("runhooks")
 class Passes:
     """Draws from ``elements`` up to ``epochs`` times, of which ``done`` are done.
 
-    ``is_between``: whether no other has begun. ``generators``: those that ``elements`` may draw
-    from; ``random``: their states in the position that it is to go to. ``arrange``: what to make of
-    an element.
+    ``is_between``: whether the next has yet to begin. ``generators``: those that ``elements`` may
+    draw from; ``random``: their states in the position that it is to go to. ``arrange``: what to
+    make of an element.
     """
 
     def __init__(
