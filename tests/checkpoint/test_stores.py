@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
@@ -72,6 +73,29 @@ def save(saver, sess, url, step=None):
 
 def keys(url):
     return [it.key for it in open_store(url).objects()]
+
+
+def test_one_that_was_replaced_since_it_was_read(memory, at_step, make_session):
+    save(Saver(), at_step(7), memory)
+    rh.load(memory)
+    larger = make_session(**{f"a{number}": np.zeros(3) for number in range(100)})
+    path = save(Saver(), larger, memory, 7)
+    assert latest_checkpoint(memory) == path
+
+
+def test_threads_read_one_directory(memory, at_step):
+    save(Saver(), at_step(7), memory)
+    store = open_store(memory)
+    for number in range(100):
+        store.put(f"other/{number}", b"")
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(6) as threads:
+            found = list(threads.map(rh.load, [memory] * 60))
+    finally:
+        sys.setswitchinterval(before)
+    assert all(it["weights"].shape == (8,) for it in found)
 
 
 def test_what_is_saved_comes_back(url, make_session):

@@ -1,6 +1,7 @@
 """A store that answers 503, late, or not at all; the proxy in front of it is real."""
 
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -248,6 +249,28 @@ def test_without_credentials_it_says_what_to_do_each_time(bucket, monkeypatch, m
         f"PermissionError {bucket}/run/k no credentials for s3:// were found: set AWS_ACCESS_KEY_ID"
     )
     assert second == first
+
+
+@pytest.mark.parametrize("missing", ["", "s3fs", "obstore"])
+def test_credentials_that_are_given_later(bucket, monkeypatch, missing):
+    given = {name: os.environ[name] for name in CREDENTIALS if "KEY" in name}
+    for name in given:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    program = f"""
+import os, sys
+if {missing!r}:
+    sys.modules[{missing!r}] = None
+import runhooks as rh
+for _ in range(2):
+    try:
+        print(rh.latest_checkpoint("{bucket}/run"))
+    except PermissionError:
+        os.environ.update({given!r})
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert told.stdout == b"None\n", told
 
 
 @pytest.mark.parametrize(

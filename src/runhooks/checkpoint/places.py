@@ -19,10 +19,10 @@ def place_of(place: str | os.PathLike[str]) -> AnyPath:
     """
     plain = without_file_scheme(place)
     if is_url(plain):
-        return _stored(os.fspath(plain), default_policy())
+        return _stored(os.fspath(plain), default_policy()).unlisted()
     return Path(os.path.expanduser(plain))  # noqa: PTH111 - a "~" that names nobody is a name
 
 
-@lru_cache(maxsize=64)  # a saver is told the same place again and again; connections are kept
+@lru_cache(maxsize=64)  # a saver is told a place again and again; connections are kept
 def _stored(url: str, policy: RetryPolicy) -> StorePath:
     return StorePath(url)

@@ -53,6 +53,12 @@ def file_system(url: str) -> tuple[Any, str]:
     return fs, root.rstrip("/")
 
 
+def forget_file_system(url: str) -> None:
+    """Let fsspec make a new file system for ``url`` when it is asked for one again."""
+    with suppress(ImportError, ValueError):  # there is none
+        file_system(url)[0].clear_instance_cache()
+
+
 def _fewer_retries(scheme: str) -> dict[str, Any]:
     """What keeps botocore from repeating each of the few tries of s3fs for many seconds."""
     if scheme not in ("s3", "s3a"):

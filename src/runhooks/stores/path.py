@@ -36,7 +36,8 @@ class StorePath:
     """A place in a store: an object, or what is below a name.
 
     A folder is there as long as there is an object in it. What ``files`` has listed keeps the size
-    that it had then, until it is listed again.
+    that it had then, until it is listed again. Paths that come from one another share what was
+    listed; one thread at a time may list.
 
     Args:
         url: Its URL.
@@ -51,6 +52,12 @@ class StorePath:
         scheme, _, rest = normal(url).partition("://")
         top, _, self._key = rest.partition("/")
         self._tree = _Tree(open_store(f"{scheme}://{top}"))
+
+    def unlisted(self) -> StorePath:
+        """Return the same place in the same store, of which nothing was listed yet."""
+        path = self._at(self._key)
+        path._tree = _Tree(self._tree.store)
+        return path
 
     def _at(self, key: str) -> StorePath:
         path = StorePath.__new__(StorePath)

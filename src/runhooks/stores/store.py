@@ -14,8 +14,9 @@ from runhooks import arguments
 from runhooks.stores.asking import ask
 from runhooks.stores.backend import Backend, Buffer, StoredObject
 from runhooks.stores.errors import surfaced
-from runhooks.stores.fsspec_backend import FsspecBackend
+from runhooks.stores.fsspec_backend import FsspecBackend, forget_file_system
 from runhooks.stores.interruption import interrupting
+from runhooks.stores.messages import lacks_credentials
 from runhooks.stores.obstore_backend import open_with_obstore
 from runhooks.stores.patience import patience_with
 from runhooks.stores.retry import RetryPolicy, default_policy
@@ -66,8 +67,7 @@ class Store:
         self.url = url
         self._retry = retry
         self._patience = patience_with(url)
-        self._backend = _backend(url)
-        self._pid = os.getpid()
+        self._open()
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
@@ -170,13 +170,25 @@ class Store:
             raise OSError(errno.EIO, f"it ends before byte {end}", self.url_of(key))
         return content
 
+    def _open(self) -> None:
+        self._backend = _backend(self.url)
+        self._opened_by: int | None = os.getpid()  # None: it is to be opened anew
+
     def _call(
         self, key: str, request: Callable[[Backend], AnyResult], nbytes: int = 0
     ) -> AnyResult:
-        if self._pid != os.getpid():  # a forked child has none of the threads that do the work
-            self._backend, self._pid = _backend(self.url), os.getpid()
+        if self._opened_by != os.getpid():  # a forked child has no threads that do the work
+            self._open()
         backend = self._backend
-        return ask(lambda: request(backend), self.url_of(key), self._retry, self._patience, nbytes)
+        try:
+            return ask(
+                lambda: request(backend), self.url_of(key), self._retry, self._patience, nbytes
+            )
+        except PermissionError as error:
+            if error.__cause__ is not None and lacks_credentials(error.__cause__):
+                self._opened_by = None  # for there may be some at the next request
+                forget_file_system(self.url)
+            raise
 
 
 _BYTES = (bytes, bytearray, memoryview)
