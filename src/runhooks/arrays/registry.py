@@ -100,7 +100,7 @@ def unpack(packed: Packed) -> Any:
 def register(library: ArrayLibrary) -> None:
     """Let summaries, hooks and checkpoints accept the arrays of ``library``.
 
-    It is asked before those that runhooks ships.
+    It takes precedence over the libraries that runhooks includes.
 
     Raises:
         TypeError: It is not an ``ArrayLibrary``.

@@ -14,7 +14,7 @@ def place_of(place: str | os.PathLike[str]) -> AnyPath:
     """Return the path or the URL ``place`` as an object; ``file://`` is a path, ``~`` is expanded.
 
     Raises:
-        ImportError: What a URL needs is not installed.
+        ImportError: A library for the URL is not installed.
         ValueError: A URL has a scheme that nobody knows.
     """
     plain = without_file_scheme(place)

@@ -25,8 +25,8 @@ def placeholder(
     """Return a tensor that every run that needs it must feed.
 
     Args:
-        name: The name of its operation, and so of the tensor with ``":0"`` added.
-        dtype: The dtype of the values; arrays of the same kind are converted, as float64 to
+        name: The name of its operation; the tensor has ``":0"`` added.
+        dtype: The dtype of the values; arrays of the same kind are converted, such as float64 to
             float32. None: any.
         shape: The shape of the values, with None for any size. None: any shape, and if ``dtype``
             is None too, any pytree of arrays.
@@ -56,19 +56,19 @@ def call(
 
     Args:
         fn: Any callable.
-        *args: Tensors, variables and constants, and lists, tuples and dicts of them. Arrays among
-            them must not be changed afterwards.
+        *args: Tensors, variables and constants, and lists, tuples and dicts of them. Do not change
+            arrays among them afterwards.
         num_outputs: How many values ``fn`` returns, as a tuple or list if there are several.
         name: The name of the operation; None: that of ``fn``.
-        **kwargs: As ``args``, by the name of the parameter. To give ``fn`` a parameter called
-            ``num_outputs`` or ``name``, use ``functools.partial``.
+        **kwargs: As ``args``, by parameter name. If ``fn`` has a parameter called ``num_outputs``
+            or ``name``, use ``functools.partial``.
 
     Returns:
         A tensor; a tuple of tensors if ``num_outputs`` is above 1; the operation if it is 0.
 
     Raises:
-        TypeError: If ``fn`` cannot be called; or where values have names, as in a graph of a step,
-            if one of ``args`` is such a name and no tensor: give ``graph[name]``.
+        TypeError: If ``fn`` cannot be called; or, in a graph of a step, if one of ``args`` is the
+            name of a value instead of a tensor: pass ``graph[name]``.
         ValueError: If ``num_outputs`` is negative.
     """
     if not callable(fn):
@@ -96,39 +96,37 @@ def inputs(
 ) -> Any:
     """Return tensors that draw one element of ``source`` in every run that needs it.
 
-    At the end of the source a run raises ``OutOfRangeError``, which ends a monitored loop well. An
-    element counts as drawn even if its run then raises.
+    At the end of the source, a run raises ``OutOfRangeError``, which ends a monitored loop
+    normally. An element counts as drawn even if its run then raises.
 
-    A resumed session continues with the data where the checkpoint was saved if the source is a
-    function that goes by the step, or if it is stateful. *Stateful* is an iterable or an iterator
-    with ``state_dict`` and ``load_state_dict``, such as torchdata's ``StatefulDataLoader``, or with
-    ``get_state`` and ``set_state``, such as grain's iterators. The state of an iterable is loaded
-    before it is iterated; a state from the end of an epoch must give nothing more of that epoch.
-    Of any other iterable, such as a list, the elements that were drawn are counted, and a resumed
-    session skips as many: they have to come in the same order again. For those that shuffle, the
-    random generators of Python, NumPy and PyTorch, and those that are attributes of the iterable,
-    of its samplers or its data set, then have the states of the beginning of the epoch, and after
-    that those of the checkpoint. An iterator without a state,
-    such as a generator, cannot go back, and starts over in a new process; a warning says so.
-    Without a checkpoint, a session takes a stateful iterable back to where it was when it was first
-    opened.
+    A resumed session continues with the data where the checkpoint was saved, if the source is a
+    function of the step, or if it is *stateful*: an iterable or iterator with ``state_dict`` and
+    ``load_state_dict``, such as torchdata's ``StatefulDataLoader``, or with ``get_state`` and
+    ``set_state``, such as grain's iterators. The state of an iterable is loaded before it is
+    iterated; a state from the end of an epoch must give no more elements of that epoch. With any
+    other iterable, such as a list, a resumed session skips as many elements as were drawn, so they
+    must come in the same order again. For iterables that shuffle, the random generators of Python,
+    NumPy and PyTorch, and those that are attributes of the iterable, its samplers or its data set,
+    are set back to their states at the start of the epoch, and afterwards to those of the
+    checkpoint. An iterator without a state, such as a generator, cannot go back: it starts over in
+    a new process, with a warning. Without a checkpoint, a session sets a stateful iterable back to
+    where it was when it was first opened.
 
     Args:
-        source: An iterable, which each session iterates anew; or a function that returns one,
-            called with the global step (0 without one) at which the session first needs it. Runs
-            that make no step must not draw from such a function: a warning says so.
+        source: An iterable, which each session iterates again; or a function that returns one,
+            called with the global step (0 if there is none) at which the session first needs it.
+            Runs that make no step should not draw from such a function, and cause a warning.
         num_outputs: How many values each element has.
-        name: The name of its operation, by which checkpoints know its position.
-        epochs: How often to go through an iterable, which is iterated anew each time; None: for
-            ever.
+        name: The name of its operation, under which checkpoints store its position.
+        epochs: How many times to go through an iterable; None: forever.
 
     Returns:
         A tensor, or a tuple of tensors if ``num_outputs`` is above 1.
 
     Raises:
         TypeError: If ``source`` cannot be iterated.
-        ValueError: If ``epochs`` is given for an iterator or a function, which cannot be gone
-            through twice.
+        ValueError: If ``epochs`` is given for an iterator or a function, which cannot be iterated
+            twice.
     """
     arguments.whole(num_outputs=num_outputs)
     check_source("source", source, epochs)

@@ -17,10 +17,10 @@ def random_key(seed: int = 0, name: str | None = None) -> Tensor:
     On the jax engine it is a typed key, as from ``jax.random.key``; on the python engine a
     ``numpy.random.Generator``; on the torch engine a ``torch.Generator`` of the default device.
 
-    Every function that takes it in one run gets the same key (generators in the same state): give
-    each call a ``random_key`` of its own, or split the key. Keys differ by seed, by name, and by
-    how many runs have drawn one. Checkpoints keep that count as the variable ``<name>/runs``; a run
-    that raises has drawn none.
+    All functions that take it in one run receive the same key (generators in the same state): give
+    each call its own ``random_key``, or split the key. Keys depend on the seed, the name, and how
+    many runs have drawn one. Checkpoints keep that count as the variable ``<name>/runs``; a run
+    that raises does not count.
 
     Args:
         seed: An unsigned integer of 32 bits.

@@ -24,8 +24,8 @@ from runhooks.graph.part import Item, no_item
 class Tensor:
     """One output of an operation, named ``"<operation>:<index>"``.
 
-    ``==`` asks whether two tensors are the same one, as in TensorFlow's graphs; to compare their
-    values, call a function of them.
+    ``==`` compares the identity of tensors, as in TensorFlow's graphs; to compare their values, use
+    ``rh.call``.
     """
 
     __slots__ = ("__weakref__", "index", "op")
@@ -308,19 +308,18 @@ class Operation:
 class Variable(Tensor):
     """A value that a session keeps from run to run and saves in checkpoints.
 
-    As a tensor it is the value that the variable had when the run began.
+    As a tensor, it is the value that the variable had before the run.
 
     Args:
         initial_value: An array, a number or a pytree of these, or a function without arguments
-            that returns one when a session needs it. The structure, shapes and dtypes stay as they
-            are here. A session keeps a copy, so the caller's arrays stay the caller's.
+            that returns one when a session needs it. The structure, shapes and dtypes never change.
+            A session keeps a copy, so your arrays do not change.
         name: The name of its operation; made unique.
         trainable: Whether it joins ``GraphKeys.TRAINABLE_VARIABLES``, if ``collections`` is None.
         collections: The collections it joins; None: ``[GraphKeys.GLOBAL_VARIABLES]``, whose
             variables checkpoints hold. A variable in ``[GraphKeys.LOCAL_VARIABLES]`` is not saved
             and starts from its initial value in each session.
-        on_host: Whether it is an integer that sessions keep on the host, as they do the global
-            step.
+        on_host: Whether it is an integer that sessions keep on the host, like the global step.
     """
 
     __slots__ = ("initial_value", "on_host")
@@ -343,7 +342,7 @@ class Variable(Tensor):
         super().__init__(op, 0)
         op.outputs = (self,)
         self.initial_value = initial_value
-        #: Whether it is an integer that sessions keep on the host, as they do the global step.
+        #: Whether it is an integer that sessions keep on the host, like the global step.
         self.on_host = on_host
         if collections is None:
             collections = [GraphKeys.GLOBAL_VARIABLES]
@@ -363,8 +362,8 @@ class Variable(Tensor):
     def assign(self, value: Any, name: str | None = None) -> Tensor:
         """Return a tensor that, when run, sets the variable to ``value`` and is the new value.
 
-        A run that fetches it returns a copy of that value. One that fetches its ``op``, or a
-        ``group`` that it is in, does not.
+        A run that fetches it returns a copy of that value. A run that fetches its ``op``, or a
+        ``group`` that contains it, does not.
         """
         return self._assignment(value, increment=False, name=name or f"{self.op.name}/Assign")
 

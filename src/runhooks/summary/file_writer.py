@@ -20,34 +20,33 @@ from runhooks.summary.tag_and_step import step_or_zero, step_snapshot
 class FileWriter(QueuedWriter):
     """Writes summaries to an event file in ``logdir``, in the background.
 
-    The writers of a directory that are open in this process at a time share one file: hooks, too,
-    write to the file of a writer that the program has opened. TensorBoard then shows what all of
-    them write, in the order in which it was written. A writer with other ``max_queue``,
-    ``flush_secs`` below 0.2, ``filename_suffix`` or ``on_full`` than the default has a file of its
-    own, unless it is the first one.
+    All writers of a directory that are open in one process share one file, including those of
+    hooks, so TensorBoard shows what all of them write, in order. A writer with another
+    ``max_queue``, ``filename_suffix`` or ``on_full`` than the default, or ``flush_secs`` below 0.2,
+    has its own file, unless it is the first writer.
 
-    All methods that write return before the event is written, and raise, once, what went wrong in
-    the background before; see ``EventWriter``. After ``close`` they raise RuntimeError, where
-    TensorFlow warns and drops the event.
+    All methods that write return before the event is written, and raise any earlier background
+    error once; see ``EventWriter``. After ``close``, they raise RuntimeError; TensorFlow warns and
+    drops the event.
 
-    As long as a writer is open, and the program has no handler of its own, SIGTERM has all that
-    was added written, for at most 5 seconds, before it ends the process; like any handler in
-    Python, it waits for a call into C to return. If the file or its directory is deleted, the next
-    calls raise FileNotFoundError until ``reopen``.
+    While a writer is open, and the program has no SIGTERM handler, SIGTERM first writes everything
+    that was added, for at most 5 seconds, and then ends the process; like any Python handler, it
+    has to wait for calls into C to return. If the file or its directory is deleted, the next calls
+    raise FileNotFoundError until ``reopen``.
 
-    A writer that is pickled writes to a file of the process in which it is unpickled.
+    A pickled writer writes to a new file in the process that unpickles it.
 
     Args:
-        logdir: The directory; it may begin with ``~``, and is made if it is missing. Or a URL, such
+        logdir: The directory, which may begin with ``~`` and is created if missing; or a URL, such
             as ``s3://bucket/run``.
         graph: A graph to write first, as ``add_graph`` does.
-        max_queue: How many events may wait to be written, a scalar being one. (TensorFlow's
-            default is 10, at which a loop that adds a dozen scalars a step waits for the disk in
-            every step.)
+        max_queue: How many events may wait to be written; a scalar is one event. (With TensorFlow's
+            default of 10, a loop that adds a dozen scalars per step waits for the disk in every
+            step.)
         flush_secs: Events are written 0.2 seconds after they are added, or at once if this is
             less; in a store, after ``flush_secs``. What is not written yet is lost if the process
             is killed.
-        graph_def: A graph as bytes or message, in place of ``graph``.
+        graph_def: A graph as bytes or message, instead of ``graph``.
         filename_suffix: The end of the name of the file.
         session: Must be None; event files are not shared through a session.
         on_full: What happens when ``max_queue`` events wait, or 256 MB of arrays: ``"wait"``
@@ -55,9 +54,9 @@ class FileWriter(QueuedWriter):
             count it in ``dropped``.
 
     Raises:
-        OSError: No file can be made in ``logdir``.
-        TypeError, ValueError: An argument is wrong or out of range; nobody knows the URL.
-        ImportError: What a URL needs is not installed.
+        OSError: No file can be created in ``logdir``.
+        TypeError, ValueError: An argument is wrong or out of range, or the kind of URL is unknown.
+        ImportError: A library for the URL is not installed.
     """
 
     def __init__(
@@ -154,7 +153,7 @@ class FileWriter(QueuedWriter):
         self.add_graph(graph)
 
     def add_event(self, event: Message) -> None:
-        """Add ``event``, our ``Event`` or one of Protocol Buffers, with its own time.
+        """Add ``event``, an ``Event`` from runhooks or Protocol Buffers, with its own time.
 
         Raises:
             TypeError: It is neither.

@@ -21,7 +21,7 @@ class FileWriterCache:
     def get(cls, logdir: str | os.PathLike[str]) -> FileWriter:
         """Return the writer of ``logdir``, however its path is spelled.
 
-        It continues in a new file if it was closed, or if its file was deleted.
+        If it was closed, or its file was deleted, it continues in a new file.
 
         Raises:
             OSError: No file can be made there.

@@ -24,8 +24,8 @@ def gradient_norms(
 
     Args:
         gradients: A tensor that is a pytree of arrays, its name, or a pytree of tensors.
-        name: The tag of the norm of all gradients together. Those of a layer, the arrays with the
-            same path but for its last part, have the tag ``name/layer``.
+        name: The tag of the norm of all gradients together. The norm of a layer, meaning arrays
+            whose paths differ only in the last part, has the tag ``name/layer``.
         collections: As for ``scalar``.
         family: As for ``scalar``.
 

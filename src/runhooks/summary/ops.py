@@ -40,11 +40,11 @@ def scalar(
 
     Args:
         name: Its tag is ``name`` under the current name scope, made unique.
-        tensor: A tensor of one element of any real dtype, its name, or a number. None: ``name``
-            is that of the tensor too.
-        collections: The collections of the graph that it joins. None: ``GraphKeys.SUMMARIES``,
-            where ``merge_all`` finds it.
-        family: A prefix of the tag, which makes a group of that name in TensorBoard.
+        tensor: A tensor of one element of any real dtype, its name, or a number. None: the tensor
+            called ``name``.
+        collections: The graph collections to add it to. None: ``GraphKeys.SUMMARIES``, where
+            ``merge_all`` finds it.
+        family: A prefix of the tag, shown as a group of that name in TensorBoard.
 
     Raises:
         TypeError: ``tensor`` is not a tensor or a number, but a dict or a function, for example.
@@ -70,8 +70,8 @@ def scalars(
 
     Args:
         name: As for ``scalar``; the leaves are tagged ``name/path``.
-        values: A tensor that is a pytree, its name, or a pytree of tensors. None: ``name`` is that
-            of the tensor too.
+        values: A tensor that is a pytree, its name, or a pytree of tensors. None: the tensor called
+            ``name``.
         collections: As for ``scalar``.
         family: As for ``scalar``.
 
@@ -134,12 +134,12 @@ def histogram(
 ) -> Tensor:
     """Return a summary of how the numbers of an array are distributed.
 
-    They are counted where the engine keeps them: a device hands over the counts, not the array.
+    The numbers are counted on their device, which transfers only the counts, not the array.
 
     Args:
         name: As for ``scalar``; the leaves of a pytree are tagged ``name/path``.
         values: A tensor of any shape and real dtype or a pytree of these, its name, or a pytree of
-            such tensors. None: ``name`` is that of the tensor too.
+            such tensors. None: the tensor called ``name``.
         collections: As for ``scalar``.
         family: As for ``scalar``.
 
@@ -194,8 +194,7 @@ def image(
     Args:
         name: The images are tagged ``name/image/0`` and on; ``name/image`` if ``max_outputs`` is 1.
         tensor: ``[N, height, width, channels]`` with 1, 3 or 4 channels, uint8, or floats, which
-            are scaled as ``tf.compat.v1.summary.image`` does. None: ``name`` is that of the tensor
-            too.
+            are scaled as by ``tf.compat.v1.summary.image``. None: the tensor called ``name``.
         max_outputs: How many images to write at most.
         collections: As for ``scalar``.
         family: As for ``scalar``.
@@ -281,13 +280,12 @@ def tensor_summary(
 
     Args:
         name: As for ``scalar``.
-        tensor: Numbers of any dtype, or strings, of any shape. None: ``name`` is that of the tensor
-            too.
-        summary_description: A description in Markdown, which goes into the metadata.
+        tensor: Numbers of any dtype, or strings, of any shape. None: the tensor called ``name``.
+        summary_description: A description in Markdown, stored in the metadata.
         collections: As for ``scalar``.
         summary_metadata: A ``SummaryMetadata`` that says which plugin of TensorBoard shows it.
         family: As for ``scalar``.
-        display_name: Stands in place of the tag; goes into the metadata.
+        display_name: Shown instead of the tag; stored in the metadata.
     """
     metadata = describe(summary_metadata, display_name, summary_description)
 

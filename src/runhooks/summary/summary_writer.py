@@ -29,21 +29,21 @@ from runhooks.summary.tag_and_step import checked_step, step_for, step_or_zero
 class SummaryWriter(ABC):
     """Base class of summary writers; subclasses decide where to write.
 
-    Arrays may be of NumPy, JAX, PyTorch (on any device, with or without gradients), TensorFlow or
-    any library that ``runhooks.arrays.register`` was given, of any real dtype, bfloat16 among them,
-    or lists of Python numbers. They are written as they are at the time of the call. The call does
-    not wait for a device; the arrays are read later, in the background.
+    Arrays may come from NumPy, JAX, PyTorch (on any device, with or without gradients), TensorFlow
+    or any library registered with ``runhooks.arrays.register``, in any real dtype, including
+    bfloat16; lists of Python numbers work too. Their values at the time of the call are written.
+    The call does not wait for a device; the arrays are read later, in the background.
 
     A method raises TypeError or ValueError for a shape, dtype or structure that it cannot write. An
-    error that shows only when the values are read is raised by a later call, with a note that names
-    the tag. NaN and infinities never raise: finite numbers are shown, and a warning, once for each
-    tag, says how many were not finite.
+    error found only when the values are read is raised by a later call, with a note that names the
+    tag. NaN and infinities never raise: the finite numbers are shown, and one warning per tag says
+    how many were not finite.
 
-    ``tag`` is a str that is not empty; ``step`` an integer of 64 bits, which may be an array of
-    size 1 of any of these libraries.
+    ``tag`` is a non-empty str. ``step`` is a 64-bit integer, which may be an array of size 1 of any
+    of these libraries.
 
-    All methods that write raise RuntimeError if the writer is closed. Only the ``SummaryWriter`` of
-    ``runhooks.tensorboard`` opens a new file then, as torch's does.
+    All methods that write raise RuntimeError if the writer is closed, except for the
+    ``SummaryWriter`` of ``runhooks.tensorboard``, which opens a new file, as torch's does.
     """
 
     @property
@@ -56,7 +56,7 @@ class SummaryWriter(ABC):
         """Add ``summary``.
 
         Args:
-            summary: A ``Summary``, ours or one of Protocol Buffers, or the bytes of one.
+            summary: A ``Summary`` from runhooks or Protocol Buffers, or the bytes of one.
             global_step: Its step; None: 0.
 
         Raises:
@@ -78,7 +78,7 @@ class SummaryWriter(ABC):
     def graph(self, graph: GraphLike) -> None:
         """Write ``graph``, of runhooks or TensorFlow, for TensorBoard's graph tab.
 
-        Only event files have a place for it; other writers drop it.
+        Only event files can hold it; other writers drop it.
         """
         return
 
@@ -111,9 +111,9 @@ class SummaryWriter(ABC):
 
         Args:
             tag: The tag.
-            image: uint8 (0 to 255), bool (black and white), or a float type of the range 0.0 to
-                1.0. What is beyond is cut off, with a warning once for each tag; a pixel that is
-                not finite is red, or white in gray.
+            image: uint8 (0 to 255), bool (black and white), or floats from 0.0 to 1.0. Other values
+                are clipped, with one warning per tag; a non-finite pixel is red, or white in gray
+                images.
             step: The step.
             data_format: What its axes are: ``"HW"``, ``"HWC"``, ``"CHW"``, ``"NHW"``, ``"NHWC"``
                 or ``"NCHW"``, with 1 channel (gray), 3 (RGB) or 4 (RGBA). None: ``"HW"``,
@@ -124,13 +124,13 @@ class SummaryWriter(ABC):
         self.add_summary(Summary([picture_value(tag, image, data_format)]), at)
 
     def audio(self, tag: str, samples: Any, step: int, sample_rate: float) -> None:
-        """Write a clip of sound, or a batch of clips under one tag, as WAV of 16 bits.
+        """Write an audio clip, or a batch of clips under one tag, as 16-bit WAV.
 
         Args:
             tag: The tag.
             samples: ``[frames]``, ``[frames, channels]`` or ``[N, frames, channels]`` with at most
-                8 channels: int16, or a float type of the range -1.0 to 1.0. What is beyond is cut
-                off, and NaN is silent.
+                8 channels: int16, or floats from -1.0 to 1.0. Other values are clipped, and NaN is
+                silent.
             step: The step.
             sample_rate: Frames a second.
         """
@@ -167,9 +167,9 @@ class SummaryWriter(ABC):
 
         Args:
             hparams: bools, numbers and strs by name; anything else is written as its ``str``.
-            metrics: Numbers by tag, each written as a scalar too; with them the run counts as
+            metrics: Numbers by tag, each written as a scalar too; with them, the run counts as
                 finished. Without them, call this at the start of a run: TensorBoard then shows the
-                run beside the last value of each of its scalars.
+                run with the last value of each of its scalars.
             step: The step of the metrics, which must be given with them.
         """
         values = hparams_values(hparams, {} if metrics is None else metrics)
@@ -193,8 +193,8 @@ class SummaryWriter(ABC):
             predictions: How likely each label is true, 0.0 to 1.0, of the same shape. Those that
                 are not finite are left out.
             step: The step.
-            num_thresholds: How many thresholds, evenly from 0 to 1; at least 2.
-            weights: How much each counts, not negative, of the same shape; None: 1.
+            num_thresholds: The number of thresholds, evenly spaced from 0 to 1; at least 2.
+            weights: The weight of each, not negative, of the same shape; None: 1.
         """
         at = step_for(tag, step)
         value = pr_curve_value(tag, labels, predictions, num_thresholds, weights)

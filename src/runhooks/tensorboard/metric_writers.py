@@ -110,7 +110,7 @@ class SummaryWriter(MetricWriter):
     """Writes an event file in ``logdir``, in the background.
 
     Raises:
-        OSError: No file can be made in ``logdir``.
+        OSError: No file can be created in ``logdir``.
     """
 
     def __init__(self, logdir: str | os.PathLike[str]) -> None:

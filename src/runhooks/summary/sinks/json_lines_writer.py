@@ -28,15 +28,15 @@ class JsonLinesWriter(PointWriter):
 
     A line is an object with the fields of a ``SummaryPoint``: ``tag``, ``kind``, ``step``,
     ``wall_time`` and ``value``. Images and sounds are objects whose ``encoded`` is a file in
-    base64. NaN and infinities are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``. A
-    line of kind ``session_log`` and status ``START`` says that a session starts at its step;
-    readers drop what earlier lines hold of that step and later ones.
+    base64. NaN and infinities are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``. A line
+    of kind ``session_log`` with status ``START`` says that a session starts at its step; readers
+    should drop earlier lines of that step and later ones.
 
-    The file consists of whole lines: a line that a killed writer has left incomplete is removed.
-    Several processes may write to one file on a local disk.
+    The file contains only whole lines: an incomplete line of a killed writer is removed. Several
+    processes may write to one file on a local disk.
 
     Args:
-        path: The file, which is made if it is missing.
+        path: The file, which is created if missing.
 
     Raises:
         OSError: The file cannot be written.

@@ -16,8 +16,8 @@ from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint
 class MemoryWriter(PointWriter):
     """Keeps everything in memory, decoded, for tests and notebooks.
 
-    When a session starts again at a step, what earlier ones wrote from that step on is dropped, as
-    TensorBoard does it. It cannot be pickled: another process would write to its own memory.
+    When a session restarts at a step, points from that step on are dropped, as TensorBoard does. A
+    ``MemoryWriter`` cannot be pickled: another process would write to its own memory.
     """
 
     def __init__(self) -> None:
