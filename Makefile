@@ -1,28 +1,28 @@
-# Needs Python 3.11 or newer and make. Everything else is installed into .venv at the first use.
+# Needs Python 3.11 or newer and make. Everything else is installed into .venv when first needed.
 #
-#   make train         train the example, and show what it has written; Ctrl-C stops it well, run
-#                      again it goes on. ARGS="--steps 500" RUNS=other
-#   make train-torch   the same in PyTorch instead of JAX
-#   make board         look at it: TensorBoard on RUNS (default: runs)
-#   make test          the tests; ARGS="tests/hooks -x"
-#   make test-core     those of the core, without a framework, in a .venv-core of its own
-#   make test-lowest   those of one engine with the lowest versions that are supported:
-#                      OF=jax (or core, tensorflow), in a .venv-lowest-jax
-#   make locks         write what these versions are, tests/lowest/, anew; needs uv
-#   make lint          formatting, rules, types
-#   make docs          the documentation, in build/site/index.html; warnings and dead links are errors
-#   make pictures      the pictures in it, from real runs; needs a Chromium
-#   make release       build dist/, and check all of it but the upload
-#   make bench         what runhooks costs beside its peers, in a .venv-bench of its own; writes
+#   make train         train the JAX example and show the results; Ctrl-C stops it cleanly, and the
+#                      same command resumes it. ARGS="--steps 500" RUNS=other
+#   make train-torch   train the PyTorch example
+#   make board         show RUNS (default: runs) in TensorBoard
+#   make test          run the tests; ARGS="tests/hooks -x"
+#   make test-core     test the core without a framework, in .venv-core
+#   make test-lowest   test one engine with the lowest supported versions: OF=jax (or core,
+#                      tensorflow), in .venv-lowest-jax
+#   make locks         update the lists of these versions, tests/lowest/; needs uv
+#   make lint          check formatting, rules and types
+#   make docs          build the documentation, build/site/index.html; warnings and dead links are errors
+#   make pictures      make its pictures from real runs; needs Chromium
+#   make release       build dist/ and check everything but the upload
+#   make bench         compare costs with other libraries, in .venv-bench, and write
 #                      docs/benchmarks.md. ARGS="step torch", ARGS=--list, ARGS="--compare before.json"
-#   make soak          the tests that take many minutes
-#   make clean         remove what was installed and cached; runs/ stays
+#   make soak          run the tests that take many minutes
+#   make clean         remove what was installed and cached; keep runs/
 
 PYTHON ?= python3
 RUNS ?= runs
 ARGS ?=
 OF ?= core
-# Each says that what an extra of pyproject.toml names is installed.
+# Each file marks an extra of pyproject.toml as installed.
 TRAIN := .venv/.train
 TRAIN_TORCH := .venv/.train-torch
 TEST := .venv/.test
@@ -40,13 +40,13 @@ train: $(TRAIN)
 	@.venv/bin/python examples/digits_jax.py --dir $(RUNS)/digits $(ARGS)
 	@.venv/bin/runhooks show $(RUNS)/digits
 	@echo
-	@echo 'look further: make board, .venv/bin/runhooks plot $(RUNS)/digits, .venv/bin/runhooks --help'
+	@echo 'next: make board, .venv/bin/runhooks plot $(RUNS)/digits, .venv/bin/runhooks --help'
 
 train-torch: $(TRAIN_TORCH)
 	@.venv/bin/python examples/digits_torch.py --dir $(RUNS)/digits-torch $(ARGS)
 	@.venv/bin/runhooks show $(RUNS)/digits-torch
 	@echo
-	@echo 'look further: make board, .venv/bin/runhooks plot $(RUNS)/digits-torch, .venv/bin/runhooks --help'
+	@echo 'next: make board, .venv/bin/runhooks plot $(RUNS)/digits-torch, .venv/bin/runhooks --help'
 
 board: $(if $(wildcard $(TRAIN_TORCH)),,$(TRAIN))
 	@.venv/bin/tensorboard --logdir $(RUNS) --host 127.0.0.1
@@ -60,7 +60,7 @@ soak: $(SOAK)
 test-core: $(TEST_CORE)
 	@.venv-core/bin/pytest --core --ignore=tests/release $(ARGS)
 
-# Old libraries are warned by those that they stand on.
+# Old libraries cause warnings in the libraries below them.
 test-lowest: $(TEST_LOWEST)
 	@.venv-lowest-$(OF)/bin/pytest --core --ignore=tests/release \
 	  -W ignore::DeprecationWarning -W ignore::FutureWarning $(ARGS)
@@ -84,7 +84,7 @@ docs: $(DOCS)
 pictures: $(TEST)
 	@.venv/bin/python docs/scripts/pictures.py
 
-# Twice, for the second to be equal to the first; then the wheel alone, in an environment of its own.
+# Builds twice, to compare the results; then tests the wheel alone, in a new environment.
 release: $(TEST)
 	@rm -rf build/release dist
 	@.venv/bin/python -m build --no-isolation --outdir dist >/dev/null
@@ -105,7 +105,7 @@ bench: $(BENCH)
 clean:
 	rm -rf .venv .venv-bench .venv-core .venv-lowest-* .cache build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
-# A lock of versions, where there is one, constrains what is installed.
+# A lock of versions, if there is one, constrains what is installed.
 $(TEST_LOWEST): CONSTRAINTS = --constraint tests/lowest/$(OF).txt
 $(TEST_LOWEST): tests/lowest/$(OF).txt
 
