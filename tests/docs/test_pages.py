@@ -37,6 +37,23 @@ def test_train_step(page):
     assert len(accuracies) == 3
     assert accuracies[-1] > 0.9
     assert {"grads/kernel", "grads/bias"} == rh.events.read("runs/a").only.histograms.keys()
+    assert names["session"].global_step == 20 * 32 / 8
+
+
+def test_shuffled_epochs_resume_in_their_order(page):
+    names, _ = page("train-step.md")
+    for last_step in (30, 80):  # 30 is in the middle of an epoch
+        data = names["Shuffled"](*next(names["batches"](0)), batch_size=8)
+        graph = rh.graph(names["train_step"], state=names["start"], data=data, epochs=None)
+        hooks = [rh.StopAtStepHook(last_step=last_step)]
+        with (
+            graph.as_default(),
+            rh.MonitoredTrainingSession(checkpoint_dir="runs/resumed", hooks=hooks) as session,
+        ):
+            while not session.should_stop():
+                session.run("train_op")
+    resumed, undisturbed = (rh.load(f"runs/{it}", "state/kernel") for it in ("resumed", "epochs"))
+    assert resumed.tolist() == undisturbed.tolist()
 
 
 def test_names(page):
@@ -53,6 +70,10 @@ def test_write_a_hook(page):
         f"step {step}" for step in (50, 100, 150, 200)
     ]
     assert printed[5:] == ["x was [1.9 2.5]", "30 runs", "70 runs"]
+    run = rh.events.read("runs/hook").only
+    assert run.scalars["largest_gradient"].steps.tolist() == [50, 100, 150, 200]
+    assert run.histograms["gradient"].steps.tolist() == [50, 100, 150, 200]
+    assert len(list(Path("runs/hook").glob("events.*"))) == 1
 
 
 def test_hooks(page, caplog):
