@@ -116,3 +116,22 @@ def test_text_that_is_fed_names_the_tensor(odd, names):
 def test_generator_of_numpy_as_a_state_names_the_keys():
     with pytest.raises(TypeError, match=r"noise is a Generator, which JAX.*noise=lambda: rh\.rand"):
         rh.jax.graph(lambda w, noise: w, w=0.0, noise=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("fetches", ["train_op", ["train_op", "loss"]])
+@pytest.mark.parametrize("runs", [1, 4])
+def test_a_batch_of_another_shape_is_named_with_the_shapes(fetches, runs):
+    def step(weights, x, y):
+        return weights, {"loss": jnp.mean(x @ weights - y)}
+
+    graph = rh.jax.graph(step, weights=jnp.zeros(3))
+    batch = {"x": np.zeros((4, 3), np.float32), "y": np.zeros(4, np.float32)}
+    with graph.as_default(), rh.MonitoredSession() as session:
+        for _ in range(runs):
+            session.run(fetches, batch)
+        with pytest.raises(TypeError) as caught:
+            session.run(fetches, {**batch, "x": np.zeros((4, 5), np.float32)})
+        notes = "\n".join(caught.value.__notes__)
+        assert "'x:0' is given float32[4, 5] here, and was given float32[4, 3] before" in notes
+        assert "'y:0'" not in notes
+        session.run(fetches, batch)

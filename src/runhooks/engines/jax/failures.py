@@ -44,3 +44,38 @@ def check_given(error: Exception, tensors: Sequence[Tensor], given: Sequence[Any
                     f"{tensor.name!r} is given {leaf!r}, which JAX cannot compile: give it arrays "
                     "and numbers alone"
                 ) from None
+
+
+def forms_of(given: Sequence[Any]) -> list[str]:
+    """Return the shapes and dtypes of values, each as text."""
+    return [str(jax.tree.map(_form_of, value)) for value in given]
+
+
+def note_new_forms(
+    error: Exception, tensors: Sequence[Tensor], before: Sequence[str], now: Sequence[str]
+) -> None:
+    """Note on ``error`` which of ``tensors`` has another form than in a run before.
+
+    Args:
+        error: Raised while a function was traced for what they are given.
+        tensors: What is given.
+        before: The forms of their values in a run that was traced; empty: there was none.
+        now: The forms of their values in this one.
+    """
+    for tensor, old, new in zip(tensors, before, now, strict=False):
+        if old != new:
+            add_note(error, f"{tensor.name!r} is given {new} here, and was given {old} before")
+
+
+class _Form:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _form_of(leaf: Any) -> _Form:
+    shape = getattr(leaf, "shape", ())
+    dtype = getattr(leaf, "dtype", type(leaf).__name__)
+    return _Form(f"{dtype}{list(shape)}")

@@ -10,12 +10,18 @@ import jax
 
 from runhooks.engines.jax.binding import Binding
 from runhooks.engines.jax.executables import CoreExecutable
-from runhooks.engines.jax.failures import check_given, note_failure
+from runhooks.engines.jax.failures import check_given, forms_of, note_failure, note_new_forms
 from runhooks.graph.engine import FlatRun
 
 
 class FlatStep(FlatRun):
-    """Calls a jitted step of ``core``."""
+    """Calls a jitted step of ``core``.
+
+    Args:
+        core: The step.
+        step: What calls it.
+        takes: As for ``FlatRun``.
+    """
 
     def __init__(
         self,
@@ -27,11 +33,18 @@ class FlatStep(FlatRun):
         call = (lambda *args: step(*args, *placed)) if placed else step
         super().__init__(call, core.traces, takes)
         self._core = core
+        self._forms: list[str] = []
+
+    def note_forms(self, given: Sequence[Any]) -> None:
+        """Note what it can be given, for the message on what it cannot."""
+        self._forms = forms_of(given)
 
     def explain(self, error: Exception, args: Sequence[Any]) -> None:
         body = self._core.traced.body
+        given = args[len(self._core.traced.reads) :]
         note_failure(error, args[: len(body.assigned)])
-        check_given(error, body.given, args[len(self._core.traced.reads) :])
+        check_given(error, body.given, given)
+        note_new_forms(error, body.given, self._forms, forms_of(given))
 
     def log(self) -> None:
         self._core.log()
@@ -62,6 +75,7 @@ class FetchingStep(FlatStep):
         # Of one index alone it would return no tuple.
         self._pick = itemgetter(*binding.indices, slice(0, 0))
         self._read_again = read_again
+        self.note_forms(given)
 
     def fetched(self, new: list[Any], rest: Any) -> Sequence[Any]:
         if self._number in rest:

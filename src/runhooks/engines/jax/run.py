@@ -10,7 +10,7 @@ import jax
 
 from runhooks.engines.jax.binding import Binding, bind
 from runhooks.engines.jax.executables import CoreExecutable, PartExecutable, Traced
-from runhooks.engines.jax.failures import check_given, note_failure
+from runhooks.engines.jax.failures import check_given, forms_of, note_failure, note_new_forms
 from runhooks.engines.jax.flat_step import FetchingStep, FlatStep, signature_of
 from runhooks.engines.jax.held import is_held, release
 from runhooks.engines.jax.kept_buffers import JaxKeptBuffers
@@ -75,11 +75,14 @@ def _core(engine: Engine, body: Body, shared: BoundedCache[Any, Any]) -> CoreExe
 
 
 class _StepAlone:
-    """Computes a step of which nothing is fetched, as in an off-step."""
+    """Computes a step of which nothing is fetched, as in an off-step.
+
+    Attributes:
+        flat: The run as the engine's ``flat_run`` returns it.
+    """
 
     def __init__(self, core: CoreExecutable) -> None:
         self._reads = core.traced.reads
-        #: The run as the engine's ``flat_run`` returns it.
         self.flat = FlatStep(core, core.step())
 
     def __call__(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
@@ -89,6 +92,7 @@ class _StepAlone:
         except Exception as error:
             flat.explain(error, args)
             raise
+        flat.note_forms(given)
         if flat.compilation.since is not None:
             flat.log()
         return results
@@ -116,6 +120,7 @@ class _Run:
         core_given = () if core is None else core.traced.body.given
         self._places = [body.given.index(tensor) for tensor in core_given]
         self._session = 0
+        self._forms: list[str] = []  # of what was last given in another form
         self._bindings: BoundedCache[Any, Binding] = BoundedCache()
 
     def __call__(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
@@ -243,9 +248,11 @@ class _Run:
         if binding is None:
             try:
                 binding = self._bindings[signature] = self._bind(variables, given)
-            except TypeError as error:
+            except Exception as error:
                 check_given(error, self._body.given, given)
+                note_new_forms(error, self._body.given, self._forms, forms_of(given))
                 raise
+            self._forms = forms_of(given)
         return binding
 
     def _bind(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Binding:
