@@ -379,3 +379,20 @@ def test_a_checkpoint_of_ranks_is_read_without_them(tmp_path: Path) -> None:
 def test_no_thread_is_left(tmp_path: Path) -> None:
     saved_by(2, tmp_path / "model.ckpt")
     assert not [it for it in threading.enumerate() if it.name == "runhooks-save"]
+
+
+def test_a_state_in_which_one_rank_has_found_nan_is_saved_by_none(tmp_path: Path) -> None:
+    ranks = make(3)
+    on_all(ranks, lambda it: it.train())
+
+    def end(rank: Rank) -> None:
+        if rank.rank == 1:
+            rank.session.state_error = rh.errors.NanLossDuringTrainingError()
+        with rank.session.graph.as_default():
+            hook = rh.CheckpointSaverHook(tmp_path, save_steps=100, saver=rank.saver)
+            hook.begin()
+            hook.after_create_session(rank.session, None)
+            hook.end(rank.session)
+
+    assert on_all(ranks, end) == [None] * 3
+    assert checkpoints(tmp_path) == []

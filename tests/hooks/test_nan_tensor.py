@@ -100,6 +100,61 @@ def test_nan_may_stop_the_loop_instead(build, late, steps, caplog):
     assert "'loss:0' at step 4 is nan" in caplog.text
 
 
+@pytest.mark.parametrize("save_steps", [2, 3, 100])
+@pytest.mark.parametrize("late", [False, True])
+def test_nan_that_stops_the_loop_is_in_no_checkpoint(build, late, save_steps, tmp_path, caplog):
+    train_op, loss = build(NAN_AT_4)
+    saver = rh.CheckpointSaverHook(tmp_path, save_steps=save_steps)
+    with caplog.at_level(logging.WARNING, "runhooks"):
+        run(train_op, [rh.NanTensorHook(loss, fail_on_nan_loss=False, late=late), saver])
+    last = {2: 2, 3: 3, 100: 0}[save_steps]
+    assert rh.latest_checkpoint(tmp_path) == str(tmp_path / f"model.ckpt-{last}")
+    told = [it.message for it in caplog.records if "not saved as a checkpoint" in it.message]
+    assert len(told) == 1
+    assert "'loss:0' at step 4 is nan" in told[0]
+
+
+def test_a_session_that_replaces_one_with_nan_saves_again(tmp_path):
+    lost = []
+
+    def values(step):
+        yield from [1.0] * 10 if lost else [1.0, math.nan]
+
+    class Lose(rh.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            if not lost and run_context.session.global_step == 2:
+                lost.append(True)
+                raise rh.errors.AbortedError("lost")
+
+    with rh.Graph().as_default():
+        loss = rh.call(lambda x: x, rh.inputs(values))
+        train_op = rh.group(rh.train.get_or_create_global_step().assign_add(1), loss)
+        hooks = [
+            rh.NanTensorHook(loss, fail_on_nan_loss=False),
+            Lose(),
+            rh.StopAtStepHook(last_step=5),
+            rh.CheckpointSaverHook(tmp_path, save_steps=100),
+        ]
+        creator = rh.ChiefSessionCreator(checkpoint_dir=tmp_path)
+        assert run(train_op, hooks, session_creator=creator) == 5
+    assert rh.latest_checkpoint(tmp_path) == str(tmp_path / "model.ckpt-5")
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_loop_that_catches_the_error_saves_only_what_it_has_repaired(build, goes_on, tmp_path):
+    train_op, loss = build(NAN_AT_4)
+    hooks = [rh.NanTensorHook(loss), rh.CheckpointSaverHook(tmp_path, save_steps=100)]
+    with rh.MonitoredSession(hooks=hooks) as sess:
+        for _ in range(6):
+            try:
+                sess.run(train_op)
+            except rh.train.NanLossDuringTrainingError:
+                if not goes_on:
+                    break
+    last = 6 if goes_on else 0
+    assert rh.latest_checkpoint(tmp_path) == str(tmp_path / f"model.ckpt-{last}")
+
+
 def test_infinity_is_a_number(build):
     train_op, loss = build([1, math.inf, 1])
     assert run(train_op, [rh.NanTensorHook(loss)]) == 10

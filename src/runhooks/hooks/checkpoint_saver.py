@@ -45,7 +45,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     As in ``tf.compat.v1.train``. Checkpoints are ``<checkpoint_dir>/<checkpoint_basename>-<step>``.
     A step that the session was restored from, or that another such hook has already saved, is not
-    saved again. A resumed run saves at the same steps as an uninterrupted one.
+    saved again, nor is a state in which ``NanTensorHook`` has found NaN. A resumed run saves at the
+    same steps as an uninterrupted one.
 
     All event files of the process are flushed before a checkpoint is written, because a resumed run
     does not compute their steps
@@ -171,9 +172,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         step, raw = step_of(session), session_of(session)
         try:
             try:
-                is_saved = (step, raw.changes) in (self._saved, self._asked)
-                if not is_saved and raw.state_error is None:
-                    self._save(session, step)
+                if (step, raw.changes) not in (self._saved, self._asked):
+                    self._ask_to_save(session, step)
             finally:
                 self._finish(session)
             for listener in self._listeners:
@@ -194,7 +194,10 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     def _ask_to_save(self, session: RawSession, step: int) -> bool:
         asked = step, session_of(session).changes
-        stopping = self._save(session, step)
+        error = _state_error(session)
+        if error:
+            log_of(session).warning("step %d is not saved as a checkpoint: %s", step, error)
+        stopping = not error and self._save(session, step)
         self._asked = asked
         return stopping
 
@@ -306,6 +309,13 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
                 "scaffold to CheckpointSaverHook"
             )
         return savers[0] if savers else Saver()
+
+
+def _state_error(session: RawSession) -> str:
+    """Return why the state is not worth saving, on all ranks if on one; "" if it is."""
+    error, group = session_of(session).state_error, current_group()
+    found = "" if error is None else str(error)
+    return found if group.size == 1 else max(group.gather("errors in the state", found))
 
 
 def _check_basename(name: Any) -> None:

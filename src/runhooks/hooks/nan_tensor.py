@@ -40,7 +40,8 @@ class NanTensorHook(SessionRunHook):
         loss_tensor: The tensor to watch, or its name: an array of any shape, or any pytree of
             arrays, such as all gradients. For a state or a part of one, it checks the new value
             that the run has assigned, before any checkpoint contains it.
-        fail_on_nan_loss: Whether to raise the error; False: log it and ask to stop.
+        fail_on_nan_loss: Whether to raise the error; False: log it and ask to stop. Either way,
+            ``CheckpointSaverHook`` saves no checkpoint after it.
         late: Read the loss one run later, when it is already computed. It is still read at once at
             the end, and when other hooks are due, such as one that saves a checkpoint. A state is
             always read at once.
@@ -68,6 +69,7 @@ class NanTensorHook(SessionRunHook):
         self._has_looked = False  # for a way to read them
         self._step: int | None = None
         self._value: Any = None
+        self._found: Exception | None = None  # in this session
 
     def begin(self) -> None:
         graph = get_default_graph()
@@ -87,7 +89,7 @@ class NanTensorHook(SessionRunHook):
         self._error = graph.engine.nan_loss_error
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._step = self._value = None
+        self._step = self._value = self._found = None
         if self._timer is not None:
             self._timer.start(step_or_none(session) or 0)
 
@@ -109,7 +111,9 @@ class NanTensorHook(SessionRunHook):
             self._timer.update_last_triggered_step(step or 0)
         # In the run itself a state is as it was before.
         value = run_context.session.run(self._loss) if self._is_state else run_values.results
+        self._found = None  # a loop may catch the error and repair the state
         if self.watch(step, value) or self._look_at_the_last():
+            session_of(run_context.session).state_error = self._found  # a saver may be due, too
             run_context.request_stop()
 
     def watch(self, step: int | None, value: Any) -> bool:
@@ -136,8 +140,10 @@ class NanTensorHook(SessionRunHook):
         try:
             self._look_at_the_last()
         except Exception as error:
-            session_of(session).state_error = error  # whoever saves at the end does so after this
+            self._found = error
             raise
+        finally:  # whoever saves at the end does so after this
+            session_of(session).state_error = self._found or session_of(session).state_error
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self._timer is None else self._timer.state_dict()
@@ -168,6 +174,7 @@ class NanTensorHook(SessionRunHook):
 
     def _report(self, step: int | None, value: Any) -> bool:
         error: Exception = self._error(self._loss.name, step, value, self._text(value))
+        self._found = error
         if self._fail_on_nan_loss:
             raise error
         self._log.warning("%s; asking to stop", error)
