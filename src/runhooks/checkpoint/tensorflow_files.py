@@ -99,10 +99,11 @@ def _files(directory: AnyPath) -> dict[str, _File]:
     """Return the files of a directory by name; none if there is no such directory."""
     files = {}
     with suppress(FileNotFoundError, NotADirectoryError):
-        for path in directory.iterdir():
-            with suppress(FileNotFoundError):  # just removed, or a folder of a store
-                status = path.stat()
-                if isinstance(path, StorePath) or path.is_file():
+        below = directory.files() if isinstance(directory, StorePath) else directory.iterdir()
+        for path in below:
+            with suppress(FileNotFoundError):  # just removed
+                if path.parent == directory and path.is_file():
+                    status = path.stat()
                     files[path.name] = _File(status.st_size, status.st_mtime)
     return files
 

@@ -23,7 +23,7 @@ from runhooks.cli import formats
 from runhooks.cli.formats import printable
 from runhooks.contexts import contextmanager
 from runhooks.events.format.json_number import json_number
-from runhooks.stores.path import AnyPath, StorePath
+from runhooks.stores.path import AnyPath
 
 _PATIENCE_SECS = 0.5
 
@@ -156,7 +156,7 @@ def _errors() -> Console:
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return json_number(value)
-    if isinstance(value, Path | StorePath):
+    if isinstance(value, os.PathLike):
         return str(value)
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return _plain(value._asdict())
