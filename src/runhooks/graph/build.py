@@ -105,7 +105,7 @@ def inputs(
     ``set_state``, such as grain's iterators. The state of an iterable is loaded before it is
     iterated; a state from the end of an epoch must give no more elements of that epoch. With any
     other iterable, such as a list, a resumed session skips as many elements as were drawn, so they
-    must come in the same order again. For iterables that shuffle, the random generators of Python,
+    must come in the same order again. For any iterable, the random generators of Python,
     NumPy and PyTorch, and those that are attributes of the iterable, its samplers or its data set,
     are set back to their states at the start of the epoch, and afterwards to those of the
     checkpoint. An iterator without a state, such as a generator, cannot go back: it starts over in

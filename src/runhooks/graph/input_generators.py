@@ -33,14 +33,13 @@ class InputGenerators:
 
     Args:
         elements: An iterable.
-        shared: Whether to keep those that programs share, too.
     """
 
-    def __init__(self, elements: Any, *, shared: bool) -> None:
+    def __init__(self, elements: Any) -> None:
         own = dict(_own(elements))
-        self._access = {**(_shared() if shared else {}), **own}
+        self._access = {**_shared(), **own}
         self._opened = self._read()
-        self._moments: dict[str, States] = {}
+        self._moments = {"epoch": self._opened}
         self._kept = set(own)
 
     def begin_epoch(self) -> None:
@@ -73,9 +72,9 @@ class InputGenerators:
         return {name: access.get() for name, access in self._access.items()}
 
 
-def generators_of(elements: Any, *, shared: bool) -> InputGenerators | None:
+def generators_of(elements: Any) -> InputGenerators | None:
     """Return ``InputGenerators``; None if ``elements`` draws from no generator."""
-    return None if type(elements) in _CONTAINERS else InputGenerators(elements, shared=shared)
+    return None if type(elements) in _CONTAINERS else InputGenerators(elements)
 
 
 def holders(elements: Any) -> Iterator[tuple[str, Any]]:

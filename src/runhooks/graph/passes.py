@@ -44,15 +44,12 @@ class Passes:
         self.empty: str | None = None
         self._generators = generators
         self._random = random or {}
-        if keeper is None and generators is not None and self._random:
-            if done and getattr(elements, "persistent_workers", False):
+        if generators is not None and self._random:
+            if keeper is None and done and getattr(elements, "persistent_workers", False):
                 iter(elements)  # workers were started, and their seed drawn, in the first epoch
             generators.go_to(self._random, "epoch")
-        self._iterator: Iterator[Any] | None = None if is_between else self._begin_epoch()
-        if keeper is not None and generators is not None:
-            generators.go_to(self._random)
-        elif self.keeper is not None:
-            self._generators = None
+            generators.begin_epoch()
+        self._iterator: Iterator[Any] | None = None if is_between else self._iterate()
         self._is_fresh = is_between or (keeper is None and self._generators is not None)
 
     @property
@@ -135,11 +132,14 @@ class Passes:
             self._generators.begin_elements()
 
     def _begin_epoch(self) -> Iterator[Any]:
+        if self._generators is not None:
+            self._generators.begin_epoch()
+        return self._iterate()
+
+    def _iterate(self) -> Iterator[Any]:
         if self._epochs != 1:  # else the program counts epochs itself
             for holder in _epoch_holders(self._elements):
                 holder.set_epoch(self._done)
-        if self._generators is not None and self._own_keeper is None:
-            self._generators.begin_epoch()
         return iter(self._elements)
 
 

@@ -61,15 +61,14 @@ class Source:
             return self._at_end(name, step, position)
         place = position if position is not None and "state" in position else None
         try:
-            source = self._source
+            source, generators, random = self._source, None, None
+            if self._given is None and not callable(source):
+                generators = generators_of(source)  # to ask for a state may draw from them
+                random = None if position is None else position.get("random")
             keeper = self._placed(source, place)
             elements = source(step) if callable(source) else source
             keeper = keeper or self._placed(elements, place)
             first = None if keeper is None or self._first is None else self._first[1]
-            generators = random = None
-            if self._given is None and not callable(source):
-                generators = generators_of(elements, shared=keeper is None)
-                random = None if position is None else position.get("random")
             is_between = position is not None and "ended" in position
             passes = Passes(
                 *(elements, keeper, first, self._epochs, done, is_between),
@@ -82,6 +81,8 @@ class Source:
                 passes.empty = name
             if keeper is None and not by_step:
                 self._go_on(passes, name, step, 0 if position is None else position.get("drawn", 0))
+            else:
+                passes.skip(0)
         except Exception as error:
             add_note(
                 error,
@@ -101,7 +102,7 @@ class Source:
     def _at_end(self, name: str, step: int, position: Mapping[str, Any]) -> OpenInput:
         """Return the input, of which nothing is left; whoever draws from it is told."""
         if (random := position.get("random")) is not None:
-            generators = generators_of(self._source, shared=True)
+            generators = generators_of(self._source)
             if generators is not None:
                 generators.go_to(random)
 
