@@ -21,9 +21,9 @@ _LOOK_FOR_FAILURE_SECS = 0.1
 class Group(ABC):
     """The processes of one training, and the key-value store that they share.
 
-    Any thread may call any method, and none is a collective of the framework: ranks wait for keys.
-    Every wait but that of ``listen`` ends: with what it waits for, with ``PeerFailedError`` once
-    another rank has failed, or with ``DeadlineExceededError``.
+    Any thread may call any method, and none uses the framework's collective operations: ranks wait
+    for keys. Every wait except that of ``listen`` ends: with the result, with ``PeerFailedError``
+    if another rank has failed, or with ``DeadlineExceededError``.
 
     An adapter for a runtime implements ``store_get``, ``store_set``, ``store_set_once``,
     ``store_delete``, ``store_listen`` and ``abort``. They raise ``UnavailableError`` when the store
@@ -37,10 +37,10 @@ class Group(ABC):
         rank: The number of this process.
         size: How many processes there are.
         chief: The rank that writes event files and logs and commits checkpoints.
-        barrier_secs: The seconds that ranks wait for each other where none are given.
-        grace_secs: The seconds that this rank has, once another has failed, to get out of what it
-            does, before the runtime is aborted and, at last, the process is ended.
-        silence_secs: The seconds after which a process that gives no sign of life has failed.
+        barrier_secs: The default time in seconds that ranks wait for each other.
+        grace_secs: The seconds after another rank's failure that this rank has to leave its current
+            work, before the runtime is aborted and finally the process is ended.
+        silence_secs: The seconds without a sign of life after which a process counts as failed.
     """
 
     #: What the runtime is called in messages.
@@ -74,7 +74,7 @@ class Group(ABC):
         return self.rank == self.chief
 
     def start_training(self) -> None:
-        """Begin a new training: keys, barriers and failures of those before are out of sight.
+        """Begin a new training; keys, barriers and failures of earlier ones no longer count.
 
         All ranks start their trainings in the same order.
         """
@@ -83,11 +83,11 @@ class Group(ABC):
             self._passed.clear()
 
     def set(self, key: str, value: str) -> None:
-        """Set ``key``, in place of what it was."""
+        """Set or replace ``key``."""
         self.store_set(self._key(key), value)
 
     def set_once(self, key: str, value: str) -> str:
-        """Set ``key`` unless any rank has, and return what it is."""
+        """Set ``key`` unless a rank already has, and return its value."""
         return self.store_set_once(self._key(key), value)
 
     def get(self, key: str) -> str | None:
@@ -95,11 +95,11 @@ class Group(ABC):
         return self.store_get(self._key(key))
 
     def delete(self, key: str) -> None:
-        """Forget ``key``; nothing happens if there is none."""
+        """Delete ``key``; nothing happens if it is not set."""
         self.store_delete(self._key(key))
 
     def listen(self, key: str) -> str:
-        """Return the value of ``key`` once it is set, however long that takes; for a thread.
+        """Wait without a limit until ``key`` is set, and return its value; for threads.
 
         Unlike ``wait`` it heeds no failure and costs the store nothing.
         """
@@ -123,7 +123,7 @@ class Group(ABC):
         return value
 
     def gather(self, name: str, value: str, timeout_secs: float | None = None) -> list[str]:
-        """Return the ``value`` of every rank, in their order, once all have called it.
+        """Return the ``value`` of every rank, in order, once all ranks have called it.
 
         Args:
             name: What the ranks do; each calls it equally often under that name.
@@ -153,11 +153,11 @@ class Group(ABC):
         return values
 
     def barrier(self, name: str, timeout_secs: float | None = None) -> None:
-        """Return once all ranks have called it. As ``gather``, of nothing."""
+        """Return once all ranks have called it, like ``gather`` without values."""
         self.gather(name, "", timeout_secs)
 
     def fail(self, cause: str, rank: int | None = None) -> None:
-        """Let all ranks know that this one, or ``rank``, has failed. The first failure counts."""
+        """Tell all ranks that this one, or ``rank``, has failed. The first failure counts."""
         failed = self.rank if rank is None else rank
         self.set_once("failed", json.dumps([failed, cause, self.rank]))
 
@@ -187,7 +187,7 @@ class Group(ABC):
 
     @abstractmethod
     def store_set_once(self, key: str, value: str) -> str:
-        """Set ``key`` unless it is set, in one step, and return what it is."""
+        """Atomically set ``key`` unless it is set, and return its value."""
 
     @abstractmethod
     def store_delete(self, key: str) -> None:
@@ -198,7 +198,7 @@ class Group(ABC):
         """Return the value of ``key`` once it is set."""
 
     def abort(self) -> None:  # noqa: B027 - not every runtime can
-        """Make collectives that hang raise, where the runtime can. The group is over then."""
+        """Make hanging collective operations raise, if the runtime can; the group ends."""
 
     def _key(self, key: str) -> str:
         return f"runhooks/{self._training}/{key}"
@@ -240,7 +240,7 @@ class Group(ABC):
             self.delete(f"{place}/{last}")
 
     def too_late(self, name: str, missing: Iterable[int], secs: float) -> DeadlineExceededError:
-        """Return the error for ranks that have not come to ``name`` in ``secs`` seconds."""
+        """Return the error for ranks that have not reached ``name`` within ``secs`` seconds."""
         ranks = ", ".join(map(str, missing)) or "0"  # 0 has not told the others that all are here
         return DeadlineExceededError(
             f"waited {secs:g} seconds for all {self.size} ranks at {name!r}: rank {ranks} has not "

@@ -9,12 +9,12 @@ from runhooks.ranks.group import Group
 
 
 class LocalGroup(Group):
-    """A rank among threads of one process, for tests; ``LocalGroup.together(n)`` makes all.
+    """A rank in a thread of one process, for tests; ``LocalGroup.together(n)`` creates all ranks.
 
     Args:
         rank: The number of this rank, from 0.
         size: How many ranks there are.
-        memory: What they share; None: a new one.
+        memory: The memory that they share; None: a new one.
     """
 
     runtime: ClassVar[str] = "one process"
@@ -54,7 +54,7 @@ class LocalGroup(Group):
 
 
 class AloneGroup(LocalGroup):
-    """A process that trains by itself: it waits for nobody."""
+    """A process that trains alone and waits for nobody."""
 
     def __init__(self) -> None:
         super().__init__(0, 1)

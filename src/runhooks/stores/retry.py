@@ -11,17 +11,18 @@ from runhooks import arguments
 class RetryPolicy:
     """How long to repeat a request that a store could not answer.
 
-    Repeated are 503 and other answers that ask for patience, lost connections, and requests without
-    an answer. What no repetition changes is raised at once: no such bucket, no access.
+    Requests are repeated after 503 and similar answers, after lost connections, and if there is no
+    answer. Errors that a retry cannot change, such as a missing bucket or denied access, are raised
+    immediately.
 
-    All who use a bucket wait for it together: the seconds count from its first failure after its
-    last answer. Once they are over, or after a Ctrl-C, each request has one try, until one is
+    All users of a bucket in a process share the limit: the seconds count from the first failure
+    after the last answer. After that time, or after Ctrl-C, each request has one try, until one is
     answered.
 
     Args:
-        secs: How long after the first try others begin. 0: there is one try.
-        first_wait_secs: The wait before the second try. Each wait is twice the one before it, less
-            a random part of at most a half.
+        secs: How long after the first try further ones may begin. 0: only one try.
+        first_wait_secs: The wait before the second try. Each further wait doubles, less a random
+            part of at most half.
         longest_wait_secs: The longest wait.
 
     Raises:

@@ -33,7 +33,7 @@ _MOST_AT_ONCE = 8
 def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) -> Store:
     """Return the store of the objects below ``url``. No request is made yet.
 
-    Where it is and who may use it is said where fsspec and the library of the cloud look for it:
+    Endpoints and credentials come from where fsspec and the cloud's library look for them:
     environment variables, ``~/.aws``, ``fsspec.config``.
 
     Args:
@@ -41,9 +41,9 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
         retry: How long requests are repeated. None: as ``set_retry_policy`` says, else 300 s.
 
     Raises:
-        ImportError: The library of that scheme is not installed; it says which.
-        ValueError: ``url`` is a path, or has a scheme that nobody knows.
-        OSError: The library has been told something wrong, such as a profile that is not there.
+        ImportError: The library for the scheme is not installed; the message names it.
+        ValueError: ``url`` is a path, or its scheme is unknown.
+        OSError: The library's configuration is wrong, such as a missing profile.
     """
     if not is_url(url):
         raise ValueError(f"url must begin with a scheme such as s3://, got {os.fspath(url)!r}")
@@ -56,10 +56,9 @@ class Store:
 
     May be used in several threads, and in a forked child.
 
-    What cannot be done raises the OSError that a disk would raise, with the URL as its
-    ``filename``: FileNotFoundError for an object or a bucket that is not there, PermissionError
-    for what is not allowed, TimeoutError and others for what was tried in vain for as long as the
-    RetryPolicy says.
+    Failures raise the OSError that a disk would raise, with the URL as its ``filename``:
+    FileNotFoundError for a missing object or bucket, PermissionError if access is denied,
+    TimeoutError and others if retries have failed for as long as the RetryPolicy says.
     """
 
     def __init__(self, url: str, retry: RetryPolicy) -> None:
@@ -83,7 +82,7 @@ class Store:
         return joined(self.url, key)
 
     def put(self, key: str, data: Buffer | Sequence[Buffer]) -> None:
-        """Create or replace the object ``key``, whole or not at all.
+        """Create or replace the object ``key``, completely or not at all.
 
         Args:
             key: Its key.
@@ -94,7 +93,7 @@ class Store:
         self._call(key, lambda backend: backend.put(key, pieces), sum(map(len, pieces)))
 
     def create(self, key: str, data: bytes) -> None:
-        """Create the object ``key``; if several do so at a time, one succeeds.
+        """Create the object ``key``; if several processes try at the same time, one succeeds.
 
         Args:
             key: Its key.
@@ -118,7 +117,7 @@ class Store:
         return bytes(self._call(key, lambda backend: backend.read(key, start, None)))
 
     def read_ranges(self, key: str, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes of the object ``key`` in several ranges, read several at a time.
+        """Return the bytes of the object ``key`` in several ranges, read in parallel.
 
         Args:
             key: Its key.
@@ -154,7 +153,7 @@ class Store:
         return sorted(self._call(folder, lambda backend: list(backend.folders(folder))))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete the objects ``keys``; one that is not there is no error."""
+        """Delete the objects ``keys``; a missing one is no error."""
         arguments.given(keys=keys)
         if listed := [keys] if isinstance(keys, str) else list(keys):
             self._call("", lambda backend: backend.delete(listed))

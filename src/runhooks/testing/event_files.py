@@ -29,7 +29,7 @@ class RecordedValue(NamedTuple):
 def read_events(path: str | os.PathLike[str]) -> list[RecordedValue]:
     """Return the values of an event file, or of all event files of a directory, in order.
 
-    Values that a session wrote again after a recovery are there twice.
+    Values that a session wrote again after a recovery appear twice.
 
     Args:
         path: The file or the directory, which may be empty.

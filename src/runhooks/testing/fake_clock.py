@@ -8,9 +8,9 @@ from runhooks import clock
 
 
 class FakeClock:
-    """A clock that stands still until ``advance`` is called.
+    """A clock that advances only when ``advance`` is called.
 
-    In a ``with`` block everything in runhooks takes the time from it:
+    Inside its ``with`` block, everything in runhooks uses this clock:
 
         with FakeClock() as clock:
             clock.advance(60)
@@ -33,7 +33,7 @@ class FakeClock:
         return self._now + self._wall_offset
 
     def advance(self, secs: float) -> None:
-        """Let ``secs`` seconds pass, for both clocks."""
+        """Advance both clocks by ``secs`` seconds."""
         if secs < 0:
             raise ValueError(f"secs must not be negative, got {secs}")
         self._now += secs

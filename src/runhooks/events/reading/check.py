@@ -45,7 +45,7 @@ class FileReport(NamedTuple):
         path: The file.
         size: Its size in bytes.
         records: Number of sound records.
-        partial: Bytes of a truncated last record, which is still being written, or was when its
+        partial: Bytes of a truncated last record, which is still being written or was when its
             writer died.
         damages: Stretches of the file that cannot be read.
         errors: Records whose CRCs are right but whose content is malformed.

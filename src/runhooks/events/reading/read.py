@@ -27,8 +27,8 @@ def read(
 ) -> Runs:
     """Return the runs found in ``path``, by name.
 
-    Every CRC of every record is verified. A damaged record is skipped, up to the next sound one,
-    and listed in ``damages``; so is a file that cannot be read.
+    Every CRC of every record is verified. Damaged records are skipped and listed in ``damages``,
+    and so are files that cannot be read.
 
     Args:
         path: An event file, a run directory, or a directory above runs.
@@ -36,17 +36,17 @@ def read(
             brackets, such as ``w[0]``, also matches itself. Runs without a match have no tags.
         kinds: The kinds to decode, of those at ``Run``; None: all.
         strict: Whether to raise at the first damage instead of skipping it.
-        purge: Whether to drop, where a session restarted at a step, what earlier sessions wrote
-            from that step on.
-        fold: What to do where a tag goes back to an earlier step without a restart: ``"keep"`` all
-            points, or ``"drop"`` those that are followed by one of the same or an earlier step, as
+        purge: Whether to drop points that a later session repeated after restarting at an earlier
+            step.
+        fold: What to do if a tag goes back to an earlier step without a restart: ``"keep"`` all
+            points, or ``"drop"`` those followed by one of the same or an earlier step, as
             TensorBoard does.
 
     Raises:
         FileNotFoundError: If there is nothing at ``path``.
         ValueError: If a kind or ``fold`` is unknown.
-        OSError: If ``path`` is a file that cannot be read, or one in it cannot and ``strict``; if
-            it is in a store that does not answer.
+        OSError: If ``path`` is a file that cannot be read, or is in a store that does not answer;
+            with ``strict``, also if a file in ``path`` cannot be read.
         DataLossError: If ``path`` is a file without a single event, or, if ``strict``, damaged.
     """
     runs = Runs(path_of(place(path=path)), Wanted(tags, kinds), strict, purge, fold)

@@ -48,16 +48,17 @@ def stream(
     kinds: str | Sequence[str] | None = None,
     follow: bool = False,
 ) -> Iterator[StreamPoint]:
-    """Yield the points in ``path``, run by run, in the order of the files, and keep none.
+    """Yield the points in ``path``, run by run, in the order of the files, without keeping them.
 
-    Damage, malformed values and files that cannot be read are skipped. Points that a later session
-    replaced are included.
+    Damaged or malformed values and unreadable files are skipped. Points that a later session
+    repeated are included.
 
     Args:
         path: An event file, a run directory, or a directory above runs.
         tags: Names or shell patterns of tags, as for ``read``.
-        kinds: Kinds, as for ``read``. Session logs come only if ``"session_log"`` is among them.
-        follow: Whether to go on for ever, looking for new points and runs twice a second. A file
+        kinds: Kinds, as for ``read``. Session logs are included only if ``"session_log"`` is among
+            them.
+        follow: Whether to continue forever, checking for new points and runs twice a second. A file
             that was replaced, or is shorter than before, is read again.
 
     Raises:

@@ -22,23 +22,22 @@ from runhooks.stores import is_url
 class EventWriter:
     """Writes events to a new event file in ``logdir``, in the background.
 
-    Errors in the background, of the file or of an event, are raised once, as they are, by the next
-    call that adds, flushes or closes. The event at fault is lost, or, if the file failed, all
-    events that were about to be written; the writer continues with the next.
+    Background errors, of the file or of an event, are raised once by the next call that adds,
+    flushes or closes. The event at fault is lost or, if the file failed, all events that were being
+    written; the writer continues with the next one.
 
     Any thread or signal handler may call any method. In a forked child, or in a process that
-    unpickled it, the writer creates another file for its first event. A child that ends by
-    ``os._exit`` has to flush or close the writer first; children of ``multiprocessing`` do so by
-    themselves, even workers that a pool terminates.
+    unpickled it, the writer creates another file for its first event. A child that ends with
+    ``os._exit`` has to flush or close the writer first; children of ``multiprocessing`` do so
+    automatically, even workers that a pool terminates.
 
     Args:
         logdir: A directory, created if it is missing; ``~`` is expanded. Or a URL, such as
             ``s3://bucket/run``.
         max_queue: Number of events that may wait to be written; a scalar is one.
         flush_secs: Events are written 0.2 seconds after they are added, or at once if this is less.
-            They are written later if events before them take long, because a device still computes
-            their values; in a store, after ``flush_secs``. A process that is killed loses the
-            events that were not written.
+            They are written later if a device is still computing the values of earlier events; in a
+            store, after ``flush_secs``. A killed process loses the events that were not written.
         filename_suffix: The end of the name of the file.
         on_full: What happens when ``max_queue`` events wait, or 256 MB of arrays: ``"wait"`` until
             they are written, ``"raise"`` ``queue.Full``, or ``"drop"`` new events and count them in
@@ -46,9 +45,9 @@ class EventWriter:
 
     Raises:
         OSError: If no file can be created in ``logdir``; it names the directory.
-        ImportError: If what a URL needs is not installed.
-        ValueError: If nobody knows a URL, if ``max_queue`` or ``flush_secs`` is not above zero, or
-            if ``on_full`` is not one of the above.
+        ImportError: If a library for the URL is not installed.
+        ValueError: If the kind of URL is unknown, if ``max_queue`` or ``flush_secs`` is not above
+            zero, or if ``on_full`` is not one of the above.
     """
 
     def __init__(
