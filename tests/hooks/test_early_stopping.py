@@ -118,6 +118,16 @@ def test_a_damaged_file_is_read_up_to_there(write, eval_dir, warnings):
     assert str(file) in warning
 
 
+def test_a_summary_that_makes_no_sense_is_damage(write, eval_dir, warnings):
+    write(10, loss=0.5)
+    (file,) = eval_dir.iterdir()
+    senseless = b"\x2a\x01\xff"  # a summary of one byte
+    file.write_bytes(file.read_bytes() + rh.events.frame(senseless))
+    assert rh.read_eval_metrics(eval_dir) == {10: {"loss": 0.5}}
+    (warning,) = warnings()
+    assert str(file) in warning
+
+
 # --- Thresholds
 
 

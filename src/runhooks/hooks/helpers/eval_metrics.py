@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 
 from runhooks.errors import DataLossError
@@ -35,11 +34,10 @@ class EvalMetrics:
         """
         for path in find_files(self._dir):
             with suppress(FileNotFoundError):  # there is none yet, or somebody has just removed it
-                for event in self._new_events(path):
-                    self._take(event)
+                self._read_on(path)
         return dict(sorted(self._by_step.items()))
 
-    def _new_events(self, path: AnyPath) -> Iterator[Event]:
+    def _read_on(self, path: AnyPath) -> None:
         start = self._read_to.get(path, 0)
         if start is None:
             return
@@ -47,7 +45,7 @@ class EvalMetrics:
             file.seek(start)
             try:
                 for record in read_records(file, str(path)):
-                    yield Event.FromString(record)
+                    self._take(Event.FromString(record))
                     self._read_to[path] = file.tell()
             except (DataLossError, ValueError) as error:
                 self._read_to[path] = None
