@@ -41,7 +41,8 @@ class RawSession(CallableRuns):
         input_secs: The seconds spent waiting for elements of inputs, since ``time_inputs()``.
         non_training_secs: The seconds that went into something other than training; whoever
             spends some, as on an evaluation, adds them.
-        is_worth_saving: Whether its state may be saved at the end; not if a hook has found a NaN.
+        state_error: By which its state is not worth saving, as a NaN that a hook has found in it;
+            None: no such error is known.
         prepared: The run that was made last, if it can be made again without ``run``.
     """
 
@@ -59,7 +60,7 @@ class RawSession(CallableRuns):
         self.runs = 0
         self.changes = 0
         self.non_training_secs = 0.0
-        self.is_worth_saving = True
+        self.state_error: Exception | None = None
         self.prepared: PreparedRun | None = None
         self._checkpoint: str | None = None
         self._changes_at_checkpoint = 0
