@@ -31,6 +31,16 @@ def page(tmp_path, monkeypatch):
     return run
 
 
+def make_steps(graph, last_step, directory):
+    hooks = [rh.StopAtStepHook(last_step=last_step)]
+    with (
+        graph.as_default(),
+        rh.MonitoredTrainingSession(checkpoint_dir=directory, hooks=hooks) as session,
+    ):
+        while not session.should_stop():
+            session.run("train_op")
+
+
 def test_train_step(page):
     names, _ = page("train-step.md")
     accuracies = [it["accuracy"] for it in names["evaluation"].metrics_by_step().values()]
@@ -45,13 +55,7 @@ def test_shuffled_epochs_resume_in_their_order(page):
     for last_step in (30, 80):  # 30 is in the middle of an epoch
         data = names["Shuffled"](*next(names["batches"](0)), batch_size=8)
         graph = rh.graph(names["train_step"], state=names["start"], data=data, epochs=None)
-        hooks = [rh.StopAtStepHook(last_step=last_step)]
-        with (
-            graph.as_default(),
-            rh.MonitoredTrainingSession(checkpoint_dir="runs/resumed", hooks=hooks) as session,
-        ):
-            while not session.should_stop():
-                session.run("train_op")
+        make_steps(graph, last_step, "runs/resumed")
     resumed, undisturbed = (rh.load(f"runs/{it}", "state/kernel") for it in ("resumed", "epochs"))
     assert resumed.tolist() == undisturbed.tolist()
 
@@ -95,10 +99,27 @@ def test_cadences(page):
     assert len(run.scalars["loss"].steps) == 200
 
 
-def test_jax(page):
-    _, printed = page("jax.md")
-    assert [float(line) < 0.5 for line in printed] == [True] * 3
+def test_jax(page, caplog):
+    names, printed = page("jax.md")
+    assert [float(line) < 0.5 for line in printed] == [True] * 5
     assert {"grads/kernel", "gradient_norm"} <= rh.events.read("runs/linen").only.tags.keys()
+    for last_step in (150, 300):  # 150 is between two updates
+        states = {it: names[it] for it in ("model", "optimizer")}
+        graph = rh.jax.graph(names["train_step"], data=names["batches"], **states)
+        make_steps(graph, last_step, "runs/resumed")
+    resumed, undisturbed = (rh.load(f"runs/{it}", "model/kernel") for it in ("resumed", "micro"))
+    assert resumed.tolist() == undisturbed.tolist()
+    if not hasattr(getattr(names["optax"], "tree", None), "norm"):
+        return  # this optax is older than the page's
+    with caplog.at_level(logging.INFO, "runhooks"):
+        graph = rh.jax.graph(
+            names["step_with_norm"], state=names["create_state"], data=names["batches"]
+        )
+        with graph.as_default():
+            rh.summary.scalar("gradient_norm")
+        make_steps(graph, 3, "runs/norm")
+    assert rh.events.read("runs/norm").only.scalars["gradient_norm"].values.tolist() > [0]
+    assert sum("compiled" in message for message in caplog.messages) == 1
 
 
 @pytest.fixture

@@ -22,6 +22,9 @@ def gradient_norms(
         rh.summary.gradient_norms("grads")  # "gradient_norm", "gradient_norm/dense", ...
         rh.summary.gradient_norms("gradients/model")  # of a graph of rh.torch
 
+    On JAX the step is compiled a second time, to return its gradients. If that takes too long, let
+    the step return the norm, and use ``rh.summary.scalar``.
+
     Args:
         gradients: A tensor that is a pytree of arrays, its name, or a pytree of tensors.
         name: The tag of the norm of all gradients together. The norm of a layer, meaning arrays
