@@ -10,7 +10,7 @@ from runhooks.stores.messages import lacks_credentials, no_credentials, shortene
 from runhooks.stores.urls import scheme_of
 
 #: No second try changes these.
-_FINAL = (
+_PERMANENT = (
     FileExistsError,
     FileNotFoundError,
     ImportError,
@@ -21,7 +21,7 @@ _FINAL = (
     TypeError,
     ValueError,
 )
-_FINAL_NUMBERS = frozenset(
+_PERMANENT_NUMBERS = frozenset(
     {
         errno.EINVAL,
         errno.EMSGSIZE,
@@ -32,27 +32,27 @@ _FINAL_NUMBERS = frozenset(
     }
 )
 #: Too early, too many, a conflict with another request, a request that took too long.
-_PASSING_STATUSES = frozenset({408, 409, 425, 429})
+_TRANSIENT_STATUSES = frozenset({408, 409, 425, 429})
 #: What the store does not know how to do.
-_LASTING_STATUSES = frozenset({501, 505})
+_PERMANENT_STATUSES = frozenset({501, 505})
 _STATUS = re.compile(r"status code: (\d{3})|HTTP status (?:client|server) error \((\d{3})")
 _NO_ACCESS = ("NoCredentials", "Unauthenticated", "PermissionDenied", "PartialCredentials")
 
 
-def is_passing(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Return whether the same request may succeed later: 503, no answer, a lost connection."""
     if _tells(error, "NoSuchUpload"):  # it is complete, and the answer that said so was lost
         return True
-    if isinstance(error, _FINAL) or type(error).__name__.startswith(_NO_ACCESS):
+    if isinstance(error, _PERMANENT) or type(error).__name__.startswith(_NO_ACCESS):
         return False
     status = status_of(error)
     if status is not None:
-        fails = status >= 500 and status not in _LASTING_STATUSES
-        return fails or status in _PASSING_STATUSES
-    return not (isinstance(error, OSError) and error.errno in _FINAL_NUMBERS)
+        fails = status >= 500 and status not in _PERMANENT_STATUSES
+        return fails or status in _TRANSIENT_STATUSES
+    return not (isinstance(error, OSError) and error.errno in _PERMANENT_NUMBERS)
 
 
-def surfaced(error: Exception, url: str) -> OSError:
+def as_os_error(error: Exception, url: str) -> OSError:
     """Return ``error`` as an OSError of the fitting kind whose ``filename`` is ``url``."""
     if lacks_credentials(error):
         return PermissionError(errno.EACCES, no_credentials(scheme_of(url), error), url)

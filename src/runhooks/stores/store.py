@@ -13,7 +13,7 @@ from typing import TypeVar
 from runhooks import arguments
 from runhooks.stores.asking import ask
 from runhooks.stores.backend import Backend, Buffer, StoredObject
-from runhooks.stores.errors import surfaced
+from runhooks.stores.errors import as_os_error
 from runhooks.stores.fsspec_backend import FsspecBackend, forget_file_system
 from runhooks.stores.interruption import interrupting
 from runhooks.stores.messages import lacks_credentials
@@ -207,7 +207,7 @@ def _backend(url: str) -> Backend:
     except (ImportError, ValueError):
         raise
     except Exception as error:
-        raise surfaced(error, url) from error
+        raise as_os_error(error, url) from error
 
 
 def _backend_of_scheme(url: str) -> Backend:
