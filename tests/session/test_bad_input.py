@@ -55,6 +55,9 @@ REQUESTS = {
     "unfed placeholder": (lambda x, foreign: (x * 2, None), ["'images:0'", "feed_dict"]),
     "foreign fetch": (lambda x, foreign: (foreign, None), ["fetches", "'foreign:0'", "graph"]),
     "foreign feed": (lambda x, f: (x, {f: 1}), ["feed_dict", "'foreign:0'", "graph"]),
+    "a list of feeds": (lambda x, foreign: (x, [1, 2]), ["feed_dict must map", "[1, 2]"]),
+    "an array of feeds": (lambda x, foreign: (x, np.ones(3)), ["feed_dict must map", "1., 1., 1."]),
+    "a number for feeds": (lambda x, foreign: (x, 5), ["feed_dict must map", "got 5"]),
     "wrong shape": (
         lambda x, foreign: (x, {x: np.ones((1, 3), np.float32)}),
         ["'images:0'", "[1, 3]", "[any, 2]"],

@@ -125,6 +125,8 @@ class HookedSession:
             RuntimeError: If a hook has asked to stop and ``hooks`` is not given.
         """
         raw = self._raw
+        if type(feed_dict) is not dict and not isinstance(feed_dict, Mapping | None):
+            return raw.run(fetches, feed_dict, options, run_metadata)  # it says what is wrong
         if hooks is not None:
             chosen = self._scheduled(hooks)
             if not chosen:
