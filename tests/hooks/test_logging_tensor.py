@@ -317,3 +317,11 @@ def test_threads_may_share_the_session(graph, lines, cadence):
         sys.setswitchinterval(before)
     assert all(line.startswith("step = ") for line in lines())
     assert lines()
+
+
+def test_a_summary_is_refused(graph):
+    rh.train.create_global_step()
+    summary = rh.summary.scalar("shown", rh.call(lambda: 1.0))
+    for hook in (rh.LoggingTensorHook([summary], 1), rh.ProgressHook(10, [summary])):
+        with pytest.raises(ValueError, match="tensors must not be a summary, got 'shown:0'"):
+            rh.MonitoredSession(hooks=[hook])

@@ -270,3 +270,10 @@ def test_parameter_of_a_module_is_looked_at_as_the_step_leaves_it():
     graph = rh.torch.graph(train_step, model=model)
     with graph.as_default(), pytest.raises(rh.train.NanLossDuringTrainingError, match="at step 1"):
         run("train_op", [rh.NanTensorHook("model/weight")])
+
+
+def test_a_summary_is_refused_as_it_is_never_nan(build):
+    train_op, loss = build([1.0])
+    summary = rh.summary.scalar("watched", loss)
+    with pytest.raises(ValueError, match="loss_tensor must not be a summary, got 'watched:0'"):
+        run(train_op, [rh.NanTensorHook(summary)])

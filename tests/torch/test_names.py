@@ -1,5 +1,6 @@
 """Names: which are refused where they clash, what is told of those that mean nothing."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -84,6 +85,50 @@ def test_summaries_take_names(training):
     tags = [value.tag for summary in summaries for value in summary]
     gradients = ["gradients/model/0/weight", "gradients/model/0/bias"]
     assert tags == ["a", "b", "c", "loss", *gradients, "optimizer/learning_rate"]
+
+
+VALUES = [
+    "learning_rate",
+    "optimizer/learning_rate",
+    "global_gradient_norm",
+    "model/0.bias",
+    "gradients/model/0.bias",
+    "activations/model/0",
+]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_summary_does_not_hide_the_value_that_it_is_named_after(name, training):
+    with rh.Session(training.graph()) as sess:
+        expected = sess.run([name, "train_op"], training.batch)[0]
+    graph = training.graph()
+    with graph.as_default():
+        summary = rh.summary.histogram(name)
+        with rh.Session() as sess:
+            names = [name, graph[name], summary, "train_op"]
+            found, same_found, written, _ = sess.run(names, training.batch)
+    assert type(found) is type(same_found) is type(expected)
+    assert np.shape(found) == np.shape(same_found) == np.shape(expected)
+    assert written[0].tag == name
+
+
+def test_a_summary_does_not_hide_a_parameter_drawn_from_data(training):
+    graph = rh.torch.graph(lambda x: None, data=[1.0, 2.0], **training.objects)
+    with graph.as_default():
+        rh.summary.scalar("x")
+        with rh.Session() as sess:
+            assert sess.run(["train_op", "x"])[1] == 1.0
+
+
+@pytest.mark.parametrize("name", ["global_gradient_norm", "gradients/model"])
+def test_a_nan_is_found_in_a_value_that_has_a_summary(name, training):
+    batch = {**training.batch, "images": torch.full((16, 4), torch.nan)}
+    with training.graph().as_default():
+        rh.summary.gradient_norms(name, name)
+        hooks = [rh.NanTensorHook(name), rh.StopAtStepHook(num_steps=2)]
+        with pytest.raises(rh.errors.NanLossDuringTrainingError, match=name):
+            with rh.MonitoredSession(hooks=hooks) as sess:
+                sess.run("train_op", batch)
 
 
 def test_what_is_no_summary_is_refused_before_training(training, tmp_path):

@@ -21,6 +21,7 @@ from runhooks.contract import (
 from runhooks.engines.foreign import session_of
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.tensor import Tensor, reads_state
+from runhooks.hooks.helpers.fetch_checks import check_no_summary
 from runhooks.hooks.helpers.session import next_step_of, step_or_none
 from runhooks.trigger import Due, Timer, Trigger
 
@@ -74,6 +75,7 @@ class NanTensorHook(SessionRunHook):
     def begin(self) -> None:
         graph = get_default_graph()
         loss = graph.as_graph_element(self._loss_tensor)
+        check_no_summary("loss_tensor", loss)
         # In every engine an operation has outputs, and a tensor has not.
         outputs: tuple[Any, ...] = getattr(loss, "outputs", (loss,))
         if not outputs:

@@ -138,6 +138,12 @@ def summary_op(
     return op.outputs[0]
 
 
+def is_summary(element: Any) -> bool:
+    """Return whether ``element`` is a summary, or an operation that makes one."""
+    op = element.op if isinstance(element, Tensor) else element
+    return isinstance(op, Operation) and op.type.endswith(("Summary", "SummaryV2"))
+
+
 def collect(summary: Tensor, collections: Iterable[str]) -> None:
     """Add ``summary`` to ``collections`` of its graph."""
     for key in collections:

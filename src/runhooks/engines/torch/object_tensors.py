@@ -42,6 +42,9 @@ class ObjectTensors(NamedValues):
         """Return whether there is a tensor of that name."""
         return self._make(name) is not None
 
+    def comes_first(self, name: str) -> bool:
+        return name in self._drawn or name in self._made or self.has(name)
+
     def find(self, name: str) -> Tensor:
         key = name.removesuffix(":0")
         if key in self._drawn:

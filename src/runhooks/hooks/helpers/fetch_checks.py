@@ -8,6 +8,7 @@ from typing import Any
 from runhooks.contract import RawSession, SessionRunArgs
 from runhooks.graph import GraphKeys
 from runhooks.graph.base import BaseGraph
+from runhooks.summary.summary_op import is_summary
 
 _AT_END_FIX = (
     "at the end nothing can be fed, drawn or changed: if the last step is known, give "
@@ -38,6 +39,15 @@ def check_for_end(graph: BaseGraph, fetches: Any) -> None:
     else:
         return
     raise ValueError(f"at_end: the value to compute at the end {problem}; {_AT_END_FIX}")
+
+
+def check_no_summary(argument: str, element: Any) -> None:
+    """Raise ValueError if ``element`` is a summary, and so has no number to show or to check."""
+    if is_summary(element):
+        raise ValueError(
+            f"{argument} must not be a summary, got {element.name!r}: give the tensor that the "
+            "summary is made of"
+        )
 
 
 def evaluation_inputs(

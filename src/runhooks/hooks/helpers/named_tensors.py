@@ -7,6 +7,7 @@ from typing import Any
 
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.tensor import Operation, Tensor
+from runhooks.hooks.helpers.fetch_checks import check_no_summary
 
 
 class NamedTensors:
@@ -39,8 +40,8 @@ class NamedTensors:
         An operation, or its name, stands for its output.
 
         Raises:
-            KeyError, TypeError, ValueError: For anything that is not a tensor of the graph, or is
-                more than one.
+            KeyError, TypeError, ValueError: For anything that is not a tensor of the graph, is more
+                than one, or is a summary.
         """
         graph = get_default_graph()
         elements = {key: graph.as_graph_element(part) for key, part in self.by_key.items()}
@@ -53,6 +54,7 @@ class NamedTensors:
 
 def _only_output(element: Any) -> Any:
     # In every engine an operation has outputs, and a tensor has not.
+    check_no_summary("tensors", element)
     outputs = getattr(element, "outputs", None)
     if outputs is None:
         return element
