@@ -55,6 +55,73 @@ def saved_step(directory):
     return checkpoint_step(rh.latest_checkpoint(directory))
 
 
+def train_to_a_failing_draw(directory, number, also=None):
+    """A training whose source fails in the draw of the third step, after it was sent a signal."""
+
+    def draw(step):
+        while True:
+            step += 1
+            if step == 3 and number is not None:
+                send(number)
+            if step == 3:
+                raise RuntimeError("a worker is gone")
+            yield step
+
+    op = rh.group(
+        *([] if also is None else [rh.inputs(also)]),
+        rh.inputs(draw, name="numbers"),
+        rh.train.get_or_create_global_step().assign_add(1),
+    )
+    with rh.MonitoredTrainingSession(checkpoint_dir=directory) as sess:
+        while not sess.should_stop():
+            sess.run(op)
+    return sess
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_input_that_fails_because_of_a_signal_ends_the_loop_well(
+    graph, tmp_path, number, caplog
+):
+    sess = train_to_a_failing_draw(tmp_path, number)
+    assert saved_step(tmp_path) == 2
+    assert sess.stop_reason == number.name
+    assert f"after {number.name}, an input has failed: RuntimeError('a worker" in caplog.text
+
+
+def test_an_input_that_fails_without_a_signal_is_an_error(graph, tmp_path):
+    with pytest.raises(RuntimeError, match="a worker is gone"):
+        train_to_a_failing_draw(tmp_path, None)
+
+
+def test_an_input_that_fails_after_another_has_moved_is_an_error(graph, tmp_path):
+    with pytest.raises(RuntimeError, match="a worker is gone"):
+        train_to_a_failing_draw(tmp_path, signal.SIGTERM, also=[1, 2, 3, 4])
+    assert saved_step(tmp_path) == 0
+
+
+def test_a_handler_that_raises_because_a_child_has_ended_does_not_break_the_step(graph, tmp_path):
+    def raise_error(number, frame):
+        raise RuntimeError("a worker is gone")
+
+    def work(step):
+        if int(step) == 2:
+            send(signal.SIGTERM)
+            send(signal.SIGCHLD)
+        return step
+
+    before = signal.signal(signal.SIGCHLD, raise_error)
+    try:
+        step = rh.train.get_or_create_global_step()
+        op = rh.group(rh.call(work, step), step.assign_add(1))
+        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as sess:
+            while not sess.should_stop():
+                sess.run(op)
+        assert signal.getsignal(signal.SIGCHLD) is raise_error
+        assert saved_step(tmp_path) == 3
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 # loops
 
 

@@ -1,6 +1,9 @@
 """Shuffled loaders of PyTorch in a training that draws random numbers too: resumed bit for bit."""
 
 import logging
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -69,3 +72,16 @@ def test_input_that_evaluations_begin_anew_is_not_said_to_be_at_its_end(tmp_path
     with caplog.at_level(logging.WARNING, logger="runhooks"):
         train(tmp_path, 9)
     assert caplog.messages == []
+
+
+def test_signal_to_the_whole_group_loses_no_step(tmp_path):
+    def train(folder, moment):
+        program = Path(__file__).with_name("group_program.py")
+        command = [sys.executable, program, tmp_path / folder, moment]
+        done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split("; ")
+
+    assert train("killed", "step")[:2] == ["4", "SIGTERM"]
+    assert train("killed", "start")[:2] == ["8", "SIGTERM"]
+    assert train("killed", "none") == train("undisturbed", "none")

@@ -41,6 +41,7 @@ class RawSession(CallableRuns):
         input_secs: The seconds spent waiting for elements of inputs, since ``time_inputs()``.
         non_training_secs: The seconds that went into something other than training; whoever
             spends some, as on an evaluation, adds them.
+        input_error: By which an input has ended a run before it changed anything; None: by none.
         state_error: By which its state is not worth saving, as a NaN that a hook has found in it;
             None: no such error is known.
         prepared: The run that was made last, if it can be made again without ``run``.
@@ -53,6 +54,7 @@ class RawSession(CallableRuns):
     repeats_runs: bool = False
 
     input_secs: float = 0.0
+    input_error: Exception | None = None
 
     def __init__(self) -> None:
         self.recoveries = 0

@@ -151,6 +151,7 @@ class BodyRun(FlatValues):
                 else:
                     given += outputs_of(op, element)
             except Exception as error:
+                self._opened.error = error if op is self._inputs[0] else None
                 note_draw(op, error)
                 raise
         if self._counters:

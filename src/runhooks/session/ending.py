@@ -15,6 +15,28 @@ from runhooks.session.recoverable import RecoverableSession
 _log = logging.getLogger("runhooks")
 
 
+def is_good_end(
+    error: BaseException,
+    session: RecoverableSession | None,
+    stop: StopRequest,
+    agreement: Agreement | None,
+) -> bool:
+    """Return whether a loop that ``error`` has ended was at its end, and is to be saved.
+
+    It was if an input has failed before a step began, after a stop was asked for: a signal that is
+    sent to the group of a process ends the worker processes of its loader too.
+    """
+    if isinstance(error, good_ends()):
+        return True
+    inner = None if session is None else session.session
+    if inner is None or inner.raw.input_error is not error:
+        return False
+    if stop.reason is None or agreement is not None:  # other ranks may be in this step
+        return False
+    _log.warning("after %s, an input has failed: %s", stop.reason, described(error))
+    return True
+
+
 def end(
     session: RecoverableSession,
     error: BaseException | None,

@@ -124,7 +124,11 @@ class PhasedRun(PreparedRun):
         """Add the values of all tensors to ``values``, and return these."""
         plan = self._plan
         for op in plan.inputs:
-            _take_in(values, op, drawn(op, self._inputs.at(op)))
+            try:
+                _take_in(values, op, drawn(op, self._inputs.at(op)))
+            except Exception as error:
+                self._inputs.error = error if op is plan.inputs[0] else None
+                raise
         variables = self._held.by_variable  # only now: a source may look at variables
         values.update((counter, np.int64(variables[counter])) for counter in plan.counters)
         counted = evaluate(plan.head, values, variables, _conform)

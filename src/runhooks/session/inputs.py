@@ -42,6 +42,8 @@ class SessionInputs:
         self._timed = False
         #: The seconds that inputs took to give their elements, from ``time()`` on.
         self.secs = 0.0
+        #: What the first input that a run has drawn from has raised last.
+        self.error: Exception | None = None
 
     def open(self, operations: Iterable[Operation]) -> None:
         """Open those of ``operations`` that are not open yet."""

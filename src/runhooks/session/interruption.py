@@ -24,6 +24,9 @@ class Interruption:
     KeyboardInterrupt at once. A handler of the user is called as well, after the callback; a signal
     that the process ignores stays ignored.
 
+    After the first one a handler of SIGCHLD raises no more: torch's would break the step because a
+    worker process of a loader has got the signal too.
+
     Python handles signals in the main thread alone: entered in any other thread, or in a forked
     child, this does nothing. Several may be left in any order and in any thread: a handler that is
     still installed then does what the one before it would have done. If ``on_interrupt`` is a
@@ -72,9 +75,20 @@ class Interruption:
     def _leave(self) -> None:
         self._is_over = True
         if threading.current_thread() is threading.main_thread():
+            own = self._handle, self._handle_child
             for number in self._previous:
-                if signal.getsignal(number) == self._handle:  # else somebody has taken it over
+                if signal.getsignal(number) in own:  # else somebody has taken it over
                     signal.signal(number, _present(number, self._handle))
+
+    def _take_over_child(self, number: int) -> None:
+        handler = signal.getsignal(number)
+        if callable(handler) and number not in self._previous:
+            self._previous[number] = handler
+            signal.signal(number, self._handle_child)
+
+    def _handle_child(self, number: int, frame: FrameType | None) -> None:
+        with suppress(Exception):
+            self._previous[number](number, frame)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         on_interrupt = self._on_interrupt()
@@ -87,6 +101,7 @@ class Interruption:
                 interrupt()  # nor is a store waited for where the session is closed
                 raise KeyboardInterrupt
             self._interrupted = True
+        self._take_over_child(signal.SIGCHLD)
         on_interrupt(number)
         previous = _present(number, self._previous[number])
         if callable(previous) and previous is not signal.default_int_handler:

@@ -16,12 +16,12 @@ from typing import Any
 from runhooks import arguments, clock
 from runhooks.contract import RawSession, SessionRunHook, StopRequest
 from runhooks.contract.callable_runs import CallableRuns
-from runhooks.errors import OutOfRangeError, cause, good_ends
+from runhooks.errors import OutOfRangeError, cause
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
 from runhooks.session.agreement import Agreement
 from runhooks.session.creators import SessionCreator, creator_for
-from runhooks.session.ending import blamed, end, leave
+from runhooks.session.ending import blamed, end, is_good_end, leave
 from runhooks.session.hook_list import FixedHooks, HookList
 from runhooks.session.interruption import Interruption, tell_stopping
 from runhooks.session.live_session import CoordinatedCreator, LiveSession
@@ -299,7 +299,7 @@ class MonitoredSession(CallableRuns):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if isinstance(exc, good_ends()):
+        if exc is not None and is_good_end(exc, self._session, self._stop, self._agreement):
             self.request_stop(cause(exc))
             exc = None
         self._close(exc)

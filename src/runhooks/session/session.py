@@ -175,6 +175,10 @@ class Session(RawSession):
     def input_secs(self, secs: float) -> None:
         self._inputs.secs = secs
 
+    @property
+    def input_error(self) -> Exception | None:  # type: ignore[override] # nobody sets it
+        return self._inputs.error
+
     def snapshot(
         self,
         into: Mapping[str, np.ndarray[Any, Any]] | None = None,
