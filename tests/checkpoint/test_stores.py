@@ -237,6 +237,14 @@ lock.acquire()
     assert not any(key.startswith(".chief") for key in keys(url))
 
 
+def test_other_objects_beside_the_claim_change_nothing(url):
+    open_store(url).put(".chief/.DS_Store", b"")
+    lock = DirectoryLock(url)
+    lock.acquire()
+    lock.release()
+    assert keys(url) == [".chief/.DS_Store"]
+
+
 def leave_attempts(url, at_step, monkeypatch):
     """Save a checkpoint, and leave an attempt beside it and one without; their keys."""
     saver = Saver()

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -94,6 +95,18 @@ def test_lists(store):
     assert store.folders("a") == ["b"]
     store.put("a/5", b"new")
     assert [it.key for it in store.objects("a")] == ["a/1", "a/5", "a/b/2"]
+
+
+def test_marks_of_folders_are_no_objects(bucket, s3_server, s3_library):
+    for folder in ("run/", "run/a/", "run/b/"):  # as consoles and mounted buckets leave them
+        place = f"{s3_server.endpoint}/{bucket.removeprefix('s3://')}/{folder}"
+        urllib.request.urlopen(urllib.request.Request(place, b"", method="PUT")).close()
+    store = open_store(f"{bucket}/run")
+    store.put("a/b", b"content")
+    assert [it.key for it in store.objects("a")] == ["a/b"]
+    assert store.objects("b") == []
+    assert "" not in [it.key for it in store.objects()]
+    assert store.folders() == ["a", "b"]
 
 
 def test_delete_takes_what_is_there(store):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 from contextlib import suppress
 
@@ -18,6 +19,7 @@ from runhooks.stores import RetryPolicy, Store, joined, open_store
 _log = logging.getLogger("runhooks")
 
 _FOLDER = ".chief"
+_CLAIM = re.compile(r"[0-9]{12}-[0-9a-f]{16}")
 _RELEASING = RetryPolicy(secs=5)
 
 
@@ -109,4 +111,5 @@ def check_claim(directory: object) -> None:
 
 
 def _names(store: Store) -> list[str]:
-    return sorted(it.key.rpartition("/")[2] for it in store.objects(_FOLDER))
+    names = (it.key.rpartition("/")[2] for it in store.objects(_FOLDER))
+    return sorted(filter(_CLAIM.fullmatch, names))

@@ -157,7 +157,7 @@ class StorePath:
         known, below = self._tree.known, f"{self._key}/" if self._key else ""
         for key in [key for key in known if key == self._key or key.startswith(below)]:
             del known[key]
-        found = [it for it in self._tree.store.objects(self._key) if not it.key.endswith("/")]
+        found = self._tree.store.objects(self._key)
         if not found and self._key:
             with suppress(FileNotFoundError):
                 found = [self._tree.store.stat(self._key)]

@@ -146,7 +146,11 @@ class Store:
 
     def objects(self, folder: str = "") -> list[StoredObject]:
         """Return the objects whose keys begin with ``folder/``, by key; all of them for ``""``."""
-        return sorted(self._call(folder, lambda backend: list(backend.objects(folder))))
+        found = self._call(folder, lambda backend: list(backend.objects(folder)))
+        # Other programs mark folders by empty objects, whose last "/" obstore takes away.
+        below = f"{folder}/" if folder else ""
+        names = ((it, it.key.removeprefix(below)) for it in found if it.key.startswith(below))
+        return sorted(it for it, name in names if name and not name.endswith("/"))
 
     def folders(self, folder: str = "") -> list[str]:
         """Return the names directly below ``folder`` that have objects below them, sorted."""
