@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from runhooks.graph.nest import Asked, FetchList
+from runhooks.graph.nest import FetchList, KnownFetches
 from runhooks.graph.tensor import Operation, Tensor
 
 
@@ -34,7 +34,7 @@ class PreparedRun:
         is_whole = isinstance(fetches, (Tensor, Operation, str, FetchList))
         # What else is given may change until it is given again.
         self.fetches = fetches if is_whole else self
-        self.is_of: Callable[[Any], bool] = Asked(fetches).is_the_same_as
+        self.is_of: Callable[[Any], bool] = KnownFetches(fetches).is_the_same_as
 
     def is_fed(self, feed_dict: Any) -> bool:
         """Return whether ``feed_dict`` feeds what this run is fed, as far as is quickly said."""

@@ -39,7 +39,7 @@ class FetchList(list[Any]):
         self.key = FetchList, self.steady, structure_key(list(self))
 
 
-class Asked:
+class KnownFetches:
     """Fetches that were asked for, by which the same ones are recognized faster than by a key."""
 
     __slots__ = ("_items", "_kind", "_leaf")

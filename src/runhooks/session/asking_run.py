@@ -8,7 +8,7 @@ from typing import Any
 from runhooks.contract import PreparedRun, SessionRunArgs, SessionRunContext, SessionRunValues
 from runhooks.errors import add_note
 from runhooks.graph.base import StepPart
-from runhooks.graph.nest import Asked
+from runhooks.graph.nest import KnownFetches
 from runhooks.session.merge import RequestMerger
 from runhooks.session.scheduled_hook import ScheduledHook, hook_note
 
@@ -86,7 +86,7 @@ class AskedRun:
         return result
 
 
-class Asking:
+class AskingHook:
     """A hook that is called in every run, and what it asked for in one.
 
     Attributes:
@@ -95,7 +95,7 @@ class Asking:
         request: Whoever returns this very object asks for the same.
     """
 
-    __slots__ = ("_asked", "_kind", "_leaf", "before_run", "hook", "request")
+    __slots__ = ("_fetches", "_kind", "_leaf", "before_run", "hook", "request")
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Asking:
         self.before_run = before_run
         self._kind: type[Any] = type(request)
         fetches = None if request is None else request.fetches
-        self._asked = Asked(fetches)
+        self._fetches = KnownFetches(fetches)
         # The hook may change what is in its list or dict, or in a request of another class, and
         # return the same request.
         is_leaf = not isinstance(fetches, list | tuple | Mapping)
@@ -119,7 +119,7 @@ class Asking:
         """Return whether ``request`` asks for the same, as far as that is quickly said."""
         return (
             type(request) is self._kind
-            and (request.fetches is self._leaf or self._asked.is_the_same_as(request.fetches))
+            and (request.fetches is self._leaf or self._fetches.is_the_same_as(request.fetches))
             and request.feed_dict is None
             and request.options is None
         )
@@ -149,7 +149,7 @@ class AskingRun(PreparedRun):
         hooks = [hook for hook in asked.hooks if hook in asked.answers]  # in their order
         self.sleepers = [hook for hook in hooks if hook.sleeps]
         self._asking = [
-            Asking(hook, hook.before_run, requests.get(hook))
+            AskingHook(hook, hook.before_run, requests.get(hook))
             for hook in hooks
             if hook.before_run is not None
         ]

@@ -28,16 +28,16 @@ _Watched = tuple[nest.FetchList, list[ScheduledHook]]
 class _Merged(NamedTuple):
     """What was merged last, as a rule for the next run too."""
 
-    caller: nest.Asked
-    requests: list[nest.Asked]
+    caller: nest.KnownFetches
+    requests: list[nest.KnownFetches]
     fetches: nest.FetchList
 
 
 class _Steps(NamedTuple):
     """Whether a request lacked a step when it was last made."""
 
-    caller: nest.Asked
-    request: nest.Asked
+    caller: nest.KnownFetches
+    request: nest.KnownFetches
     feeds: tuple[Any, ...]
     lacking: bool
 
@@ -45,7 +45,7 @@ class _Steps(NamedTuple):
 class _Part(NamedTuple):
     """What the run that was asked for last does to the global step."""
 
-    caller: nest.Asked
+    caller: nest.KnownFetches
     feeds: tuple[Any, ...]
     part: StepPart
 
@@ -63,7 +63,7 @@ class RequestMerger:
         self._lists: BoundedCache[Any, nest.FetchList] = BoundedCache()
         self._last: _Merged | None = None
         self._with_watched: BoundedCache[Any, _Watched] = BoundedCache()
-        self._last_watched: tuple[nest.Asked, _Watched] | None = None
+        self._last_watched: tuple[nest.KnownFetches, _Watched] | None = None
         self._last_steps: dict[ScheduledHook, _Steps] = {}
         self._needs_step: BoundedCache[Any, bool] = BoundedCache()
         self._spread: BoundedCache[Any, list[str]] = BoundedCache()
@@ -84,7 +84,7 @@ class RequestMerger:
             )
         except (TypeError, ValueError, KeyError):  # the run will say what is wrong
             return StepPart.WHOLE
-        self._last_part = _Part(nest.Asked(caller.fetches), feeds, part)
+        self._last_part = _Part(nest.KnownFetches(caller.fetches), feeds, part)
         return part
 
     def with_watched(
@@ -104,7 +104,7 @@ class RequestMerger:
             return nest.FetchList([(CALLER, fetches), *watched.items()], steady=watched), kept
 
         watched = self._with_watched.get_or_make(nest.structure_key(fetches), merged)
-        self._last_watched = nest.Asked(fetches), watched
+        self._last_watched = nest.KnownFetches(fetches), watched
         return watched
 
     def check_lone(self, hook: ScheduledHook, request: SessionRunArgs) -> None:
@@ -145,7 +145,7 @@ class RequestMerger:
         lacking = self._needs_step.get_or_make(
             key, lambda: self._lacks_step(hook, caller.fetches, request.fetches, feeds)
         )
-        asked = nest.Asked(caller.fetches), nest.Asked(request.fetches)
+        asked = nest.KnownFetches(caller.fetches), nest.KnownFetches(request.fetches)
         self._last_steps[hook] = _Steps(*asked, feeds, lacking)
         return lacking
 
@@ -222,8 +222,8 @@ class RequestMerger:
 
         steady = tuple(_name(hook) for hook in requests if hook.watched is not None)
         merged = self._lists.get_or_make((steady, nest.structure_key(fetches)), made)
-        asked = [nest.Asked(it.fetches) for it in requests.values()]
-        self._last = _Merged(nest.Asked(caller.fetches), asked, merged)
+        asked = [nest.KnownFetches(it.fetches) for it in requests.values()]
+        self._last = _Merged(nest.KnownFetches(caller.fetches), asked, merged)
         return merged
 
 
