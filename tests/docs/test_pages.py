@@ -48,6 +48,7 @@ def test_train_step(page):
     assert accuracies[-1] > 0.9
     assert {"grads/kernel", "grads/bias"} == rh.events.read("runs/a").only.histograms.keys()
     assert names["session"].global_step == 20 * 32 / 8
+    assert names["session"].stop_reason.endswith("has no more elements (epochs=20)")
 
 
 def test_shuffled_epochs_resume_in_their_order(page):

@@ -61,12 +61,15 @@ def test_stop_reason_names_the_hook_that_asked(model):
         assert "StopAtStepHook" in sess.stop_reason
 
 
-def test_stop_reason_after_the_end_of_the_input_names_it(graph):
-    number = rh.inputs([1], name="numbers")
+@pytest.mark.parametrize(
+    ("source", "epochs"), [([1], " (epochs=1)"), (lambda step: [1], ""), (iter([1]), "")]
+)
+def test_stop_reason_after_the_end_of_the_input_names_it(graph, source, epochs):
+    number = rh.inputs(source, name="numbers")
     with rh.MonitoredSession() as sess:
         while True:
             sess.run(number)
-    assert "numbers" in sess.stop_reason
+    assert sess.stop_reason == f"the input 'numbers' has no more elements{epochs}"
 
 
 def test_run_that_began_before_a_stop_was_asked_for_is_not_refused(model):

@@ -43,6 +43,12 @@ class Source:
         # What an iterator has given cannot be had again, so it is counted across sessions.
         self._given = Count() if isinstance(source, Iterator) else None
 
+    @property
+    def epochs(self) -> int | None:
+        """How often to go through it; None: without end, or it is no iterable to repeat."""
+        is_iterated_anew = self._given is None and not callable(self._source)
+        return self._epochs if is_iterated_anew else None
+
     def open(self, name: str, step: int, position: Mapping[str, Any] | None = None) -> OpenInput:
         """Return the input, open at ``position``.
 

@@ -11,7 +11,7 @@ from runhooks.graph.engine import AssignedError, Compiled, Engine, FlatRun
 from runhooks.graph.evaluate import outputs_of
 from runhooks.graph.nest import reader
 from runhooks.graph.plan import Plan
-from runhooks.graph.source import OpenInput
+from runhooks.graph.source import OpenInput, Source
 from runhooks.graph.tensor import Operation
 from runhooks.session.feeds import Converter
 from runhooks.session.inputs import SessionInputs
@@ -213,7 +213,10 @@ def note_draw(op: Operation, error: Exception) -> None:
         OutOfRangeError: If it is the StopIteration at the end of the input.
     """
     if isinstance(error, StopIteration):
-        raise OutOfRangeError(None, op, f"the input {op.name!r} has no more elements") from None
+        source: Source = op.args[0]
+        passes = "" if source.epochs is None else f" (epochs={source.epochs})"
+        message = f"the input {op.name!r} has no more elements{passes}"
+        raise OutOfRangeError(None, op, message) from None
     add_note(error, f"in the input {op.name!r} of the graph")
 
 
