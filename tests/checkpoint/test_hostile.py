@@ -125,6 +125,7 @@ STATES = [
     {"Best": {"value": {"$scalar": ["V9", 5_000_000_000_000]}}},
     {"Best": {"value": {"$scalar": ["<f4", [1] * 9]}}},
     {"Best": {"value": {"$scalar": ["<i1", 300]}}},
+    {"Best": {"value": {"$scalar": ["<i8", 1.5]}}},
     {"Best": {"value": {"$item": ["|O", "AAAAAAAAAAA="]}}},
     {"Best": {"value": {"$item": ["<U2000000000", ""]}}},
     {"Best": {"value": {"$array": ["0", "numpy", "|O", [3]]}}},

@@ -222,7 +222,10 @@ def _scalar(content: Any) -> Any:
     if not _is_number(dtype) or type(content[1]) not in (int, float, bool):
         raise ValueError(f"{content!r} is not a number")
     with np.errstate(over="raise"):
-        return dtype.type(content[1])
+        value = dtype.type(content[1])
+    if value.item() != content[1] == content[1]:  # NaN does not equal itself
+        raise ValueError(f"{content[1]!r} is no {dtype}")
+    return value
 
 
 def _item(content: Any) -> Any:
