@@ -22,14 +22,14 @@ def ones(*shape):
     return np.ones(shape, np.float32)
 
 
-def plus_one(tree):
+def doubled(tree):
     if isinstance(tree, dict):
-        return {key: plus_one(value) for key, value in tree.items()}
+        return {key: doubled(value) for key, value in tree.items()}
     if isinstance(tree, Layer):
-        return Layer(*map(plus_one, tree))
+        return Layer(*map(doubled, tree))
     if isinstance(tree, list | tuple):
-        return type(tree)(map(plus_one, tree))
-    return None if tree is None else tree + 1
+        return type(tree)(map(doubled, tree))
+    return None if tree is None else tree + tree
 
 
 def assert_same(actual, expected):
@@ -70,19 +70,19 @@ PYTREES = {
 def test_pytree_is_kept_and_assigned_whole(what, graph):
     tree = PYTREES[what]
     v = rh.Variable(tree, name="v")
-    step = v.assign(rh.call(plus_one, v))
+    step = v.assign(rh.call(doubled, v))
     with rh.Session(graph) as sess:
         assert_same(sess.run(v), tree)
         sess.run(step)
-        assert_same(sess.run(v), plus_one(tree))
+        assert_same(sess.run(v), doubled(tree))
 
 
 def test_assign_add_adds_leaf_by_leaf(graph):
     v = rh.Variable({"w": ones(2), "layers": [Layer(ones(1), ones())]}, name="v")
-    delta = {"w": 2 * ones(2), "layers": [Layer(3 * ones(1), 4 * ones())]}
+    delta = {"w": 2 * ones(2), "layers": [Layer(3 * ones(1), np.float32(4))]}
     with rh.Session(graph) as sess:
         result = sess.run(v.assign_add(delta))
-        assert_same(result, {"w": 3 * ones(2), "layers": [Layer(4 * ones(1), 5 * ones())]})
+        assert_same(result, {"w": 3 * ones(2), "layers": [Layer(4 * ones(1), np.float32(5))]})
 
 
 def test_part_of_a_pytree_is_a_tensor(graph):
