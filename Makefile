@@ -7,7 +7,7 @@
 #   make test          run the tests; ARGS="tests/hooks -x"
 #   make test-core     test the core without a framework, in .venv-core
 #   make test-lowest   test one engine with the lowest supported versions: OF=jax (or core,
-#                      tensorflow), in .venv-lowest-jax
+#                      stores, tensorflow, torch), in .venv-lowest-jax
 #   make locks         update the lists of these versions, tests/lowest/; needs uv
 #   make lint          check formatting, rules and types
 #   make docs          build the documentation, build/site/index.html; warnings and dead links are errors

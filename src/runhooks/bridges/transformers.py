@@ -12,7 +12,7 @@ from runhooks.bridges.requirement import require
 from runhooks.bridges.torch_batches import TorchBatchGraph, TorchValues
 from runhooks.contract import SessionRunHook
 
-require("transformers", "transformers[torch]>=4.50")
+require("transformers", "transformers[torch]>=4.51")
 
 from transformers import TrainerCallback  # noqa: E402
 from transformers.trainer_callback import ExportableState  # noqa: E402
