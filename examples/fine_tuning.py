@@ -65,7 +65,9 @@ def train(
     rh.summary.scalar("loss", graph["loss"])
     accuracy = rh.call(evaluate, graph["state"], test_images, test_labels % classes)
     ema = rh.EmaHook("state/params", decay=0.95)
-    evaluation = rh.EvaluationHook({"accuracy": accuracy}, every_n_steps=50, averages=ema)
+    evaluation = rh.EvaluationHook(
+        {"accuracy": accuracy}, every_n_steps=50, averages=ema, output_dir=f"{directory}/eval"
+    )
     saver = rh.Saver(keep=[rh.KeepLast(1), rh.KeepBest("accuracy")], metrics=evaluation.metrics_at)
     with (
         graph.as_default(),

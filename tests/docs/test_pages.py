@@ -46,7 +46,9 @@ def test_train_step(page):
     accuracies = [it["accuracy"] for it in names["evaluation"].metrics_by_step().values()]
     assert len(accuracies) == 3
     assert accuracies[-1] > 0.9
-    assert {"grads/kernel", "grads/bias"} == rh.events.read("runs/a").only.histograms.keys()
+    training, evaluation = (rh.events.read("runs/a")[it] for it in (".", "eval"))
+    assert {"grads/kernel", "grads/bias"} == training.histograms.keys()
+    assert evaluation.scalars["accuracy"].values.tolist() == accuracies
     assert names["session"].global_step == 20 * 32 / 8
     assert names["session"].stop_reason.endswith("has no more elements (epochs=20)")
 
