@@ -87,8 +87,6 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
     scaffold = scaffold or Scaffold()
     creator = creator_for(role, scaffold, checkpoint_dir, max_wait_secs)
     all_hooks = _for_chief(in_order(chief_only_hooks)) if role.has_chief_hooks else []
-    if folder := _inside(checkpoint_dir, role.checkpoints):
-        all_hooks.insert(0, DirectoryLockHook(opener, folder))  # before a file is written
     if folder := _inside(summary_dir or checkpoint_dir, role.summaries):
         cadence = _cadence("save_summaries", save_summaries_steps, save_summaries_secs, (100, None))
         all_hooks += _summary_hooks(folder, scaffold, log_step_count_steps, cadence)
@@ -97,6 +95,8 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
         cadence = _in_step(role, _cadence("save_checkpoint", *given, (None, 600)))
         all_hooks += _checkpoint_hooks(folder, scaffold, cadence, save_graph_def)
     all_hooks += in_order(hooks)
+    if folder:  # before a file is written
+        all_hooks.insert(0, DirectoryLockHook(opener, folder, all_hooks))
     return MonitoredSession(creator, all_hooks, stop_grace_period_secs, recovery=recovery)
 
 
@@ -108,14 +108,20 @@ def _for_chief(hooks: list[SessionRunHook]) -> list[SessionRunHook]:
 
 
 class DirectoryLockHook(SessionRunHook):
-    """Refuses a second process that would save in the same directory."""
+    """Refuses a second process, or session, that would save in the same directory."""
 
     first: ClassVar[bool] = True
     runs_on = "chief"
 
-    def __init__(self, opener: SessionOpener, directory: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        opener: SessionOpener,
+        directory: str | os.PathLike[str],
+        others: Iterable[SessionRunHook],
+    ) -> None:
         directory = opener.resolve(directory)
-        self._lock = DirectoryLock(directory, claims=opener.writes_checkpoints)
+        saves = any(isinstance(it, CheckpointSaverHook) for it in others)
+        self._lock = DirectoryLock(directory, claims=opener.writes_checkpoints, sole=saves)
 
     def begin(self) -> None:
         self._lock.acquire()

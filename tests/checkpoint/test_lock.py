@@ -105,13 +105,40 @@ def test_a_session_that_has_ended_leaves_no_file(tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_sessions_of_one_process_share_the_directory(tmp_path):
+def test_a_second_session_of_the_process_is_refused_while_the_first_is_open(tmp_path):
     assert train(tmp_path) == 1
     with rh.Graph().as_default():
         rh.train.get_or_create_global_step()
-        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path):
-            assert train(tmp_path) == 2
-    assert train(tmp_path) == 3
+        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as session:
+            for directory in (tmp_path, tmp_path / ".." / tmp_path.name):
+                with pytest.raises(RuntimeError, match="another session of this process") as caught:
+                    train(directory)
+            assert str(tmp_path) in str(caught.value)
+            assert not session.should_stop()
+            train(tmp_path.with_name("elsewhere"))
+    assert train(tmp_path) == 2
+
+
+def test_a_session_that_saves_nothing_may_read_beside_one_that_does(tmp_path):
+    with rh.Graph().as_default():
+        op = rh.train.get_or_create_global_step().assign_add(1)
+        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as session:
+            session.run(op)
+            assert train(tmp_path, save_checkpoint_secs=None) == 1
+    assert train(tmp_path) == 2
+
+
+def test_a_session_that_was_lost_and_replaced_is_the_same(tmp_path):
+    lost = []
+
+    class Lose(rh.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            if not lost:
+                lost.append(True)
+                raise rh.errors.AbortedError("lost")
+
+    assert train(tmp_path, hooks=[Lose()]) == 1
+    assert lost
 
 
 def test_the_lock_is_released_with_the_session(tmp_path):
@@ -205,3 +232,21 @@ def test_a_session_that_is_dropped_holds_no_lock(tmp_path):
         del session
         gc.collect()
     assert train_elsewhere(tmp_path).returncode == 0
+
+
+def test_a_session_that_was_dropped_is_in_nobodys_way(tmp_path):
+    with rh.Graph().as_default():
+        rh.train.get_or_create_global_step()
+        session = rh.MonitoredTrainingSession(checkpoint_dir=tmp_path)
+        session.itself = session
+        del session
+    assert train(tmp_path) == 1
+
+
+def test_a_session_that_could_not_begin_is_in_nobodys_way(other, tmp_path):
+    with pytest.raises(RuntimeError, match="another process") as caught:
+        train(tmp_path)
+    other.kill()
+    other.wait()
+    assert train(tmp_path) == 1
+    del caught

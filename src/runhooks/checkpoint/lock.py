@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
 import threading
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,10 +38,11 @@ class _LockedFile:
 
 _guard = threading.Lock()
 _locked: dict[str, _LockedFile] = {}  # by the real path of the directory
+_sole: weakref.WeakValueDictionary[str, DirectoryLock] = weakref.WeakValueDictionary()
 
 
 class DirectoryLock:
-    """A lock on a directory of checkpoints, shared by all users within this process.
+    """A lock on a directory of checkpoints, shared by all users within this process but sole ones.
 
     In a group of ranks, which save together, the chief alone takes it.
 
@@ -50,14 +53,20 @@ class DirectoryLock:
     Args:
         directory: The directory.
         claims: Whether to claim one in a store; checkpoints of TensorFlow's savers are theirs.
+        sole: Whether to refuse another sole user within this process, as a second session is.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], claims: bool = True) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], claims: bool = True, sole: bool = False
+    ) -> None:
         self._url = os.fspath(directory) if is_url(directory) else None
         self._claims = claims
         self._claim: Claim | None = None
         self._directory = Path(without_file_scheme(directory))
         self._file: _LockedFile | None = None
+        self._sole_key: str | None = None
+        if sole:
+            self._sole_key = self._url or os.path.realpath(self._directory)
 
     def __del__(self) -> None:  # of a session that nobody closed
         self._claim = None  # no time for requests; nobody has to wait for it
@@ -67,13 +76,40 @@ class DirectoryLock:
         """Take the lock, creating the directory; do nothing if it is held here already.
 
         Raises:
-            RuntimeError: If another process holds it, naming that process and its host.
+            RuntimeError: If another process holds it, naming that process and its host, or another
+                sole user of this one.
             OSError: If the store of the directory cannot be reached.
         """
         if self._file is not None and self._file.is_held():
             return
         if not current_group().is_chief:
             return
+        self._check_sole()
+        self._take()
+        if self._sole_key is not None:
+            _sole[self._sole_key] = self
+
+    def release(self) -> None:
+        """Release the lock; do nothing if it is not held."""
+        if self._sole_key is not None and _sole.get(self._sole_key) is self:
+            del _sole[self._sole_key]
+        claimed, self._claim = self._claim, None
+        if claimed is not None:
+            release(claimed)
+        file, self._file = self._file, None
+        if file is None or file.descriptor < 0:
+            return
+        with _guard:
+            file.users -= 1
+            if file.users:
+                return
+            with suppress(OSError):
+                if file.is_held():
+                    file.path.unlink()
+            os.close(file.descriptor)
+            file.descriptor = -1
+
+    def _take(self) -> None:
         if self._url is not None:
             if self._claims and (self._claim is None or not self._claim.is_held()):
                 self._claim = claim(self._url)
@@ -94,23 +130,15 @@ class DirectoryLock:
             file.users += 1
         self._file = file
 
-    def release(self) -> None:
-        """Release the lock; do nothing if it is not held."""
-        claimed, self._claim = self._claim, None
-        if claimed is not None:
-            release(claimed)
-        file, self._file = self._file, None
-        if file is None or file.descriptor < 0:
-            return
-        with _guard:
-            file.users -= 1
-            if file.users:
-                return
-            with suppress(OSError):
-                if file.is_held():
-                    file.path.unlink()
-            os.close(file.descriptor)
-            file.descriptor = -1
+    def _check_sole(self) -> None:
+        key = self._sole_key or ""
+        if _sole.get(key, self) is not self:
+            gc.collect()  # of a session that was dropped
+        if _sole.get(key, self) is not self:
+            raise RuntimeError(
+                f"another session of this process saves checkpoints in {self._url or key!r}: close "
+                "it first, or give another directory"
+            )
 
     def _lock_file(self, fcntl: Any) -> _LockedFile | None:
         """Lock the file in the directory; return None where it cannot be locked."""
@@ -158,6 +186,7 @@ def _forget_in_child() -> None:
             os.close(file.descriptor)
             file.descriptor = -1
     _locked.clear()
+    _sole.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -63,9 +63,8 @@ class EvaluationHook(EvaluatingHook):
             examples in its batch. None: all runs have the same weight.
         hooks: Called in the runs of an evaluation; for them, each evaluation is a separate session.
             If one asks to stop, the evaluation ends and the training continues.
-        output_dir: The directory to write to if ``summary_writer`` is None, such as ``"runs/a/eval"``
-            beside a ``checkpoint_dir`` of ``"runs/a"``. With neither, metrics are only logged: the
-            hook does not write to the directory of its session.
+        output_dir: The directory to write to if ``summary_writer`` is None. With neither, metrics
+            are only logged: the hook does not write to the directory of its session.
         summary_writer: The writer to write with.
         hook_name: As in ``SessionRunHook``.
 
