@@ -78,7 +78,9 @@ def test_a_run_writes_what_it_has_measured(quick):
     (topic,) = found["topics"].values()
     (table,) = topic["tables"]
     bare, *sessions = table["rows"]
-    assert all(row["cost"]["median"] > bare["cost"]["median"] for row in sessions)
+    assert bare["role"] == "limit"
+    assert sessions
+    assert all(row["cost"]["median"] > 0 for row in table["rows"])
     assert [growth["axis"] for growth in topic["growths"]] == ["arrays of state", "sleeping hooks"]
 
 
