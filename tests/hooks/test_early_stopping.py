@@ -444,7 +444,8 @@ def test_a_resumed_run_stops_where_an_undisturbed_one_does(build_model, tmp_path
     assert sess.global_step == 6
     sess, _ = until_no_increase(build_model, tmp_path)
     assert sess.global_step == 6  # it has nothing left to do
-    assert sess.stop_reason == "stop_if_no_increase_hook(score)"
+    why = "the metric 'score' has had no increase for 2 steps"
+    assert sess.stop_reason.startswith(f"stop_if_no_increase_hook(score) ({why}")
 
 
 def test_an_unknown_metric_of_the_loop_is_an_error(model):
@@ -458,6 +459,18 @@ def test_a_metric_says_its_name_and_place(model):
     assert repr(metric) == "<EvaluationMetric 'score' of EvaluationHook>"
     with pytest.raises(ValueError, match="metric_name and eval_dir must be left out, got 'score'"):
         rh.stop_if_higher_hook(metric, "score", 1.0)
+
+
+def test_a_limit_in_the_place_of_the_name_is_told_how_to_write_it(model):
+    metric = rh.EvaluationHook({"score": model.loss}, every_n_steps=1).metric("score")
+    with pytest.raises(ValueError, match="got 100: write max_steps_without_increase=100"):
+        rh.stop_if_no_increase_hook(metric, 100)
+    with pytest.raises(ValueError, match="got 100: write max_steps_without_decrease=100"):
+        rh.stop_if_no_decrease_hook(metric, 100)
+    with pytest.raises(ValueError, match=r"got 0\.9: write threshold=0\.9"):
+        rh.stop_if_higher_hook(metric, 0.9)
+    with pytest.raises(ValueError, match=r"got 0\.9: write threshold=0\.9"):
+        rh.stop_if_lower_hook(None, 0.9)
 
 
 def test_the_metric_of_a_hook_that_no_session_has(model):

@@ -11,6 +11,7 @@ import logging
 import operator
 import os
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 from runhooks import arguments
@@ -27,7 +28,12 @@ from runhooks.hooks.helpers.estimator import configured, eval_dir_of
 from runhooks.hooks.helpers.eval_metrics import EvalMetrics
 from runhooks.hooks.helpers.evaluating_hook import EvaluatingHook
 from runhooks.hooks.helpers.evaluation_metric import EvaluationMetric, EvaluationTimer
-from runhooks.hooks.helpers.session import ask_to_stop, required_global_step, step_of
+from runhooks.hooks.helpers.session import (
+    ask_coordinator,
+    ask_to_stop,
+    required_global_step,
+    step_of,
+)
 from runhooks.hooks.helpers.stop_rules import Improvement, Metric, Threshold
 from runhooks.hooks.helpers.timed_hook import TimedHook
 from runhooks.trigger import DefaultSecs, Due, FirstStepTimer, Timer, Trigger, trigger_of
@@ -94,8 +100,9 @@ class EarlyStoppingHook(TimedHook):
         self._timer.start(step)
         if self._flag is not None:
             self._flag.clear(session)
-        if self._follows and coord is not None and self._asks_to_stop(step):
-            coord.request_stop()  # a run that it has ended makes no further step when it is resumed
+        # A run that it has ended makes no further step when it is resumed.
+        if self._follows and coord is not None and (why := self._asks_to_stop(step)):
+            ask_coordinator(coord, why if isinstance(why, str) else None)
 
     def next_due(self) -> Due | None:
         return None if self._chiefs_flag is not None else self._timer.due()
@@ -207,7 +214,7 @@ def stop_if_higher_hook(
         ValueError: If more than one of the last three is given, or if neither ``eval_dir`` nor
             ``estimator`` says where to read.
     """
-    metric = _metric(metric_name, estimator, eval_dir, min_steps)
+    metric = _metric(metric_name, estimator, eval_dir, min_steps, "threshold")
     rule = Threshold(metric, threshold, operator.gt, "higher")
     name = f"stop_if_higher_hook({metric.name})"
     return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
@@ -230,7 +237,7 @@ def stop_if_lower_hook(
 
     The arguments are the same.
     """
-    metric = _metric(metric_name, estimator, eval_dir, min_steps)
+    metric = _metric(metric_name, estimator, eval_dir, min_steps, "threshold")
     rule = Threshold(metric, threshold, operator.lt, "lower")
     name = f"stop_if_lower_hook({metric.name})"
     return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
@@ -257,7 +264,7 @@ def stop_if_no_increase_hook(
         accuracy = evaluation.metric("accuracy")
         hook = rh.stop_if_no_increase_hook(accuracy, max_steps_without_increase=1000)
     """
-    metric = _metric(metric_name, estimator, eval_dir, min_steps)
+    metric = _metric(metric_name, estimator, eval_dir, min_steps, "max_steps_without_increase")
     rule = Improvement(metric, max_steps_without_increase, operator.gt, "increase")
     name = f"stop_if_no_increase_hook({metric.name})"
     return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
@@ -281,7 +288,7 @@ def stop_if_no_decrease_hook(
 
     The arguments are those of ``stop_if_no_increase_hook``, for a decrease.
     """
-    metric = _metric(metric_name, estimator, eval_dir, min_steps)
+    metric = _metric(metric_name, estimator, eval_dir, min_steps, "max_steps_without_decrease")
     rule = Improvement(metric, max_steps_without_decrease, operator.lt, "decrease")
     name = f"stop_if_no_decrease_hook({metric.name})"
     return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
@@ -298,8 +305,14 @@ def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, f
 
 
 def _metric(
-    name: str | None, estimator: Any, eval_dir: str | os.PathLike[str] | None, min_steps: int
+    name: str | None,
+    estimator: Any,
+    eval_dir: str | os.PathLike[str] | None,
+    min_steps: int,
+    limit: str,
 ) -> Metric:
+    if isinstance(name, Real):
+        raise ValueError(f"metric_name must be a str, got {name!r}: write {limit}={name!r}")
     if isinstance(estimator, EvaluationMetric):
         if name is not None or eval_dir is not None:
             raise ValueError(

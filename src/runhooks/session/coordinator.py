@@ -29,6 +29,7 @@ class Coordinator:
 
     Attributes:
         stop_requested: Whether a stop was requested, as ``should_stop()`` says.
+        given_reason: The ``reason`` that was given to ``request_stop``, or None.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Coordinator:
         self._clean_stop_types = tuple(clean_stop_exception_types)
         self._lock = threading.Condition()  # notified of a stop, and of the end of all threads
         self.stop_requested = False
+        self.given_reason: str | None = None
         self._joined = False
         self._error: BaseException | None = None
         self._reason: str | None = None
@@ -58,13 +60,17 @@ class Coordinator:
         """Return whether a stop was requested."""
         return self.stop_requested
 
-    def request_stop(self, ex: BaseException | ExcInfo | None = None) -> None:
+    def request_stop(
+        self, ex: BaseException | ExcInfo | None = None, *, reason: str | None = None
+    ) -> None:
         """Ask all threads to stop.
 
         Args:
             ex: The reason: an exception, or the result of ``sys.exc_info()``. ``join`` raises that
                 of the first request. After ``join``, it is raised immediately, because nobody would
                 see it otherwise.
+            reason: Why a hook asks, in a few words; shown after its name in
+                ``session.stop_reason``. TensorFlow's coordinator does not have it.
 
         Raises:
             TypeError: If ``ex`` is not an exception.
@@ -79,6 +85,7 @@ class Coordinator:
             if error is not None:
                 _log.info("%s; all threads are asked to stop", self._reason)
             self._error = error
+            self.given_reason = reason
             self.stop_requested = True
             self._lock.notify_all()
 
@@ -86,7 +93,7 @@ class Coordinator:
         """Forget the request to stop, and its reason."""
         with self._lock:
             self.stop_requested = self._joined = False
-            self._error = self._reason = None
+            self._error = self._reason = self.given_reason = None
 
     @contextmanager
     def stop_on_exception(self) -> Iterator[None]:

@@ -68,7 +68,8 @@ class HookList:
         for name, hook in self._in_order():
             self._start(name, hook, session, always=name in self._hooks)
             if not was_asked and session.stopped_by is None and session.coord.should_stop():
-                session.stopped_by = name
+                why = session.coord.given_reason
+                session.stopped_by = f"{name} ({why})" if why else name
         session.hooked.schedule()
 
     def join(

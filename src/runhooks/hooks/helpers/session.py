@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from runhooks.contract import RawSession, SessionRunContext, SessionRunHook
+from runhooks.contract import RawSession, SessionRunContext, SessionRunHook, StopSignal
 from runhooks.engines.foreign import session_of
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.framework import Framework, Log
 from runhooks.graph.global_step import get_global_step
 from runhooks.graph.tensor import Variable
+from runhooks.session.coordinator import Coordinator
 
 
 def required_global_step(hook: SessionRunHook) -> Variable:
@@ -57,6 +58,14 @@ def ask_to_stop(run_context: SessionRunContext, reason: str | None) -> None:
         run_context.request_stop(reason)
     else:
         run_context.request_stop()
+
+
+def ask_coordinator(coord: StopSignal, reason: str | None) -> None:
+    """As ``ask_to_stop``, while a session opens."""
+    if reason is not None and isinstance(coord, Coordinator):
+        coord.request_stop(reason=reason)
+    else:
+        coord.request_stop()
 
 
 def log_of(session: RawSession | None) -> Log:
