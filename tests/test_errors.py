@@ -104,6 +104,12 @@ def test_a_nan_loss_has_fields():
     assert str(error) == NanLossDuringTrainingError("loss:0", 7, 2.0, "nan").args[0]
 
 
+def test_an_error_that_is_looked_for_in_the_package_is_told_where_it_is():
+    with pytest.raises(AttributeError, match=r"it is runhooks\.errors\.NanLossDuringTraining"):
+        _ = rh.NanLossDuringTrainingError
+    assert not hasattr(rh, "NoSuchError")
+
+
 def test_notes_are_added_by_no_other_function():
     users = [path for path in SOURCE.rglob("*.py") if ".add_note(" in path.read_text()]
     assert [path.name for path in users] == ["errors.py"]

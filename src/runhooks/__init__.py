@@ -142,6 +142,7 @@ else:
             "runhooks.training",
             "runhooks.checkpoint",
         ],
+        beside="runhooks.errors",
     )
 
 __all__ = [

@@ -13,6 +13,7 @@ def lazily(
     package: str,
     modules: Mapping[str, Iterable[str]] = MappingProxyType({}),
     others: Sequence[str] = (),
+    beside: str | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and the ``__dir__`` of ``package``.
 
@@ -24,6 +25,7 @@ def lazily(
             modules.
         others: Modules that define the rest of ``package.__all__``. To find a name, they are
             imported one after the other.
+        beside: A module of the package, for whose names a missing one is told to look there.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 
@@ -37,7 +39,9 @@ def lazily(
                 value = getattr(module, name)
                 setattr(it, name, value)
                 return value
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        there = beside is not None and name in vars(import_module(beside))
+        hint = f": it is {beside}.{name}" if there else ""
+        raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
 
     def names() -> list[str]:
         it = sys.modules[package]
