@@ -174,8 +174,8 @@ def test_two_changes_in_one_run_are_one_update(graph):
 @pytest.mark.parametrize(
     ("every_n_steps", "compiled"),
     [
-        (1, ["the step (4 operations) for the caller of run"]),
-        (3, ["the step (2 operations) for the caller of run", "2 operations for the hook EmaHook"]),
+        (1, ["the step (4 operations)"]),
+        (3, ["the step (2 operations)", "2 operations for the hook EmaHook"]),
     ],
 )
 def test_on_jax_the_update_is_compiled_with_the_step(caplog, every_n_steps, compiled):

@@ -240,7 +240,15 @@ def test_run_after_close_says_so_and_does_nothing(model, train, tmp_path):
     assert restored_step(model, tmp_path) == 1
 
 
-def test_a_method_that_nobody_calls_is_noticed(model, caplog):
+def test_what_only_a_raw_session_has_is_told_how_to_get(model):
+    with rh.MonitoredSession() as sess:
+        with pytest.raises(AttributeError, match=r"run\(x, hooks=False\).*run_step_fn") as caught:
+            sess.read("weights")
+        assert "has no 'read'" in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [rh.MonitoredSession, rh.MonitoredTrainingSession])
+def test_a_method_that_nobody_calls_is_noticed_once(model, caplog, make):
     class Misspelled(rh.SessionRunHook):
         def aftr_run(self, run_context, run_values):
             pass
@@ -248,7 +256,7 @@ def test_a_method_that_nobody_calls_is_noticed(model, caplog):
         def before(self):
             """Is nothing like the name of a method of hooks."""
 
-    with rh.MonitoredSession(hooks=[Misspelled(), RecordingHook()]):
+    with make(hooks=[Misspelled(), RecordingHook()]):
         pass
     assert [it.getMessage() for it in caplog.records if it.levelname == "WARNING"] == [
         "Misspelled.aftr_run is no method of a hook, and is never called: did you mean after_run?"

@@ -59,7 +59,7 @@ class StopAtStepHook(StepReadingHook):
             self._last_step = step + self._num_steps
         if step >= self._last_step and coord is not None:
             log = log_of(session)
-            log.info("no step to make: the global step is %d, of %d", step, self._last_step)
+            log.info("nothing to train: at step %d, last_step is %d", step, self._last_step)
             coord.request_stop()
 
     def next_due(self) -> Due | None:

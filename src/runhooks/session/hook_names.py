@@ -40,7 +40,6 @@ def in_order(hooks: Iterable[Any] | None) -> list[SessionRunHook]:
             )
         if getattr(hook, "runs_on", "all") not in ("all", "chief"):
             raise ValueError(f"runs_on must be 'all' or 'chief', got {hook.runs_on!r} of {hook!r}")
-        _warn_of_misspelled(type(hook))
     return sorted(given, key=_place)
 
 
@@ -80,6 +79,7 @@ class HookNames:
                 f"hook_name must not begin with {' or '.join(map(repr, RESERVED_PREFIXES))}, by "
                 f"which checkpoints know inputs and objects: got {own!r}"
             )
+        _warn_of_misspelled(type(hook))
         name = kind = own if isinstance(own, str) and own else type(hook).__name__
         number = self._numbers.get(kind, 0)
         while name in self._taken:

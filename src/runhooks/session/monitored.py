@@ -286,8 +286,8 @@ class MonitoredSession(CallableRuns):
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"a {type(self).__name__} has no {name!r}: for the session without hooks, use "
-            "run_step_fn(lambda step_context: step_context.session), which TensorFlow has too"
+            f"a {type(self).__name__} has no {name!r}: session.run(x, hooks=False) returns x; the "
+            "session that hooks get is run_step_fn(lambda step_context: step_context.session)"
         )
 
     def __enter__(self) -> MonitoredSession:

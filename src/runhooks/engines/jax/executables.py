@@ -15,7 +15,7 @@ from runhooks.engines.jax.traced_body import TracedBody, copied, own_buffers
 from runhooks.graph.bounded_cache import BoundedCache
 from runhooks.graph.engine import Engine
 from runhooks.graph.evaluate import evaluate
-from runhooks.graph.plan import Body
+from runhooks.graph.plan import CALLER, Body
 from runhooks.graph.tensor import Variable
 
 _log = logging.getLogger("runhooks")
@@ -52,7 +52,9 @@ class _Traces:
         if self.since is not None:
             secs = clock.monotonic() - (start or self.since) + self._ahead_secs
             self.since, self._ahead_secs = None, 0.0
-            _log.info("compiled %s for %s in %.2f seconds", what, party, secs)
+            # A caller may be the loop or an evaluation.
+            whom = "" if party == CALLER else f" for {party}"
+            _log.info("compiled %s%s in %.2f seconds", what, whom, secs)
 
 
 class PartExecutable:
