@@ -82,6 +82,20 @@ def test_a_module_and_a_state_of_nnx(tmp_path):
     np.testing.assert_array_equal(params["dense"]["kernel"][...], net.dense.kernel[...])
 
 
+def test_a_module_of_nnx_that_does_not_fit_is_told_by_the_names_in_checkpoints(tmp_path):
+    path = saved(tmp_path, state=nnx.state(Net(0)))
+    wider = nnx.Linear(2, 4, rngs=nnx.Rngs(0))
+    with pytest.raises(
+        ValueError, match=r"'bias' is float32\[4\], 'state/dense/bias' is"
+    ) as caught:
+        rh.load(path, "state/dense", like=wider)
+    assert "/value" not in str(caught.value)
+    lacking = {"layer": wider}
+    with pytest.raises(ValueError, match="nothing for layer/bias, layer/kernel; did") as caught:
+        rh.load(path, "state/dense", like=lacking)
+    assert "/value" not in str(caught.value)
+
+
 def test_names_without_the_wrappers_of_nnx(tmp_path):
     path = saved(tmp_path, state={"dense": {"kernel": jnp.ones((2, 3)), "bias": jnp.ones(3)}})
     state = rh.load(path, "state", like=nnx.state(Net(0), nnx.Param))

@@ -138,6 +138,7 @@ def _check(
     missing, problems = [], []
     for (path, leaf), name in zip(target.leaves, sources, strict=True):
         form = form_of(leaf)
+        path = _as_saved(path, names)
         if name is None:
             if form is not None and form.dtype is not None:
                 missing.append(path)
@@ -146,12 +147,18 @@ def _check(
         elif (spec := weights.spec(name)).shape != form.shape:
             problems.append(f"{path!r} is {_shown(form)}, {name!r} is {spec.dtype}{[*spec.shape]}")
     if not missing and not any(sources):
-        missing = [path for path, _ in target.leaves]
+        missing = [_as_saved(path, names) for path, _ in target.leaves]
     if missing:
         near = suggestion(missing[0], names) or f", but for {first_of(list(names))}"
         problems.append(f"it has nothing for {first_of(missing)}{near}")
     if problems:
         raise ValueError(f"like does not fit {weights}: {first_of(problems)}")
+
+
+def _as_saved(path: str, names: Iterable[str]) -> str:
+    """Return the path of a leaf as checkpoints name it: variables of Flax are one level deeper."""
+    has_values = any(name.endswith(_FLAX_VALUE) for name in names)
+    return path if has_values else path.removesuffix(_FLAX_VALUE)
 
 
 def _shown(form: Form) -> str:
