@@ -323,6 +323,22 @@ def test_a_module_under_the_front_door(make, step, name):
     assert averaged.metrics_at(3)["sum"] == pytest.approx(begun + 2.25 * 4, rel=1e-5)
 
 
+def test_random_keys_and_counts_of_a_module_are_copied():
+    def step(model, x):
+        model(x)
+
+    model = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
+    graph = rh.jax.graph(step, model=model, data=lambda step: itertools.repeat(np.ones(2)))
+    with graph.as_default(), rh.MonitoredSession(hooks=[rh.EmaHook("model", decay=0.5)]) as sess:
+        for _ in range(3):
+            sess.run("train_op")
+        found = raw_of(sess).read("model")
+        copies = raw_of(sess).read("ema/model")
+    assert found["model/rngs/count"] == 3
+    for name, value in found.items():
+        np.testing.assert_array_equal(copies[f"ema/{name}"], value)
+
+
 # --- Modules of PyTorch
 
 

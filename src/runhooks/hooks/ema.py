@@ -30,7 +30,7 @@ class EmaHook(TimedHook):
     The averages are updated in the run that makes the step; on JAX, the update is compiled into the
     step. They stay on the device of the parameters, in float32 if the parameters have fewer bits.
     Checkpoints store them as ``"ema/<name>"``: ``rh.load("runs/a", only="ema/state/params")``.
-    Integers, such as counts, are copied. The buffers of a module are averaged too.
+    Integers, such as counts, and random keys are copied. The buffers of a module are averaged too.
 
         ema = rh.EmaHook("state/params", decay=0.999)
         evaluation = rh.EvaluationHook({"accuracy": accuracy}, every_n_steps=500, averages=ema)
