@@ -33,6 +33,8 @@ TEST_CORE := .venv-core/.test-core
 TEST_LOWEST := .venv-lowest-$(OF)/.test-$(OF)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
+# The tests start hundreds of programs, which find the byte code that the first has left.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: train train-torch board test test-core test-lowest locks lint docs pictures release bench soak clean
 

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # torch asks the name server at each connection of ranks; a lost answer costs 5 seconds else.
 os.environ.setdefault("RES_OPTIONS", "timeout:1")
+
+# Threads of OpenBLAS wait for work by spinning, from the import of NumPy on, in every process.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 # What takes longest comes first, so that no process is left alone with it at the end.
@@ -73,11 +77,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--core"):
         config.pluginmanager.register(core)
+    _keep_what_jax_compiles(config)
 
 
-def pytest_collection_finish() -> None:
-    """Leave out of every later garbage collection what has been loaded: it takes it a second."""
+def _keep_what_jax_compiles(config: pytest.Config) -> None:
+    """Let all processes of the tests share it: to compile takes longer than to run."""
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    folder = TemporaryDirectory(prefix="runhooks-compiled-", ignore_cleanup_errors=True)
+    config.add_cleanup(folder.cleanup)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Leave what is loaded out of every garbage collection: it takes one a second."""
+    gc.disable()
+    yield
     gc.freeze()
+    gc.enable()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -354,5 +374,7 @@ class Training:
 @pytest.fixture(scope="module")
 def ranks(launcher_with, tmp_path_factory) -> Ranks:
     """Trains on several ranks of torch.distributed."""
-    launcher = launcher_with("torch.distributed.fsdp", "runhooks", OMP_NUM_THREADS="1")
+    launcher = launcher_with(
+        *("torch.distributed.fsdp", "torch._dynamo", "runhooks.training"), OMP_NUM_THREADS="1"
+    )
     return Ranks(launcher, tmp_path_factory.mktemp("ranks"))

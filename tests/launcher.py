@@ -8,6 +8,7 @@ how many have not ended. When there are no more commands, or whoever gave them h
 killed.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -62,8 +63,11 @@ def obey():
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
     for module in sys.argv[1:]:
         importlib.import_module(module)
+    gc.freeze()  # what is loaded is no garbage, in all that are made
+    gc.enable()
     try:
         obey()
     finally:

@@ -14,7 +14,8 @@ from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-FRAMEWORKS = {"digits_jax.py": ["jax", "optax"], "digits_torch.py": ["torch"]}
+# An optimizer of torch loads torch._dynamo.
+FRAMEWORKS = {"digits_jax.py": ["jax", "optax"], "digits_torch.py": ["torch._dynamo"]}
 LAST_STEP = 500
 SAVE_STEPS = 20
 SEED = 20240229
@@ -56,16 +57,12 @@ class Example:
 
 
 @pytest.fixture(scope="module", params=FRAMEWORKS)
-def example(request, launcher_with, tmp_path_factory):
+def example(request, launcher_with):
     modules = ["runhooks", "sklearn.datasets", "sklearn.model_selection"]
     launcher = launcher_with(
         *FRAMEWORKS[request.param],
         *modules,
         OMP_NUM_THREADS="1",
-        # So that of all who are killed only the first compiles, which takes longer than the steps.
-        JAX_COMPILATION_CACHE_DIR=str(tmp_path_factory.mktemp("compiled")),
-        JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
-        JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
     )
     return Example(launcher, EXAMPLES / request.param)
 

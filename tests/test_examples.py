@@ -128,14 +128,11 @@ example.train(directory, {LAST_STEP})
 
 
 @pytest.fixture(scope="module")
-def launcher(launcher_with, tmp_path_factory):
+def launcher(launcher_with):
     return launcher_with(
         *("jax", "optax", "flax.nnx", "flax.linen", "flax.training.train_state", "equinox"),
         *("runhooks", "sklearn.datasets", "sklearn.model_selection"),
         OMP_NUM_THREADS="1",
-        JAX_COMPILATION_CACHE_DIR=str(tmp_path_factory.mktemp("compiled")),
-        JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
-        JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
     )
 
 

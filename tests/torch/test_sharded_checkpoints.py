@@ -50,6 +50,7 @@ class Ranks:
 def ranks(launcher_with, tmp_path_factory):
     launcher = launcher_with(
         "torch.distributed.fsdp",
+        "torch._dynamo",  # as optimizers load it
         "sklearn.model_selection",
         "sklearn.datasets",
         "torchdata.stateful_dataloader",
