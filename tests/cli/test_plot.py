@@ -80,7 +80,8 @@ def test_a_picture(run_file, run, tmp_path) -> None:
 def test_a_picture_in_a_store(run_file, run) -> None:
     url = f"memory://{uuid4()}/x.png"
     drawn = run("plot", run_file("a").add(0, loss=1.0).path, "--png", url)
-    assert (drawn.status, drawn.errors) == (0, "")
+    assert drawn.errors == ""
+    assert drawn.status == 0
     assert drawn.out.startswith(f"{url}: 1 chart, ")
     assert StorePath(url).read_bytes().startswith(b"\x89PNG")
 
