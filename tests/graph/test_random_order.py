@@ -268,4 +268,4 @@ def test_list_adds_no_random_states_to_a_checkpoint():
         session = rh.Session(graph)
         session.run(number)
         np.random.normal()
-        assert session.snapshot().states["inputs/inputs"] == {"drawn": 1}
+        assert session.snapshot().states["inputs/inputs"] == {"drawn": 1, "length": 3}

@@ -85,3 +85,38 @@ def test_signal_to_the_whole_group_loses_no_step(tmp_path):
     assert train("killed", "step")[:2] == ["4", "SIGTERM"]
     assert train("killed", "start")[:2] == ["8", "SIGTERM"]
     assert train("killed", "none") == train("undisturbed", "none")
+
+
+@pytest.mark.parametrize(("batch_size", "warns"), [(4, False), (8, True)])
+def test_another_batch_size_is_noticed_on_resume(batch_size, warns, caplog, tmp_path):
+    def draw(batch_size, runs):
+        data = DataLoader(torch.arange(40.0), batch_size)
+        graph = rh.torch.graph(lambda x: None, data=data, model=nn.Linear(1, 1))
+        session = rh.Session(graph)
+        if path := rh.train.latest_checkpoint(tmp_path):
+            rh.Saver().restore(session, path)
+        for _ in range(runs):
+            session.run("train_op")
+        rh.Saver().save(session, tmp_path / "model.ckpt")
+
+    draw(4, 5)
+    draw(batch_size, 0)
+    draw(batch_size, 0)  # the position of an input from which nothing was drawn is kept
+    message = "'data' skips or repeats elements: it had 10 in an epoch until step 5, and has 5 now"
+    assert (message in caplog.text) == warns
+
+
+def test_another_batch_size_after_a_whole_epoch_is_no_matter(caplog, tmp_path):
+    def session(batch_size):
+        data = DataLoader(torch.arange(8.0), batch_size)
+        return rh.Session(rh.torch.graph(lambda x: None, data=data, epochs=2, model=nn.Identity()))
+
+    first, again = session(4), session(2)
+    for _ in range(2):
+        first.run("train_op")
+    rh.Saver().restore(again, rh.Saver().save(first, tmp_path / "model.ckpt"))
+    for _ in range(4):
+        again.run("train_op")
+    with pytest.raises(rh.errors.OutOfRangeError):
+        again.run("train_op")
+    assert "skips or repeats" not in caplog.text

@@ -63,7 +63,7 @@ def ranks(launcher_with, tmp_path_factory):
 @pytest.fixture(scope="module")
 def first(ranks):
     """What two ranks come to first; they have saved step 8 of a training with FSDP2."""
-    more = "pending:ddp", "pending:fsdp"
+    more = "pending:ddp", "pending:fsdp", "epochs:0:4", "epochs:0:6"
     return ranks.run(2, "exact:ddp", "exact:fsdp", "train:ddp:0:16", "train:fsdp:0:8", *more)
 
 
@@ -117,8 +117,14 @@ def test_the_arrays_of_a_checkpoint_are_read_on_one_machine(ranks, first):
 
 def test_any_number_of_ranks_goes_on_and_a_rank_that_is_killed_in_a_save_leaves_none(ranks, first):
     stages = [first[0]["train:fsdp:0:8"]]
-    (alone,) = ranks.run(1, "train:plain:8:12")
+    (alone,) = ranks.run(1, "train:plain:8:12", "epochs:4:99", "epochs:6:99")
     stages.append(alone["train:plain:8:12"])
+    # The second of 3 epochs begins anew; or it was just done, and the third is left.
+    for task, epochs in {"epochs:4:99": 2, "epochs:6:99": 1}.items():
+        assert len(alone[task]) == 12 * epochs
+        assert {alone[task].count(float(it)) for it in range(12)} == {epochs}
+    anew = "begins its epoch 2 anew: 2 ranks have saved the checkpoint of step 4, and there are 1"
+    assert anew in (ranks.folder / "log-1-0").read_text()
     assert read_manifest(ranks.folder / "model.ckpt-12").ranks is None
     pending = "take_pending:ddp", "take_pending:fsdp"
     four = ranks.run(4, "train:fsdp:12:14", "mesh", *pending)

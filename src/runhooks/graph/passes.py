@@ -40,6 +40,8 @@ class Passes:
         self._epochs = epochs
         self._done = done
         self._count: Count | None = None
+        #: How many elements there are in an epoch; None if they do not say.
+        self.length = _length(elements)
         #: The name to warn with if there is no element at all.
         self.empty: str | None = None
         self._generators = generators
@@ -78,6 +80,8 @@ class Passes:
         has_ended = self._done == self._epochs
         if self._count is not None:
             told["drawn"] = self._count.elements
+            if self.length is not None:
+                told["length"] = self.length
         elif (keeper := self.keeper) is not None:
             # Where an iterator has ended, the next one does not begin.
             if keeper is self._own_keeper or not has_ended:
@@ -150,6 +154,13 @@ class Count:
 
     def __init__(self) -> None:
         self.elements = 0
+
+
+def _length(elements: Any) -> int | None:
+    try:
+        return len(elements)
+    except (AttributeError, NotImplementedError, TypeError):  # a loader of an iterable has none
+        return None
 
 
 def _epoch_holders(elements: Any) -> list[Any]:

@@ -86,7 +86,7 @@ class Source:
             if keeper is None and position is None:
                 passes.empty = name
             if keeper is None and not by_step:
-                self._go_on(passes, name, step, 0 if position is None else position.get("drawn", 0))
+                self._go_on(passes, name, step, position or {})
             else:
                 passes.skip(0)
         except Exception as error:
@@ -123,10 +123,21 @@ class Source:
 
         return OpenInput(nothing().__next__, partial(dict, position), by_step=False)
 
-    def _go_on(self, passes: Passes, name: str, step: int, drawn: int) -> None:
+    def _go_on(self, passes: Passes, name: str, step: int, position: Mapping[str, Any]) -> None:
         """Let ``passes`` count its elements, and begin after those that were drawn before."""
+        drawn = position.get("drawn", 0)
         if self._given is None:
+            length = position.get("length", passes.length)
             passes.count(Count())
+            if 0 < drawn == length:  # whatever the epoch has now, it was done
+                drawn = passes.length or drawn
+            elif drawn and length != passes.length:
+                _log.warning(
+                    "the input %r skips or repeats elements: it had %s in an epoch until step %d, "
+                    "and has %s now, of which it skips the first %d. Give it the batch size and "
+                    "the data of before, or train on from the weights alone, with rh.InitFrom",
+                    *(name, length, step, passes.length, drawn),
+                )
             passes.skip(drawn)
             return
         passes.count(self._given)

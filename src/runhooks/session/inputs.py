@@ -106,7 +106,7 @@ class SessionInputs:
     def load(self, snapshot: Snapshot | None) -> None:
         """Let all inputs begin anew, at their positions in ``snapshot`` if it is given.
 
-        Elements that one of another number of ranks has drawn do not count. Inputs that draw from
+        On another number of ranks, an epoch that was interrupted begins anew. Inputs that draw from
         random generators are opened at once, which sets these.
         """
         self.opened.clear()
@@ -116,11 +116,31 @@ class SessionInputs:
         self._positions = {
             name.removeprefix(INPUT_STATES): state
             for name, state in snapshot.states.items()
-            if name.startswith(INPUT_STATES) and (snapshot.resized is None or "drawn" not in state)
+            if name.startswith(INPUT_STATES)
         }
+        if snapshot.resized is not None:
+            self._resize(snapshot.resized)
         self._unplaced = {op for op in self._operations() if op.name not in self._positions}
         known = [op for op in self._operations() if "random" in self._positions.get(op.name, ())]
         self.open(known)
+
+    def _resize(self, resized: Resized) -> None:
+        """Keep the epochs that are done, and not the elements of one rank in the next."""
+        step = self._values.global_step or 0
+        for name, position in self._positions.items():
+            if (drawn := position.get("drawn")) is None:
+                continue
+            is_done = 0 < drawn == position.get("length")
+            epoch = position.get("epoch", 0) + is_done
+            self._positions[name] = {"epoch": epoch}
+            if "ended" in position:
+                self._positions[name]["ended"] = True
+            elif drawn and not is_done:
+                _log.info(
+                    "the input %r begins its epoch %d anew: %d ranks have saved the checkpoint of "
+                    "step %d, and there are %d, each of which draws other elements",
+                    *(name, epoch + 1, resized.saved, step, resized.size),
+                )
 
     def check_resized(self, states: Mapping[str, Any], resized: Resized) -> None:
         """Raise ValueError if an input cannot be given its position among another number of ranks.
