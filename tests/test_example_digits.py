@@ -97,10 +97,17 @@ class Undisturbed(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(example, tmp_path_factory):
-    first = tmp_path_factory.mktemp("first")
-    with example.running(first):  # which compiles what the others find compiled
-        wait_for_checkpoint(example, first)
+def interrupted(example, tmp_path_factory):
+    """The first run, which compiles what the others find compiled, after a Ctrl-C; its output."""
+    run_dir = tmp_path_factory.mktemp("interrupted")
+    with example.running(run_dir):
+        wait_for_checkpoint(example, run_dir)
+        os.kill(example.number, signal.SIGINT)
+        return run_dir, example.finish(run_dir).splitlines()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(example, interrupted, tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("undisturbed")
     begin = time.monotonic()
     with example.running(run_dir):
@@ -167,10 +174,7 @@ def test_finished_run_says_what_was_reached(example, undisturbed):
     assert "make board" in output[-1]
 
 
-def test_ctrl_c_saves_the_step_and_ends_well(example, undisturbed, tmp_path):
-    with example.running(tmp_path):
-        wait_for_checkpoint(example, tmp_path)
-        os.kill(example.number, signal.SIGINT)
-        output = example.finish(tmp_path).splitlines()
-    assert 0 < last_saved(tmp_path) < LAST_STEP
-    assert output[-2].startswith(f"step {last_saved(tmp_path)}: ")
+def test_ctrl_c_saves_the_step_and_ends_well(interrupted):
+    run_dir, output = interrupted
+    assert 0 < last_saved(run_dir) < LAST_STEP
+    assert output[-2].startswith(f"step {last_saved(run_dir)}: ")
