@@ -76,7 +76,10 @@ class StatefulObjects(Protocol):
         ...
 
     def preserved(self) -> AbstractContextManager[None]:
-        """Put random generators and training modes back at the end of the ``with`` block."""
+        """Put random generators and training modes back at the end of the ``with`` block.
+
+        A warning names an array that was changed there.
+        """
         ...
 
     def loader(

@@ -72,7 +72,8 @@ class EvaluationHook(EvaluatingHook):
         ValueError: Unless exactly one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
             given. In ``begin``: if ``metrics`` need a training step of ``rh.torch``. In an
             evaluation: if ``metrics`` draw from an input of the training, change a saved variable,
-            or are not single numbers.
+            or are not single numbers. Parameters and buffers of PyTorch that functions change in
+            place stay changed: a warning names one.
         TypeError: If ``metrics`` is not a dict or ``feeds`` is not a function.
         RuntimeError: In an evaluation: if feeds or inputs are empty.
     """

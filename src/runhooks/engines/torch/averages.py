@@ -51,15 +51,14 @@ class Averages:
         """Give the tensors the values of their averages inside the ``with`` block."""
         pairs = [*self._floats, *self._others]
         before = [tensor.detach().clone() for _, tensor in pairs]
+        # Not counted as changes of the tensors: they get their own values back.
         try:
-            with torch.no_grad():
-                for average, tensor in pairs:
-                    tensor.copy_(average)
+            for average, tensor in pairs:
+                tensor.data.copy_(average)
             yield
         finally:
-            with torch.no_grad():
-                for (_, tensor), old in zip(pairs, before, strict=True):
-                    tensor.copy_(old)
+            for (_, tensor), old in zip(pairs, before, strict=True):
+                tensor.data.copy_(old)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the averages by the names of the tensors."""

@@ -26,6 +26,7 @@ from runhooks.engines.torch.implicit_state import (
 from runhooks.engines.torch.object_parts import assigner, parts_of, tensors_of
 from runhooks.engines.torch.shards import places_of_states, sharded_tensors, tensor_of, unwrapped
 from runhooks.engines.torch.state_dicts import join, names_in, split
+from runhooks.engines.torch.versions import Versions
 from runhooks.errors import add_note
 from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM_STATES, Arrays
 from runhooks.graph.resized import Resized
@@ -65,6 +66,7 @@ class TorchObjects:
         #: How many steps were begun.
         self.begun = 0
         self._settled = 0
+        self._has_warned_of_changes = False
         #: Whether it was logged in this session that compiled code runs eagerly in some runs.
         self.has_logged_eager = False
 
@@ -90,12 +92,15 @@ class TorchObjects:
         """As ``StatefulObjects.preserved``."""
         modes = [(it, it.training) for module in self.modules().values() for it in module.modules()]
         states = self._random.state_dict()
+        versions = None if self._has_warned_of_changes else Versions(self.modules())
         try:
             yield
         finally:
             self._random.load_state_dict(states)
             for module, training in modes:
                 module.training = training
+        if versions is not None:
+            self._has_warned_of_changes = versions.warn_of_changes()
 
     def find(self, name: str) -> Any:
         """Return the module, parameter or buffer ``"<object>/<path>"``, or the object, or None."""
