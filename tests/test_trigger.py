@@ -237,7 +237,7 @@ def test_seconds_are_counted_anew_from_a_checkpoint():
 
 def test_the_example_in_the_docstring_of_timer_runs(capsys):
     names = {"SessionRunHook": rh.SessionRunHook, "Trigger": rh.Trigger, "Timer": Timer}
-    code = textwrap.dedent(Timer.__doc__.split(":\n\n", 1)[1].partition("    Args:")[0])
+    code = textwrap.dedent(inspect.getdoc(Timer).split(":\n\n", 1)[1].partition("\nArgs:")[0])
     scope = {"__name__": "example", "rh": types.SimpleNamespace(**names)}
     scope["learning_rate"] = lambda step: 1 / step
     exec(code, scope)

@@ -241,7 +241,8 @@ def observed(p, hooks, actions, through_layers):
             try:
                 seen.append(ACTIONS[kind](p, number, run))
             except (RuntimeError, TypeError, ValueError) as error:
-                seen.append((type(error), str(error), getattr(error, "__notes__", [])))
+                notes = [it for it in getattr(error, "__notes__", []) if "JAX_TRACE" not in it]
+                seen.append((type(error), str(error), notes))  # JAX adds its note once
             counts = raw.runs, raw.changes, raw.global_step
             seen.append((sess.global_step, sess.should_stop(), sess.stop_reason, counts))
         seen.append(plain(raw.run([p.w, p.rate])))
