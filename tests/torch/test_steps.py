@@ -5,6 +5,7 @@ import functools
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 import runhooks as rh
 
@@ -266,6 +267,11 @@ def test_at_end_refuses_what_only_a_step_has(training):
         ({"fn": lambda: None, "outputs": ["a b"]}, ValueError, "got 'a b'"),
         ({"fn": lambda: None, "nvtx": True}, RuntimeError, "needs CUDA"),
         ({"fn": lambda: None, "model": 3}, TypeError, "model must have state_dict"),
+        (
+            {"fn": lambda: None, "loader": DataLoader([1])},
+            TypeError,
+            "loader must have state_dict.*as data, .*StatefulDataLoader",
+        ),
         ({"fn": lambda: None, "random": nn.Linear(1, 1)}, ValueError, "got 'random'"),
     ],
 )

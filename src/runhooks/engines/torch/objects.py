@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.utils.data import DataLoader
 
 from runhooks import arguments
 from runhooks.arrays.shards import Share, to_host
@@ -334,6 +335,11 @@ def _is_pending(name: str) -> bool:
 def _stateful(name: str, it: Any) -> Any:
     if _has(it, "get_state", "set_state") and not _has(it, "state_dict", "load_state_dict"):
         return StateAsDict(it)
+    if isinstance(it, DataLoader) and not _has(it, "state_dict", "load_state_dict"):
+        raise TypeError(
+            f"{name} must have state_dict and load_state_dict, which a DataLoader has not: give it "
+            "as data, whose position is kept, or make it a StatefulDataLoader of torchdata"
+        )
     arguments.stateful(**{name: it})
     return it
 
