@@ -1,7 +1,6 @@
 """A run with hooks that ask in every run, made again as before, is the run of the layers."""
 
 import threading
-from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,31 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import runhooks as rh
-
-ENGINES = ["python", "jax"]
-ONE = np.float32([1, 1])
-
-
-def plain(value):
-    if isinstance(value, list | tuple):
-        return [plain(it) for it in value]
-    if isinstance(value, dict):
-        return {key: plain(it) for key, it in value.items()}
-    return None if value is None else np.asarray(value).tolist()
-
-
-@cache
-def program(engine):
-    """One graph for all tests: it is compiled once."""
-    with rh.Graph(engine).as_default() as graph:
-        x = rh.placeholder("x")
-        w = rh.Variable(np.float32([1, 2]), name="w")
-        rate = rh.Variable(np.float32(0.5), name="rate")
-        new, loss = rh.call(lambda w, r, x: (w + r * x, (w * x).sum()), w, rate, x, num_outputs=2)
-        step = rh.train.get_or_create_global_step()
-        train = rh.group(w.assign(new), step.assign_add(1), name="train")
-        twice = rh.group(w.assign(new), step.assign_add(2), name="twice")
-    return SimpleNamespace(**locals())
+from tests.session.small_program import ENGINES, ONE, plain, program
 
 
 class Asks(rh.SessionRunHook):

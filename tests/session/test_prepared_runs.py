@@ -3,8 +3,6 @@
 import gc
 import threading
 import weakref
-from functools import cache
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,9 +11,7 @@ from hypothesis import strategies as st
 
 import runhooks as rh
 from runhooks.testing import FakeClock
-
-ENGINES = ["python", "jax"]
-ONE = np.float32([1, 1])
+from tests.session.small_program import ENGINES, ONE, plain, program
 
 
 class Records(rh.SessionRunHook):
@@ -58,30 +54,6 @@ class Watches(rh.SessionRunHook):
 
     def after_run(self, run_context, run_values):
         self.watch(run_context.session.global_step, run_values.results)
-
-
-def plain(value):
-    if isinstance(value, list | tuple):
-        return [plain(it) for it in value]
-    if isinstance(value, dict):
-        return {key: plain(it) for key, it in value.items()}
-    return None if value is None else np.asarray(value).tolist()
-
-
-@cache
-def program(engine):
-    """One graph for all examples: it is compiled once."""
-    with rh.Graph(engine).as_default() as graph:
-        x = rh.placeholder("x")
-        w = rh.Variable(np.float32([1, 2]), name="w")
-        rate = rh.Variable(np.float32(0.5), name="rate")
-        new, loss = rh.call(lambda w, r, x: (w + r * x, (w * x).sum()), w, rate, x, num_outputs=2)
-        step = rh.train.get_or_create_global_step()
-        train = rh.group(w.assign(new), step.assign_add(1), name="train")
-        twice = rh.group(w.assign(new), step.assign_add(2), name="twice")
-        other = rh.Variable(np.int64(0), name="other", trainable=False)
-        count = rh.group(other.assign_add(1), name="count")
-    return SimpleNamespace(**locals())
 
 
 def substituted(p, raw):
