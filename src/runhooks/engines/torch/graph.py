@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from runhooks.engines.torch.forgotten import warn_of_forgotten
 from runhooks.engines.torch.object_tensors import ObjectTensors
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.engines.torch.step import StepEngine, output_of, step_function
@@ -169,9 +170,7 @@ def step(
             f"got {within!r}"
         )
     wanted = _checked_names(within, name, outputs)
-    if isinstance(args, Tensor):
-        raise TypeError(f"args must be a list of what to call fn with, got {args!r}: write [args]")
-    given = _placeholders(within, fn, name) if args is None else tuple(args)
+    given = _placeholders(within, fn, name) if args is None else _listed(args)
     controls = (
         [get_or_create_global_step().assign_add(1, name=f"{name}/count").op] if counts else []
     )
@@ -184,6 +183,7 @@ def step(
         effect=Effect.STEP,
     )
     within.objects.steps[op.name] = fn
+    warn_of_forgotten(op.name, fn, within.objects)
     if not counts:
         within.objects.keep_pending_gradients()
     for output in wanted:
@@ -233,6 +233,12 @@ def _parameters(within: Graph, fn: Callable[..., Any]) -> list[str]:
             )
         found.append(name)
     return found
+
+
+def _listed(args: Iterable[Any]) -> tuple[Any, ...]:
+    if isinstance(args, Tensor):
+        raise TypeError(f"args must be a list of what to call fn with, got {args!r}: write [args]")
+    return tuple(args)
 
 
 def _placeholders(within: Graph, fn: Callable[..., Any], step_name: str) -> tuple[Tensor, ...]:
