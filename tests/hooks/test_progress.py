@@ -50,7 +50,10 @@ def test_a_line_tells_all_that_is_known():
 def test_a_line_tells_no_more_than_is_known():
     assert progress_line(500, None, None, [], bar_width=8) == "step 500"
     assert progress_line(500, 2000, None, [], bar_width=0) == " 25% step 500/2000"
-    assert progress_line(2100, 2000, 9.0, [], bar_width=2) == "100% [##] step 2100/2000  9 steps/s"
+    assert progress_line(2100, 2000, 9.0, [], bar_width=2) == "step 2100  9 steps/s"
+    assert progress_line(2000, 2000, 9.0, [], bar_width=2) == (
+        "100% [##] step 2000/2000  9 steps/s"
+    )
     assert progress_line(1, None, 2.5, [("v", np.eye(2))], bar_width=0) == (
         "step 1  2.5 steps/s  v [[1. 0.] [0. 1.]]"
     )

@@ -270,3 +270,9 @@ def test_a_scalar_that_cannot_change_is_noticed(model, caplog):
     rh.summary.scalar("loss", model.loss)
     rh.summary.scalar("limit", 0.5)
     assert not caplog.records
+
+
+def test_feeds_given_one_by_one_are_named_as_such(model):
+    with rh.MonitoredSession() as sess:
+        with pytest.raises(TypeError, match=r"feed_dict must map tensors to values, got array"):
+            sess.run(model.train_op, np.ones(3), np.ones(3))

@@ -34,7 +34,7 @@ class ProgressHook(TimedHook):
         hooks = [rh.ProgressHook(2000, ["loss"])]
 
     Args:
-        last_step: The last global step; None: unknown, so no bar is shown.
+        last_step: The last global step; None: unknown, so no bar is shown. Beyond it there is none.
         tensors: A tensor or its name to show as well, a list of these, or a dict of them by label.
         every_n_steps: Fetch the tensors at step 1 and at the multiples of this number.
         stream: The text file to write to; None: ``sys.stderr``.

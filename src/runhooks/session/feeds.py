@@ -24,15 +24,15 @@ _FEED_DICT = (Mapping, NoneType)
 
 def check_arguments(engine: Framework, feed_dict: Any, options: Any, run_metadata: Any) -> None:
     """Raise ValueError or TypeError if these are no arguments of ``Session.run``."""
-    if options is not None or run_metadata is not None:
-        raise ValueError(
-            f"the {engine.name} engine has neither run options nor run metadata: "
-            "options and run_metadata must be None"
-        )
     if type(feed_dict) is not dict and not isinstance(feed_dict, _FEED_DICT):
         raise TypeError(
             f"feed_dict must map tensors to values, got {feed_dict!r}; "
             "to fetch several tensors, give them as one list"
+        )
+    if options is not None or run_metadata is not None:
+        raise ValueError(
+            f"the {engine.name} engine has neither run options nor run metadata: "
+            "options and run_metadata must be None"
         )
 
 

@@ -139,9 +139,11 @@ def progress_line(
     bar_width: int,
 ) -> str:
     """Return the line for ``step`` of ``last_step`` (None: unknown), with ``values`` by label."""
+    if last_step is not None and step > last_step:
+        last_step = None  # the run goes on beyond, to nobody knows where
     parts = [f"step {step}"]
     if last_step is not None:
-        done = min(max(step / last_step, 0.0), 1.0)
+        done = step / last_step if last_step else 1.0
         full = round(done * bar_width)
         bar = f" [{'#' * full}{'-' * (bar_width - full)}]" if bar_width else ""
         parts = [f"{done:4.0%}{bar} step {step}/{last_step}"]
