@@ -24,12 +24,14 @@ def is_good_end(
     """Return whether a loop that ``error`` has ended was at its end, and is to be saved.
 
     It was if an input has failed before a step began, after a stop was asked for: a signal that is
-    sent to the group of a process ends the worker processes of its loader too.
+    sent to the group of a process ends the worker processes of its loader too. If the session is
+    lost by that, its last steps may be.
     """
     if isinstance(error, good_ends()):
         return True
     inner = None if session is None else session.session
-    if inner is None or inner.raw.input_error is not error:
+    raw = None if inner is None else inner.raw
+    if raw is None or raw.input_error is not error or raw.engine.is_lost(error):
         return False
     if stop.reason is None or agreement is not None:  # other ranks may be in this step
         return False
