@@ -13,6 +13,7 @@ from contextlib import nullcontext, suppress
 from inspect import signature
 from pathlib import Path
 
+import numpy as np
 import safetensors.torch
 import torch
 import torch.distributed as dist
@@ -293,7 +294,36 @@ def epochs(first, steps):
     return [it for batch in drawn for it in batch]
 
 
+def averages():
+    """Moving averages of parameters that are sharded, and of buffers that are not."""
+    found = {}
+    for kind in ("whole", "fsdp"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 7), nn.BatchNorm1d(7), nn.Linear(7, 3))
+        if kind == "fsdp":
+            fully_shard(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            model(torch.linspace(0, 1, 24).reshape(4, 6)).square().sum().backward()
+            optimizer.step()
+
+        graph = rh.torch.graph(step, model=model, optimizer=optimizer)
+        with graph.as_default():
+            hooks = [rh.EmaHook("model", decay=0.5), rh.StopAtStepHook(last_step=5)]
+            with rh.MonitoredTrainingSession(
+                checkpoint_dir=str(folder / f"averages-{kind}"), hooks=hooks
+            ) as session:
+                while not session.should_stop():
+                    session.run("train_op")
+        found[kind] = rh.load(folder / f"averages-{kind}", "ema")["model"]
+    whole, fsdp = found["whole"], found["fsdp"]
+    return {name: bool(np.allclose(it, fsdp[name])) for name, it in whole.items()}
+
+
 TASKS = {
+    "averages": averages,
     "epochs": epochs,
     "exact": exact,
     "train": train,

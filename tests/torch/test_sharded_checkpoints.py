@@ -63,7 +63,7 @@ def ranks(launcher_with, tmp_path_factory):
 @pytest.fixture(scope="module")
 def first(ranks):
     """What two ranks come to first; they have saved step 8 of a training with FSDP2."""
-    more = "pending:ddp", "pending:fsdp", "epochs:0:4", "epochs:0:6"
+    more = "pending:ddp", "pending:fsdp", "averages", "epochs:0:4", "epochs:0:6"
     return ranks.run(2, "exact:ddp", "exact:fsdp", "train:ddp:0:16", "train:fsdp:0:8", *more)
 
 
@@ -82,6 +82,12 @@ def test_a_resumed_training_ends_with_the_same_bits(first, kind):
 def test_gradients_that_are_not_applied_yet_are_of_each_rank_its_own(first, kind):
     for found in first:
         assert found[f"pending:{kind}"]["same"] == [True, True]
+
+
+def test_averages_of_sharded_parameters_and_of_buffers_are_those_of_the_whole(first):
+    for found in first:
+        assert {"0.weight", "1.running_mean"} < found["averages"].keys()
+        assert all(found["averages"].values())
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from runhooks.arrays.torch import is_distributed
 from runhooks.contexts import contextmanager
 from runhooks.engines.torch.engine import wide
 
@@ -25,8 +26,11 @@ class Averages:
         self._averages = {name: averages[id(tensor)] for name, tensor in tensors.items()}
         unique = {id(tensor): (averages[id(tensor)], tensor) for tensor in tensors.values()}
         pairs = list(unique.values())
-        self._floats = [it for it in pairs if it[0].is_floating_point() or it[0].is_complex()]
+        floats = [it for it in pairs if it[0].is_floating_point() or it[0].is_complex()]
         self._others = [it for it in pairs if not (it[0].is_floating_point() or it[0].is_complex())]
+        # Torch moves many tensors at once, of one kind.
+        self._floats = [it for it in floats if not is_distributed(it[0])]
+        self._sharded = [it for it in floats if is_distributed(it[0])]
 
     @property
     def names(self) -> list[str]:
@@ -38,18 +42,18 @@ class Averages:
         """Move the averages towards the tensors; ``weight`` 1: all the way."""
         for average, tensor in self._others:
             average.copy_(tensor)
-        if weight == 1:
-            for average, tensor in self._floats:
-                average.copy_(tensor)
-        elif self._floats:
-            new = [tensor.detach().to(average.dtype) for average, tensor in self._floats]
-            move = get_ema_multi_avg_fn(1 - weight)
-            move([average for average, _ in self._floats], new, None)
+        for pairs in (self._floats, self._sharded):
+            if weight == 1:
+                for average, tensor in pairs:
+                    average.copy_(tensor)
+            elif pairs:
+                new = [tensor.detach().to(average.dtype) for average, tensor in pairs]
+                get_ema_multi_avg_fn(1 - weight)([average for average, _ in pairs], new, None)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Give the tensors the values of their averages inside the ``with`` block."""
-        pairs = [*self._floats, *self._others]
+        pairs = [*self._floats, *self._sharded, *self._others]
         before = [tensor.detach().clone() for _, tensor in pairs]
         # Not counted as changes of the tensors: they get their own values back.
         try:
