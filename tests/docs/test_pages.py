@@ -155,6 +155,7 @@ def test_event_files(page):
     _, printed = page("event-files.md")
     assert printed == ["0.001 at step 999"]
     assert "loss" in Path("both.jsonl").read_text()
+    assert rh.events.read("runs/plain").only.scalars["loss"].steps.tolist() == list(range(1100))
 
 
 def test_reading(page):

@@ -36,9 +36,14 @@ class SessionStatus(IntEnum):
 
 
 class SessionLog(NamedTuple):
-    """An entry on the life of a session.
+    """An entry on the life of a session, for ``FileWriter.add_session_log(session_log, step)``.
 
     ``START`` at step n makes readers drop the points that earlier sessions wrote from step n on.
+
+    Attributes:
+        status: A ``SessionStatus``: ``STATUS_UNSPECIFIED``, ``START``, ``STOP`` or ``CHECKPOINT``.
+        checkpoint_path: The checkpoint that was saved or restored, if any.
+        msg: Any text.
     """
 
     status: int = SessionStatus.STATUS_UNSPECIFIED
