@@ -216,8 +216,11 @@ def observed(p, hooks, actions, through_layers):
             try:
                 seen.append(ACTIONS[kind](p, number, run))
             except (RuntimeError, TypeError, ValueError) as error:
-                notes = [it for it in getattr(error, "__notes__", []) if "JAX_TRACE" not in it]
-                seen.append((type(error), str(error), notes))  # JAX adds its note once
+                # These depend on what was run before, in this graph and in the process.
+                left_out = "'x:0' is given", "JAX_TRACEBACK"
+                notes = getattr(error, "__notes__", [])
+                notes = [it for it in notes if not any(text in it for text in left_out)]
+                seen.append((type(error), str(error), notes))
             counts = raw.runs, raw.changes, raw.global_step
             seen.append((sess.global_step, sess.should_stop(), sess.stop_reason, counts))
         seen.append(plain(raw.run([p.w, p.rate])))
