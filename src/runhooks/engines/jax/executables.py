@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 import jax
 
 from runhooks import clock
+from runhooks.engines.jax.failures import forms_of
 from runhooks.engines.jax.held import hold, release
 from runhooks.engines.jax.layout import Layout, arrays_of, lay_out
 from runhooks.engines.jax.traced_body import TracedBody, copied, own_buffers
@@ -139,6 +140,9 @@ class CoreExecutable:
     All are functions of the same arguments. They return the new values of variables, and a dict of
     one item: the number of the layout, and a tuple of the small arrays, or of all, and behind these
     the items that a run takes out of them. The user's functions are traced once for all of them.
+
+    Attributes:
+        forms: The forms of what was given when they were last traced; empty: they were not yet.
     """
 
     def __init__(self, engine: Engine, body: Body, party: str) -> None:
@@ -146,6 +150,7 @@ class CoreExecutable:
         self.party = party
         self.traces = _Traces()
         self.layouts: list[Layout] = []
+        self.forms: list[str] = []
         self._operations = jax.jit(self._trace)
         self._donated = tuple(range(len(body.assigned))) if body.donate else ()
         self._steps: BoundedCache[Any, Any] = BoundedCache()
@@ -203,6 +208,8 @@ class CoreExecutable:
         layout = Layout(len(self.layouts))
         arrays = lay_out(layout, body, values, args, [jax.tree.leaves(it) for it in (new, owned)])
         self.layouts.append(layout)
+        given = args[len(self.traced.reads) :]
+        self.forms = forms_of(given[: len(body.given)])
         return Traced(owned, arrays, layout)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -47,8 +48,8 @@ def check_given(error: Exception, tensors: Sequence[Tensor], given: Sequence[Any
 
 
 def forms_of(given: Sequence[Any]) -> list[str]:
-    """Return the shapes and dtypes of values, each as text."""
-    return [str(jax.tree.map(_form_of, value)) for value in given]
+    """Return the shapes and dtypes that values have in JAX, each as text."""
+    return [_form_of(value) for value in given]
 
 
 def note_new_forms(
@@ -75,7 +76,13 @@ class _Form:
         return self._text
 
 
-def _form_of(leaf: Any) -> _Form:
+def _form_of(value: Any) -> str:
+    with suppress(TypeError):  # JAX cannot take it
+        value = jax.eval_shape(lambda it: it, value)
+    return str(jax.tree.map(_form_of_leaf, value))
+
+
+def _form_of_leaf(leaf: Any) -> _Form:
     shape = getattr(leaf, "shape", ())
     dtype = getattr(leaf, "dtype", type(leaf).__name__)
     return _Form(f"{dtype}{list(shape)}")

@@ -33,18 +33,13 @@ class FlatStep(FlatRun):
         call = (lambda *args: step(*args, *placed)) if placed else step
         super().__init__(call, core.traces, takes)
         self._core = core
-        self._forms: list[str] = []
-
-    def note_forms(self, given: Sequence[Any]) -> None:
-        """Note what it can be given, for the message on what it cannot."""
-        self._forms = forms_of(given)
 
     def explain(self, error: Exception, args: Sequence[Any]) -> None:
         body = self._core.traced.body
         given = args[len(self._core.traced.reads) :]
         note_failure(error, args[: len(body.assigned)])
         check_given(error, body.given, given)
-        note_new_forms(error, body.given, self._forms, forms_of(given))
+        note_new_forms(error, body.given, self._core.forms, forms_of(given))
 
     def log(self) -> None:
         self._core.log()
@@ -75,7 +70,6 @@ class FetchingStep(FlatStep):
         # Of one index alone it would return no tuple.
         self._pick = itemgetter(*binding.indices, slice(0, 0))
         self._read_again = read_again
-        self.note_forms(given)
 
     def fetched(self, new: list[Any], rest: Any) -> Sequence[Any]:
         if self._number in rest:

@@ -92,7 +92,6 @@ class _StepAlone:
         except Exception as error:
             flat.explain(error, args)
             raise
-        flat.note_forms(given)
         if flat.compilation.since is not None:
             flat.log()
         return results
