@@ -108,6 +108,14 @@ def test_bfloat16_is_widened(array: Any) -> None:
         np.testing.assert_array_equal(decoded, narrow.astype(np.float32))
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn])
+def test_a_single_float8_of_tensorflow(dtype: type) -> None:
+    proto = tf.make_tensor_proto(np.array(-1.5, dtype))
+    proto = tensor_pb2.TensorProto.FromString(proto.SerializeToString())
+    _, decoded = decode(Value(tag="t", tensor=proto))
+    assert (decoded, decoded.dtype, decoded.shape) == (-1.5, np.float32, ())
+
+
 @given(arrays.filter(lambda a: a.size > 0))
 def test_one_number_may_stand_for_all(array: Any) -> None:
     first = array.ravel()[:1]

@@ -47,7 +47,7 @@ _DTYPES = {
 }
 #: The formats of the fields of numbers, None for varints.
 _FIELDS = {5: "<f", 6: "<d", 7: None, 9: "<f", 10: None, 11: None, 12: "<d", 13: None}
-_FIELDS |= {16: None, 17: None}
+_FIELDS |= {16: None, 17: None, 18: "B"}
 _STRING_FIELD = 8
 _MOST_BYTES = 1 << 26  # of an array whose last number is repeated
 
@@ -123,9 +123,9 @@ def tensor_array(message: bytes, begin: int, end: int) -> NDArray[Any]:
 def _widened(dtype: int, flat: NDArray[Any]) -> NDArray[Any]:
     """Return ``flat`` as float32 if it holds the bits of a type that NumPy does not have."""
     if dtype == _BFLOAT16:
-        return (flat.astype(np.uint32) << 16).view(np.float32)
+        return (flat.astype(np.uint32) << np.uint32(16)).view(np.float32)
     if dtype == _FLOAT8_E5M2:
-        return (flat.astype(np.uint16) << 8).view(np.float16).astype(np.float32)
+        return (flat.astype(np.uint16) << np.uint16(8)).view(np.float16).astype(np.float32)
     if dtype == _FLOAT8_E4M3FN:
         return _float8_e4m3fn().take(flat)
     return flat
