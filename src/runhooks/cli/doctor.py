@@ -87,8 +87,8 @@ def _examine(extra: str, report: _Report) -> None:
     else:
         found = ", ".join(f"{name} {version}" for name, version in versions.items())
         report.say(f"{extra}: {found}")
-    for name, least in wanted:
-        _check_version(name, versions[name], least, report)
+        for name, least in wanted:
+            _check_version(name, versions[name], least, report)
     if extra in EXTRAS_OF_ENGINES and versions.get(extra):
         _examine_framework(extra, report)
 
