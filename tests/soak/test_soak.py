@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import types
 from collections import Counter
 from pathlib import Path
 
@@ -25,10 +24,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from runhooks.checkpoint import checkpoint_step, checkpoints, latest_checkpoint, read_checkpoint
 from runhooks.errors import DataLossError
-
-# TensorBoard reads with TensorFlow if that is installed, which takes seconds to import. This makes
-# it read with the reader of its own.
-sys.modules.setdefault("tensorboard.compat.notf", types.ModuleType("notf"))
 
 PROGRAM = Path(__file__).with_name("program.py")
 SUMMARY_STEPS = 3
