@@ -1,9 +1,12 @@
-"""The program of docs/migrating.md that was one for ``tf.estimator``, and the first one, run."""
+"""The programs of docs/migrating.md, and its first one, run."""
 
 import re
 import runpy
+import shutil
 from pathlib import Path
 
+import numpy as np
+import pytest
 import tensorflow.compat.v1 as tf
 
 import runhooks as rh
@@ -12,14 +15,39 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart_tf1.py"
 PAGE = Path(__file__).parents[2] / "docs" / "migrating.md"
 
 
+ESTIMATOR, CONVERSION, JAX = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def run(code):
+    names = {}
+    exec(compile(code, PAGE.name, "exec"), names)
+    return names
+
+
 def test_an_estimator_becomes_a_loop(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    exec(compile(code, PAGE.name, "exec"), {})
+    run(ESTIMATOR)
     errors = rh.read_eval_metrics("runs/estimator/eval")
     assert list(errors) == [0, 50, 100, 150, 160]
     assert errors[160]["error"] < errors[0]["error"] / 2
     assert rh.events.read("runs/estimator")["."].scalars["loss"].steps.tolist() == [1, 101]
+
+
+def test_weights_move_to_jax_once(tmp_path, monkeypatch):
+    pytest.importorskip("optax")
+    monkeypatch.chdir(tmp_path)
+    run(ESTIMATOR)
+    run(CONVERSION)
+    shutil.rmtree("runs/estimator")
+    assert run(JAX)["session"].global_step == 200
+    first = rh.load("runs/jax", step=160)  # saved before the first step
+    with np.load("weights.npz") as moved:
+        for name in moved:
+            np.testing.assert_array_equal(rh.load("runs/jax", name, step=160), moved[name])
+    assert np.abs(first["state"]["0"]["weights"] - [2, -3]).max() < 0.5
+    assert all(np.any(first["state"]["1"]["0"][it]["weights"]) for it in ("mu", "nu"))
+    Path("weights.npz").unlink()
+    assert run(JAX.replace("last_step=200", "last_step=210"))["session"].global_step == 210
 
 
 def test_the_first_program(tmp_path, monkeypatch):

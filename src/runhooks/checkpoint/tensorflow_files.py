@@ -80,9 +80,9 @@ def check_no_tensorflow_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> N
         raise ValueError(
             f"checkpoint_dir {os.fspath(checkpoint_dir)!r} has checkpoints of TensorFlow, the "
             f"latest {latest!r}, which only sessions of a tf.Graph can restore: give another "
-            "checkpoint_dir to start over. To begin with the weights of such a checkpoint, read "
-            f"each of them with tf.train.load_checkpoint({latest!r}).get_tensor(name) in the "
-            "function that makes the variable"
+            "checkpoint_dir to start over. To begin with the weights of such a checkpoint, write "
+            f"them once to a .npz file with tf.train.load_checkpoint({latest!r}).get_tensor(name), "
+            "and give Scaffold(init_from=rh.InitFrom('weights.npz'))"
         )
 
 

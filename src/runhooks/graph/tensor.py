@@ -312,7 +312,8 @@ class Variable(Tensor):
 
     Args:
         initial_value: An array, a number or a pytree of these, or a function without arguments
-            that returns one when a session needs it. The structure, shapes and dtypes never change.
+            that returns one: it is called at each start, also if a checkpoint is then restored.
+            The structure, shapes and dtypes never change.
             A session keeps a copy, so your arrays do not change.
         name: The name of its operation; made unique.
         trainable: Whether it joins ``GraphKeys.TRAINABLE_VARIABLES``, if ``collections`` is None.
