@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+from pathlib import Path
 from uuid import uuid4
 
 import pyarrow.parquet
@@ -154,6 +155,14 @@ def test_a_device_is_written_to(run_file, start_piped) -> None:
     out, _ = start_piped("export", file.path, "--csv", "-o", "/dev/stdout").communicate()
     assert out.startswith(b"run,tag,")
     assert start_piped("export", file.path, "--csv", "-o", "/dev/null").wait(60) == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device there")
+@pytest.mark.parametrize("option", ["--csv", "--jsonl"])
+def test_an_error_of_a_full_disk_names_the_file(run_file, run, option) -> None:
+    exported = run("export", run_file("a").add(1, loss=1.0).path, option, "-o", "/dev/full")
+    assert exported.status == 2
+    assert "/dev/full: No space left on device" in exported.errors
 
 
 def test_a_terminal_gets_no_escapes_from_the_data(run_file, run, terminal) -> None:

@@ -146,3 +146,10 @@ def test_a_picture_of_strange_names_warns_of_nothing(run_file, run, tmp_path) ->
     file = run_file("a").add(0, summary.scalar_value("\x1b[31m\n損失" * 20, 1.0))
     drawn = run("plot", file.path, "--png", tmp_path / "x.png")
     assert (drawn.status, drawn.errors) == (0, "")
+
+
+def test_an_empty_tag_is_seen_among_those_to_choose_from(run_file, run) -> None:
+    file = run_file("a").add(1, summary.scalar_value("", 1.0), a=1.0)
+    plotted = run("plot", file.path)
+    assert plotted.status == 2
+    assert "choose what to plot with --tag: '', a" in plotted.errors

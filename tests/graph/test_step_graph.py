@@ -239,9 +239,9 @@ def first_and_then(*results):
         (
             lambda w: (w, {"loss": 5.0}),
             lambda w: (w, {"los": 5.0}),
-            r"'loss' is not of 'train_op'.*\['los'\]",
+            r"'train_op' returned 'loss' in the first run, but .*\['los'\]",
         ),
-        (lambda w: (w, {"loss": 5.0}), lambda w: (w, None), r"'loss' is not of 'train_op'.*\[\]"),
+        (lambda w: (w, {"loss": 5.0}), lambda w: (w, None), r"'train_op' returned 'loss' .*\[\]"),
     ],
 )
 def test_result_of_another_kind_than_the_first_is_told(first, then, message):
@@ -502,7 +502,7 @@ def test_each_result_is_divided_by_its_own_form_or_refused(forms):
     is_tuple = [form in ("one by one", "in a list") for form in forms]
     same_kind = is_tuple[0] == is_tuple[1] and "behind what else there is" not in forms
     if not (same_kind or first == later):
-        with pytest.raises(ValueError, match="'step' (returned|is not)"):
+        with pytest.raises(ValueError, match="returned .* first"):
             run(graph, 4, ["sum", "step"])
         return
     values = run(graph, 4, ["sum", "step", "a"])

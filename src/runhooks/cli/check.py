@@ -86,8 +86,9 @@ def _remarks(report: events.FileReport) -> Iterator[str]:
         yield f"{tag} goes back from step {fold.step} to {fold.next_step}; no session started there"
     if report.folds:
         yield (
-            "steps go back: either the run was started again without a START, which "
-            "add_session_log of its FileWriter writes, or it wrote a lower step after a higher one"
+            "steps go back: the run was started again without a START, which purge_step of a "
+            "SummaryWriter and add_session_log of a FileWriter write; or several processes wrote "
+            "one tag; or a lower step was written after a higher one"
         )
     for gap in report.gaps:
         tag = formats.tag(gap.tag)

@@ -88,8 +88,8 @@ def printable(name: str | AnyPath) -> str:
 
 
 def tag(name: str) -> str:
-    """Return ``name`` printable, without its middle if it is very long."""
-    return _cut(printable(name), _LONG)
+    """Return ``name`` printable, without its middle if it is very long; an empty one as ``''``."""
+    return _cut(printable(name), _LONG) or "''"
 
 
 def shortened(names: Sequence[str], width: int | None = None) -> list[str]:

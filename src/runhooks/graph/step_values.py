@@ -128,9 +128,9 @@ class StepValues(NamedValues):
     def _missing(self, name: str, whole: Any) -> ValueError:
         root, path = self._place(name)
         if path in self._paths.get(root, ()):
-            of = f"of {self._step!r}" if root == OUTPUTS else f"in {root!r}"
+            had = f"the step {self._step!r} returned" if root == OUTPUTS else f"{root!r} had"
             return ValueError(
-                f"{name!r} is not {of} in this run, as it was in the first, but "
+                f"{had} {path!r} in the first run, but in this one only "
                 f"{list(self._graph.engine.children(whole))}: it must be there in each run"
             )
         known = frozenset(paths_below(whole, self._graph.engine.children))

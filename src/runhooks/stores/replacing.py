@@ -21,8 +21,20 @@ _numbers = itertools.count()
 def replacing(path: AnyPath) -> Iterator[Path]:
     """Give the path of a file on this machine that replaces ``path`` when the block succeeds.
 
-    A pipe or a device is written to directly, and so is a file in a folder that takes no other.
+    A pipe or a device is written to directly, and so is a file in a folder that takes no other. An
+    error of the system that names no file, such as of a full disk, names ``path``.
     """
+    try:
+        with _part(path) as part:
+            yield part
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def _part(path: AnyPath) -> Iterator[Path]:
     if isinstance(path, StorePath):
         with tempfile.TemporaryDirectory() as folder:
             part = Path(folder, "part")

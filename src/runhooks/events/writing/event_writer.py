@@ -24,7 +24,8 @@ class EventWriter:
 
     Background errors, of the file or of an event, are raised once by the next call that adds,
     flushes or closes. The event at fault is lost or, if the file failed, all events that were being
-    written; the writer continues with the next one.
+    written; the error says how many. An event given with the call that raises is not written
+    either, nor counted: add it again. The writer continues with the next one.
 
     Any thread or signal handler may call any method. In a forked child, or in a process that
     unpickled it, the writer creates another file for its first event. A child that ends with

@@ -51,5 +51,8 @@ def refuse_deleted(file: FileIO, path: Path) -> None:
 
 def deleted(path: Path) -> FileNotFoundError:
     """Return the error of writing to a file that was deleted."""
-    reason = "deleted while it was written: reopen() continues in a new file"
+    reason = (
+        "deleted while it was written: the writer's reopen() continues in a new file; a "
+        "SummaryWriter of runhooks.tensorboard does so after close()"
+    )
     return FileNotFoundError(errno.ENOENT, reason, str(path))
