@@ -10,27 +10,58 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import runhooks as rh
+from runhooks.tensorflow import train
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart_tf1.py"
 PAGE = Path(__file__).parents[2] / "docs" / "migrating.md"
 
 
-ESTIMATOR, CONVERSION, JAX = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+ESTIMATOR, PREDICTION, CONVERSION, JAX = re.findall(
+    r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL
+)
 
 
-def run(code):
-    names = {}
+def run(code, names=None):
+    names = {} if names is None else names
     exec(compile(code, PAGE.name, "exec"), names)
     return names
 
 
 def test_an_estimator_becomes_a_loop(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run(ESTIMATOR)
+    names = run(ESTIMATOR)
     errors = rh.read_eval_metrics("runs/estimator/eval")
     assert list(errors) == [0, 50, 100, 150, 160]
     assert errors[160]["error"] < errors[0]["error"] / 2
     assert rh.events.read("runs/estimator")["."].scalars["loss"].steps.tolist() == [1, 101]
+    before = sorted(Path("runs/estimator").iterdir())
+    predictions = run(PREDICTION, names)["predictions"]
+    labels = [label for _, batch in names["input_fn"]().as_numpy_iterator() for label in batch]
+    np.testing.assert_allclose(
+        np.abs(np.subtract(predictions, labels)).mean(), errors[160]["error"], rtol=1e-4
+    )
+    assert sorted(Path("runs/estimator").iterdir()) == before
+
+
+def test_an_evaluation_at_intervals_and_a_warm_start(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run(ESTIMATOR)
+    with tf.Graph().as_default():
+        train.get_or_create_global_step()
+        features, labels = tf.data.make_one_shot_iterator(names["input_fn"]()).get_next()
+        spec = names["model_fn"](features, labels, "train", {"rate": 0.0})
+        weights = {it.op.name: it for it in tf.trainable_variables()}
+        tf.train.init_from_checkpoint("runs/estimator", weights)
+        trigger = rh.Trigger(every_secs=600, at_end=True)
+        evaluator = train.InMemoryEvaluatorHook(
+            names["estimator"], names["input_fn"], steps=3, trigger=trigger
+        )
+        stop = train.StopAtStepHook(last_step=2)
+        with train.MonitoredTrainingSession(hooks=[evaluator], chief_only_hooks=[stop]) as session:
+            while not session.should_stop():
+                session.run(spec.train_op)
+    assert session.global_step == 2
+    assert evaluator.last_metrics["error"] < 0.5
 
 
 def test_weights_move_to_jax_once(tmp_path, monkeypatch):
