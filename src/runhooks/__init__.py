@@ -142,7 +142,7 @@ else:
             "runhooks.training",
             "runhooks.checkpoint",
         ],
-        beside="runhooks.errors",
+        beside=["runhooks.errors", "runhooks.tensorboard", "runhooks.summary"],
     )
 
 __all__ = [

@@ -13,7 +13,7 @@ def lazily(
     package: str,
     modules: Mapping[str, Iterable[str]] = MappingProxyType({}),
     others: Sequence[str] = (),
-    beside: str | None = None,
+    beside: Sequence[str] = (),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and the ``__dir__`` of ``package``.
 
@@ -25,22 +25,23 @@ def lazily(
             modules.
         others: Modules that define the rest of ``package.__all__``. To find a name, they are
             imported one after the other.
-        beside: A module of the package, for whose names a missing one is told to look there.
+        beside: Modules of the package, for whose names a missing one is told to look there.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:
         if homes.get(name) == package:
             return import_module(f"{package}.{name}")
-        it = sys.modules[package]
-        homes_left = [homes[name]] if name in homes else others if name in it.__all__ else ()
+        own = sys.modules[package]
+        homes_left = [homes[name]] if name in homes else others if name in own.__all__ else ()
         for module in map(import_module, homes_left):
             if hasattr(module, name):
                 value = getattr(module, name)
-                setattr(it, name, value)
+                setattr(own, name, value)
                 return value
-        there = beside is not None and name in vars(import_module(beside))
-        hint = f": it is {beside}.{name}" if there else ""
+        there = () if name.startswith("_") else beside
+        found = [f"{it}.{name}" for it in there if name in dir(import_module(it))]
+        hint = f": it is {' or '.join(found)}" if found else ""
         raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
 
     def names() -> list[str]:

@@ -114,3 +114,16 @@ def test_a_histogram_in_a_graph_of_one_that_is_spread(tmp_path: Path, distribute
         summary = rh.summary.histogram("params", weights)
         with rh.Session() as session, pytest.raises(TypeError, match="'params/fc/weight'.*full_t"):
             session.run(summary)
+
+
+def test_the_base_of_all_writers_names_those_that_can_be_made() -> None:
+    with pytest.raises(TypeError, match=r"summary\.FileWriter or a runhooks\.tensorboard\.Summ"):
+        rh.summary.SummaryWriter("x")  # type: ignore[abstract]
+    with pytest.raises(AttributeError, match=r"it is runhooks\.tensorboard\.SummaryWriter or "):
+        _ = rh.SummaryWriter  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("wrong", [3, "losses"])
+def test_a_step_in_the_place_of_collections_is_told(wrong: Any) -> None:
+    with rh.Graph().as_default(), pytest.raises(TypeError, match="collections must be a list.*Fi"):
+        rh.summary.scalar("loss", 0.5, wrong)

@@ -119,6 +119,13 @@ def summary_op(
     scope, made unique; with a ``family``, ``family/name`` under the scope with the family in front
     of it once more, so that it begins with the family.
     """
+    if collections is not None and (
+        isinstance(collections, str) or not isinstance(collections, Iterable)
+    ):
+        raise TypeError(
+            f"collections must be a list of names, got {collections!r}: runhooks.summary adds "
+            "summaries to a graph; to write a value at a step, use a runhooks.summary.FileWriter"
+        )
     name = names.cleaned(name, "summary")
     if family is not None:
         family = names.cleaned(family, "summary")

@@ -46,6 +46,14 @@ class SummaryWriter(ABC):
     ``SummaryWriter`` of ``runhooks.tensorboard``, which opens a new file, as torch's does.
     """
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        if cls is SummaryWriter:
+            raise TypeError(
+                "runhooks.summary.SummaryWriter is the base of all writers: make a "
+                "runhooks.summary.FileWriter or a runhooks.tensorboard.SummaryWriter"
+            )
+        return super().__new__(cls)
+
     @property
     @abstractmethod
     def closed(self) -> bool:
