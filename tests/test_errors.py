@@ -110,6 +110,22 @@ def test_an_error_that_is_looked_for_in_the_package_is_told_where_it_is():
     assert not hasattr(rh, "NoSuchError")
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "advice"),
+    [
+        (rh.train, "AdamOptimizer", "optax or torch.optim.*runhooks.tensorflow.train has"),
+        (rh.train, "exponential_decay", "optax.*runhooks.tensorflow.train has"),
+        (rh.train, "SessionManager", "tf.Graph, runhooks.tensorflow.train has"),
+        (rh.train, "StopAtStpHook", "did you mean 'StopAtStepHook'"),
+        (rh, "StopAtStpHook", "did you mean 'StopAtStepHook'"),
+        (rh.train, "_private", "'_private'$"),
+    ],
+)
+def test_names_that_are_missing_are_told_where_to_look(module, name, advice):
+    with pytest.raises(AttributeError, match=f"no attribute.*{advice}"):
+        getattr(module, name)
+
+
 def test_notes_are_added_by_no_other_function():
     users = [path for path in SOURCE.rglob("*.py") if ".add_note(" in path.read_text()]
     assert [path.name for path in users] == ["errors.py"]

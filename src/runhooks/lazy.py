@@ -8,12 +8,15 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
+from runhooks.near_names import suggestion
+
 
 def lazily(
     package: str,
     modules: Mapping[str, Iterable[str]] = MappingProxyType({}),
     others: Sequence[str] = (),
     beside: Sequence[str] = (),
+    elsewhere: Callable[[str], str] = lambda name: "",
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and the ``__dir__`` of ``package``.
 
@@ -26,6 +29,7 @@ def lazily(
         others: Modules that define the rest of ``package.__all__``. To find a name, they are
             imported one after the other.
         beside: Modules of the package, for whose names a missing one is told to look there.
+        elsewhere: Returns what to say of a name that is missing, if not that.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 
@@ -39,10 +43,14 @@ def lazily(
                 value = getattr(module, name)
                 setattr(own, name, value)
                 return value
-        there = () if name.startswith("_") else beside
-        found = [f"{it}.{name}" for it in there if name in dir(import_module(it))]
-        hint = f": it is {' or '.join(found)}" if found else ""
-        raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}{hint(name)}")
+
+    def hint(name: str) -> str:
+        if name.startswith("_"):  # Python looks for many of these
+            return ""
+        if found := [f"{it}.{name}" for it in beside if name in dir(import_module(it))]:
+            return f": it is {' or '.join(found)}"
+        return elsewhere(name) + suggestion(name, sys.modules[package].__all__)
 
     def names() -> list[str]:
         it = sys.modules[package]

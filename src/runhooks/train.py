@@ -1,4 +1,7 @@
-"""The names of ``tf.compat.v1.train``, for code that was written against them."""
+"""The names of ``tf.compat.v1.train`` that make sense on any graph.
+
+Sessions, hooks, coordinators, the global step, savers; not optimizers, queues and servers.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -45,6 +48,16 @@ if TYPE_CHECKING:
     from runhooks.training import MonitoredTrainingSession
     from runhooks.trigger import SecondOrStepTimer
 else:
+
+    def _elsewhere(name: str) -> str:
+        if name.endswith("Optimizer"):
+            advice = "use an optimizer of optax or torch.optim in your step"
+        elif name.endswith("_decay"):
+            advice = "use a schedule of optax, or a scheduler of torch.optim"
+        else:
+            advice = "it has the names that make sense on any graph"
+        return f": {advice}; for a tf.Graph, runhooks.tensorflow.train has all names of tf.train"
+
     __getattr__, __dir__ = lazily(
         __name__,
         others=[
@@ -56,6 +69,7 @@ else:
             "runhooks.training",
             "runhooks.checkpoint",
         ],
+        elsewhere=_elsewhere,
     )
 
 __all__ = [

@@ -46,6 +46,7 @@ from runhooks.hooks import (
     stop_if_no_decrease_hook,
     stop_if_no_increase_hook,
 )
+from runhooks.near_names import suggestion
 from runhooks.session import (
     ChiefSessionCreator,
     Coordinator,
@@ -121,7 +122,7 @@ _ESTIMATOR = {
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__") or not hasattr(_theirs, name):
-        hint = ""
+        hint = "" if name.startswith("_") else suggestion(name, __dir__())
         if name in _ESTIMATOR:
             hint = (
                 ": tf.estimator is gone from TensorFlow 2.16, and its hooks alone are here; the "
