@@ -207,8 +207,10 @@ def test_second_fetch_in_place_of_the_feed_dict_is_told_to_be_one(graph):
 
 
 def test_arguments_of_a_placeholder_in_another_order_are_refused(graph):
-    with pytest.raises(TypeError, match="name"):
+    with pytest.raises(TypeError, match=r"is its name.*rh.placeholder\(\"x\", dtype, shape\)"):
         rh.placeholder(np.float32, [None, 2])
+    with pytest.raises(TypeError, match="the first argument of placeholder is its name"):
+        rh.placeholder(np.float32, [None, 2], name="x")
 
 
 @pytest.mark.every_engine

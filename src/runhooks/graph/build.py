@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,23 @@ from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.source import Source
 from runhooks.graph.tensor import Operation, Placement, Tensor
 
+_Given = ParamSpec("_Given")
 
+
+def _name_comes_first(fn: Callable[_Given, Tensor]) -> Callable[_Given, Tensor]:
+    @functools.wraps(fn)
+    def checked(*args: _Given.args, **kwargs: _Given.kwargs) -> Tensor:
+        if args and not isinstance(args[0], str | None):
+            raise TypeError(
+                f"the first argument of placeholder is its name, got {args[0]!r}: write "
+                'rh.placeholder("x", dtype, shape)'
+            )
+        return fn(*args, **kwargs)
+
+    return checked
+
+
+@_name_comes_first  # unlike in TensorFlow, whose users would be told of two values for it
 def placeholder(
     name: str | None = None,
     dtype: npt.DTypeLike | None = None,
