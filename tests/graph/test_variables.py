@@ -264,3 +264,22 @@ def test_function_that_forgets_to_return_is_asked_about(graph):
     with rh.Session(graph) as sess:
         with pytest.raises(ValueError, match="'v'.*return"):
             sess.run(v.assign(rh.call(lambda x: None, v)))
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("initializer", "no initializers to run"),
+        ("initialized_value", "no initializers to run"),
+        ("eval", r"session\.run\(variable\)"),
+        ("value", r"session\.run\(variable\)"),
+        ("read_value", r"session\.run\(variable\)"),
+        ("assign_sub", r"variable\.assign_add\(-delta\)"),
+        ("load", r"variable\.assign\(value\)"),
+        ("mean", r"value\.mean\(\)"),  # of arrays
+    ],
+)
+def test_methods_of_tensorflows_variables_are_answered_with_ours(name, advice, graph):
+    weights = rh.Variable(ones(2), name="weights")
+    with pytest.raises(AttributeError, match=f"'weights:0'.*{name!r}: .*{advice}"):
+        getattr(weights, name)

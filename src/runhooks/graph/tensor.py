@@ -19,6 +19,7 @@ from runhooks.graph.base import UNKNOWN, BaseGraph
 from runhooks.graph.collections import GraphKeys
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.part import Item, no_item
+from runhooks.graph.theirs import INSTEAD
 
 
 class Tensor:
@@ -353,6 +354,11 @@ class Variable(Tensor):
 
     def __repr__(self) -> str:
         return f"<Variable {self.name!r}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if instead := INSTEAD.get(name):
+            raise AttributeError(f"{self.name!r} has no attribute {name!r}: {instead}")
+        super().__getattr__(name)
 
     def __getitem__(self, key: Any) -> Tensor:
         initial = self.initial_value
