@@ -19,7 +19,7 @@ from runhooks.graph.base import UNKNOWN, BaseGraph
 from runhooks.graph.collections import GraphKeys
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.part import Item, no_item
-from runhooks.graph.theirs import INSTEAD
+from runhooks.graph.tensorflow_methods import INSTEAD
 
 
 class Tensor:
