@@ -25,6 +25,8 @@ FETCHED = (
     "a step may return another dict each time."
 )
 
+ASKED = "The hook may keep its context and its values, so that each run makes them anew."
+
 
 class Work(NamedTuple):
     """A program of somebody's: its step, what the step is called with, and what it changes."""
@@ -143,12 +145,11 @@ def readers() -> list[Contender]:
         rh.NanTensorHook("loss:0", late=True),
     )
     fetched, loss = "session, loss fetched by the loop", ["train_op", "loss"]
+    asking = reading_session([Asks("loss:0")], "train_op")
     return [
         Contender(alone, with_its_loss(trivial()), role="limit"),
         Contender(fetched, reading_session([], loss), alone, 1.5, why=FETCHED),
-        Contender(
-            "a hook asks for it", reading_session([Asks("loss:0")], "train_op"), fetched, 1.0
-        ),
+        Contender("a hook asks for it", asking, fetched, 1.0, why=ASKED),
         Contender("NanTensorHook(late=True)", reading_session([late], "train_op"), fetched, 1.0),
     ]
 
