@@ -47,10 +47,9 @@ def load(
             ``!`` excludes, as in ``"!state/opt_state"``. None: everything.
         like: The structure to return, with the wanted dtypes, devices or shardings: any tree of
             arrays or of ``jax.ShapeDtypeStruct``. Leaves that are neither arrays nor in the
-            checkpoint are returned
-            unchanged. An array without a place in it is left out, with a warning if
-            ``only`` asks for it. None: NumPy arrays in dicts, with names split at ``/``; lists and
-            tuples become dicts with the keys ``"0"``, ``"1"``.
+            checkpoint are returned unchanged. An array without a place in it is left out, with a
+            warning if ``only`` asks for it. None: NumPy arrays in dicts, with names split at
+            ``/``; lists and tuples become dicts with the keys ``"0"``, ``"1"``.
         step: The global step of the checkpoint to read.
         best: Read the checkpoint with the best value of this metric, as for ``best_checkpoint``.
         mode: Whether the ``"max"`` or the ``"min"`` of the metric is best.

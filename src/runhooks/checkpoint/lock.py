@@ -42,7 +42,7 @@ _sole: weakref.WeakValueDictionary[str, DirectoryLock] = weakref.WeakValueDictio
 
 
 class DirectoryLock:
-    """A lock on a directory of checkpoints, shared by all users within this process but sole ones.
+    """A lock on a directory of checkpoints, shared within this process except by ``sole`` users.
 
     In a group of ranks, which save together, the chief alone takes it.
 

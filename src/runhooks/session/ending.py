@@ -23,9 +23,9 @@ def is_good_end(
 ) -> bool:
     """Return whether a loop that ``error`` has ended was at its end, and is to be saved.
 
-    It was if an input has failed before a step began, after a stop was asked for: a signal that is
-    sent to the group of a process ends the worker processes of its loader too. If the session is
-    lost by that, its last steps may be.
+    Besides the end of the data, that is an input which fails before a step begins, after a stop was
+    requested: a signal to the process group also ends the workers of a loader. An error that means
+    the session is lost is not: the steps since the last checkpoint may be missing.
     """
     if isinstance(error, good_ends()):
         return True
