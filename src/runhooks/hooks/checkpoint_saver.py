@@ -49,9 +49,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
     same steps as an uninterrupted one.
 
     All event files of the process are flushed before a checkpoint is written, because a resumed run
-    does not compute their steps
-    again. If flushing fails, the checkpoint is saved, and then the error is
-    raised.
+    does not compute their steps again. If flushing fails, the checkpoint is saved, and then the
+    error is raised.
 
     With ``Saver(asynchronous=True)``, training continues while a checkpoint is
     written. Listeners are called when it is on disk, some steps later. If writing fails, the error
