@@ -290,11 +290,6 @@ def is_self(node):
     return isinstance(node, ast.Name) and node.id in ("self", "cls")
 
 
-def test_files_are_small():
-    lengths = {module: len(path.read_text().splitlines()) for module, path in FILES.items()}
-    assert {module: length for module, length in lengths.items() if length > 400} == {}
-
-
 def test_functions_are_small():
     lengths = {
         f"{module}.{node.name}": node.end_lineno - node.lineno + 1
