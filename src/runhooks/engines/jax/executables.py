@@ -133,6 +133,14 @@ class Traced(NamedTuple):
         evaluate(items.operations, values, {}, lambda name, old, new: new)
         return self._replace(arrays=[*self.arrays, *[values[t] for t in items.fetches]])
 
+    def shapes_taking(self, items: Body | None) -> Traced:
+        """Return the shapes and dtypes of what ``taking`` returns."""
+
+        def taking(new: list[Any], arrays: list[Any]) -> list[Any]:
+            return Traced(new, arrays, self.layout).taking(items).arrays
+
+        return self._replace(arrays=jax.eval_shape(taking, self.new, self.arrays))
+
 
 class CoreExecutable:
     """A training step: executables that return what its operations give in part or in full.
@@ -164,14 +172,14 @@ class CoreExecutable:
     def shapes(self, args: Sequence[Any]) -> Traced:
         """Return what ``args`` lead to, traced but not computed."""
         trace = cast(Any, self._operations).eval_shape
-        return self.traces.ahead(lambda: trace(*args))  # type: ignore[no-any-return]
+        return self._traced(self.traces.ahead(lambda: trace(*args)))
 
     def compile(self, args: Sequence[Any], items: Body | None, wide_for: str | None) -> Traced:
         """Compile what a run would run; return the shapes of the results."""
         traced = self.shapes(args)
         compiled = self.step(items, wide=wide_for is not None).lower(*args).compile()
         self.log(wide_for)
-        shapes = jax.eval_shape(lambda it: it.taking(items), traced)
+        shapes = traced.shapes_taking(items)
         results = _results(shapes, len(traced.arrays), wide=wide_for is not None)
         *new, by_layout = _placed(results, compiled.output_shardings, args)
         ((_, returned),) = by_layout.items()
@@ -192,7 +200,7 @@ class CoreExecutable:
     def _step(self, items: Body | None, wide: bool) -> Callable[..., list[Any]]:
         def step(*args: Any) -> list[Any]:
             self.traces.begin()
-            traced = self._operations(*args)
+            traced = self._traced(self._operations(*args))
             count = len(traced.arrays)
             arrays = traced.taking(items).arrays
             arrays[count:] = copied(arrays[count:], (args, traced.new, traced.arrays))
@@ -200,7 +208,7 @@ class CoreExecutable:
 
         return step
 
-    def _trace(self, *args: Any) -> Traced:
+    def _trace(self, *args: Any) -> Any:
         body = self.traced.body
         values, assigned = self.traced.evaluate(args)
         new = [assigned[v] for v in body.assigned]
@@ -210,7 +218,13 @@ class CoreExecutable:
         self.layouts.append(layout)
         given = args[len(self.traced.reads) :]
         self.forms = forms_of(given[: len(body.given)])
-        return Traced(owned, arrays, layout)
+        return owned, {layout.number: arrays}
+
+    def _traced(self, returned: Any) -> Traced:
+        """Return what ``_trace`` has returned, with its layout."""
+        new, by_layout = returned
+        ((number, arrays),) = by_layout.items()
+        return Traced(new, arrays, self.layouts[number])
 
 
 def _results(traced: Traced, count: int, *, wide: bool) -> list[Any]:

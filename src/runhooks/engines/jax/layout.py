@@ -44,7 +44,8 @@ class Leaf:
 class Layout:
     """Where the values of a step's operations are found.
 
-    To JAX it is a pytree without leaves, so that a traced function can return it.
+    Traced functions return its number: JAX keeps what they return for as long as the process lives,
+    and a layout knows the tensors of its graph.
 
     Attributes:
         number: Tells the layouts of one step apart: one for each set of shapes it is traced with.
@@ -56,9 +57,6 @@ class Layout:
         self.number = number
         self.small = 0
         self.trees: dict[Tensor, Any] = {}
-
-
-jax.tree_util.register_pytree_node(Layout, lambda layout: ((), layout), lambda layout, _: layout)
 
 
 def lay_out(

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import jax
-
 from runhooks.engines.jax.binding import Binding, bind
 from runhooks.engines.jax.executables import CoreExecutable, PartExecutable, Traced
 from runhooks.engines.jax.failures import check_given, forms_of, note_failure, note_new_forms
@@ -267,7 +265,7 @@ class _Run:
         binding = bind(self._body, core, traced, self._executable)
         values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
         if traced is not None:
-            traced = jax.eval_shape(lambda it: it.taking(binding.items), traced)
+            traced = traced.shapes_taking(binding.items)
             values.update(binding.read(traced.arrays, traced.new))
         for part in (*binding.before, *binding.after):
             body = part.traced.body
