@@ -13,6 +13,7 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 from tensorboard.compat.proto import event_pb2, graph_pb2, summary_pb2
 
 from runhooks import events
+from runhooks.events.format.wire import bytes_field
 from runhooks.events.writing import write_queue
 from runhooks.summary import (
     Event,
@@ -24,6 +25,7 @@ from runhooks.summary import (
     Summary,
     scalar_value,
 )
+from runhooks.summary.message import entry as summary_entry
 from runhooks.testing.fake_clock import FakeClock
 from tests.summary.conftest import Late
 
@@ -218,7 +220,19 @@ def test_arguments_are_checked_before_there_is_a_file(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"abc", b"\xff\xff", Event(1.0, 3).SerializeToString()])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"abc",
+        b"\xff\xff",
+        Event(1.0, 3).SerializeToString(),
+        summary_entry("a", bytes_field(9, b"\0")),  # metadata
+        summary_entry(
+            "a", bytes_field(9, bytes_field(1, bytes_field(1, b"\xff")))
+        ),  # a plugin's name
+        summary_entry("a", bytes_field(8, bytes_field(2, b"\xff"))),  # the shape of a tensor
+    ],
+)
 def test_bytes_that_are_not_a_summary_are_refused_at_once(
     tmp_path: Path, load, content: bytes
 ) -> None:

@@ -151,6 +151,27 @@ def test_a_restart_purges(tmp_path):
     assert [event.value for event in theirs.Scalars("loss")] == [1, 1, 1, 2]
 
 
+def test_a_tag_whose_points_were_all_purged_is_still_there(tmp_path):
+    def write(suffix, purge_step, *tags):
+        with SummaryWriter(tmp_path, purge_step=purge_step, filename_suffix=suffix) as writer:
+            for tag in tags:
+                writer.add_scalar(tag, 1.0, 5)
+                writer.add_histogram(f"{tag}/histogram", np.arange(3.0), 5)
+                writer.add_text(f"{tag}/text", "text", 5)
+
+    write(".a", None, "gone", "stays")
+    write(".b", 3, "stays")
+    ours = EventAccumulator(tmp_path).Reload()
+    theirs = TensorBoards(str(tmp_path), purge_orphaned_data=True).Reload()
+    for kind in ("scalars", "histograms", "tensors"):
+        assert ours.Tags()[kind] == sorted(theirs.Tags()[kind])
+    assert list(ours.Scalars("gone")) == theirs.Scalars("gone") == []
+    assert ours.Histograms("gone/histogram") == theirs.Histograms("gone/histogram") == []
+    assert ours.CompressedHistograms("gone/histogram") == []
+    assert ours.Tensors("gone/text/text_summary") == []
+    assert len(ours.Scalars("stays")) == 1
+
+
 @pytest.fixture
 def messages(tmp_path):
     """A run with a graph, a metagraph and the metadata of a run, in this order."""

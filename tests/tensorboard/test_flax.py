@@ -46,6 +46,10 @@ CALLS = {
     "texts": lambda w: [w.text("a", "some text", 1), w.text("b", b"bytes", 2)],
     "tensors": lambda w: w.write("tensor", np.arange(6).reshape(2, 3), 1),
     "hparams": lambda w: w.hparams({"lr": 0.1, "model": {"size": 3, "name": "mlp"}}),
+    "other hparams": lambda w: w.hparams(
+        {"list": [1, 2], "none": None, "complex": 1 + 1j, "inner": {"tuple": (1, 2)}}
+        | {"numpy": np.float32(0.5), "is": np.bool_(True), "word": np.str_("a"), "kind": int}
+    ),
 }
 
 
@@ -64,3 +68,20 @@ def test_what_is_no_text_is_refused_as_by_flax(tmp_path):
     with pytest.raises(ValueError, match="must be a str or bytes, got 7"):
         writer.text("text", 7, 1)
     writer.close()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_written_is_in_the_file_unless_flushes_are_off(name, tmp_path):
+    writer = SummaryWriter(tmp_path)
+    CALLS[name](writer)
+    before_close = list(shown(tmp_path))
+    writer.close()
+    assert before_close == list(shown(tmp_path)) != []
+
+
+def test_bytes_that_are_no_metadata_are_refused(tmp_path):
+    writer = SummaryWriter(tmp_path)
+    with pytest.raises(ValueError, match="the metadata of 'a' must be a SummaryMetadata"):
+        writer.write("a", np.ones(2), 1, metadata=np.ones(6).tobytes())
+    writer.close()
+    assert list(shown(tmp_path)) == []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import threading
+from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +14,12 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
 from tensorboard.plugins.hparams import api as hparams_api
+from tensorboard.plugins.mesh import summary_v2 as mesh_summary
 from tensorboard.util import tensor_util
 
 from runhooks.events import read
 from runhooks.tensorboard import metric_writers
+from tests.summary.conftest import Late
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.uniform(-0.1, 1.1, (4, 5, 6, 3)).astype(np.float32)
@@ -154,6 +159,227 @@ def test_the_default_writer_logs_too(tmp_path, caplog):
     assert lines[1] == "[train] [3] text note: text"
     assert lines[2] == "[train] [3] images: image of shape (4, 5, 6, 3)"
     assert lines[-1] == "[train] hyperparameters: {'lr': 0.1}"
+
+
+def test_float_colors_are_written_as_by_clu(same_as_tensorflow):
+    points, colors = RNG.normal(size=(1, 8, 3)), RNG.uniform(0, 255, (1, 8, 3))
+    points, colors = points.astype(np.float32), colors.astype(np.float32)
+    same_as_tensorflow(
+        lambda writer: writer.write_pointcloud(3, {"p": points}, point_colors={"p": colors}),
+        lambda: mesh_summary.mesh("p", points, colors=colors, step=3),
+    )
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (np.ones(6).tobytes(), ValueError),
+        (b"\n\x03\n\x01\xff", ValueError),  # the name of a plugin that is not UTF-8
+        ({"plugin": "mine"}, TypeError),
+    ],
+)
+def test_what_is_no_metadata_is_refused(bad, error, tmp_path):
+    writer = metric_writers.SummaryWriter(tmp_path)
+    with pytest.raises(error, match="the metadata of 'a' must be a SummaryMetadata"):
+        writer.write_summaries(2, {"a": np.eye(3)}, {"a": bad})
+    writer.write_scalars(3, {"after": 1.0})
+    writer.close()
+    assert values_in(tmp_path).keys() == {"after"}
+
+
+class Recorder(metric_writers.MetricWriter):
+    """Keeps the calls of a writer written for CLU's interface; some fail, or wait."""
+
+    def __init__(self):
+        self.calls = []
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def _call(self, name, *args, **kwargs):
+        assert self.may_go_on.wait(60)
+        self.calls.append((name, args, kwargs))
+        if "bad" in str(args):
+            raise OSError("the disk is full")
+
+    def write_summaries(self, step, values, metadata=None):
+        self._call("write_summaries", step, values, metadata=metadata)
+
+    def write_scalars(self, step, scalars):
+        self._call("write_scalars", step, scalars)
+
+    def write_images(self, step, images):
+        self._call("write_images", step, images)
+
+    def write_videos(self, step, videos):
+        self._call("write_videos", step, videos)
+
+    def write_audios(self, step, audios, *, sample_rate):
+        self._call("write_audios", step, audios, sample_rate=sample_rate)
+
+    def write_texts(self, step, texts):
+        self._call("write_texts", step, texts)
+
+    def write_histograms(self, step, arrays, num_buckets=None):
+        self._call("write_histograms", step, arrays, num_buckets=num_buckets)
+
+    def write_hparams(self, hparams):
+        self._call("write_hparams", hparams)
+
+    def flush(self):
+        self._call("flush")
+
+    def close(self):
+        self._call("close")
+
+
+def test_a_writer_of_ones_own_need_not_write_point_clouds():
+    with pytest.raises(NotImplementedError, match="a Recorder does not write point clouds"):
+        Recorder().write_pointcloud(1, {"p": np.ones((1, 3))})
+
+
+def test_an_async_writer_writes_what_the_values_were_without_waiting():
+    inner = Recorder()
+    writer = metric_writers.AsyncWriter(inner)
+    inner.may_go_on.clear()
+    loss, scalars = np.array(1.0), {}
+    with metric_writers.ensure_flushes(writer) as same:
+        assert same is writer
+        for step in range(3):
+            scalars["loss"] = loss
+            same.write_scalars(step, scalars)
+            loss += 1
+        same.write_hparams({"sizes": [1, 2]})
+        assert inner.calls == []
+        inner.may_go_on.set()
+    *calls, flushed = inner.calls
+    assert [(name, *args) for name, args, _ in calls] == [
+        *(("write_scalars", step, {"loss": step + 1}) for step in range(3)),
+        ("write_hparams", {"sizes": [1, 2]}),
+    ]
+    assert flushed[0] == "flush"
+    writer.close()
+    assert inner.calls[-1][0] == "close"
+
+
+@pytest.mark.parametrize("raising", ["flush", "close"])
+def test_an_error_of_the_thread_is_raised_once(raising):
+    inner = Recorder()
+    writer = metric_writers.AsyncWriter(inner)
+    writer.write_texts(1, {"a": "bad"})
+    with pytest.raises(OSError, match="the disk is full"):
+        getattr(writer, raising)()
+    if raising == "flush":
+        writer.write_texts(2, {"a": "good"})
+        writer.close()
+    assert inner.calls[-1][0] == "close"
+
+
+def test_a_later_call_raises_the_error_and_is_passed_on():
+    inner = Recorder()
+    writer = metric_writers.AsyncWriter(inner)
+    writer.write_texts(1, {"a": "bad"})
+    with pytest.raises(OSError, match="the disk is full"):
+        for step in itertools.count(2):
+            writer.write_texts(step, {"a": "good"})
+    writer.close()
+    steps = [args[0] for name, args, _ in inner.calls if name == "write_texts"]
+    assert steps == [*range(1, step + 1)]
+
+
+def test_an_async_multi_writer_writes_to_all(tmp_path):
+    inner = Recorder()
+    writer = metric_writers.AsyncMultiWriter([metric_writers.SummaryWriter(tmp_path), inner])
+    writer.write_scalars(1, {"loss": 0.5})
+    writer.write_pointcloud(1, {"p": np.ones((1, 3))})
+    with pytest.raises(NotImplementedError):
+        writer.close()
+    assert values_in(tmp_path).keys() == {"loss", "p_VERTEX"}
+    assert [name for name, *_ in inner.calls] == ["write_scalars", "flush", "close"]
+
+
+def test_the_default_writer_does_not_wait_for_numbers(tmp_path):
+    computed = threading.Event()
+
+    class Later(Late):
+        def __array__(self, dtype=None, copy=None):
+            assert computed.wait(60)
+            return super().__array__()
+
+    writer = metric_writers.create_default_writer(tmp_path)
+    writer.write_scalars(1, {"loss": Later(0.5)})
+    computed.set()
+    writer.close()
+    assert values_in(tmp_path)["loss"][2][2] == 0.5
+
+
+@dataclass
+class Value:
+    value: object
+
+
+class Scalar(Value): ...
+
+
+class Image(Value): ...
+
+
+class Text(Value): ...
+
+
+class HyperParam(Value): ...
+
+
+@dataclass
+class Summary(Value):
+    metadata: object
+
+
+@dataclass
+class Audio(Value):
+    sample_rate: int
+
+
+@dataclass
+class Histogram(Value):
+    num_buckets: int
+
+
+def test_values_of_metrics_are_written_as_what_they_are():
+    metadata = SummaryMetadata(plugin_data={"plugin_name": "mine"})
+    metrics = {
+        "loss": Scalar(0.5),
+        "plain": 3,
+        "jax": jnp.ones((1,)),
+        "image": Image(IMAGES),
+        "text": Text("some"),
+        "slow": Audio(SOUNDS, 8000),
+        "fast": Audio(SOUNDS, 16000),
+        "fast too": Audio(SOUNDS, 16000),
+        "weights": Histogram(np.arange(3), 5),
+        "tensor": Summary(np.arange(2), metadata),
+        "lr": HyperParam(0.1),
+    }
+    inner = Recorder()
+    metric_writers.write_values(inner, 7, metrics)
+    found = [(name, args[-1].keys(), kwargs) for name, args, kwargs in inner.calls]
+    assert found == [
+        ("write_summaries", {"tensor"}, {"metadata": {"tensor": metadata}}),
+        ("write_scalars", {"loss", "plain", "jax"}, {}),
+        ("write_images", {"image"}, {}),
+        ("write_texts", {"text"}, {}),
+        ("write_histograms", {"weights"}, {"num_buckets": {"weights": 5}}),
+        ("write_audios", {"slow"}, {"sample_rate": 8000}),
+        ("write_audios", {"fast", "fast too"}, {"sample_rate": 16000}),
+        ("write_hparams", {"lr"}, {}),
+    ]
+    assert inner.calls[1][1] == (7, {"loss": 0.5, "plain": 3, "jax": jnp.ones((1,))})
+    assert inner.calls[-1][1] == ({"lr": 0.1},)
+
+
+@pytest.mark.parametrize("bad", [np.ones(2), "text", None, object()])
+def test_metrics_of_no_kind_are_refused(bad):
+    with pytest.raises(TypeError, match="metric 'a' must be a number or one of Scalar, Summary"):
+        metric_writers.write_values(Recorder(), 1, {"a": bad})
 
 
 @pytest.mark.parametrize("arguments", [{"just_logging": True}, {"logdir": None}])

@@ -7,9 +7,10 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import torch
 from matplotlib import pyplot as plt
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from runhooks.tensorboard import SummaryWriter
 
@@ -255,3 +256,18 @@ def test_what_is_no_figure_is_refused(figure, tmp_path):
         pytest.raises(TypeError, match="figure must be a figure of matplotlib"),
     ):
         writer.add_figure("f", figure, 0)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("colors", [4, 256])
+def test_equal_frames_of_a_video_stay(channels, colors, ours):
+    different = RNG.integers(0, colors, (3, channels, 4, 4), np.uint8)
+    video = different[[0, 0, 1, 1, 1, 0, 2, 2]]
+    video[4, :, 1:3, 2] += 1  # only a part of the picture
+    events = ours(lambda writer: writer.add_video("video", video[None], fps=4))
+    gif = opened(events)
+    assert [frame.info["duration"] for frame in ImageSequence.Iterator(gif)] == [250] * 8
+    (encoded,) = [value.image.encoded_image_string for value in events["."][0].summary.value]
+    decoded = tf.io.decode_gif(encoded).numpy()
+    expected = np.broadcast_to(video.transpose(0, 2, 3, 1), (8, 4, 4, 3))
+    assert decoded.tolist() == expected.tolist()

@@ -47,6 +47,18 @@ def test_wrong_values_are_refused_at_the_call_or_when_they_are_read(name, tmp_pa
         writer.add_scalar("loss", 1.0)
 
 
+@pytest.mark.parametrize("value", [object(), iter([1.0]), {1.0}, lambda: 1.0])
+@pytest.mark.parametrize(
+    "add",
+    ["add_scalar", "add_histogram", "add_image", "add_video", "add_audio", "add_mesh"],
+)
+def test_what_can_never_be_read_is_refused_at_the_call(add, value, tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        with pytest.raises(TypeError, match="'tag") as refused:
+            getattr(writer, add)("tag", value)
+        assert isinstance(refused.value, NotImplementedError)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [

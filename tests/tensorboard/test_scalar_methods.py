@@ -150,7 +150,9 @@ def test_more_than_one_number_is_refused_as_by_torch(value, tmp_path):
             writer.add_scalars("loss", {"x": value})
 
 
-@pytest.mark.parametrize("value", [None, {"a": 1}, b"x", 1j, torch.ones((), device="meta")])
+@pytest.mark.parametrize(
+    "value", [None, {"a": 1}, b"x", 1j, torch.ones((), device="meta"), object(), iter([1])]
+)
 def test_what_is_no_number_is_refused(value, tmp_path):
     with SummaryWriter(tmp_path) as writer:
         with pytest.raises(NotImplementedError) as refused:

@@ -9,6 +9,7 @@ import tbparse
 import tensorflow as tf
 from torch.utils.tensorboard import SummaryWriter as TorchWriter
 
+from runhooks.events import SessionLog, SessionStatus
 from runhooks.summary import FileWriter
 from runhooks.tensorboard import SummaryReader, SummaryWriter
 
@@ -191,3 +192,16 @@ def test_animations_are_frames(tmp_path):
         writer.add_video("video", np.arange(3 * 4, dtype=np.uint8).reshape(1, 3, 1, 2, 2) * 20)
     (frames,) = SummaryReader(tmp_path).images["value"]
     assert frames[..., 0].tolist() == (np.arange(12).reshape(3, 2, 2) * 20).tolist()
+
+
+def test_a_tag_whose_points_a_restart_dropped_has_no_rows(tmp_path):
+    with FileWriter(tmp_path) as writer:
+        for tag in ("gone", "stays"):
+            writer.scalar(tag, 1.0, 5)
+            writer.text(f"{tag}/text", "text", 5)
+        writer.add_session_log(SessionLog(SessionStatus.START), 3)
+        writer.scalar("stays", 2.0, 3)
+        writer.text("stays/text", "text", 3)
+    reader = SummaryReader(tmp_path)
+    assert reader.scalars["tag"].tolist() == ["stays"]
+    assert reader.text["tag"].tolist() == ["stays/text"]

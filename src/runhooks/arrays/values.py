@@ -13,6 +13,7 @@ from runhooks.arrays.scalars import NUMBERS
 
 _CONSTANTS = NUMBERS | {complex, str, bytes, type(None)}
 _CONTAINERS = frozenset((list, tuple))
+_READ_LATER = ("__array__", "__dlpack__", "numpy")
 _RAGGED = "the elements of a list must all have the same shape: write each by itself"
 
 
@@ -25,7 +26,8 @@ def snapshot(value: Any) -> Any:
     """Return ``value`` as it is now, whatever the caller does to it afterwards.
 
     A copy of what may still change; else ``value`` itself. A list or tuple of numbers becomes an
-    array, any other a list of snapshots. Does not wait for a device.
+    array, any other a list of snapshots; what is no array, such as a ``range`` or a buffer, becomes
+    what NumPy makes of it. Does not wait for a device.
 
     Raises:
         TypeError: Its values cannot be kept: a masked array, a traced one, or one that is spread
@@ -37,6 +39,8 @@ def snapshot(value: Any) -> Any:
         return value
     if kind not in _CONTAINERS:
         library = library_of(value)
+        if library is NO_LIBRARY and not any(hasattr(value, name) for name in _READ_LATER):
+            return np.array(value)
         library.check_readable(value)
         return library.snapshot(value)
     if NUMBERS.issuperset(map(type, value)):

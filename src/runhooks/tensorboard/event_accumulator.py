@@ -66,7 +66,8 @@ class EventAccumulator:
         size_guidance: How many points of a tag to keep, by type of data: ``"scalars"``,
             ``"histograms"``, ``"distributions"``, ``"images"``, ``"audio"``, ``"tensors"``. 0 or
             ``"all"`` and types that are left out: all. A number: a sample, the one that TensorBoard
-            takes, with the last point in it. ``"all"`` alone or None: all of every type.
+            takes, with the last point in it; after a restart, one of the points that are left.
+            ``"all"`` alone or None: all of every type.
         compression_bps: The basis points of ``CompressedHistograms``, ascending.
         purge_orphaned_data: Whether a session that restarts at a step drops what was written from
             that step on before.

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from runhooks.events.reading.file_contents import StoredPoint
 from runhooks.events.reading.metadata import parse_hparams
 from runhooks.events.reading.parsed_event import parse_value
 from runhooks.events.reading.tensor import tensor_array
@@ -71,14 +72,18 @@ def rows_of(source: EventSource, event_type: str, extra: set[str]) -> Iterator[T
         if source.place(kind, tag).kind == "scalar":
             steps, values, wall_times = source.scalars(tag, kind)
             yield TagRows(tag, steps, wall_times, {"value": values})
-        else:
-            yield _decoded_rows(source, event_type, kind, tag, extra)
+        elif points := source.points(kind, tag):
+            yield _decoded_rows(source, event_type, tag, points, extra)
 
 
 def _decoded_rows(
-    source: EventSource, event_type: str, kind: str, tag: str, extra: set[str]
+    source: EventSource,
+    event_type: str,
+    tag: str,
+    points: list[tuple[StoredPoint, bytes]],
+    extra: set[str],
 ) -> TagRows:
-    points = source.points(kind, tag)
+    kind = TENSORS if event_type == TEXT else event_type
     place, metadata = source.place(kind, tag), source.metadata(tag)
     columns_of = _COLUMNS[event_type]
     rows = []

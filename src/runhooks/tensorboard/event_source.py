@@ -55,7 +55,8 @@ class EventSource:
         rows: Decoders that are shared.
 
     Attributes:
-        places: The tags by type of data, each with its place.
+        places: The tags by type of data, each with its place; those whose points were all dropped
+            too.
     """
 
     def __init__(
@@ -81,9 +82,9 @@ class EventSource:
         self._contents.update(files, skip_unreadable=list(files) != [self.path])
         self._is_read = True
         self.places = {}
-        for tag, tag_id in self._contents.scalar_tags().items():
+        for tag, tag_id in self._contents.scalar_tags(purged=True).items():
             self._put(tag, Place("scalar", tag_id))
-        for (kind, tag), tag_id in self._contents.point_tags().items():
+        for (kind, tag), tag_id in self._contents.point_tags(purged=True).items():
             self._put(tag, Place(kind, tag_id))
         self.places = {kind: dict(sorted(tags.items())) for kind, tags in self.places.items()}
 
@@ -98,11 +99,12 @@ class EventSource:
             return TENSORS if is_tensor else _TYPES[place.kind]
         if place.kind != "hparams":
             return TENSORS
-        content = parse_value(message := self._first(place), 0, len(message)).content
-        return TENSORS if content is not None and content.number == TENSOR else None
-
-    def _first(self, place: Place) -> bytes:
-        return self._contents.encoded_points(*place)[0][1]
+        contents = (
+            parse_value(message, 0, len(message)).content
+            for _, message in self._contents.encoded_points(*place)[:1]
+        )
+        is_tensor = any(it is not None and it.number == TENSOR for it in contents)
+        return TENSORS if is_tensor else None
 
     def tags(self, kind: str) -> list[str]:
         """Return the tags of a type of data, sorted."""

@@ -25,17 +25,6 @@ _GRAPH_TAG = "step1"
 _Number = TypeVar("_Number", int, float)
 
 
-class _TimedWriter(EventFileWriter):
-    """A writer whose caller gives the times of events."""
-
-    def put(self, tag: str, value: Any, step: int, wall_time: float) -> None:
-        self._start.step = None
-        self._put(tag, value, step, wall_time)
-
-    def add(self, event: Event, nbytes: int = 0) -> None:
-        self._add(event, nbytes)
-
-
 class _Encoded(NamedTuple):
     """An event as bytes."""
 
@@ -45,6 +34,38 @@ class _Encoded(NamedTuple):
 
     def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
         return self.encoded
+
+
+class TimedWriter(EventFileWriter):
+    """A writer whose caller gives the times of events: what ``event_writer`` is."""
+
+    @property
+    def _ev_writer(self) -> TimedWriter:
+        """Itself: programs for tensorboardX ask for ``event_writer._ev_writer._file_name``."""
+        return self
+
+    @property
+    def _file_name(self) -> str:
+        """The path of the newest event file in the directory."""
+        return str(max(find_files(path_of(place(log_dir=self.get_logdir())))))
+
+    def add_event(self, event: Message) -> None:
+        """Add ``event``, an ``Event`` from runhooks or Protocol Buffers, as it is now.
+
+        Raises:
+            TypeError: It is neither.
+        """
+        seconds, step = getattr(event, "wall_time", None), getattr(event, "step", None)
+        if seconds is None or step is None or not hasattr(event, "SerializeToString"):
+            raise TypeError(f"event must be an Event, got {event!r}")
+        self._add(_Encoded(seconds, step, event.SerializeToString()))
+
+    def put(self, tag: str, value: Any, step: int, wall_time: float) -> None:
+        self._start.step = None
+        self._put(tag, value, step, wall_time)
+
+    def add(self, event: Event, nbytes: int = 0) -> None:
+        self._add(event, nbytes)
 
 
 class FileWriter:
@@ -78,7 +99,7 @@ class FileWriter:
         self._default_step: int | None = None
         #: The time of what is added without one; None: that of the call.
         self.default_wall_time: float | None = None
-        self._writer = _TimedWriter(
+        self._writer = TimedWriter(
             self._logdir,
             max_queue=max(max_queue, MAX_QUEUE),
             flush_secs=max(flush_secs, _AT_ONCE),
@@ -88,9 +109,9 @@ class FileWriter:
         self.put = self._writer.put
 
     @property
-    def event_writer(self) -> FileWriter:
-        """The writer itself, which has the methods of an ``EventFileWriter`` too."""
-        return self
+    def event_writer(self) -> TimedWriter | NoFileWriter:
+        """The writer of the file, whose ``add_event`` leaves the time and step of an event."""
+        return self._writer
 
     def get_logdir(self) -> str:
         """Return the directory of the event file."""
@@ -108,16 +129,6 @@ class FileWriter:
         if wall_time is None:
             return number, clock.wall()
         return number, _converted(float, "walltime", wall_time)
-
-    @property
-    def _ev_writer(self) -> FileWriter:
-        """Itself: programs for tensorboardX ask for ``event_writer._ev_writer._file_name``."""
-        return self
-
-    @property
-    def _file_name(self) -> str:
-        """The path of the newest event file in the directory."""
-        return str(max(find_files(path_of(place(log_dir=self._logdir)))))
 
     def add_event(self, event: Message, step: Any = None, walltime: float | None = None) -> None:
         """Add ``event``, of Protocol Buffers or ours, with this step and time.
@@ -208,6 +219,10 @@ class NoFileWriter(FileWriter):
         self._logdir = os.fspath(log_dir)
         self._default_step = self.default_wall_time = None
         self.put = _nothing
+
+    @property
+    def event_writer(self) -> NoFileWriter:
+        return self
 
     def add_event(self, event: Message, step: Any = None, walltime: float | None = None) -> None:
         return

@@ -15,11 +15,11 @@ from runhooks.arrays import host_form
 from runhooks.summary import FileWriter, Summary, Value, clip_value, tensor_value, text_value
 from runhooks.summary.kinds.bucketed_histogram import bucketed_histogram_value
 from runhooks.summary.kinds.image_batch import image_batch_value
-from runhooks.tensorboard.flattened import flattened
 
 __all__ = ["SummaryWriter"]
 
 _COLORS = (1, 3)
+_HPARAMS = (bool, int, float, str, np.bool_, np.integer, np.floating, np.str_)
 
 
 class SummaryWriter:
@@ -27,7 +27,8 @@ class SummaryWriter:
 
     Args:
         log_dir: The directory.
-        auto_flush: Has no effect: events are written after 0.2 seconds at the latest.
+        auto_flush: Whether each call returns when what it writes is in the file. If False, that
+            takes 0.2 seconds at the most.
 
     Raises:
         OSError: No file can be made in ``log_dir``.
@@ -35,10 +36,12 @@ class SummaryWriter:
 
     def __init__(self, log_dir: str | os.PathLike[str], auto_flush: bool = True) -> None:
         self._writer = FileWriter(log_dir)
+        self._auto_flush = auto_flush
 
     def scalar(self, tag: str, value: Any, step: int) -> None:
         """Write a number."""
         self._writer.scalar(tag, value, step)
+        self._flush_if_auto()
 
     def image(self, tag: str, image: Any, step: int, max_outputs: int = 3) -> None:
         """Write images, gray ones in RGB.
@@ -77,8 +80,13 @@ class SummaryWriter:
         self._add(tensor_value(tag, tensor, metadata or b""), step)
 
     def hparams(self, hparams: Mapping[str, Any]) -> None:
-        """Write hyperparameters; those in a dict inside are named ``outer.inner``."""
-        self._writer.hparams(flattened(hparams))
+        """Write hyperparameters.
+
+        Those in a dict inside are named ``outer.inner``; lists and whatever else is neither a
+        number nor a str become their ``str``.
+        """
+        self._writer.hparams(_flattened(hparams))
+        self._flush_if_auto()
 
     def flush(self) -> None:
         """Return when everything written before is on its way to the disk."""
@@ -90,3 +98,18 @@ class SummaryWriter:
 
     def _add(self, value: Value, step: int) -> None:
         self._writer.add_summary(Summary([value]), step)
+        self._flush_if_auto()
+
+    def _flush_if_auto(self) -> None:
+        if self._auto_flush:
+            self._writer.flush()
+
+
+def _flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        if isinstance(value, dict):
+            flat |= _flattened(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value if isinstance(value, _HPARAMS) else str(value)
+    return flat

@@ -9,15 +9,20 @@ writer.write_scalars(step, {"loss": loss})
 from __future__ import annotations
 
 import logging
+import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from runhooks.arrays import host_form
+from runhooks.arrays import host_form, is_array, snapshot
+from runhooks.arrays.scalars import NUMBERS, read_number
 from runhooks.contexts import contextmanager
 from runhooks.events.place import inside
 from runhooks.events.writing.failures import call_all
@@ -33,16 +38,20 @@ from runhooks.summary import (
 from runhooks.summary.kinds.bucketed_histogram import bucketed_histogram_value
 from runhooks.summary.kinds.image_batch import image_batch_value
 from runhooks.summary.kinds.video import video_value
-from runhooks.tensorboard.flattened import flattened
 
 __all__ = [
+    "AsyncMultiWriter",
+    "AsyncWriter",
     "LoggingWriter",
     "MetricWriter",
     "MultiWriter",
     "SummaryWriter",
     "create_default_writer",
     "ensure_flushes",
+    "write_values",
 ]
+
+_KINDS = ("Scalar", "Summary", "Image", "Audio", "Text", "Histogram", "HyperParam")
 
 _logger = logging.getLogger("runhooks")
 
@@ -82,7 +91,6 @@ class MetricWriter(ABC):
     ) -> None:
         """Write how numbers are distributed; ``num_buckets``: 30 if it is not given."""
 
-    @abstractmethod
     def write_pointcloud(
         self,
         step: int,
@@ -92,6 +100,7 @@ class MetricWriter(ABC):
         configs: Mapping[str, Any] | None = None,
     ) -> None:
         """Write points, ``[N, points, 3]``; colors from 0 to 255; classes of three.js, by tag."""
+        raise NotImplementedError(f"a {type(self).__name__} does not write point clouds")
 
     @abstractmethod
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
@@ -173,7 +182,7 @@ class SummaryWriter(MetricWriter):
             self._add(step, mesh_values(tag, points, colors.get(tag), None, settings.get(tag)))
 
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
-        self._writer.hparams(flattened(hparams))
+        self._writer.hparams(_flattened(hparams))
 
     def flush(self) -> None:
         self._writer.flush()
@@ -201,7 +210,7 @@ class LoggingWriter(MetricWriter):
         self._log_shapes(step, "tensors", values)
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
-        numbers = (f"{tag}={float(np.asarray(value).item()):.6g}" for tag, value in scalars.items())
+        numbers = (f"{tag}={read_number(value):.6g}" for tag, value in scalars.items())
         self._log(step, ", ".join(numbers))
 
     def write_images(self, step: int, images: Mapping[str, Any]) -> None:
@@ -249,36 +258,36 @@ class LoggingWriter(MetricWriter):
         self._log(step, f"{noun}: {', '.join(shapes)}")
 
 
-class MultiWriter(MetricWriter):
-    """Passes everything on to all of ``writers``, even if one of them raises."""
+class _PassingWriter(MetricWriter):
+    """Passes each call on."""
 
-    def __init__(self, writers: Sequence[MetricWriter]) -> None:
-        self._writers = tuple(writers)
+    @abstractmethod
+    def _pass(self, method: str, *args: Any, **kwargs: Any) -> None: ...
 
     def write_summaries(
         self, step: int, values: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
     ) -> None:
-        self._all("write_summaries", step, values, metadata)
+        self._pass("write_summaries", step, values, metadata)
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
-        self._all("write_scalars", step, scalars)
+        self._pass("write_scalars", step, scalars)
 
     def write_images(self, step: int, images: Mapping[str, Any]) -> None:
-        self._all("write_images", step, images)
+        self._pass("write_images", step, images)
 
     def write_videos(self, step: int, videos: Mapping[str, Any]) -> None:
-        self._all("write_videos", step, videos)
+        self._pass("write_videos", step, videos)
 
     def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
-        self._all("write_audios", step, audios, sample_rate=sample_rate)
+        self._pass("write_audios", step, audios, sample_rate=sample_rate)
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        self._all("write_texts", step, texts)
+        self._pass("write_texts", step, texts)
 
     def write_histograms(
         self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
     ) -> None:
-        self._all("write_histograms", step, arrays, num_buckets)
+        self._pass("write_histograms", step, arrays, num_buckets)
 
     def write_pointcloud(
         self,
@@ -288,22 +297,85 @@ class MultiWriter(MetricWriter):
         point_colors: Mapping[str, Any] | None = None,
         configs: Mapping[str, Any] | None = None,
     ) -> None:
-        self._all(
+        self._pass(
             "write_pointcloud", step, point_clouds, point_colors=point_colors, configs=configs
         )
 
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
-        self._all("write_hparams", hparams)
+        self._pass("write_hparams", hparams)
 
     def flush(self) -> None:
-        self._all("flush")
+        self._pass("flush")
 
     def close(self) -> None:
-        self._all("close")
+        self._pass("close")
 
-    def _all(self, method: str, *args: Any, **kwargs: Any) -> None:
+
+class MultiWriter(_PassingWriter):
+    """Passes everything on to all of ``writers``, even if one of them raises."""
+
+    def __init__(self, writers: Sequence[MetricWriter]) -> None:
+        self._writers = tuple(writers)
+
+    def _pass(self, method: str, *args: Any, **kwargs: Any) -> None:
         methods = (getattr(writer, method) for writer in self._writers)
         call_all(partial(call, *args, **kwargs) for call in methods)
+
+
+class AsyncWriter(_PassingWriter):
+    """Passes everything on to ``writer`` in a thread, for a writer that waits or computes.
+
+    What is written has the values of the call. An error of ``writer`` is raised once, by a later
+    call, which is passed on all the same, or by ``flush`` or ``close``.
+
+    Args:
+        writer: The writer.
+        num_workers: How many threads call it. With more than one, the order may change. None: a
+            few more than there are processors.
+    """
+
+    def __init__(self, writer: MetricWriter, *, num_workers: int | None = 1) -> None:
+        self._writer = writer
+        self._threads = ThreadPoolExecutor(num_workers, "AsyncWriter")
+        self._calls: deque[Future[None]] = deque()
+        self._lock = Lock()
+
+    def _pass(self, method: str, *args: Any, **kwargs: Any) -> None:
+        call = partial(
+            getattr(self._writer, method),
+            *map(_as_now, args),
+            **{name: _as_now(value) for name, value in kwargs.items()},
+        )
+        with self._lock:
+            made = self._made(wait=False)
+            self._calls.append(self._threads.submit(call))
+            call_all(made)
+
+    def flush(self) -> None:
+        with self._lock:
+            call_all([*self._made(wait=True), self._writer.flush])
+
+    def close(self) -> None:
+        call_all([self.flush, self._writer.close, self._threads.shutdown])
+
+    def _made(self, wait: bool) -> Sequence[Callable[[], None]]:
+        """Return what raises the errors of the calls that were made, or, with ``wait``, of all."""
+        made = []
+        while self._calls and (wait or self._calls[0].done()):
+            made.append(self._calls.popleft().result)
+        return made
+
+
+class AsyncMultiWriter(MultiWriter):
+    """Passes everything on to all of ``writers``, to each in a thread of its own.
+
+    Args:
+        writers: The writers.
+        num_workers: As that of ``AsyncWriter``.
+    """
+
+    def __init__(self, writers: Sequence[MetricWriter], *, num_workers: int | None = 1) -> None:
+        super().__init__([AsyncWriter(writer, num_workers=num_workers) for writer in writers])
 
 
 def create_default_writer(
@@ -318,24 +390,101 @@ def create_default_writer(
     Args:
         logdir: The directory of the event file; None: only log.
         just_logging: Whether to only log, as in processes that are not the first.
-        asynchronous: Has no effect: event files are written in the background either way.
+        asynchronous: Whether to log in a thread, which waits for the numbers. Event files are
+            written in the background either way.
         collection: The name of a directory in ``logdir``, which stands in log lines too.
     """
-    logs = LoggingWriter(collection)
+    logs: MetricWriter = LoggingWriter(collection)
+    if asynchronous:
+        logs = AsyncWriter(logs)
     if just_logging or logdir is None:
         return MultiWriter([logs])
     return MultiWriter([logs, SummaryWriter(inside(logdir, *filter(None, [collection])))])
 
 
+def write_values(writer: MetricWriter, step: int, metrics: Mapping[str, Any]) -> None:
+    """Write ``metrics`` with the method of ``writer`` for what each of them is.
+
+    Args:
+        writer: The writer.
+        step: Their step.
+        metrics: By tag: numbers, arrays of size 1, or what ``clu.metrics`` computes: a ``Scalar``,
+            ``Summary``, ``Image``, ``Audio``, ``Text``, ``Histogram`` or ``HyperParam`` of
+            ``clu.values``, or of a class with that name and the same fields.
+
+    Raises:
+        TypeError: A value is none of these.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for tag, value in metrics.items():
+        found.setdefault(_kind_of(tag, value), {})[tag] = value
+    plain = {
+        kind: {tag: getattr(value, "value", value) for tag, value in values.items()}
+        for kind, values in found.items()
+    }
+    if "Summary" in found:
+        about = {tag: value.metadata for tag, value in found["Summary"].items()}
+        writer.write_summaries(step, plain["Summary"], metadata=about)
+    if "Scalar" in found:
+        writer.write_scalars(step, plain["Scalar"])
+    if "Image" in found:
+        writer.write_images(step, plain["Image"])
+    if "Text" in found:
+        writer.write_texts(step, plain["Text"])
+    if "Histogram" in found:
+        buckets = {tag: value.num_buckets for tag, value in found["Histogram"].items()}
+        writer.write_histograms(step, plain["Histogram"], num_buckets=buckets)
+    by_rate: dict[int, dict[str, Any]] = {}
+    for tag, value in found.get("Audio", {}).items():
+        by_rate.setdefault(value.sample_rate, {})[tag] = value.value
+    for rate, sounds in by_rate.items():
+        writer.write_audios(step, sounds, sample_rate=rate)
+    if "HyperParam" in found:
+        writer.write_hparams(plain["HyperParam"])
+
+
 @contextmanager
-def ensure_flushes(*writers: MetricWriter) -> Iterator[None]:
-    """Flush ``writers`` at the end of the ``with`` block."""
+def ensure_flushes(*writers: MetricWriter) -> Iterator[MetricWriter]:
+    """Flush ``writers`` at the end of the ``with`` block, which gets the first of them."""
     try:
-        yield
+        yield writers[0]
     finally:
         call_all(writer.flush for writer in writers)
+
+
+def _kind_of(tag: str, value: Any) -> str:
+    """Return which class of ``clu.values`` is that of ``value``: ``"Scalar"`` for a number."""
+    for kind in type(value).__mro__:
+        if kind.__name__ in _KINDS and hasattr(value, "value"):
+            return kind.__name__
+    form = host_form(value) if is_array(value) else None
+    if type(value) in NUMBERS or (form is not None and math.prod(form[0]) == 1):
+        return "Scalar"
+    kinds = ", ".join(_KINDS)
+    raise TypeError(f"metric {tag!r} must be a number or one of {kinds}, got {value!r}")
+
+
+def _as_now(argument: Any) -> Any:
+    """Return ``argument``, with the values that its arrays have now."""
+    if not isinstance(argument, Mapping):
+        return argument
+    return {tag: snapshot(it) if is_array(it) else it for tag, it in argument.items()}
 
 
 def _ndim(array: Any) -> int:
     form = host_form(array)
     return len(form[0]) if form is not None else np.ndim(array)
+
+
+def _flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of ``nested``, dicts and lists, by ``outer.inner``; None becomes ``""``."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, list | tuple):
+            value = {str(index): element for index, element in enumerate(value)}
+        if callable(getattr(value, "items", None)):  # ConfigDict of ml_collections is no Mapping
+            flat |= _flattened(dict(value.items()), f"{path}.")
+        else:
+            flat[path] = "" if value is None else value
+    return flat

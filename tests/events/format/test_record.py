@@ -64,3 +64,19 @@ def test_records_before_the_damage_are_read(tmp_path: Path) -> None:
         assert next(records) == b"first"
         with pytest.raises(DataLossError, match="length .*byte 21 "):
             next(records)
+
+
+@same_folder
+@given(payloads, st.binary(max_size=99), st.data())
+def test_reading_goes_on_where_a_record_was_being_written(
+    tmp_path: Path, written: list[bytes], last: bytes, data: st.DataObject
+) -> None:
+    record = frame(last)
+    cut = data.draw(st.integers(0, len(record) - 1))
+    path = tmp_path / "records"
+    path.write_bytes(b"".join(map(frame, written)) + record[:cut])
+    with path.open("rb") as file, path.open("ab", buffering=0) as writer:
+        assert list(read_records(file, str(path))) == written
+        assert file.tell() == path.stat().st_size - cut
+        writer.write(record[cut:])
+        assert list(read_records(file, str(path))) == [last]

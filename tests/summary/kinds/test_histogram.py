@@ -1,4 +1,6 @@
 import itertools
+from array import array
+from collections import deque
 from functools import partial
 
 import jax
@@ -191,3 +193,15 @@ def test_tensorboards_buckets_do_not_overlap(accumulate, load) -> None:
     assert (left < right).all()
     assert (left[1:] == right[:-1]).all()
     assert counts.sum() == normal.size
+
+
+@pytest.mark.parametrize("kind", [lambda it: array("B", it), bytearray, deque, memoryview])
+def test_what_only_numpy_can_read_has_the_values_of_the_call(kind) -> None:
+    numbers = bytearray([1, 2, 3])
+    values = kind(numbers)
+    value = histogram_value("weights", values)
+    if kind is not memoryview:
+        values[0] = 9
+    numbers[0] = 9
+    histogram = summary_pb2.Summary.FromString(Summary([value]).SerializeToString()).value[0].histo
+    assert (histogram.num, histogram.max) == (3, 3)

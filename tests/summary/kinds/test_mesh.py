@@ -64,7 +64,7 @@ def test_another_shape_is_refused(writer) -> None:
     [
         ({"colors": COLORS[:, :3]}, ValueError, "bunny_COLOR.*vertices of"),
         ({"colors": COLORS[:1]}, ValueError, "bunny_COLOR.*vertices of"),
-        ({"colors": COLORS / 255}, TypeError, "bunny_COLOR.*integers"),
+        ({"colors": COLORS * 1j}, TypeError, "bunny_COLOR.*real numbers"),
         ({"faces": FACES[:1]}, ValueError, "bunny_FACE.*vertices of"),
         ({"faces": FACES * 1.0}, TypeError, "bunny_FACE.*integers"),
     ],
@@ -96,3 +96,28 @@ def test_numbers_beyond_their_range_are_refused(writer, parts, message) -> None:
 def test_what_is_no_config_is_refused_at_once(writer, config) -> None:
     with pytest.raises(TypeError, match="config"):
         writer.mesh("bunny", VERTICES, 1, config=config)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_colors_may_be_floats(writer, dtype, caplog: pytest.LogCaptureFixture) -> None:
+    colors = (COLORS / 2).astype(dtype)
+    writer.mesh("bunny", VERTICES, 1, colors)
+    assert arrays(writer.values)["bunny_COLOR"] == (COLORS / 2).tolist()
+    assert caplog.records == []
+
+
+def test_colors_that_are_black_in_tensorboard_are_warned_of(
+    writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for step in range(2):
+        writer.mesh("dark", VERTICES, step, COLORS / 255)
+    assert arrays(writer.values)["dark_COLOR"] == (COLORS / 255).astype(np.float32).tolist()
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "'dark' has colors of at most 0.937255, which TensorBoard shows as black" in said
+
+
+@pytest.mark.parametrize("bad", [-1.0, 255.5, np.nan, np.inf])
+def test_colors_out_of_range_are_refused(writer, bad: float) -> None:
+    writer.mesh("bunny", VERTICES, 1, np.where(COLORS.max() > COLORS, COLORS, bad))
+    with pytest.raises(ValueError, match="bunny_COLOR.*from 0 to 255"):
+        _ = writer.values

@@ -1,4 +1,6 @@
 import math
+from decimal import Decimal
+from fractions import Fraction
 
 import jax.numpy as jnp
 import ml_dtypes
@@ -64,7 +66,11 @@ def test_any_other_size_is_refused(value: object) -> None:
         written(Late(value))
 
 
-@pytest.mark.parametrize("value", ["1.5", None, b"1", 1j, {}, {"a": 1}, np.array("x")])
+def test_numbers_of_other_kinds_will_do() -> None:
+    assert [written(Decimal("0.25")), written(Fraction(1, 4))] == [0.25, 0.25]
+
+
+@pytest.mark.parametrize("value", ["1.5", None, b"1", 1j, {}, {"a": 1}, np.array("x"), object()])
 def test_what_is_not_a_number_is_refused_at_once(value: object) -> None:
     with pytest.raises(TypeError, match="scalar 'loss' must"):
         scalar_value("loss", value)

@@ -150,7 +150,7 @@ def test_an_array_may_be_changed_at_once(writer):
 
 
 @pytest.mark.parametrize(
-    "bad", [object(), Late(np.zeros(2)), Late(1j)], ids=["object", "array", "complex"]
+    "bad", [Late(object()), Late(np.zeros(2)), Late(1j)], ids=["object", "array", "complex"]
 )
 def test_what_is_no_number_is_raised_and_the_others_are_kept(writer, bad):
     writer.scalar("before", 1.0, 1)

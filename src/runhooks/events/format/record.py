@@ -73,8 +73,8 @@ def complete_records(data: bytes | bytearray | memoryview) -> tuple[int, int]:
 def read_records(file: BinaryIO | RawIOBase, path: str) -> Iterator[bytes]:
     """Yield the payloads of ``file`` from its position on, without a truncated last record.
 
-    A truncated record is still being written, or was when its writer died. After each payload the
-    file is positioned at the end of its record, so reading can continue there later.
+    A truncated record is still being written, or was when its writer died. After each payload, and
+    at the end, the file is positioned after the last whole record, so reading can continue there.
 
     Args:
         file: An open file, binary.
@@ -89,12 +89,14 @@ def read_records(file: BinaryIO | RawIOBase, path: str) -> Iterator[bytes]:
     while True:
         header = file.read(HEADER_BYTES)
         if len(header) < HEADER_BYTES:
+            file.seek(offset)
             return
         length = payload_length(header)
         if length is None or length >= LIMIT_BYTES:
             raise _damaged(path, offset, "length")
         end = offset + length + FRAME_BYTES
         if end > size:
+            file.seek(offset)
             return
         payload = file.read(length)
         if check_of(payload) != file.read(4):

@@ -128,23 +128,25 @@ class RunContents:
             for pair in zip(points, file.encoded(points), strict=True)
         ]
 
-    def scalar_tags(self) -> dict[str, int]:
-        """Return the tags with scalars, and their numbers."""
+    def scalar_tags(self, purged: bool = False) -> dict[str, int]:
+        """Return the tags with scalars, and their numbers; ``purged``: also of those left out."""
         sure: set[int] = set()
         unsure: set[int] = set()
         for file, of_file in zip(self.files, self._limits, strict=True):
             for segment, limit in zip(file.segments, of_file, strict=True):
                 (sure if limit is None else unsure).update(segment.columns())
-        sure.update(i for i in unsure - sure if len(joined(self.scalars_of_files(i)).steps))
+        sure.update(
+            i for i in unsure - sure if purged or len(joined(self.scalars_of_files(i)).steps)
+        )
         return {self._name(tag_id): tag_id for tag_id in sorted(sure)}
 
-    def point_tags(self) -> dict[tuple[str, str], int]:
-        """Return the kinds and tags of other points, and the numbers of the tags."""
+    def point_tags(self, purged: bool = False) -> dict[tuple[str, str], int]:
+        """Return the kinds and tags of other points, and the numbers; ``purged``: as above."""
         keys = dict.fromkeys(key for file in self.files for key in file.points)
         return {
             (kind, self._name(tag_id)): tag_id
             for kind, tag_id in keys
-            if any(self.points_of_files(kind, tag_id))
+            if purged or any(self.points_of_files(kind, tag_id))
         }
 
     def _name(self, tag_id: int) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from runhooks import arguments
 from runhooks.arrays import host_form
 from runhooks.events.format.wire import int_field, packed_ints_field, text_field
-from runhooks.summary.kinds.real_numbers import finite_in, keep, read
+from runhooks.summary.kinds.real_numbers import finite_in, keep, read, warn_of_dark
 from runhooks.summary.kinds.tensor import encode_tensor
 from runhooks.summary.message import SummaryMetadata, Value, tensor_entry
 
@@ -50,7 +50,9 @@ def mesh_values(
         tag: The parts are tagged ``tag_VERTEX``, ``tag_COLOR`` and ``tag_FACE``.
         vertices: float ``[N, vertices, 3]``, x, y and z. One that is not finite is put where the
             first one of its mesh is that is, with a warning once for each tag.
-        colors: Integers 0 to 255 ``[N, vertices, 3]``, RGB of each vertex.
+        colors: ``[N, vertices, 3]``, RGB of each vertex, 0 to 255: integers, or floats, which
+            TensorBoard rounds down. If all are at most 1.0, which it shows as black, a warning says
+            so once for each tag.
         faces: Integers ``[N, faces, 3]``, which vertices each triangle has.
         config: Classes of three.js and their options, such as
             ``{"material": {"cls": "PointsMaterial", "size": 0.1}}``.
@@ -58,14 +60,14 @@ def mesh_values(
     All arrays may be given without their first axis.
 
     Raises:
-        TypeError: ``vertices`` is None, ``colors`` or ``faces`` are not integers, or JSON cannot
-            hold ``config``.
+        TypeError: ``vertices`` is None, ``colors`` are not real numbers, ``faces`` are not
+            integers, or JSON cannot hold ``config``.
         ValueError: An array has another shape. When the summary is written, if a color is above
             255 or a face has a vertex that does not exist.
     """
     arguments.given(vertices=vertices)
     given = {_Part.VERTEX: vertices, _Part.FACE: faces, _Part.COLOR: colors}
-    checks = {_Part.VERTEX: _check_shape, _Part.FACE: _check_integers, _Part.COLOR: _check_integers}
+    checks = {_Part.VERTEX: _check_shape, _Part.FACE: _check_integers, _Part.COLOR: _check_shape}
     parts = {
         part: keep(_name(tag, part), array, checks[part])
         for part, array in given.items()
@@ -128,13 +130,16 @@ def _check_fit(tag: str, part: _Part, shape: tuple[int, ...], vertices: tuple[in
 
 
 def _encode(mesh: _Mesh, part: _Part, tag: str, data: Any) -> bytes:
-    check = _check_shape if part is _Part.VERTEX else _check_integers
+    check = _check_integers if part is _Part.FACE else _check_shape
     array = _batch(read(_name(mesh.tag, part), data, check))
     if part is not _Part.VERTEX:
         vertices = _batch(read(_name(mesh.tag, _Part.VERTEX), mesh.vertices, _check_shape))
         _check_fit(mesh.tag, part, array.shape, vertices.shape)
         _check_range(mesh.tag, part, array, vertices.shape[1])
-    array = array.astype(_DTYPES[part])
+    is_float_color = part is _Part.COLOR and array.dtype.kind not in "iub"
+    if is_float_color:
+        warn_of_dark("mesh", mesh.tag, array)
+    array = array.astype(np.float32 if is_float_color else _DTYPES[part])
     if part is _Part.VERTEX:
         _put_back(mesh.tag, array)
     content = (
@@ -154,7 +159,7 @@ def _batch(array: NDArray[Any]) -> NDArray[Any]:
 
 def _check_range(tag: str, part: _Part, array: NDArray[Any], vertices: int) -> None:
     most = _MOST_COLOR if part is _Part.COLOR else vertices - 1
-    if array.size and (array.min() < 0 or array.max() > most):
+    if array.size and not (array.min() >= 0 and array.max() <= most):
         raise ValueError(
             f"{_name(tag, part)} must be from 0 to {most}, got {array.min()} to {array.max()}"
         )

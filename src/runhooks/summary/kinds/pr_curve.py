@@ -24,7 +24,8 @@ def pr_curve_value(
 ) -> Value:
     """Return how well ``predictions`` tell ``labels``, to be written as a precision-recall curve.
 
-    A prediction counts as positive at threshold i if it is at least ``i / (num_thresholds - 1)``.
+    A prediction counts as positive at threshold i if it is at least ``i / (num_thresholds - 1)``,
+    and always if there is one threshold.
 
     Args:
         tag: The tag of the curve.
@@ -36,11 +37,11 @@ def pr_curve_value(
 
     Raises:
         TypeError: ``labels`` or ``predictions`` is None, or one is not made of real numbers.
-        ValueError: The shapes differ, or ``num_thresholds``, a whole number, is below 2. When the
+        ValueError: The shapes differ, or ``num_thresholds``, a whole number, is below 1. When the
             summary is written, if a number is out of its range.
     """
     arguments.given(labels=labels, predictions=predictions, num_thresholds=num_thresholds)
-    arguments.whole(2, num_thresholds=num_thresholds)
+    arguments.whole(num_thresholds=num_thresholds)
     given = {"labels": labels, "predictions": predictions, "weights": weights}
     kept = [
         keep(_name(name, tag), value) if value is not None else None

@@ -113,6 +113,17 @@ def warn_of_range(kind: str, tag: str, numbers: NDArray[Any], span: str, fate: s
             )
 
 
+def warn_of_dark(kind: str, tag: str, colors: NDArray[Any]) -> None:
+    """Warn, once for each tag, if ``colors``, which should be 0 to 255, are all at most 1."""
+    if colors.size and 0 < colors.max() <= 1 and (kind, tag, "colors") not in _warned:
+        _warned.add((kind, tag, "colors"))
+        _logger.warning(
+            "%s %r has colors of at most %g, which TensorBoard shows as black: give 0 to 255 "
+            "(said once for a tag)",
+            *(kind, tag, colors.max()),
+        )
+
+
 def finite_in(kind: str, tag: str, numbers: NDArray[Any], fate: str) -> NDArray[np.bool_]:
     """Return which of ``numbers`` are finite; warn of the others as ``warn_of_non_finite`` does."""
     finite: NDArray[np.bool_] = np.isfinite(numbers)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from runhooks.arrays import is_array
 from runhooks.arrays.registry import library_of
 from runhooks.arrays.scalars import NUMBERS, read_number
 from runhooks.events.format.event import scalar_entry
@@ -40,6 +41,8 @@ def kept_number(tag: str, value: Any) -> Any:
     number = library_of(value).number(value)
     if number is not None:
         return number
+    if not is_array(value) and hasattr(value, "__float__"):  # a Decimal or Fraction
+        return float(value)
     if value is None or isinstance(value, str | bytes | Mapping):
         raise TypeError(f"the value of scalar {tag!r} must be a number, got {_described(value)}")
     return keep(f"the value of scalar {tag!r}", value, _check)

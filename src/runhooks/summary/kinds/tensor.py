@@ -15,7 +15,13 @@ from runhooks.arrays import to_numpy
 from runhooks.events import Message
 from runhooks.events.format import wire
 from runhooks.summary.kinds.real_numbers import kept_form
-from runhooks.summary.message import DataClass, SummaryMetadata, Value, tensor_entry
+from runhooks.summary.message import (
+    DataClass,
+    SummaryMetadata,
+    Value,
+    checked_metadata,
+    tensor_entry,
+)
 
 _DTYPE, _SHAPE, _CONTENT, _STRINGS = 1, 2, 4, 8
 _STRING = 7
@@ -52,14 +58,16 @@ def tensor_value(tag: str, value: Any, metadata: Message | bytes = b"") -> Value
             TensorBoard the array is for.
 
     Raises:
-        TypeError: ``value`` has another dtype.
+        TypeError: ``value`` has another dtype, or ``metadata`` is neither.
+        ValueError: ``metadata`` is bytes of something else.
     """
+    encoded = checked_metadata(tag, metadata)
     now, form = kept_form(_name(tag), value)
     if form is not None and form[1].kind in _STRINGS_IN:  # they are on the host
         now = encode_tensor(tag, to_numpy(now))
     elif form is not None:
         _check(tag, form[1])
-    return Value(tag, (now, metadata), _encode)
+    return Value(tag, (now, encoded), _encode)
 
 
 def text_value(tag: str, text: Any) -> Value:
@@ -106,7 +114,7 @@ def _tensor(dtype: int, shape: tuple[int, ...], content: bytes) -> bytes:
     return b"".join((wire.varint_field(_DTYPE, dtype), wire.bytes_field(_SHAPE, sizes), content))
 
 
-def _encode(tag: str, data: tuple[Any, Message | bytes]) -> bytes:
+def _encode(tag: str, data: tuple[Any, bytes]) -> bytes:
     value, metadata = data
     tensor = value if isinstance(value, bytes) else encode_tensor(tag, to_numpy(value))
     return tensor_entry(tag, tensor, metadata)
