@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import runhooks as rh
-from runhooks.arrays.shards import Shard, ShardedArray, Share, block, parts_of_replicas
+from runhooks.arrays.shards import (
+    Shard,
+    ShardedArray,
+    Share,
+    block,
+    make_up,
+    parts_of_replicas,
+)
 from runhooks.checkpoint import read_checkpoint
 from runhooks.checkpoint.disk_draft import DiskDraft
 from runhooks.checkpoint.format import (
@@ -234,6 +241,7 @@ def test_other_tools_read_the_files(tmp_path: Path) -> None:
 
 HALF = ShardedArray((4,), np.dtype(np.int64), (Shard((0,), np.arange(2)),))
 OTHER = HALF._replace(shards=(Shard((2,), np.arange(2)),))
+SHIFTED = HALF._replace(shards=(Shard((1,), np.arange(2)),))
 
 
 @pytest.mark.parametrize(
@@ -242,12 +250,13 @@ OTHER = HALF._replace(shards=(Shard((2,), np.arange(2)),))
         ([{"a": HALF}, {}], r"the shards of 'a', int64\[4\], have 2 items"),
         ([{"a": HALF}, {"a": HALF._replace(shape=(5,))}], r"'a' is int64\[5\] on rank 1"),
         ([{"a": HALF}, {"a": HALF}], "rank 1 has written 'a@0', and so has another"),
+        ([{"a": HALF}, {"a": SHIFTED}], r"the shards of 'a', int64\[4\], overlap"),
         (
             [{"a": HALF._replace(sample=np.arange(2))}, {"a": OTHER._replace(sample=np.ones(2))}],
             "'a' has other values on rank 1",
         ),
     ],
-    ids=["missing", "shape", "twice", "replica"],
+    ids=["missing", "shape", "twice", "overlap", "replica"],
 )
 def test_shards_that_do_not_make_a_whole_are_refused(
     tmp_path: Path, ranks: list[dict[str, Any]], message: str
@@ -285,3 +294,138 @@ def test_an_index_that_makes_no_sense_is_damage(tmp_path: Path, change: Any) -> 
     manifest = manifest._replace(files={**manifest.files, "shards-1.json": digest})
     with pytest.raises(DataLossError, match="model-7 is damaged"):
         ShardedCheckpoint(path, manifest)
+
+
+@given(st.data())
+def test_blocks_make_up_an_array_if_they_cover_each_item_once(data: st.DataObject) -> None:
+    array = data.draw(arrays())
+    dealt = data.draw(splits(array, 1))[0]
+    blocks = [(it.start, it.values.shape) for it in dealt]
+    assert make_up(array.shape, blocks)
+    for _ in range(data.draw(st.integers(1, 2))):  # move some, within the array
+        index = data.draw(st.integers(0, len(blocks) - 1))
+        _, shape = blocks[index]
+        room = [whole - size for whole, size in zip(array.shape, shape, strict=True)]
+        blocks[index] = (tuple(data.draw(st.integers(0, it)) for it in room), shape)
+    times = np.zeros(array.shape, int)
+    for start, shape in blocks:
+        times[block(start, shape)] += 1
+    assert make_up(array.shape, blocks) == bool((times == 1).all())
+
+
+def test_blocks_that_no_cut_divides_make_up_an_array() -> None:
+    wheel = [((0, 0), (1, 2)), ((0, 2), (2, 1)), ((2, 1), (1, 2)), ((1, 0), (2, 1))]
+    assert make_up((3, 3), [*wheel, ((1, 1), (1, 1))])
+    assert not make_up((3, 3), [*wheel, ((0, 0), (1, 1))])
+
+
+def reseal(path: Path, change: Any) -> None:
+    """Let ``change`` change the indexes of both ranks and the manifest; make all sums right."""
+    indexes = [json.loads((path / f"shards-{rank}.json").read_text()) for rank in (0, 1)]
+    manifest = json.loads((path / "manifest.json").read_text())
+    del manifest["crc32c"]
+    blocks = [next((it for it in index["shards"] if it["name"] == "w"), {}) for index in indexes]
+    change(manifest["arrays"], *indexes, *blocks)
+    for rank, index in enumerate(indexes):
+        data = json.dumps(index).encode()
+        (path / f"shards-{rank}.json").write_bytes(data)
+        digest = {"size": len(data), "crc32c": google_crc32c.value(data)}
+        manifest["files"][f"shards-{rank}.json"] = digest
+    manifest["crc32c"] = google_crc32c.value(json.dumps(manifest, sort_keys=True).encode())
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def overlap(arrays: Any, first: Any, second: Any, a: Any, b: Any) -> None:
+    b["start"] = [2]
+
+
+def far_away(arrays: Any, first: Any, second: Any, a: Any, b: Any) -> None:
+    b["at"] = 1 << 62
+
+
+def another_place(arrays: Any, first: Any, second: Any, a: Any, b: Any) -> None:
+    b["at"] -= 8
+
+
+def without_items(arrays: Any, first: Any, second: Any, a: Any, b: Any) -> None:
+    shape = [0, 1 << 62, 1 << 62]
+    arrays["w"]["shape"] = shape
+    a.update(spec=arrays["w"], shape=shape, start=[0, 0, 0], crc32c=[])
+    second["shards"].remove(b)
+
+
+def eight_terabytes(arrays: Any, first: Any, second: Any, a: Any, b: Any) -> None:
+    arrays["w"]["shape"] = shape = [1 << 40]
+    a.update(spec=arrays["w"], shape=shape, crc32c=[0] * (1 << 21))
+    second["shards"].remove(b)
+
+
+def one_block_many_times(arrays: Any, first: Any, second: Any, a: Any, b: Any) -> None:
+    arrays["w"]["shape"] = [4004]
+    a["spec"] = b["spec"] = arrays["w"]
+    first["shards"] += [{**a, "start": [4 * i]} for i in range(2, 1001)]
+
+
+def of_its_own(arrays: Any, first: Any, second: Any, a: Any, b: Any) -> None:
+    second["shards"].append({**b, "start": None, "spec": {"dtype": "float64", "shape": [4]}})
+
+
+def sums_of_text(arrays: Any, first: Any, second: Any, a: Any, b: Any) -> None:
+    b["crc32c"] = ["0"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        overlap,
+        far_away,
+        another_place,
+        without_items,
+        eight_terabytes,
+        one_block_many_times,
+        of_its_own,
+        sums_of_text,
+    ],
+)
+def test_a_hostile_index_is_damage_and_the_checkpoint_before_is_used(
+    tmp_path: Path, change: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    w = np.arange(8.0)
+    for step, values in ((1, w), (7, -w)):
+        halves = [
+            ShardedArray((8,), w.dtype, (Shard((at,), values[at : at + 4]),)) for at in (0, 4)
+        ]
+        save(
+            tmp_path / f"model.ckpt-{step}",
+            [{"w": it, "global_step": np.array(step)} for it in halves],
+        )
+    np.testing.assert_array_equal(rh.load(tmp_path)["w"], -w)
+    reseal(tmp_path / "model.ckpt-7", change)
+    for read in (read_checkpoint, check_checkpoint, rh.load):
+        with pytest.raises(DataLossError, match="model.ckpt-7 is damaged"):
+            read(tmp_path / "model.ckpt-7")
+    np.testing.assert_array_equal(rh.load(tmp_path)["w"], w)
+    with rh.Graph().as_default():
+        variable = rh.Variable(np.zeros(8), name="w")
+        rh.train.get_or_create_global_step()
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=tmp_path, save_checkpoint_secs=None, save_summaries_steps=None
+        ) as session:
+            assert session.global_step == 1
+            np.testing.assert_array_equal(session.run(variable), w)
+    assert "model.ckpt-7 is damaged" in caplog.text
+
+
+def test_a_check_compares_the_index_with_the_file(tmp_path: Path) -> None:
+    w = np.arange(8.0)
+    halves = [ShardedArray((8,), w.dtype, (Shard((at,), w[at : at + 4]),)) for at in (0, 4)]
+    path = tmp_path / "model.ckpt-7"
+    save(path, [{"w": halves[0]}, {"w": halves[1]}])
+
+    def integers(arrays: Any, first: Any, second: Any, a: Any, b: Any) -> None:
+        arrays["w"]["dtype"] = "int64"
+        a["spec"] = b["spec"] = arrays["w"]
+
+    reseal(path, integers)
+    with pytest.raises(DataLossError, match=r"variables-0\.safetensors: 'w@0' is not int64\[4\]"):
+        check_checkpoint(path)

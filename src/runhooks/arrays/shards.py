@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -116,6 +119,29 @@ def overlap(
     last = tuple(min(a + size, b + other_size) for a, size, b, other_size in ends)
     size = tuple(end - begin for begin, end in zip(first, last, strict=True))
     return None if any(it <= 0 for it in size) else (first, size)
+
+
+def make_up(shape: Sequence[int], blocks: Iterable[tuple[Sequence[int], Sequence[int]]]) -> bool:
+    """Return whether ``blocks`` cover an array of ``shape``, each item once.
+
+    The time that this takes grows with the number of blocks, and not faster.
+
+    Args:
+        shape: The shape of the array.
+        blocks: The start and the shape of each block.
+    """
+    # Each axis is stretched at random. Blocks that make up the array have its volume all the same.
+    # If they overlap and leave a gap, their volumes differ from it but for a chance of 1 in 2**57.
+    drawn = partial(random.Random().getrandbits, 64)  # not the global generator, which trains
+    axes = [defaultdict[int, int](drawn) for _ in shape]
+
+    def stretched(start: Sequence[int], size: Sequence[int]) -> int:
+        found = 1
+        for axis, at, length in zip(axes, start, size, strict=True):
+            found *= axis[at + length] - axis[at]
+        return found
+
+    return sum(stretched(*it) for it in blocks) == stretched([0] * len(shape), shape)
 
 
 def key_of(name: str, start: Sequence[int]) -> str:

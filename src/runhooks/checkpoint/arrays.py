@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.arrays.dtypes import dtype_named
-from runhooks.checkpoint.manifest import ArraySpec, is_shape
+from runhooks.checkpoint.manifest import ArraySpec, is_place, is_shape
 
 #: The names of dtypes in NumPy by their names in the format.
 _DTYPES = {
@@ -258,7 +258,7 @@ def _span(content: Any) -> tuple[Entry, int]:
         raise ValueError("an entry makes no sense") from None
     if dtype is None:
         raise ValueError(f"it has an array of {code!r}, a dtype that runhooks does not know")
-    if not is_shape(shape) or not is_shape([start, stop]):
+    if not is_shape(shape) or not is_place([start, stop]):
         raise ValueError("an entry has a shape or offsets that make no sense")
     if stop - start != math.prod(shape) * item_bytes(dtype):
         raise ValueError("the size of an array does not match its shape")
@@ -267,13 +267,13 @@ def _span(content: Any) -> tuple[Entry, int]:
 
 def _as_stated(entries: Mapping[str, Entry], specs: Mapping[str, ArraySpec]) -> dict[str, Entry]:
     if differing := sorted(entries.keys() ^ specs.keys()):
-        raise ValueError(f"it and the manifest do not both have {differing[0]!r}")
+        raise ValueError(f"it or its description lacks {differing[0]!r}")
     stated = {}
     for name, entry in entries.items():
         dtype, shape = specs[name]
         stored = (dtype, shape) if dtype in _CODES else ("uint8", (*shape, item_bytes(dtype)))
         if (entry.dtype, entry.shape) != stored:
-            raise ValueError(f"{name!r} is not {dtype}{list(shape)}, as the manifest says")
+            raise ValueError(f"{name!r} is not {dtype}{list(shape)}, as is stated")
         stated[name] = Entry(dtype, shape, entry.start)
     return stated
 

@@ -31,6 +31,8 @@ _DTYPE = re.compile(r"[a-z0-9_]+(\[\w+\])?", re.ASCII)
 _YEAR_10000 = 253_402_300_800
 _INT64 = 1 << 63
 _MOST_DIMENSIONS = 64
+#: NumPy counts bytes in 63 bits, also of an array without items; no item has more than 32.
+_MOST_ITEMS = 1 << 58
 _MOST_RANKS = 1_000_000
 
 
@@ -135,7 +137,7 @@ class Manifest(NamedTuple):
                 raise ValueError("its checksum does not match its content")
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
-        version = _field(content, "format_version", lambda it: _is_whole(it, 1))
+        version = _field(content, "format_version", lambda it: is_whole(it, 1))
         if version > ATTEMPT_VERSION:
             newer = content.get("runhooks_version")
             raise NewerFormatError(
@@ -143,18 +145,18 @@ class Manifest(NamedTuple):
                 f"use runhooks {newer!r} or newer"
             )
         files = {
-            name: FileDigest(_field(it, "size", _is_whole), _field(it, "crc32c", _is_whole))
+            name: FileDigest(_field(it, "size", is_whole), _field(it, "crc32c", is_whole))
             for name, it in _mapping(content, "files").items()
         }
         ranks, chief = None, 0
         if version >= SHARDED_VERSION:
-            ranks = _field(content, "ranks", lambda it: _is_whole(it, 1) and it <= _MOST_RANKS)
-            chief = _field(content, "chief", lambda it: _is_whole(it) and it < ranks)
+            ranks = _field(content, "ranks", lambda it: is_whole(it, 1) and it <= _MOST_RANKS)
+            chief = _field(content, "chief", lambda it: is_whole(it) and it < ranks)
         _check_files(files, ranks)
         metrics = _mapping(content, "metrics") if "metrics" in content else {}
         modes = _mapping(content, "modes") if "modes" in content else {}
         return cls(
-            _field(content, "global_step", lambda it: it is None or _is_whole(it, -_INT64)),
+            _field(content, "global_step", lambda it: it is None or is_whole(it, -_INT64)),
             float(_field(content, "wall_time", _is_time)),
             float(_field(content, "series_start", _is_time)),
             files,
@@ -170,9 +172,19 @@ class NewerFormatError(Exception):
     """A checkpoint is sound, but has the format of a later version of runhooks."""
 
 
+def is_whole(value: Any, least: int = 0) -> bool:
+    """Return whether ``value``, from JSON, is a whole number of 63 bits, and at least ``least``."""
+    return type(value) is int and least <= value < _INT64
+
+
+def is_place(value: Any) -> bool:
+    """Return whether ``value``, from JSON, is the index of an item of an array."""
+    return isinstance(value, list) and len(value) <= _MOST_DIMENSIONS and all(map(is_whole, value))
+
+
 def is_shape(value: Any) -> bool:
-    """Return whether ``value``, from JSON, is the shape of an array."""
-    return isinstance(value, list) and len(value) <= _MOST_DIMENSIONS and all(map(_is_whole, value))
+    """Return whether ``value``, from JSON, is the shape of an array, of which there may be one."""
+    return is_place(value) and math.prod(filter(None, value)) <= _MOST_ITEMS
 
 
 def spec_from(content: Any) -> ArraySpec:
@@ -212,12 +224,8 @@ def _field(content: Any, name: str, is_valid: Callable[[Any], object]) -> Any:
     return content[name]
 
 
-def _is_whole(value: Any, least: int = 0) -> bool:
-    return type(value) is int and least <= value < _INT64
-
-
 def _is_number(value: Any) -> bool:
-    return type(value) is float or _is_whole(value, -_INT64)
+    return type(value) is float or is_whole(value, -_INT64)
 
 
 def _is_time(value: Any) -> bool:

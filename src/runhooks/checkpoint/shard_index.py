@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from runhooks.arrays.shards import key_of
 from runhooks.checkpoint import arrays
-from runhooks.checkpoint.manifest import ArraySpec, is_shape, spec_from
+from runhooks.checkpoint.manifest import ArraySpec, is_place, is_shape, is_whole, spec_from
 
 PIECE_BYTES = 4 << 20
 
@@ -88,9 +88,20 @@ class ShardIndex(NamedTuple):
             samples = content["samples"]
         except (KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"it makes no sense: {error}") from None
-        if not isinstance(samples, dict) or not is_shape([*samples.values()][:1]):
+        if not isinstance(samples, dict) or not all(map(is_whole, samples.values())):
             raise ValueError("its samples make no sense")
         return cls(shards, samples)
+
+    def in_file(self, size: int) -> ShardIndex:
+        """Return it; ValueError unless its blocks fill the end of a file of ``size`` bytes."""
+        end = None
+        for shard in sorted(self.shards, key=lambda it: (it.at, it.nbytes)):
+            if shard.at != (shard.at if end is None else end):
+                raise ValueError("its blocks overlap or leave a gap in their file")
+            end = shard.at + shard.nbytes
+        if end is not None and end != size:
+            raise ValueError(f"its blocks end at byte {end} of a file of {size}")
+        return self
 
 
 class IndexedFile:
@@ -131,9 +142,10 @@ class IndexedFile:
 def _shard(content: Any) -> StoredShard:
     start, at, sums = content["start"], content["at"], content["crc32c"]
     shape = content["shape"]
-    if not isinstance(content["name"], str) or not is_shape(shape) or not is_shape([at]):
+    if not isinstance(content["name"], str) or not is_shape(shape) or not is_whole(at):
         raise ValueError("an entry makes no sense")
-    if not (start is None or is_shape(start)) or not isinstance(sums, list):
+    are_sums = isinstance(sums, list) and all(map(is_whole, sums))
+    if not (start is None or is_place(start)) or not are_sums:
         raise ValueError("an entry has a start or checksums that make no sense")
     return StoredShard(
         content["name"],

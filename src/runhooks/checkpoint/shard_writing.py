@@ -10,7 +10,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.arrays.shards import ShardedArray, volume
+from runhooks.arrays.shards import ShardedArray, make_up, volume
 from runhooks.checkpoint import arrays
 from runhooks.checkpoint.draft import Draft
 from runhooks.checkpoint.manifest import ArraySpec, FileDigest, files_of
@@ -76,10 +76,10 @@ def together(indexes: Mapping[int, ShardIndex]) -> dict[str, ArraySpec]:
         indexes: What each rank has written.
 
     Raises:
-        ValueError: Shards are missing or occur twice, or ranks differ in what all should have.
+        ValueError: Shards are missing or overlap, or ranks differ in what all should have.
     """
     specs: dict[str, ArraySpec] = {}
-    items: dict[str, int] = {}
+    blocks: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
     seen: dict[str, int] = {}
     written: set[str] = set()
     for rank, index in indexes.items():
@@ -94,7 +94,7 @@ def together(indexes: Mapping[int, ShardIndex]) -> dict[str, ArraySpec]:
             if shard.key in written:
                 raise ValueError(f"rank {rank} has written {shard.key!r}, and so has another")
             written.add(shard.key)
-            items[shard.name] = items.get(shard.name, 0) + volume(shard.shape)
+            blocks.setdefault(shard.name, []).append((shard.start, shard.shape))
         for name, sample in index.samples.items():
             if seen.setdefault(name, sample) != sample:
                 raise ValueError(
@@ -103,10 +103,12 @@ def together(indexes: Mapping[int, ShardIndex]) -> dict[str, ArraySpec]:
                     "together before the checkpoint"
                 )
     for name, spec in specs.items():
-        if items[name] != volume(spec.shape):
+        if not make_up(spec.shape, blocks[name]):
+            items = sum(volume(shape) for _, shape in blocks[name])
+            wrong = "overlap" if items >= volume(spec.shape) else f"have {items} items"
             raise ValueError(
-                f"the shards of {name!r}, {_shown(spec)}, have {items[name]} items: each item must "
-                "be on one rank, or on all"
+                f"the shards of {name!r}, {_shown(spec)}, {wrong}: each item must be on one rank, "
+                "or on all"
             )
     return specs
 

@@ -150,13 +150,15 @@ class ShardedCheckpoint:
         """
         found: set[str] = set()
         for rank, it in self._ranks.items():
-            names = self._manifest.files_of(rank)
-            entries = check_arrays(
-                self._path, names.variables, self._manifest.files[names.variables]
-            )
-            with naming(self._path, names.variables):
-                if entries.keys() != {shard.key for shard in it.listed.shards}:
-                    raise ValueError("it does not hold what its index says")
+            name = self._manifest.files_of(rank).variables
+            expected = self._manifest.files[name]
+            blocks = {block.key: block for block in it.listed.shards}
+            specs = {key: ArraySpec(block.spec.dtype, block.shape) for key, block in blocks.items()}
+            entries = check_arrays(self._path, name, expected, specs)
+            header = expected.size - sum(entry.nbytes for entry in entries.values())
+            with naming(self._path, name):
+                if any(blocks[key].at != header + entry.start for key, entry in entries.items()):
+                    raise ValueError("its blocks are not where its index says")
             found.update(check_states(self._path, *self._state_files(rank), self._manifest.files))
         return sorted(found)
 
@@ -165,10 +167,10 @@ class ShardedCheckpoint:
         return names.states, names.state_arrays
 
     def _rank(self, rank: int) -> _Rank:
-        name = self._manifest.files_of(rank).shards
-        data = read_file(self._path, name, self._manifest.files[name])
-        with naming(self._path, name):
-            index = ShardIndex.from_bytes(data)
+        names, files = self._manifest.files_of(rank), self._manifest.files
+        data = read_file(self._path, names.shards, files[names.shards])
+        with naming(self._path, names.shards):
+            index = ShardIndex.from_bytes(data).in_file(files[names.variables].size)
         return _Rank(index, {it.name: it for it in index.shards if it.start is None})
 
 
