@@ -15,8 +15,8 @@ from runhooks.contract import (
     StopSignal,
 )
 from runhooks.engines.foreign import session_of
-from runhooks.events import flush_all
 from runhooks.events.place import inside
+from runhooks.events.writing.background import settle_all
 from runhooks.graph.collections import GraphKeys
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.hooks.checkpoint_saver_listener import CheckpointSaverListener, naming_listener
@@ -210,8 +210,9 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             for listener in self._listeners:
                 with naming_listener(listener, "before_save"):
                     listener.before_save(session, step)
+            settle_all()
             try:
-                flush_all()
+                self._output.flush()  # raises what was lost here; others tell their own callers
             except Exception:  # the loss of summaries is no reason to lose the checkpoint as well
                 self._begin_save(session, step)
                 raise

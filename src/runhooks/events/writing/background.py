@@ -44,6 +44,10 @@ class Worker(Protocol):
         """Return when all the work is done. Raises its errors, or that it takes too long."""
         ...
 
+    def settle(self) -> None:
+        """Return when all the work is done. Keeps its errors for the next caller."""
+        ...
+
     def finish(self, timeout: float | None = None) -> None:
         """Flush as the process ends, after which nobody tries again."""
         ...
@@ -127,6 +131,10 @@ class _Background:
     def flush_all(self, timeout: float | None = None) -> None:
         call_all(partial(_by, end, worker.flush) for worker, end in self._each(timeout))
 
+    def settle_all(self) -> None:
+        for worker in self._living():
+            worker.settle()
+
     def finish_all(self, timeout: float | None = None) -> None:
         call_all(partial(_by, end, worker.finish) for worker, end in self._each(timeout))
 
@@ -190,6 +198,14 @@ def flush_all(timeout: float | None = None) -> None:
         DeadlineExceededError: If a writer is not flushed within ``timeout``.
     """
     _background.flush_all(timeout)
+
+
+def settle_all() -> None:
+    """Return when every writer of the process has written what was added before.
+
+    What went wrong is raised by the next call of the writer that it happened to.
+    """
+    _background.settle_all()
 
 
 def finish_all(timeout: float | None = None) -> None:

@@ -8,6 +8,7 @@ interrupt any line.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections import deque
@@ -18,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from runhooks import arguments
 from runhooks.errors import DeadlineExceededError, add_note, described
 from runhooks.events.writing import background, termination
-from runhooks.events.writing.failures import add_to_message
+from runhooks.events.writing.failures import add_to_message, error_text
 from runhooks.events.writing.queue_policy import OnFull, queue_policy
 
 #: The default limit of waiting items. A loop that only adds scalars fills it in more than 0.1
@@ -36,6 +37,8 @@ _BATCH = 1 << 15  # items: few enough that no call holds the interpreter for a m
 _LARGE = 1 << 14  # bytes: the sizes of larger messages are added up
 _REST_SECS = 5.0  # for the rest of the queue, before an error is raised
 _LOOK_SECS = 1.0  # between checks, while waiting, that the background thread is alive
+
+_log = logging.getLogger("runhooks")
 
 
 class Batch(NamedTuple):
@@ -194,6 +197,11 @@ class WriteQueue:
             self._wait_for_all(timeout)
             self._raise_error()
 
+    def settle(self) -> None:
+        """Return when all items added before are written, or an error says that they are not."""
+        if not self._closed:
+            self._wait_for_all()
+
     def finish(self, timeout: float | None = None) -> None:
         """Flush as the process ends: what cannot be written is lost. Raises as ``flush``."""
         if not self._closed:
@@ -219,6 +227,8 @@ class WriteQueue:
     def reopen(self) -> bool:
         """Continue in a new place if it is closed or the place is gone; return whether it was.
 
+        What was lost in the old place is logged: whoever goes on did not lose it.
+
         Raises:
             OSError: If the new place cannot be written.
         """
@@ -226,6 +236,7 @@ class WriteQueue:
             return False
         with self._writing:
             self._sink.open()
+            self._log_errors()
         self._closed = False
         self._set_mark()
         termination.guard(self)
@@ -328,6 +339,12 @@ class WriteQueue:
                     first, f"{len(rest)} more errors followed; the last is {described(rest[-1])}"
                 )
             raise first
+
+    def _log_errors(self) -> None:
+        try:
+            self._raise_error()
+        except Exception as error:  # noqa: BLE001 (their caller is gone)
+            _log.warning("before %s was reopened: %s", self._sink.name, error_text(error))
 
     def _wait_for_all(self, timeout: float | None = None) -> None:
         if self._writer == threading.get_ident():
