@@ -1,12 +1,15 @@
 """One process at a time saves checkpoints in a directory."""
 
 import gc
+import os
 import resource
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -250,3 +253,94 @@ def test_a_session_that_could_not_begin_is_in_nobodys_way(other, tmp_path):
     other.wait()
     assert train(tmp_path) == 1
     del caught
+
+
+@pytest.mark.parametrize("mask", [0o002, 0o022, 0o077])
+def test_the_file_has_the_mode_that_the_umask_says(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        with rh.Graph().as_default():
+            rh.train.get_or_create_global_step()
+            with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path):
+                mode = (tmp_path / ".chief.lock").stat().st_mode
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(mode) == 0o666 & ~mask
+
+
+USER, COLLEAGUE, GROUP = 65501, 65502, 65500
+
+AS_USER = """
+import os, signal, sys, tempfile
+import runhooks as rh
+
+def train(directory, dies):
+    with rh.Graph().as_default():
+        op = rh.train.get_or_create_global_step().assign_add(1)
+        with rh.MonitoredTrainingSession(checkpoint_dir=directory, save_checkpoint_steps=1) as it:
+            it.run(op)
+            if dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return it.global_step
+
+directory, user, group, mask, dies = sys.argv[1], *map(int, sys.argv[2:])
+with tempfile.TemporaryDirectory() as other:
+    train(other, False)  # imports what the other user may not be able to read
+os.setgroups([])
+os.setgid(group)
+os.setuid(user)
+os.umask(mask)
+print(train(directory, dies))
+"""
+
+
+def train_as(user, directory, mask, dies=False):
+    arguments = [directory, user, GROUP, mask, int(dies)]
+    return subprocess.run(
+        [sys.executable, "-c", AS_USER, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
+@pytest.mark.parametrize("mask", [0o002, 0o022])
+def test_a_colleague_goes_on_with_a_run_that_was_killed(mask):
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        directory = Path(name, "run")
+        directory.mkdir()
+        os.chown(directory, -1, GROUP)
+        directory.chmod(0o2777)
+        killed = train_as(USER, directory, mask, dies=True)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert (directory / ".chief.lock").exists()
+        assert train_as(COLLEAGUE, directory, mask).stdout == "2\n"
+        assert not (directory / ".chief.lock").exists()
+
+
+UNCLOSED = """
+import sys
+import numpy as np
+import runhooks as rh
+
+graph = rh.ENGINE.graph(lambda state: (state + 1, {"sum": state.sum()}), state=np.float32(0))
+with graph.as_default():
+    session = rh.MonitoredSession(hooks=[rh.CheckpointSaverHook(sys.argv[1], save_steps=2)])
+    session.run("train_op")
+"""
+
+
+@pytest.mark.parametrize("engine", ["rh", "rh.jax"])
+def test_a_program_that_leaves_a_session_open_ends_without_a_word(tmp_path, engine):
+    done = subprocess.run(
+        [sys.executable, "-", str(tmp_path)],
+        input=UNCLOSED.replace("rh.ENGINE", engine),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+    assert list(tmp_path.glob("model.ckpt-*"))
+    assert not list(tmp_path.glob(".*"))

@@ -29,14 +29,26 @@ class _LockedFile:
 
     path: Path
     descriptor: int
-    users: int = 0
+    users: int = 1
 
     def is_held(self) -> bool:
         """Return whether the lock is held, and still on the file in the directory."""
         return self.descriptor >= 0 and _is_at(self.path, self.descriptor)
 
+    def leave(self) -> None:
+        """Count one user less; release the lock after the last, unless a fork has."""
+        with _guard:
+            self.users -= 1
+            if self.users or self.descriptor < 0:
+                return
+            with suppress(OSError):
+                if self.is_held():
+                    self.path.unlink()
+            os.close(self.descriptor)
+            self.descriptor = -1
 
-_guard = threading.Lock()
+
+_guard = threading.RLock()  # the collector may end a user anywhere
 _locked: dict[str, _LockedFile] = {}  # by the real path of the directory
 _sole: weakref.WeakValueDictionary[str, DirectoryLock] = weakref.WeakValueDictionary()
 
@@ -64,13 +76,10 @@ class DirectoryLock:
         self._claim: Claim | None = None
         self._directory = Path(without_file_scheme(directory))
         self._file: _LockedFile | None = None
+        self._leave: weakref.finalize[[], DirectoryLock] | None = None
         self._sole_key: str | None = None
         if sole:
             self._sole_key = self._url or os.path.realpath(self._directory)
-
-    def __del__(self) -> None:  # of a session that nobody closed
-        self._claim = None  # no time for requests; nobody has to wait for it
-        self.release()
 
     def acquire(self) -> None:
         """Take the lock, creating the directory; do nothing if it is held here already.
@@ -96,18 +105,7 @@ class DirectoryLock:
         claimed, self._claim = self._claim, None
         if claimed is not None:
             release(claimed)
-        file, self._file = self._file, None
-        if file is None or file.descriptor < 0:
-            return
-        with _guard:
-            file.users -= 1
-            if file.users:
-                return
-            with suppress(OSError):
-                if file.is_held():
-                    file.path.unlink()
-            os.close(file.descriptor)
-            file.descriptor = -1
+        self._leave_file()
 
     def _take(self) -> None:
         if self._url is not None:
@@ -121,14 +119,26 @@ class DirectoryLock:
         self._directory.mkdir(parents=True, exist_ok=True)
         key = os.path.realpath(self._directory)
         with _guard:
+            self._leave_file()
             file = _locked.get(key)
-            if file is None or not file.is_held():
+            if file is not None:
+                file.users += 1  # at once: the collector may end its last user
+            if file is not None and not file.is_held():
+                file.leave()
+                file = None
+            if file is None:
                 file = self._lock_file(fcntl)
                 if file is None:
                     return
                 _locked[key] = file
-            file.users += 1
         self._file = file
+        # Not __del__, which the interpreter may call when nothing is left of the modules.
+        self._leave = weakref.finalize(self, file.leave)
+
+    def _leave_file(self) -> None:
+        self._file = None
+        if self._leave is not None:
+            self._leave()
 
     def _check_sole(self) -> None:
         key = self._sole_key or ""
@@ -144,7 +154,7 @@ class DirectoryLock:
         """Lock the file in the directory; return None where it cannot be locked."""
         path = self._directory / _NAME
         while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            descriptor, is_ours = _opened(path)
             try:
                 # Not lockf: reading the file, as a copy of the directory does, would end its lock.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -158,16 +168,34 @@ class DirectoryLock:
                 ) from None
             except OSError as error:
                 os.close(descriptor)
+                if not is_ours:
+                    raise
                 _log.info("%s cannot be locked: %s", self._directory, error)
                 return None
             if _is_at(path, descriptor):
-                break
-            os.close(descriptor)  # its owner has removed it meanwhile: this is a lock on nothing
+                if is_ours:
+                    break
+                path.unlink()  # its owner was killed
+            os.close(descriptor)  # somebody has removed it: this is a lock on nothing
         owner = f"process {os.getpid()} on {socket.gethostname()}\n"
         with suppress(OSError):  # of a full disk: it is locked all the same
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, owner.encode(), 0)
         return _LockedFile(path.absolute(), descriptor)
+
+
+def _opened(path: Path) -> tuple[int, bool]:
+    """Open the file, making it if it is missing; return also whether it can be written.
+
+    One that another user has left may only be readable: enough to see whether it is locked.
+    """
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666), True
+    except PermissionError:
+        if not path.exists():
+            raise
+        return os.open(path, os.O_RDONLY | flags), False
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
@@ -180,7 +208,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 def _forget_in_child() -> None:
     """Let go of the locks of the parent, whose open files a forked child shares."""
     global _guard
-    _guard = threading.Lock()  # another thread of the parent may hold it
+    _guard = threading.RLock()  # another thread of the parent may hold it
     for file in _locked.values():
         if file.descriptor >= 0:
             os.close(file.descriptor)
