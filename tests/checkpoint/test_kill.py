@@ -82,3 +82,38 @@ def test_a_process_killed_between_the_two_moves_loses_nothing(
     assert sess.global_step == 7
     Saver().save(sess, tmp_path / "model.ckpt", global_step=7)
     assert [path.name for path in tmp_path.iterdir()] == ["model.ckpt-7"]
+
+
+TRAINING = """
+import os, signal, sys
+import numpy as np
+import runhooks as rh
+
+def kill(event, arguments):
+    if event == "shutil.rmtree" and "model.ckpt-2" in str(arguments[0]) and sys.argv[2] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(kill)
+graph = rh.graph(lambda a: (a + 1, {"sum": a.sum()}), a=np.zeros(2))
+saver = rh.Saver(keep=[rh.KeepLast(2)])
+with graph.as_default(), rh.MonitoredTrainingSession(
+    checkpoint_dir=sys.argv[1],
+    hooks=[rh.StopAtStepHook(last_step=4)],
+    save_checkpoint_steps=1,
+    scaffold=rh.Scaffold(saver=saver),
+) as session:
+    while not session.should_stop():
+        session.run("train_op")
+"""
+
+
+def test_what_is_left_of_a_checkpoint_goes_though_nothing_is_saved_again(tmp_path: Path) -> None:
+    def train(how: str) -> tuple[int, set[str]]:
+        program = [sys.executable, "-c", TRAINING, str(tmp_path), how]
+        code = subprocess.run(program, check=False).returncode
+        return code, {path.name for path in tmp_path.iterdir() if "tfevents" not in path.name}
+
+    code, names = train("kill")
+    assert code == -signal.SIGKILL
+    assert [name for name in names if name.startswith(".tmp-")]
+    assert train("finish") == (0, {"model.ckpt-3", "model.ckpt-4"})

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runhooks.checkpoint import staging
 from runhooks.checkpoint.claim import Claim, claim, release
 from runhooks.ranks import current_group
 from runhooks.stores import is_url, without_file_scheme
@@ -84,6 +85,8 @@ class DirectoryLock:
     def acquire(self) -> None:
         """Take the lock, creating the directory; do nothing if it is held here already.
 
+        What processes that were killed have left of a checkpoint in the directory is removed.
+
         Raises:
             RuntimeError: If another process holds it, naming that process and its host, or another
                 sole user of this one.
@@ -131,6 +134,7 @@ class DirectoryLock:
                 if file is None:
                     return
                 _locked[key] = file
+                staging.sweep(self._directory)
         self._file = file
         # Not __del__, which the interpreter may call when nothing is left of the modules.
         self._leave = weakref.finalize(self, file.leave)
