@@ -65,7 +65,6 @@ BRIDGED = {
     "accelerate": {"accelerate", "torch"},
     "ignite": {"ignite", "torch"},
     "keras": {"keras"},
-    "keras_callback": {"keras"},
     "lightning": {"lightning", "pytorch_lightning", "torch"},
     "optuna": {"optuna"},
     "torch_batches": {"torch"},

@@ -283,68 +283,6 @@ def other_hooks(folder):
     }
 
 
-def callback_hook(folder):
-    """Callbacks of Keras around steps of one's own, with Keras's torch backend."""
-    import torch
-
-    class Calls(keras.callbacks.Callback):
-        def __init__(self):
-            super().__init__()
-            self.calls = []
-
-        def on_train_begin(self, logs=None):
-            self.calls.append("train")
-
-        def on_epoch_begin(self, epoch, logs=None):
-            self.calls.append(f"epoch {epoch}")
-
-        def on_train_batch_end(self, batch, logs=None):
-            self.calls.append(f"batch {batch} {sorted(logs)}")
-
-        def on_epoch_end(self, epoch, logs=None):
-            self.calls.append(f"end of epoch {epoch}")
-
-        def on_train_end(self, logs=None):
-            self.calls.append("end")
-
-    model = make_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-
-    def step(images, labels):
-        optimizer.zero_grad()
-        probabilities = model(torch.as_tensor(images))
-        loss = torch.nn.functional.nll_loss(probabilities.log(), torch.as_tensor(labels))
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-        return {"loss": loss}
-
-    calls = Calls()
-    stop = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=100.0)
-    save = keras.callbacks.ModelCheckpoint(
-        str(folder / "{epoch}.weights.h5"), save_weights_only=True
-    )
-    graph = rh.torch.graph(step, outputs=["loss"], model=model, optimizer=optimizer)
-    hooks = [
-        rh.bridges.keras.CallbackHook(it, model, {"loss": "loss"}, steps_per_epoch=3)
-        for it in (calls, save, stop)
-    ]
-    with graph.as_default(), rh.MonitoredSession(hooks=hooks) as session:
-        while not session.should_stop():
-            session.run("train_op", {"images": X[:32], "labels": Y[:32]})
-        reason = session.stop_reason
-    other = make_model()
-    other.load_weights(folder / "2.weights.h5")
-    return {
-        "calls": calls.calls,
-        "steps": len(losses),
-        "saved": sorted(it.name for it in folder.iterdir()),
-        "same": bool(np.array_equal(other.get_weights()[0], model.get_weights()[0])),
-        "reason": reason,
-    }
-
-
 def docs(folder):
     """What docs/bridges.md shows."""
     text = (Path(__file__).parents[2] / "docs" / "bridges.md").read_text()

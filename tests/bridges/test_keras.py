@@ -30,7 +30,7 @@ ON_ONE = [
 @cache
 def program(backend):
     """Run the program; once, also if it fails."""
-    names = EVERYWHERE + {"tensorflow": ON_ONE, "torch": ["callback_hook"]}.get(backend, [])
+    names = EVERYWHERE + {"tensorflow": ON_ONE}.get(backend, [])
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "found.json"
         done = subprocess.run(
@@ -158,20 +158,6 @@ def test_hooks_of_the_library_do_their_work(on_one):
     assert "throughput/examples_per_sec" in found["tags"]
     assert found["final"] == 10
     assert "16" in found["progress"]
-
-
-def test_callbacks_of_keras_in_a_session():
-    found = scenes("torch")["callback_hook"]
-    batches = [f"batch {i} ['loss']" for i in range(3)]
-    assert found["calls"] == [
-        *("train", "epoch 0", *batches, "end of epoch 0"),
-        *("epoch 1", *batches, "end of epoch 1"),
-        *("epoch 2", "end"),
-    ]
-    assert found["steps"] == 6
-    assert found["saved"] == ["1.weights.h5", "2.weights.h5"]
-    assert found["same"]
-    assert "EarlyStopping has set stop_training" in found["reason"]
 
 
 def test_the_docs_show_what_runs(on_one):

@@ -14,7 +14,6 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 from torch.utils.tensorboard import SummaryWriter as TorchWriter
 
-from runhooks.events.format import wire
 from runhooks.tensorboard import SummaryWriter
 from tests.tensorboard.conftest import events_in
 
@@ -237,66 +236,3 @@ def test_a_graph_is_printed(tmp_path, capsys):
 def test_a_module_that_cannot_be_traced_raises(tmp_path):
     with SummaryWriter(tmp_path) as writer, pytest.raises(RuntimeError):
         writer.add_graph(torch.nn.Linear(3, 2), torch.zeros(1, 7))
-
-
-def test_graphs_of_openvino_are_those_of_tensorboardx(same_as_tensorboardx, tmp_path):
-    path = tmp_path / "model.xml"
-    path.write_text(
-        '<net><layers><layer id="0" name="in"/><layer id="1" name="fc"/></layers>'
-        '<edges><edge from-layer="0" from-port="0" to-layer="1" to-port="0"/></edges></net>'
-    )
-    same_as_tensorboardx(lambda writer: writer.add_openvino_graph(str(path)))
-    ours, theirs = (events_in(tmp_path / folder)["."][0] for folder in ("ours", "theirs"))
-    assert ours.graph_def == theirs.graph_def
-
-
-def message(number, *parts):
-    return wire.bytes_field(number, b"".join(parts))
-
-
-def named(number, name):
-    return message(number, name.encode())
-
-
-def onnx_tensor(number, name, *sizes):
-    shape = [message(1, wire.varint_field(1, size)) for size in sizes]
-    tensor = message(1, wire.varint_field(1, 1), message(2, *shape))
-    return message(number, named(1, name), message(2, tensor))
-
-
-def test_graphs_of_onnx_are_shown(tmp_path):
-    kernel = message(
-        5, named(1, "kernel"), wire.packed_ints_field(8, [3, 300]), wire.varint_field(20, 7)
-    )
-    alpha = message(5, named(1, "alpha"), wire.float_field(2, 0.5), wire.varint_field(20, 1))
-    mode = message(5, named(1, "mode"), message(4, b"same"), wire.varint_field(20, 3))
-    pads = message(5, named(1, "pads"), *[wire.varint_field(8, n) for n in (1, -1)])
-    node = message(1, named(1, "x"), named(1, "w"), named(2, "y"), named(4, "Conv"), kernel, alpha)
-    other = message(1, named(1, "y"), named(2, "z"), named(4, "Pad"), mode, pads)
-    graph = message(7, node, other, onnx_tensor(11, "x", 1, 3), onnx_tensor(12, "z"))
-    (tmp_path / "model.onnx").write_bytes(wire.varint_field(1, 8) + graph)
-    with SummaryWriter(tmp_path / "run") as writer:
-        writer.add_onnx_graph(tmp_path / "model.onnx")
-    (event,) = events_in(tmp_path / "run")["."]
-    x, z, y, z_of = GraphDef.FromString(event.graph_def).node
-    assert [(n.name, n.op, list(n.input)) for n in (x, z, y, z_of)] == [
-        ("x", "Variable", []),
-        ("z", "Variable", []),
-        ("y", "Conv", ["x", "w"]),
-        ("z", "Pad", ["y"]),
-    ]
-    assert x.attr["dtype"].type == 1
-    assert [size.size for size in x.attr["shape"].shape.dim] == [1, 3]
-    assert y.attr["parameters"].s == b"kernel = [3, 300] = 7, alpha = 0.5 = 1"
-    assert z_of.attr["parameters"].s == b"mode = b'same' = 3, pads = [1, -1] = "
-
-
-@pytest.mark.parametrize("content", [b"not a graph", b"", b"<xml/>"])
-def test_files_that_are_no_graphs_are_refused(content, tmp_path):
-    (tmp_path / "model").write_bytes(content)
-    with SummaryWriter(tmp_path / "run") as writer:
-        with pytest.raises(ValueError, match="is not an ONNX file"):
-            writer.add_onnx_graph(tmp_path / "model")
-        if content != b"<xml/>":
-            with pytest.raises(ValueError, match="is not an OpenVINO file"):
-                writer.add_openvino_graph(tmp_path / "model")

@@ -1,4 +1,4 @@
-"""``Hooks``: the hooks of a session as a callback of Keras 3; ``CallbackHook``: the other way."""
+"""``Hooks``: the hooks of a session as a callback of Keras 3."""
 
 from __future__ import annotations
 
@@ -20,10 +20,6 @@ from runhooks.errors import good_ends
 require("keras", "keras>=3")
 
 import keras  # noqa: E402
-
-from runhooks.bridges.keras_callback import CallbackHook  # noqa: E402
-
-__all__ = ["CallbackHook", "Hooks"]
 
 _ATTRIBUTE = "runhooks_hooks"  # of a model, saved and loaded with it
 _KEY = "states"

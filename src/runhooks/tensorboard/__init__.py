@@ -4,7 +4,6 @@
     from runhooks.tensorboard import metric_writers     # clu
     from runhooks.tensorboard import flax               # flax.metrics.tensorboard
     from runhooks.tensorboard import EventAccumulator   # tensorboard.backend.event_processing
-    from runhooks.tensorboard import SummaryReader      # tbparse
 
 None of them needs PyTorch, TensorFlow or Protocol Buffers, but for what is theirs.
 """
@@ -18,14 +17,10 @@ from runhooks.tensorboard.summary_writer import SummaryWriter
 # A program that only writes does not load the reader.
 if TYPE_CHECKING:
     from runhooks.tensorboard.event_accumulator import EventAccumulator
-    from runhooks.tensorboard.summary_reader import SummaryReader
 else:
     __getattr__, __dir__ = lazily(
         __name__,
-        {
-            "runhooks.tensorboard.event_accumulator": ["EventAccumulator"],
-            "runhooks.tensorboard.summary_reader": ["SummaryReader"],
-        },
+        {"runhooks.tensorboard.event_accumulator": ["EventAccumulator"]},
     )
 
-__all__ = ["EventAccumulator", "FileWriter", "SummaryReader", "SummaryWriter"]
+__all__ = ["EventAccumulator", "FileWriter", "SummaryWriter"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,8 +11,6 @@ from runhooks.stores.path import path_of
 from runhooks.summary import Summary, scalar_value
 from runhooks.summary.kinds.hparams_experiment import experiment_values
 from runhooks.summary.kinds.projector import Embedding, write_embedding
-from runhooks.summary.onnx_graph import onnx_graph_def
-from runhooks.summary.openvino_graph import openvino_graph_def
 from runhooks.tensorboard.refusals import refusals
 from runhooks.tensorboard.run_files import RunFiles
 
@@ -114,11 +111,3 @@ class ModelMethods(RunFiles):
             raise ImportError("add_graph needs PyTorch: pip install torch") from error
         traced = module_graph(model, input_to_model, verbose, use_strict_trace)
         self._get_file_writer().add_graph(traced)
-
-    def add_onnx_graph(self, prototxt: str | os.PathLike[str]) -> None:
-        """Add the graph in an ONNX file; the package ``onnx`` is not needed."""
-        self._get_file_writer().add_onnx_graph(onnx_graph_def(prototxt))
-
-    def add_openvino_graph(self, xmlname: str | os.PathLike[str]) -> None:
-        """Add the graph in an OpenVINO file (``.xml``)."""
-        self._get_file_writer().add_openvino_graph(openvino_graph_def(xmlname))
