@@ -56,25 +56,14 @@ def test_any_memory_layout_will_do() -> None:
     [
         smooth(),
         load_sample_image("flower.jpg")[:256, 300:556],
-        drawing(),
-    ],
-    ids=["smooth", "photograph", "drawing"],
-)
-def test_files_are_no_larger_than_pillows(image: np.ndarray) -> None:
-    assert len(encode_png(image)) <= pillows_size(image)
-
-
-@pytest.mark.parametrize(
-    "image",
-    [
         load_sample_image("china.jpg")[:256, 240:496],
-        load_sample_image("flower.jpg")[100:356, 100:356],
+        drawing(),
         np.random.default_rng(0).integers(0, 256, (256, 256, 3), np.uint8),
     ],
-    ids=["rough photograph", "another", "noise"],
+    ids=["smooth", "photograph", "rough photograph", "drawing", "noise"],
 )
-def test_rough_ones_are_about_as_small(image: np.ndarray) -> None:
-    assert len(encode_png(image)) <= 1.05 * pillows_size(image)
+def test_files_are_about_as_small_as_pillows(image: np.ndarray) -> None:
+    assert len(encode_png(image)) <= 1.13 * pillows_size(image)
 
 
 def test_a_large_image_is_filtered_whole() -> None:
