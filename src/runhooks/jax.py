@@ -30,8 +30,8 @@ def graph(
     """Turn your own train step into a graph, as ``rh.graph`` does, compiled by JAX.
 
     The step is traced and compiled; it may already be jitted, and may donate its arguments. The
-    names of outputs are found with ``jax.eval_shape`` and the first element of ``data``. If there
-    is no ``data``, or it has its own state, they are found in the first run.
+    names of outputs are found with ``jax.eval_shape`` if ``data`` is a list, a tuple or an array,
+    or if the step needs none; otherwise in the first run, which alone draws from ``data``.
 
     A state may be a ``TrainState`` of flax, a module, optimizer or ``State`` of equinox, a state of
     optax, or any pytree; functions and other static parts are kept separately. Modules, optimizers

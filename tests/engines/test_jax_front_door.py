@@ -316,6 +316,33 @@ def test_looking_at_the_data_takes_nothing_of_it(make, tmp_path):
         assert run(graph(make()), 99, "mean", directory=tmp_path) == [3, 4]
 
 
+def test_function_that_makes_a_state_draws_its_random_numbers_once():
+    hidden = np.random.default_rng(0)
+
+    def params():
+        return {"w": jnp.asarray(hidden.normal(size=2) + np.random.normal(size=2))}
+
+    np.random.seed(1)
+    own, hidden_then, shared_then = params(), hidden.normal(), np.random.normal()
+    hidden = np.random.default_rng(0)
+    np.random.seed(1)
+    graph = rh.jax.graph(lambda params: ({"w": params["w"] * 1}, {}), params=params)
+    np.testing.assert_array_equal(run(graph, 1, "params/w"), [own["w"]])
+    assert (hidden.normal(), np.random.normal()) == (hidden_then, shared_then)
+    assert not np.array_equal(run(graph, 1, "params/w"), [own["w"]])  # called at each start
+
+
+def test_step_that_draws_on_the_host_while_it_is_traced_draws_once():
+    def step(w, x):
+        return w, {"noisy": x + np.random.normal()}
+
+    np.random.seed(1)
+    own, then = jax.jit(step)(0.0, 1.0)[1]["noisy"], np.random.normal()
+    np.random.seed(1)
+    assert run(rh.jax.graph(step, w=0.0, data=[1.0] * 3), 2, "noisy") == [own, own]
+    assert np.random.normal() == then
+
+
 def test_text_in_the_data_is_refused():
     with pytest.raises(TypeError, match="data has the text 'cat' for 'batch'"):
         rh.jax.graph(lambda w, batch: w, w=X, data=[{"x": X, "label": "cat"}])

@@ -1,4 +1,4 @@
-"""Inputs in a random order: a run stopped in any epoch is given what an undisturbed one is."""
+"""Inputs in a random order: a run is given what the program's own loop is, stopped or not."""
 
 import random
 import subprocess
@@ -74,11 +74,15 @@ def drawn_one_by_one():
     return Drawn()
 
 
+def as_array(examples):
+    return np.array([float(example) for example in examples], np.float32)
+
+
 def loader(**kwargs):
     import torch
 
     torch.manual_seed(0)
-    given = {"batch_size": BATCH, "shuffle": True, **kwargs}
+    given = {"batch_size": BATCH, "shuffle": True, "collate_fn": as_array, **kwargs}
     return torch.utils.data.DataLoader(torch.arange(SIZE), **given)
 
 
@@ -93,7 +97,8 @@ def stateful_loader_with_a_generator():
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     generator = torch.Generator().manual_seed(7)
-    return StatefulDataLoader(torch.arange(SIZE), BATCH, shuffle=True, generator=generator)
+    data = torch.arange(SIZE)
+    return StatefulDataLoader(data, BATCH, shuffle=True, generator=generator, collate_fn=as_array)
 
 
 def stateful_loader_of_noise():
@@ -108,7 +113,7 @@ def stateful_loader_of_noise():
             return index + 0.5 * torch.rand(())
 
     torch.manual_seed(0)
-    return StatefulDataLoader(Noise(), BATCH, shuffle=True)
+    return StatefulDataLoader(Noise(), BATCH, shuffle=True, collate_fn=as_array)
 
 
 class Counted:
@@ -156,6 +161,32 @@ def with_workers():
 
 def with_lasting_workers():
     return loader(num_workers=2, persistent_workers=True)
+
+
+def shuffled_by_a_generator_it_does_not_show():
+    rng = np.random.default_rng(1)
+    return Shuffled(lambda order: rng.shuffle(order))
+
+
+def generator_of_elements():
+    np.random.seed(1)
+    return (np.random.randint(1000, size=BATCH).tolist() for _ in range(STEPS))
+
+
+def function_of_the_step():
+    np.random.seed(1)
+    return lambda step: Drawn()
+
+
+def counted_by_itself():
+    class Counting:
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return iter([[self.passes * 10 + i] * BATCH for i in range(SIZE // BATCH)])
+
+    return Counting()
 
 
 SOURCES = [
@@ -218,6 +249,100 @@ def test_workers_of_a_loader_go_on_in_their_epoch(tmp_path):
         check=True,
         timeout=120,
     )
+
+
+def step_of_its_own(seen):
+    """A step that shows what it is given, and draws random numbers as steps do."""
+
+    def step(weights, batch):
+        seen.append(np.asarray(batch).tolist())
+        return weights + np.random.random() + random.random()
+
+    return step
+
+
+def by_numpy(seen, source, epochs):
+    step = step_of_its_own(seen)
+    return rh.graph(step, weights=lambda: np.random.normal(size=2), data=source, epochs=epochs)
+
+
+def by_jax(seen, source, epochs):
+    import jax
+
+    step = step_of_its_own(seen)
+
+    def host_step(weights, batch):
+        shape = jax.ShapeDtypeStruct(weights.shape, weights.dtype)
+        return jax.experimental.io_callback(
+            lambda *args: np.asarray(step(*args), np.float32), shape, weights, batch, ordered=True
+        )
+
+    def weights():
+        return np.random.normal(size=2).astype(np.float32)
+
+    return rh.jax.graph(host_step, weights=weights, data=source, epochs=epochs)
+
+
+def by_torch(seen, source, epochs):
+    step = step_of_its_own(seen)
+    weights = np.random.normal(size=2)
+
+    def torch_step(batch):
+        weights[:] = step(weights, batch)
+
+    return rh.torch.graph(torch_step, data=source, epochs=epochs)
+
+
+def seed():
+    import jax  # noqa: F401 - which draws from NumPy's generator when it is imported
+    import torch
+
+    random.seed(2)
+    np.random.seed(2)
+    torch.manual_seed(2)
+
+
+def drawn_next():
+    """What the generators that programs share give next."""
+    import torch
+
+    return [random.random(), np.random.random(), float(torch.rand(()))]
+
+
+@pytest.mark.filterwarnings("ignore:the graph has no objects")
+@pytest.mark.parametrize("make_graph", [by_numpy, by_jax, by_torch])
+@pytest.mark.parametrize(
+    "make_source",
+    [
+        *SOURCES,
+        *(shuffled_by_a_generator_it_does_not_show, generator_of_elements),
+        *(function_of_the_step, counted_by_itself),
+    ],
+)
+def test_every_epoch_is_that_of_the_programs_own_loop(make_source, make_graph, tmp_path):
+    seed()
+    own, source = [], make_source()
+    is_once = make_source in (generator_of_elements, function_of_the_step)
+    epochs = 1 if is_once else 3
+    step, weights = step_of_its_own(own), np.random.normal(size=2)
+    for _ in range(epochs):
+        for batch in source(0) if callable(source) else source:
+            weights = step(weights, batch)
+    after = drawn_next()
+
+    seed()
+    seen = []
+    graph = make_graph(seen, make_source(), epochs)
+    with (
+        graph.as_default(),
+        rh.MonitoredTrainingSession(
+            checkpoint_dir=tmp_path, save_checkpoint_steps=2, save_summaries_steps=2
+        ) as session,
+    ):
+        while not session.should_stop():
+            session.run("train_op")
+    assert seen == own
+    assert drawn_next() == after
 
 
 def two_inputs(stop, directory):

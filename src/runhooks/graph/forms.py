@@ -8,6 +8,8 @@ from typing import Any
 from runhooks.errors import add_note
 from runhooks.graph.base import UNKNOWN
 from runhooks.graph.engine import Engine
+from runhooks.graph.initial import InitialFrom, InitialMade
+from runhooks.graph.input_generators import generators_left_alone
 from runhooks.graph.part import Part
 from runhooks.graph.tensor import Operation, Placement, Tensor, Variable
 
@@ -58,10 +60,11 @@ class Forms:
             with suppress(Exception):  # for a part of an array, which has to be computed
                 return fn(*op.read_args(forms))
         try:
-            return self._engine.form(
-                lambda *args: fn(*op.read_args(dict(zip(forms, args, strict=True)))),
-                *forms.values(),
-            )
+            with generators_left_alone():  # the run that traces it draws as the user's own would
+                return self._engine.form(
+                    lambda *args: fn(*op.read_args(dict(zip(forms, args, strict=True)))),
+                    *forms.values(),
+                )
         except Exception as error:
             add_note(error, f"in the operation {op.name!r} of the graph")
             raise
@@ -70,5 +73,10 @@ class Forms:
         if variable.on_host:
             return self._engine.form(lambda: self._engine.integer(0))
         initial = variable.initial_value
-        is_function = callable(initial) and self._engine.is_leaf(initial)
-        return self._engine.form(initial if is_function else lambda: initial)
+        if isinstance(initial, InitialFrom):
+            return self._engine.form(initial.fn, self.of(initial.variable))
+        if callable(initial) and self._engine.is_leaf(initial):
+            if not isinstance(initial, InitialMade):
+                initial = variable.initial_value = InitialMade(initial)
+            initial = initial.look()
+        return self._engine.form(lambda: initial)

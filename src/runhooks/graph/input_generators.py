@@ -6,16 +6,16 @@ a resumed session gives the generators the states that they had then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from runhooks.arrays.array_library import GeneratorAccess
 from runhooks.arrays.registry import generator_state, global_generators
+from runhooks.contexts import contextmanager
 from runhooks.graph.generator_state import GeneratorState, has_generator_state
 
-# These draw nothing when they are iterated.
 _CONTAINERS = (list, tuple, range, dict, str, bytes, np.ndarray)
 
 _NOW = "now"
@@ -72,9 +72,25 @@ class InputGenerators:
         return {name: access.get() for name, access in self._access.items()}
 
 
+def is_container(elements: object) -> TypeGuard[Iterable[Any]]:
+    """Return whether ``elements`` are there: to iterate them draws nothing and changes nothing."""
+    return type(elements) in _CONTAINERS
+
+
 def generators_of(elements: Any) -> InputGenerators | None:
     """Return ``InputGenerators``; None if ``elements`` draws from no generator."""
-    return None if type(elements) in _CONTAINERS else InputGenerators(elements)
+    return None if is_container(elements) else InputGenerators(elements)
+
+
+@contextmanager
+def generators_left_alone() -> Iterator[None]:
+    """Put the generators that programs share back at the end of the ``with`` block."""
+    states = [(access, access.get()) for access in _shared().values()]
+    try:
+        yield
+    finally:
+        for access, state in states:
+            access.set(state)
 
 
 def holders(elements: Any) -> Iterator[tuple[str, Any]]:

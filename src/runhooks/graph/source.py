@@ -7,7 +7,6 @@ nothing is, and nothing goes by the step, elements are counted.
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Any
 
 from runhooks import clock
 from runhooks.errors import add_note
-from runhooks.graph.input_generators import generators_of
+from runhooks.graph.input_generators import generators_of, is_container
 from runhooks.graph.keeper import Keeper, keeper_of
 from runhooks.graph.passes import Count, Passes
 
@@ -153,21 +152,14 @@ class Source:
             )
 
     def peek(self) -> Any:
-        """Return the first element of a run at step 0, arranged, which will still be drawn.
+        """Return the first element, arranged, which will still be drawn.
 
         Raises:
-            LookupError: If it cannot be looked at without changing a state, or there is none.
+            LookupError: If there is none, or if to look at it might change what is drawn.
         """
-        source = self._source
-        if keeper_of(source) is not None:
-            raise LookupError("the source has a state")
-        elements = source(0) if callable(source) else source
-        if keeper_of(elements) is not None:
-            raise LookupError("the source has a state")
-        iterator = iter(elements)
-        for element in iterator:
-            if iterator is source:
-                self._source = itertools.chain([element], iterator)
+        if not is_container(self._source):
+            raise LookupError("to iterate the source may draw random numbers or change it")
+        for element in self._source:
             return element if self._arrange is None else self._arrange(element)
         raise LookupError("the source is empty")
 

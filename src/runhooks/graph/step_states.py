@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Iterable
 from typing import Any, cast
 
-from runhooks.graph.base import UNKNOWN
 from runhooks.graph.build import inputs
-from runhooks.graph.engine import Engine
 from runhooks.graph.generator_state import GeneratorState, is_generator
 from runhooks.graph.global_step import get_or_create_global_step
 from runhooks.graph.graph import Graph
+from runhooks.graph.initial import InitialMade
 from runhooks.graph.random_key import random_key
 from runhooks.graph.step_parameters import KEYS, STEPS
 from runhooks.graph.tensor import Tensor, Variable
@@ -46,35 +44,12 @@ def state_tensor(graph: Graph, name: str, value: Any) -> Tensor:
             f"{name} must be a pytree of arrays, or a function without arguments that returns one, "
             f"got {value!r}"
         ) from None
-    form, value = _form_of_made(engine, value)
-    if isinstance(form, Tensor):
-        return form
-    variable = Variable(value, name=name)
-    if form is not UNKNOWN:
-        graph.note_form(variable, form)
-    return variable
-
-
-def _form_of_made(engine: Engine, make: Callable[[], Any]) -> tuple[Any, Any]:
-    """Return the form of what ``make`` returns, or UNKNOWN, and the initial value; or a tensor."""
-    tensors: list[Tensor] = []
-
-    def value() -> Any:
-        found = make()
-        if not isinstance(found, Tensor):
-            return found
-        tensors.append(found)
-        return None
-
-    form: Any = UNKNOWN
-    if engine.finds_forms:
-        # Some need the numbers themselves, which they have when they really run.
-        with suppress(Exception):
-            form = engine.form(value)
-    if form is UNKNOWN:
-        made = value()
-        return (tensors[0], None) if tensors else (UNKNOWN, made)
-    return (tensors[0], None) if tensors else (form, make)
+    made = InitialMade(value)
+    found = made.look()
+    if isinstance(found, Tensor):
+        return found
+    # Where the form alone tells what is in it, the graph keeps no arrays.
+    return Variable(made if engine.finds_forms else found, name=name)
 
 
 def is_state(tensor: Tensor) -> bool:
