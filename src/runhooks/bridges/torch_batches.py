@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from runhooks.engines.torch.capture import CAPTURED, Capture, Captured
 from runhooks.engines.torch.engine import ENGINE
 from runhooks.engines.torch.object_tensors import ObjectTensors
 from runhooks.engines.torch.objects import TorchObjects
+from runhooks.engines.torch.step import preserving
 from runhooks.graph import nest
 from runhooks.graph.named_values import NamedValues
 from runhooks.graph.tensor import CAPTURES, Operation, Tensor, Variable
@@ -147,11 +148,11 @@ class TorchBatchGraph(BatchGraph):
     exposed: TorchValues
 
     def __init__(self, values: TorchValues) -> None:
-        self._capturing = _CapturingEngine()
+        self._objects = TorchObjects({})
+        self._capturing = _CapturingEngine(lambda: self._objects)
         super().__init__(values, self._capturing)
         self._batch_tensors = BatchTensors(self, values)
         self._all = _AllTensors(self._batch_tensors, values)
-        self._objects = TorchObjects({})
         self._captures: dict[Any, tuple[Operation, ...]] = {}
         self._installed = ExitStack()
 
@@ -169,6 +170,9 @@ class TorchBatchGraph(BatchGraph):
         self._checked.clear()
         self.executables.clear()
         self.exposed.take(named)
+
+    def preserved_objects(self, what: str) -> AbstractContextManager[None]:
+        return self._objects.preserved(what)
 
     def prepare(self, fetches: Sequence[Any]) -> None:
         self.release()
@@ -209,14 +213,19 @@ class _AllTensors(NamedValues):
 
 
 class _CapturingEngine(BatchEngine):
-    """Reads what was captured while the batch was made."""
+    """Reads what was captured while the batch was made.
 
-    def __init__(self) -> None:
+    Args:
+        objects: Returns what the framework trains.
+    """
+
+    def __init__(self, objects: Callable[[], TorchObjects]) -> None:
         super().__init__(ENGINE)
+        self._objects = objects
         self.captured: Captured | None = None
 
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
-        evaluate = super().evaluator(operations)
+        evaluate = preserving(super().evaluator, operations, self._objects)
         if not any(op.effect in CAPTURES for op in operations):
             return evaluate
 

@@ -254,9 +254,9 @@ class BaseGraph:
         """
         return False
 
-    def preserved_objects(self) -> AbstractContextManager[None]:
-        """Put random generators and modes of its objects back at the end of the ``with`` block."""
-        return nullcontext() if self.objects is None else self.objects.preserved()
+    def preserved_objects(self, what: str) -> AbstractContextManager[None]:
+        """As ``StatefulObjects.preserved``, where there are such objects."""
+        return nullcontext() if self.objects is None else self.objects.preserved(what)
 
     def evaluation_graph(self) -> EvaluationGraph | None:
         """Return an empty graph to evaluate in; None: ``runhooks.hooks`` makes one."""

@@ -75,10 +75,11 @@ class StatefulObjects(Protocol):
         """Return whether an array of that name would be one of theirs."""
         ...
 
-    def preserved(self) -> AbstractContextManager[None]:
+    def preserved(self, what: str) -> AbstractContextManager[None]:
         """Put random generators and training modes back at the end of the ``with`` block.
 
-        A warning names an array that was changed there.
+        Inside another such block, random generators go on until that one ends. A warning names an
+        array that ``what``, the block, has changed.
         """
         ...
 

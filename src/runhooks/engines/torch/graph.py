@@ -43,8 +43,9 @@ class Graph(ValueGraph):
     compiled step, execute eagerly what ``torch.compile`` compiled; nothing is compiled for them.
 
     A run makes the steps that its fetches need. A hook never triggers a step: its request waits for
-    the next run that makes it. An ``EvaluationHook`` restores random generators and the train or
-    eval mode of modules.
+    the next run that makes it. A function of ``rh.call`` leaves random generators and the train or
+    eval mode of modules as they were, unless a step or an assignment needs its value. A warning
+    names parameters and buffers that it changes.
 
     Args:
         **objects: What the steps change, by name (letters, digits and ``_``): modules, optimizers,

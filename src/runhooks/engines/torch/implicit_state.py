@@ -35,8 +35,13 @@ class StateAsDict:
 
     @property
     def takes_seed(self) -> bool:
-        """Whether it is a random generator."""
+        """Whether it is a random generator of torch."""
         return isinstance(self._of, torch.Generator)
+
+    @property
+    def is_generator(self) -> bool:
+        """Whether it is a random generator."""
+        return isinstance(self._of, torch.Generator | np.random.RandomState)
 
 
 class RandomStates:

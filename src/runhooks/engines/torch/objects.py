@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -67,7 +67,9 @@ class TorchObjects:
         #: How many steps were begun.
         self.begun = 0
         self._settled = 0
-        self._has_warned_of_changes = False
+        self._is_preserving = False
+        self._versions: Versions | None = None
+        self._warned_of_changes: set[str] = set()
         #: Whether it was logged in this session that compiled code runs eagerly in some runs.
         self.has_logged_eager = False
 
@@ -82,6 +84,7 @@ class TorchObjects:
     def settle(self) -> None:
         """As ``StatefulObjects.settle``."""
         self._settled = self.begun
+        self._versions = None
         self.has_logged_eager = False
 
     def keep_pending_gradients(self) -> None:
@@ -89,19 +92,31 @@ class TorchObjects:
         self._saved[PENDING] = self.pending_gradients
 
     @contextmanager
-    def preserved(self) -> Iterator[None]:
+    def preserved(self, what: str) -> Iterator[None]:
         """As ``StatefulObjects.preserved``."""
         modes = [(it, it.training) for module in self.modules().values() for it in module.modules()]
-        states = self._random.state_dict()
-        versions = None if self._has_warned_of_changes else Versions(self.modules())
+        try:
+            with nullcontext() if self._is_preserving else self._preserved_numbers(what):
+                yield
+        finally:
+            for module, training in modes:
+                if module.training is not training:
+                    module.training = training
+
+    @contextmanager
+    def _preserved_numbers(self, what: str) -> Iterator[None]:
+        self._is_preserving = True
+        versions = self._versions = self._versions or Versions(self.modules())
+        generators = [self._random, *[it for it in self._saved.values() if _is_generator(it)]]
+        before, states = versions.now(), [it.state_dict() for it in generators]
         try:
             yield
         finally:
-            self._random.load_state_dict(states)
-            for module, training in modes:
-                module.training = training
-        if versions is not None:
-            self._has_warned_of_changes = versions.warn_of_changes()
+            self._is_preserving = False
+            for generator, state in zip(generators, states, strict=True):
+                generator.load_state_dict(state)
+        if what not in self._warned_of_changes and versions.warn_of_changes(before, what):
+            self._warned_of_changes.add(what)
 
     def find(self, name: str) -> Any:
         """Return the module, parameter or buffer ``"<object>/<path>"``, or the object, or None."""
@@ -342,6 +357,10 @@ def _stateful(name: str, it: Any) -> Any:
         )
     arguments.stateful(**{name: it})
     return it
+
+
+def _is_generator(saved: Any) -> bool:
+    return isinstance(saved, StateAsDict) and saved.is_generator
 
 
 def _has(it: Any, *methods: str) -> bool:

@@ -66,7 +66,7 @@ class StepEngine(TorchEngine):
 
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
         ordered = _in_order(operations)
-        evaluate = super().evaluator(ordered)
+        evaluate = preserving(super().evaluator, ordered, lambda: self._objects)
         if not any(op.effect in CAPTURES for op in ordered):
             return evaluate
         capture = Capture(self._objects, ordered)
@@ -120,6 +120,45 @@ class StepEngine(TorchEngine):
         places = None if op.args == body.given else [body.given.index(it) for it in op.args]
         note = _NOTE.format(objects=self._objects)
         return LoneStep(op, places, [by_tensor[it] for it in body.fetches], self.own, note)
+
+
+def preserving(
+    evaluator: Callable[[Sequence[Operation]], Evaluate],
+    operations: Sequence[Operation],
+    objects: Callable[[], TorchObjects],
+) -> Evaluate:
+    """Return what ``evaluator`` does, but each function that does not train preserves ``objects``.
+
+    A function trains if a step or an assignment needs it.
+    """
+    training: set[Operation] = set()
+    for op in reversed(operations):
+        if op.effect is Effect.STEP or op.assigns is not None or op in training:
+            training.update([op, *(tensor.op for tensor in op.inputs)])
+    parts: list[tuple[str, list[Operation]]] = [("", [])]
+    for op in operations:
+        if op.type == "Call" and op not in training:
+            parts += [(op.name, [op]), ("", [])]
+        else:
+            parts[-1][1].append(op)
+    if len(parts) == 1:
+        return evaluator(operations)
+    evaluates = [(name, evaluator(part)) for name, part in parts if part]
+
+    def evaluate(
+        values: dict[Tensor, Any], variables: Mapping[Variable, Any]
+    ) -> dict[Variable, Any]:
+        assigned: dict[Variable, Any] = {}
+        for name, compute in evaluates:
+            now = {**variables, **assigned} if assigned else variables
+            if name:
+                with objects().preserved(f"the function {name!r}"):
+                    compute(values, now)
+            else:
+                assigned |= compute(values, now)
+        return assigned
+
+    return evaluate
 
 
 def step_function(

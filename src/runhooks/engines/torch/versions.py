@@ -1,4 +1,4 @@
-"""``Versions``: which tensors of modules an evaluation has changed in place."""
+"""``Versions``: which tensors of modules were changed in place by what is no step."""
 
 from __future__ import annotations
 
@@ -14,28 +14,36 @@ _log = logging.getLogger("runhooks")
 
 
 class Versions:
-    """The version counters of what checkpoints hold of ``modules``, as they are now.
+    """The version counters of what checkpoints hold of ``modules``.
 
     Reading them neither copies a tensor nor waits for its device.
     """
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
-        self._before = [
-            (f"{name}/{path}", tensor, _version_of(tensor))
+        self._tensors = {
+            f"{name}/{path}": tensor
             for name, module in modules.items()
             for path, tensor in module.state_dict(keep_vars=True).items()
             if _has_version(tensor)
-        ]
+        }
 
-    def warn_of_changes(self) -> bool:
-        """Log which tensor has changed since, the first of them; return whether one has."""
-        for name, tensor, version in self._before:
+    def now(self) -> list[int]:
+        """Return the counters as they are now."""
+        return [_version_of(tensor) for tensor in self._tensors.values()]
+
+    def warn_of_changes(self, before: list[int], what: str) -> bool:
+        """Log the first tensor that ``what`` has changed; return whether there is one.
+
+        ``before``: what ``now`` returned before it.
+        """
+        for (name, tensor), version in zip(self._tensors.items(), before, strict=True):
             if _version_of(tensor) != version:
                 _log.warning(
-                    "an evaluation has changed %r in place, and training goes on with that, unless "
-                    "it has changed it back: call %s.eval() at its start, and let it change no "
-                    "parameter or buffer",
-                    *(name, name.partition("/")[0]),
+                    "%s has changed %r in place, and training goes on with that, unless it has "
+                    "changed it back. To evaluate, call %s.eval() first; to train, make it a step, "
+                    "with rh.torch.step: only steps may change parameters and buffers, and draw "
+                    "random numbers that count",
+                    *(what, name, name.partition("/")[0]),
                 )
                 return True
         return False
