@@ -1,19 +1,15 @@
 """The digits examples, killed again and again, end where an undisturbed run ends."""
 
-import math
-import os
 import random
 import signal
-import time
-from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+STRUCK = Path(__file__).with_name("struck.py")
 # An optimizer of torch loads torch._dynamo.
 FRAMEWORKS = {"digits_jax.py": ["jax", "optax"], "digits_torch.py": ["torch._dynamo"]}
 LAST_STEP = 500
@@ -26,34 +22,20 @@ class Example:
 
     def __init__(self, launcher, path):
         self.launcher, self.path = launcher, path
+        #: How often an undisturbed run touches a file.
+        self.touches = None
 
-    @contextmanager
-    def running(self, run_dir):
-        """Start the example, and kill it where the block ends if it has not finished."""
+    def run(self, run_dir, struck_at=0, number=signal.SIGKILL):
+        """Run it to its end, or to its ``struck_at``-th touch of a file in ``run_dir``."""
         limits = ["--steps", str(LAST_STEP), "--save-steps", str(SAVE_STEPS)]
-        log = run_dir / "log"
-        self.number = self.launcher.start(log, self.path, "--dir", run_dir, *limits)
-        try:
-            yield
-        finally:
-            if self.number is not None:
-                self.launcher.kill(self.number)
-
-    def finish(self, run_dir):
-        """Wait for the end of what is running there; what it printed."""
-        number, self.number = self.number, None
-        status, output = self.launcher.wait(number), (run_dir / "log").read_text()
-        assert status == 0, output
+        words = [run_dir, struck_at, int(number), self.path, "--dir", run_dir, *limits]
+        log = run_dir.with_name(f"{run_dir.name}.log")
+        status, output = (
+            self.launcher.wait(self.launcher.start(log, STRUCK, *words)),
+            log.read_text(),
+        )
+        assert status == (-number if struck_at and number == signal.SIGKILL else 0), output
         return output
-
-    def run(self, run_dir):
-        with self.running(run_dir):
-            return self.finish(run_dir)
-
-    def stay(self, run_dir, seconds):
-        """Wait so long, in which it must not end."""
-        time.sleep(seconds)
-        assert self.launcher.living() == 1, (run_dir / "log").read_text()
 
 
 @pytest.fixture(scope="module", params=FRAMEWORKS)
@@ -72,63 +54,33 @@ def last_saved(run_dir):
     return max((int(name.removeprefix("model.ckpt-")) for name in names), default=-1)
 
 
-def wait_for_checkpoint(example, run_dir, seconds=math.inf):
-    """Wait for one beyond those that are there and that of step 0, but no longer than that."""
-    before, end = max(last_saved(run_dir), 0), time.monotonic() + seconds
-    while last_saved(run_dir) <= before and time.monotonic() < end:
-        example.stay(run_dir, 0.01)
-
-
-def kill_in_start_up(example, run_dir, delay):
-    with example.running(run_dir):
-        wait_for_checkpoint(example, run_dir, delay)
-
-
-def kill_in_training(example, run_dir, delay):
-    with example.running(run_dir):
-        wait_for_checkpoint(example, run_dir)
-        example.stay(run_dir, delay)
-
-
-class Undisturbed(NamedTuple):
-    run_dir: Path
-    start_up_secs: float
-    training_secs: float
+@pytest.fixture(scope="module")
+def undisturbed(example, tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("undisturbed") / "run"
+    example.run(run_dir)
+    example.touches = int(run_dir.with_name("run-touched").read_text())
+    return run_dir
 
 
 @pytest.fixture(scope="module")
-def interrupted(example, tmp_path_factory):
-    """The first run, which compiles what the others find compiled, after a Ctrl-C; its output."""
-    run_dir = tmp_path_factory.mktemp("interrupted")
-    with example.running(run_dir):
-        wait_for_checkpoint(example, run_dir)
-        os.kill(example.number, signal.SIGINT)
-        return run_dir, example.finish(run_dir).splitlines()
-
-
-@pytest.fixture(scope="module")
-def undisturbed(example, interrupted, tmp_path_factory):
-    run_dir = tmp_path_factory.mktemp("undisturbed")
-    begin = time.monotonic()
-    with example.running(run_dir):
-        wait_for_checkpoint(example, run_dir)
-        started = time.monotonic()
-        example.finish(run_dir)
-    return Undisturbed(run_dir, started - begin, time.monotonic() - started)
+def interrupted(example, undisturbed, tmp_path_factory):
+    """A run after a Ctrl-C in its middle; its output."""
+    run_dir = tmp_path_factory.mktemp("interrupted") / "run"
+    return run_dir, example.run(run_dir, example.touches // 2, signal.SIGINT).splitlines()
 
 
 @pytest.fixture(scope="module")
 def killed(example, undisturbed, tmp_path_factory):
     """A run that was killed again and again: while it started, trained and saved."""
-    run_dir = tmp_path_factory.mktemp("killed")
-    chance = random.Random(SEED)
-    kills = [(kill_in_start_up, undisturbed.start_up_secs * 0.75)] * 2
-    kills += [(kill_in_training, undisturbed.training_secs / 30)] * 4
+    run_dir = tmp_path_factory.mktemp("killed") / "run"
+    chance, touches = random.Random(SEED), example.touches
+    in_start_up, in_training = (1, touches // 50), (touches // 15, touches // 5)
+    kills = [in_start_up] * 2 + [in_training] * 4
     chance.shuffle(kills)
-    for way, longest in kills:
-        delay = chance.uniform(0, longest)
-        way(example, run_dir, delay)
-        print(f"{way.__name__} {delay:.3f} s, seed {SEED}: saved up to {last_saved(run_dir)}")
+    for first, last in kills:
+        struck_at = chance.randint(first, last)
+        example.run(run_dir, struck_at)
+        print(f"touch {struck_at} of {touches}, seed {SEED}: saved up to {last_saved(run_dir)}")
     assert 0 < last_saved(run_dir) < LAST_STEP
     assert f"resumed from step {last_saved(run_dir)}" in example.run(run_dir)
     return run_dir
@@ -151,14 +103,14 @@ def steps_by_tag(run_dir):
 
 
 def test_parameters_end_bit_for_bit_the_same(undisturbed, killed):
-    expected, got = variables(undisturbed.run_dir), variables(killed)
+    expected, got = variables(undisturbed), variables(killed)
     assert expected.keys() == got.keys()
     assert [name for name in expected if expected[name].tobytes() != got[name].tobytes()] == []
     assert any("conv1" in name for name in expected)
 
 
 def test_curves_show_each_step_once(undisturbed, killed):
-    expected, got = steps_by_tag(undisturbed.run_dir), steps_by_tag(killed)
+    expected, got = steps_by_tag(undisturbed), steps_by_tag(killed)
     speed, killed_speed = expected.pop("global_step/sec"), got.pop("global_step/sec")
     assert got == expected
     assert expected["loss"] == list(range(1, LAST_STEP, 50))
@@ -168,7 +120,7 @@ def test_curves_show_each_step_once(undisturbed, killed):
 
 
 def test_finished_run_says_what_was_reached(example, undisturbed):
-    output = example.run(undisturbed.run_dir).splitlines()
+    output = example.run(undisturbed).splitlines()
     assert output[-2].startswith(f"step {LAST_STEP}: ")
     assert float(output[-2].split()[2].rstrip("%")) >= 95
     assert "make board" in output[-1]

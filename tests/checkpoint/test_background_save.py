@@ -184,6 +184,17 @@ with rh.Graph().as_default() as graph:
     sess = rh.Session()
 saver = rh.Saver(asynchronous=True)
 saver.save(sess, sys.argv[1] + "/model.ckpt", global_step=1)
+
+def until_main_is_in(*functions):
+    inside = set()
+    while inside.isdisjoint(functions):
+        frame, inside = sys._current_frames()[threading.main_thread().ident], set()
+        while frame is not None:
+            inside.add(frame.f_code.co_qualname)
+            frame = frame.f_back
+
+def beside(act):
+    threading.Thread(target=act, daemon=True).start()
 """
 
 
@@ -195,7 +206,7 @@ def finish(program: str, folder: Path, stderr: str = "") -> None:
 
 
 def test_the_interpreter_does_not_exit_before_it(tmp_path: Path) -> None:
-    finish("threading.Timer(0.2, held.set).start()", tmp_path)
+    finish("beside(lambda: [until_main_is_in('_shutdown'), held.set()])", tmp_path)
     assert (read_checkpoint(tmp_path / "model.ckpt-1").arrays["weights"] == 1).all()
 
 
@@ -216,10 +227,23 @@ held.set()
     assert {Path(path).name for path in checkpoints(tmp_path)} == {"model.ckpt-1", "child.ckpt-2"}
 
 
+# Sends more than one: a signal that comes just before a lock is waited for does not end the wait.
 INTERRUPTED = """
 import signal
-threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-threading.Timer(0.8, held.set).start()
+
+def heard(number, frame):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+def interrupt():
+    until_main_is_in("BackgroundSave.wait", "_shutdown")
+    while signal.getsignal(signal.SIGINT) is heard:
+        os.kill(os.getpid(), signal.SIGINT)
+    until_main_is_in(released_in)
+    held.set()
+
+signal.signal(signal.SIGINT, heard)
+beside(interrupt)
 """
 
 
@@ -232,12 +256,12 @@ except KeyboardInterrupt:
 else:
     raise AssertionError("it was not interrupted")
 """
-    finish(INTERRUPTED + waiting, tmp_path)
+    finish("released_in = '_shutdown'" + INTERRUPTED + waiting, tmp_path)
     assert (read_checkpoint(tmp_path / "model.ckpt-1").arrays["weights"] == 1).all()
 
 
 def test_a_ctrl_c_while_the_interpreter_exits_does_not_lose_it(tmp_path: Path) -> None:
-    finish(INTERRUPTED, tmp_path, "KeyboardInterrupt")
+    finish("released_in = '_finish'" + INTERRUPTED, tmp_path, "KeyboardInterrupt")
     assert (read_checkpoint(tmp_path / "model.ckpt-1").arrays["weights"] == 1).all()
 
 

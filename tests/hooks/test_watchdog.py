@@ -4,12 +4,15 @@ import io
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
+from pathlib import Path
 
 import pytest
 
 import runhooks as rh
 
+# Reads the files of its arguments, where the stacks go.
 PROGRAM = """
 import ctypes, logging, sys, threading, time
 import runhooks as rh
@@ -21,6 +24,9 @@ def hang_with_the_lock(secs):
     ctypes.PyDLL(None).usleep(int(secs * 1e6))  # PyDLL: the interpreter lock is kept
 
 def loop(hook, *steps):
+    loop_over(hook, steps)
+
+def loop_over(hook, steps):
     with rh.Graph().as_default():
         todo = rh.placeholder("todo")
         add = get_or_create_global_step().assign_add(1)
@@ -29,17 +35,31 @@ def loop(hook, *steps):
             for step in steps:
                 sess.run(train_op, {todo: step})
 
+def told():
+    text = ""
+    for name in sys.argv[1:]:
+        with open(name) as file:
+            text += file.read()
+    return text
+
 def nothing():
     pass
 
-def a_short_step():
-    time.sleep(0.1)
+def a_step_that_hangs():  # until that was logged, and the last stack, this one, is written
+    before = told()
+    for words in ("ERROR no run has ended", "in <module>"):
+        while told().count(words) == before.count(words):
+            time.sleep(0.01)
 
-def a_step_that_hangs():
-    time.sleep(1.5)
+def a_step_until_all_is_well():
+    while "the loop goes on" not in told():
+        time.sleep(0.01)
+
+def a_long_step():
+    time.sleep(2)
 
 def a_step_that_keeps_the_lock():
-    hang_with_the_lock(1.5)
+    hang_with_the_lock(3)
 
 def a_step_that_never_ends():
     time.sleep(60)
@@ -49,25 +69,24 @@ def a_step_that_never_gives_the_lock_back():
 """
 
 
-def run(code):
+def run(code, *files):
     program = PROGRAM + textwrap.dedent(code)
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=50
-    )
+    with tempfile.NamedTemporaryFile("w+") as told:
+        command = [sys.executable, "-c", program, told.name, *files]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=told, text=True, timeout=100)
+        done.stderr = Path(told.name).read_text()
+    return done
 
 
 def test_a_step_that_hangs_shows_all_stacks_and_goes_on():
     done = run("""
         threading.Thread(target=threading.Event().wait, name="idle", daemon=True).start()
-        loop(rh.WatchdogHook(0.4), nothing, nothing, a_step_that_hangs, *[a_short_step] * 3)
+        loop(rh.WatchdogHook(1), nothing, nothing, a_step_that_hangs, a_step_until_all_is_well)
         print("ended well")
     """)
     assert (done.returncode, done.stdout) == (0, "ended well\n")
-    error, stacks = done.stderr.split("Timeout", 1)
-    assert error.startswith(
-        "ERROR no run has ended for 0.4 seconds, since global step 2: the stacks"
-    )
-    assert "in a_step_that_hangs" in stacks
+    assert "ERROR no run has ended for 1 seconds, since global step 2: the stacks" in done.stderr
+    stacks = done.stderr.split("Timeout", 1)[1]
     assert stacks.count("(most recent call first)") >= 3  # the idle and the watching threads too
     assert stacks.count("in a_step_that_hangs") == 1
     assert re.search(r"WARNING the loop goes on, after [\d.]+ seconds", stacks)
@@ -75,7 +94,7 @@ def test_a_step_that_hangs_shows_all_stacks_and_goes_on():
 
 def test_each_hang_is_shown_once():
     done = run("""
-        loop(rh.WatchdogHook(0.3), nothing, a_step_that_hangs, *[a_short_step] * 10,
+        loop(rh.WatchdogHook(1), nothing, a_step_that_hangs, a_step_until_all_is_well,
              a_step_that_keeps_the_lock, nothing)
     """)
     assert done.returncode == 0
@@ -88,7 +107,7 @@ def test_each_hang_is_shown_once():
     "hang", ["a_step_that_never_ends", "a_step_that_never_gives_the_lock_back"]
 )
 def test_abort(hang):
-    done = run(f"loop(rh.WatchdogHook(0.4, abort=True), nothing, {hang})")
+    done = run(f"loop(rh.WatchdogHook(4, abort=True), nothing, {hang})")
     assert done.returncode == 1
     assert f"in {hang}" in done.stderr
     if hang == "a_step_that_never_ends":  # else there is nobody to write it
@@ -98,7 +117,7 @@ def test_abort(hang):
 
 def test_the_first_run_may_take_longer():
     done = run("""
-        loop(rh.WatchdogHook(0.4, first_secs=30), a_step_that_hangs, nothing, a_step_that_hangs)
+        loop(rh.WatchdogHook(1, first_secs=3600), a_long_step, nothing, a_step_that_hangs)
     """)
     assert done.returncode == 0
     assert done.stderr.count("ERROR no run has ended") == 1
@@ -107,15 +126,9 @@ def test_the_first_run_may_take_longer():
 
 def test_a_loop_that_hangs_between_two_runs():
     done = run("""
-        class Loader:
-            def __iter__(self):
-                yield nothing
-                a_step_that_hangs()
-
-        loop(rh.WatchdogHook(0.4), *Loader())
         with rh.Graph().as_default():
             step = get_or_create_global_step().assign_add(1)
-            with rh.MonitoredSession(hooks=[rh.WatchdogHook(0.4)]) as sess:
+            with rh.MonitoredSession(hooks=[rh.WatchdogHook(1)]) as sess:
                 sess.run(step)
                 a_step_that_hangs()
     """)
@@ -125,12 +138,15 @@ def test_a_loop_that_hangs_between_two_runs():
 
 def test_two_sessions_are_watched_at_once():
     done = run("""
+        over = threading.Event()
+
         def busy():
-            loop(rh.WatchdogHook(0.4), *[lambda: time.sleep(0.02)] * 100)
+            loop_over(rh.WatchdogHook(2), iter(lambda: over.is_set() or nothing, True))
 
         busy = threading.Thread(target=busy)
         busy.start()
-        loop(rh.WatchdogHook(0.4), nothing, a_step_that_hangs)
+        loop(rh.WatchdogHook(2), nothing, a_step_that_hangs)
+        over.set()
         busy.join()
     """)
     assert done.returncode == 0
@@ -143,9 +159,9 @@ def test_nothing_is_watched_after_the_end_or_a_failure():
         def fail():
             raise ZeroDivisionError
 
-        loop(rh.WatchdogHook(0.2), nothing)
+        loop(rh.WatchdogHook(1), nothing)
         try:
-            loop(rh.WatchdogHook(0.2), nothing, fail)
+            loop(rh.WatchdogHook(1), nothing, fail)
         except ZeroDivisionError:
             pass
         assert threading.active_count() == 1
@@ -159,11 +175,11 @@ def test_a_session_that_is_dropped_does_not_hang():
         import gc
         with rh.Graph().as_default():
             step = get_or_create_global_step().assign_add(1)
-            sess = rh.MonitoredSession(hooks=[rh.WatchdogHook(0.4, abort=True)])
+            sess = rh.MonitoredSession(hooks=[rh.WatchdogHook(1, abort=True)])
             sess.run(step)
             del sess
             gc.collect()
-        time.sleep(1)
+        a_long_step()
         print("alive")
     """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "alive\n", "")
@@ -173,10 +189,10 @@ def test_evaluations_count():
     done = run("""
         with rh.Graph().as_default():
             x = rh.placeholder("x")
-            slow = rh.call(lambda x: time.sleep(0.05) or x, x)
+            slow = rh.call(lambda x: time.sleep(0.15) or x, x)
             step = get_or_create_global_step().assign_add(1)
             evaluation = rh.EvaluationHook({"x": slow}, lambda: [{x: 1.0}] * 20, every_n_steps=2)
-            with rh.MonitoredSession(hooks=[rh.WatchdogHook(0.5), evaluation]) as sess:
+            with rh.MonitoredSession(hooks=[rh.WatchdogHook(2), evaluation]) as sess:
                 for _ in range(3):
                     sess.run(step)
     """)
@@ -185,9 +201,11 @@ def test_evaluations_count():
 
 def test_the_stacks_go_to_a_file(tmp_path):
     path = tmp_path / "stacks.txt"
-    done = run(f"""
-        loop(rh.WatchdogHook(0.4, file=open({str(path)!r}, "w")), nothing, a_step_that_hangs)
-    """)
+    path.touch()
+    done = run(
+        "loop(rh.WatchdogHook(1, file=open(sys.argv[2], 'w')), nothing, a_step_that_hangs)",
+        str(path),
+    )
     assert done.returncode == 0
     assert "in a_step_that_hangs" in path.read_text()
     assert "in a_step_that_hangs" not in done.stderr

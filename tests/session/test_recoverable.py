@@ -7,11 +7,13 @@ import re
 import signal
 import threading
 import weakref
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 import runhooks as rh
+from runhooks.contract import StopRequest
 from runhooks.testing import FakeClock
 
 AWAY = "the data server is away"
@@ -122,13 +124,20 @@ def test_limit_in_time_counts_from_the_first_failure_in_a_row(graph, secs_a_draw
     assert any(f"in {(draws - 1) * secs_a_draw} seconds" in note for note in caught.value.__notes__)
 
 
-def test_last_wait_ends_where_the_limit_is(graph):
-    op = train_op(server := Server(ALWAYS))
-    policy = rh.RecoveryPolicy(first_wait_secs=1e6, longest_wait_secs=1e6, limit_secs=0.05)
-    with pytest.raises(rh.errors.UnavailableError):
-        with rh.MonitoredSession(recovery=policy) as sess:
-            sess.run(op)
-    assert server.draws == 3  # the first, one at once, and the last
+def test_last_wait_ends_where_the_limit_is(graph, monkeypatch):
+    def wait(stop, secs):
+        waits.append(secs)
+        clock.advance(secs)
+
+    waits = []
+    monkeypatch.setattr(StopRequest, "wait", wait)
+    policy = rh.RecoveryPolicy(first_wait_secs=1e6, longest_wait_secs=1e6, limit_secs=100)
+    with FakeClock() as clock:
+        op = train_op(Server(ALWAYS, on_draw=lambda draw: clock.advance(1)))
+        with pytest.raises(rh.errors.UnavailableError):
+            with rh.MonitoredSession(recovery=policy) as sess:
+                sess.run(op)
+    assert waits == [0, 99]  # then the last attempt
 
 
 def test_a_limit_in_time_is_left_behind_with_a_further_step(graph, tmp_path):
@@ -192,13 +201,33 @@ def test_last_error_names_the_one_that_began_it(model):
 LONG = rh.RecoveryPolicy(first_wait_secs=3600, longest_wait_secs=3600)
 
 
+@contextmanager
+def when_it_waits(stop):
+    """Call ``stop`` in another thread when a session has said that it waits."""
+
+    class Listener(logging.Handler):
+        def emit(self, record):
+            if "replacing the lost session in" in record.getMessage():
+                threads.append(threading.Thread(target=stop))
+                threads[-1].start()
+
+    logger, listener, threads = logging.getLogger("runhooks"), Listener(), []
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(listener)
+    try:
+        yield
+    finally:
+        logger.removeHandler(listener)
+        logger.setLevel(before)
+    (thread,) = threads
+    thread.join()
+
+
 def lost_until_stopped(server, op, sess, stop):
     """Runs in a session that waits for an hour, unless ``stop``, called in that wait, is heard."""
-    timer = threading.Timer(0.1, stop)
-    server.on_draw = lambda draw: draw == 2 and timer.start()
-    with pytest.raises(rh.errors.UnavailableError) as caught, sess:
+    with when_it_waits(stop), pytest.raises(rh.errors.UnavailableError) as caught, sess:
         sess.run(op)
-    timer.join()
     return caught.value
 
 
@@ -227,12 +256,10 @@ def test_attempt_after_a_stop_may_succeed_and_the_loop_ends_well(graph, tmp_path
         checkpoint_dir=tmp_path, save_checkpoint_steps=1, recovery=LONG
     ) as sess:
         sess.run(op)
-        timer = threading.Timer(0.1, sess.request_stop)
-        server.on_draw = lambda draw: draw == 3 and timer.start()
-        sess.run(op)
+        with when_it_waits(sess.request_stop):
+            sess.run(op)
         assert sess.should_stop()
         assert sess.global_step == 2
-    timer.join()
     assert server.draws == 4
     assert rh.latest_checkpoint(tmp_path).endswith("-2")
 

@@ -6,6 +6,7 @@ VARIABLES: ``resource`` or, as TensorFlow 1 had them, ``reference``.
 import json
 import logging
 import sys
+import time
 from pathlib import Path
 
 import tensorflow
@@ -16,10 +17,15 @@ tf = tensorflow.compat.v1
 
 
 class Life(train.SessionRunHook):
-    """Notes where the first recovery has come from and gone to, and says when it trains."""
+    """Notes where the first recovery has come from and gone to, and says when it trains.
 
-    def __init__(self, trains):
-        self.trains, self.runs, self.lost_at, self.restored, self.lost_in = trains, 0, None, None, 0
+    From the step ``pauses_at`` on it waits until the server was killed, if it has made its runs.
+    """
+
+    def __init__(self, folder, name, pauses_at):
+        self.trains, self.killed = folder / f"{name}-trains", folder / "killed"
+        self.pauses_at = pauses_at
+        self.runs, self.lost_at, self.restored, self.lost_in = 0, None, None, 0
 
     def after_create_session(self, session, coord):
         if self.runs and self.restored is None:
@@ -30,6 +36,8 @@ class Life(train.SessionRunHook):
         self.runs, self.step = self.runs + 1, run_context.session.global_step
         if self.runs == 3:
             self.trains.touch()
+        while self.runs >= 3 and self.step >= self.pauses_at and not self.killed.exists():
+            time.sleep(0.01)
 
 
 def main(jobs, folder, last_step, save_steps, variables, job, task):
@@ -49,7 +57,7 @@ def main(jobs, folder, last_step, save_steps, variables, job, task):
         weights = tf.get_variable("weights", [2], initializer=tf.zeros_initializer())
         with tf.control_dependencies([tf.assign_add(weights, [1.0, 1.0], use_locking=True)]):
             train_op = tf.assign_add(step, 1, use_locking=True).op
-        life = Life(Path(folder, f"{job}{task}-trains"))
+        life = Life(Path(folder), f"{job}{task}", int(last_step) // 2)
         with train.MonitoredTrainingSession(
             server.target,
             is_chief=job == "chief",

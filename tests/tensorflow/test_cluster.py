@@ -65,6 +65,7 @@ def test_killed_parameter_server_costs_the_steps_since_the_last_checkpoint(
     cluster.wait_until(lambda: all((tmp_path / f"{name}-trains").exists() for name in TRAINERS))
     cluster.wait_until(lambda: last_saved(tmp_path) >= SAVE_STEPS)
     launcher.kill(server)
+    (tmp_path / "killed").touch()
     saved = last_saved(tmp_path)
     server = cluster.start("ps", 0)
     assert [launcher.wait(process) for process in trainers] == [0, 0, 0], cluster.told()

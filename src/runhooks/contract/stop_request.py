@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import queue
+import time
 from contextlib import suppress
+
+_LOOK_SECS = 1.0
 
 
 class StopRequest:
@@ -26,8 +29,10 @@ class StopRequest:
 
     def wait(self, secs: float) -> bool:
         """Wait up to ``secs`` seconds for a request; return whether there is one."""
-        if self.reason is None and secs > 0:
+        end = time.monotonic() + secs
+        while self.reason is None and (left := end - time.monotonic()) > 0:
             with suppress(queue.Empty):
-                self._bell.get(timeout=secs)
+                # A signal that comes just before Python waits for the lock does not end that wait.
+                self._bell.get(timeout=min(left, _LOOK_SECS))
                 self._bell.put(None)  # for the next who waits
         return self.reason is not None

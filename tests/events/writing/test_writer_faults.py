@@ -22,7 +22,7 @@ from runhooks.events import EventWriter, flush_all
 RECORD_BYTES = 60  # of a scalar of these tests, at most
 
 WRITE = """
-import sys, threading
+import itertools, sys, threading
 from runhooks.events import EventWriter
 writer = EventWriter(sys.argv[1])
 begun = threading.Barrier(9)
@@ -83,7 +83,7 @@ def test_what_was_flushed_survives_a_kill_while_eight_threads_write(
     script = (
         WRITE
         + """
-for count in range(1, 1000):
+for count in itertools.count(1):
     writer.scalar("mark", count, count)
     writer.flush()
     print(count, flush=True)
