@@ -144,8 +144,8 @@ PROBES = {
         ("checkpoint.lock", "os.register_at_fork"),
         ("checkpoint.staging", "os.posix_fadvise"),
         ("graph.nest", "original._make"),
-        ("graph.step_result", "returned._fields"),
-        ("graph.step_result", "value._asdict"),
+        ("graph.nest", "value._asdict"),
+        ("graph.step_result", "value._fields"),
         ("session.interruption", "handler.__self__"),
     },
 }

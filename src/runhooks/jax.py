@@ -14,13 +14,14 @@ from runhooks.engines import load_engine
 load_engine("jax")  # says what to install, if it is not
 
 from runhooks.graph.step_graph import StepGraph, step_graph  # noqa: E402
+from runhooks.graph.step_result import Names  # noqa: E402
 
 __all__ = ["graph"]
 
 
 def graph(
     train_step: Callable[..., Any],
-    outputs: Iterable[str] = (),
+    outputs: Iterable[Names] = (),
     name: str = "train_op",
     *,
     data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,

@@ -5,13 +5,14 @@ from typing import Any
 
 from runhooks.graph.engine import Engine
 from runhooks.graph.step_graph import StepGraph, step_graph
+from runhooks.graph.step_result import Names
 
 __all__ = ["graph"]
 
 
 def graph(
     train_step: Callable[..., Any],
-    outputs: Iterable[str] = (),
+    outputs: Iterable[Names] = (),
     name: str = "train_op",
     *,
     data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,
@@ -28,19 +29,20 @@ def graph(
     (as before the run). ``graph[name]`` is the tensor.
 
     Args:
-        train_step: Takes states and data, and returns the new states and its outputs: ``return
-            state, {"loss": loss}``. The states are recognized by structure, shapes and dtypes:
-            first or last in a tuple, the whole result, or by their names in a dict. The rest are
-            the outputs. Dicts, named tuples and dataclasses give them names.
-        outputs: Names for unnamed outputs, in order. If a state cannot be recognized: names for all
-            elements of the result, including the state. A single unnamed output is called
-            ``"output"``, several are ``"output/0"``, ``"output/1"`` and so on.
+        train_step: Takes states and data, and returns the new states and its outputs. The states
+            come first, in the order of the parameters: ``return state, {"loss": loss}``; or they
+            are the whole result, if there is one; or a dict, named tuple or dataclass has them by
+            name. The rest are the outputs. Dicts, named tuples and dataclasses give them names.
+        outputs: Names for unnamed outputs, in order. For any other result, names for all its
+            elements, including the states: ``["loss", "state"]``; a tuple of names stands for the
+            elements of a tuple. A single unnamed output is called ``"output"``, several are
+            ``"output/0"``, ``"output/1"`` and so on.
         name: The name of the operation that makes a step and increases the global step.
         data: The source of the other parameters without a default, as for ``rh.inputs``. An element
-            is a tuple in the order of the parameters, or a dict with their names; for a single
-            parameter, its value. None: each is a placeholder with its name. A parameter called
-            ``step`` or ``global_step`` receives the global step; one called ``key`` or ``rng``, a
-            fresh random key in each run.
+            is a tuple in the order of the parameters, or a dict, named tuple or dataclass with
+            their names; for a single parameter, its value. None: each is a placeholder with its
+            name. A parameter called ``step`` or ``global_step`` receives the global step; one
+            called ``key`` or ``rng``, a fresh random key in each run.
         epochs: As for ``rh.inputs``: how often to go through ``data``.
         engine: The engine of the graph, as for ``rh.Graph``.
         **state: The states, which the step receives and returns updated, by parameter: a pytree of
@@ -52,7 +54,7 @@ def graph(
 
     Raises:
         TypeError: If an argument is of the wrong kind, or names no parameter of ``train_step``.
-        ValueError: If the states are not found in the result of ``train_step``; on an engine that
-            cannot tell in advance, in the first run.
+        ValueError: If the states are not where they belong in the result of ``train_step``, with
+            the ``outputs`` to write; on an engine that cannot tell in advance, in the first run.
     """
     return step_graph(engine, train_step, outputs, name, data, epochs, state)

@@ -232,6 +232,58 @@ def test_state_that_nnx_makes_metrics_and_a_module_that_is_returned():
     assert [bias.tolist() for bias in run(graph, 3, "model/bias")] == [[0], [1], [2]]
 
 
+class Weights(nnx.Module):
+    def __init__(self):
+        self.w = nnx.Param(jnp.zeros(2))
+
+
+NNX_RESULTS = {
+    "nothing": (lambda a, b, loss: None, []),
+    "an output": (lambda a, b, loss: loss, ["loss"]),
+    "a dict": (lambda a, b, loss: {"loss": loss}, []),
+    "in order": (lambda a, b, loss: (a, b, loss), ["loss"]),
+    "turned round": (lambda a, b, loss: (b, a), []),
+    "turned round behind an output": (lambda a, b, loss: (loss, b, a), ["loss"]),
+    "one of them": (lambda a, b, loss: (loss, b), []),
+    "in a tuple": (lambda a, b, loss: ((b, a), {"loss": loss}), []),
+    "by name": (lambda a, b, loss: {"teacher": b, "loss": loss, "student": a}, []),
+    "all named": (lambda a, b, loss: (b, loss, a), ["teacher", "loss", "student"]),
+}
+
+
+@pytest.mark.parametrize("form", NNX_RESULTS)
+def test_objects_changed_in_place_are_themselves_wherever_they_are_returned(form):
+    result, outputs = NNX_RESULTS[form]
+
+    def step(student, teacher):
+        student.w[...] += 1
+        teacher.w[...] = teacher.w[...] * 0.5 + student.w[...]
+        return result(student, teacher, student.w[...].sum())
+
+    graph = rh.jax.graph(step, outputs, student=Weights(), teacher=Weights())
+    with rh.Session(graph) as session:
+        for _ in range(2):
+            session.run("train_op")
+        student, teacher = session.run(["student/w", "teacher/w"])
+        assert student.tolist() == [2, 2]
+        assert teacher.tolist() == [2.5, 2.5]
+        if form not in ("nothing", "turned round", "one of them"):
+            assert session.run("loss") == 6
+
+
+def test_other_objects_in_the_place_of_those_given_need_names():
+    def step(student, teacher):
+        new = nnx.clone(student)
+        new.w[...] += 1
+        return 5.0, teacher, new
+
+    states = {"student": Weights(), "teacher": Weights()}
+    with pytest.raises(ValueError, match=r"outputs=\['loss', 'teacher', 'student'\]"):
+        rh.jax.graph(step, **states)
+    named = rh.jax.graph(step, ["loss", "teacher", "student"], **states)
+    assert [it.tolist() for it in run(named, 2, "student/w")] == [[0, 0], [1, 1]]
+
+
 def test_mode_that_the_step_sets_anew_is_told():
     def step(model, x):
         model.train()
@@ -258,12 +310,20 @@ class Counting(eqx.Module):
 @pytest.mark.parametrize(
     ("step", "states", "message"),
     [
-        (lambda state, x: {"loss": x}, {"state": params}, r"must return the new 'state' first"),
-        (lambda state, x: ({"w": x}, 0), {"state": params}, r"w': float32\[4, 2\].*nothing has"),
+        (
+            lambda state, x: {"loss": x},
+            {"state": params},
+            r"'state'.* different structure.*return state, {",
+        ),
+        (
+            lambda state, x: ({"w": x}, 0),
+            {"state": params},
+            r"'state'.* ret.*w': float32\[4, 2\]}.*: ret",
+        ),
         (lambda w, x: (w[:1], 0), {"w": X}, r"'w' keeps its shape and dtype, float32\[4, 2\]"),
         (lambda w, x: w.astype("bfloat16"), {"w": X}, r"'w' keeps its precision, float32\[4, 2\]"),
-        (lambda w, x: (x, w), {"w": X}, r"'w' may be element 0 or 1 of.*outputs=\['w', "),
-        (lambda state, x: (state, 0, state), {"state": params}, "'state' may be element 0 or 2"),
+        (lambda w, x: (x.sum(), w), {"w": X}, r"'w' keeps.*outputs=\['loss', 'w'\]"),
+        (lambda s, x: (0, (x, s)), {"s": params}, r"outputs=\['output_0', \('output_1', 's'\)\]"),
         (lambda w, x: w @ x, {"w": X}, "contracting dimensions"),
         (
             lambda s, x: (Counting(s.w, s.count + 1), 0),

@@ -1,6 +1,8 @@
 """Steps: what they are called with, what they return, how they count, and several in a graph."""
 
+import dataclasses
 import functools
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -39,9 +41,8 @@ def test_steps_share_placeholders_in_any_order(training):
 
 RETURNED = {
     "None": (None, "it returned None"),
-    "a tensor": (torch.ones(1), "it returned a Tensor"),
-    "a tuple": ((1, 2), "it returned a tuple"),
-    "another name": ({"los": 1.0}, "it returned a dict with 'los' in it"),
+    "a tuple": ((1, 2), "it returned 2 without names"),
+    "another name": ({"los": 1.0}, "it names 'los'"),
 }
 
 
@@ -62,8 +63,88 @@ def test_output_that_is_no_longer_returned_is_told_when_it_is_asked(training):
         sess.run("train_op")
         returned.clear()
         sess.run("train_op")
-        with pytest.raises(ValueError, match="dict"):
+        with pytest.raises(ValueError, match="must return 'loss', .* it names nothing"):
             sess.run(["train_op", "loss"])
+
+
+class Returned(NamedTuple):
+    norm: float
+    loss: float
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        {"norm": 2.0, "loss": 1.0, "more": 3.0},
+        Returned(2.0, 1.0),
+        dataclasses.make_dataclass("Returned", ["norm", "loss"])(2.0, 1.0),
+        (1.0, 2.0),
+        [1.0, 2.0],
+    ],
+)
+@pytest.mark.parametrize("names", [["loss", "norm"], ["loss"]])
+def test_outputs_are_returned_by_name_or_in_order(names, returned, training):
+    graph = rh.torch.graph(lambda: returned, names, model=training.model)
+    with rh.Session(graph) as sess:
+        if names == ["loss"] and type(returned) in (tuple, list):
+            with pytest.raises(ValueError, match=r"\['loss'\], .* it returned 2 without names"):
+                sess.run(["train_op", *names])
+        else:
+            got = [sess.run(["train_op", *names])[1:] for _ in range(3)]
+            assert got == [[1.0, 2.0][: len(names)]] * 3
+
+
+def test_one_output_may_be_returned_alone(training):
+    graph = rh.torch.graph(lambda: torch.ones(2), ["loss"], model=training.model)
+    with rh.Session(graph) as sess:
+        assert [sess.run(["train_op", "loss"])[1].tolist() for _ in range(2)] == [[1, 1]] * 2
+
+
+STEPS_AND_KEYS = ["step", "global_step", "rng", "key"]
+
+
+@pytest.mark.parametrize("kind", ["{}", "{}=None", "*, {}", "scale=1.0, {}=None"])
+@pytest.mark.parametrize("data", [True, False])
+@pytest.mark.parametrize("name", STEPS_AND_KEYS)
+def test_step_and_key_are_given_and_the_directory_is_that_of_any_name(
+    name, kind, data, training, tmp_path
+):
+    seen = []
+    step = eval(
+        f"lambda x, {kind.format(name)}: seen.append({name}) or {{'loss': x}}", {"seen": seen}
+    )
+    batches = {"data": [1.0] * 9} if data else {}
+    feeds = None if data else {"x": 1.0}
+    for last_step in (2, 3):
+        graph = rh.torch.graph(step, ["loss"], model=training.model, **batches)
+        hooks = [rh.StopAtStepHook(last_step=last_step)]
+        with (
+            graph.as_default(),
+            rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=hooks) as sess,
+        ):
+            while not sess.should_stop():
+                sess.run("train_op", feeds)
+    if name in ("step", "global_step"):
+        assert seen == [0, 1, 2]
+        assert {type(it) for it in seen} == {int}
+    else:
+        assert {type(it) for it in seen} == {torch.Generator}
+        assert len({it.initial_seed() for it in seen}) == 3
+    assert rh.load(tmp_path)["global_step"] == 3
+
+
+def test_steps_share_the_key_and_the_step_of_a_run(training):
+    seen = []
+    with rh.torch.Graph(model=training.model).as_default() as graph:
+        rh.torch.step(lambda step, rng: seen.append((step, rng.initial_seed())), name="one")
+        rh.torch.step(
+            lambda rng, step: seen.append((step, rng.initial_seed())), name="two", counts=False
+        )
+    with rh.Session(graph) as sess:
+        for _ in range(2):
+            sess.run(["one", "two"])
+    assert seen[0] == seen[1] != seen[2] == seen[3]
+    assert [step for step, _ in seen] == [0, 0, 1, 1]
 
 
 def test_error_in_the_middle_says_that_it_cannot_be_undone(training):
@@ -262,7 +343,7 @@ def test_at_end_refuses_what_only_a_step_has(training):
     [
         ({"fn": 3}, TypeError, "fn must be a callable, got 3"),
         ({"fn": lambda *batch: None}, TypeError, r"\*batch"),
-        ({"fn": lambda *, batch: None}, TypeError, "plain parameters"),
+        ({"fn": lambda **batch: None}, TypeError, "plain parameters"),
         ({"fn": lambda: None, "outputs": "loss"}, TypeError, "must be a list of names"),
         ({"fn": lambda: None, "outputs": ["a b"]}, ValueError, "got 'a b'"),
         ({"fn": lambda: None, "nvtx": True}, RuntimeError, "needs CUDA"),
@@ -362,7 +443,7 @@ def test_error_in_a_later_run_names_the_output_or_the_step(training):
         assert any("'train_op'" in note for note in caught.value.__notes__)
         assert any("a step had begun" in note for note in caught.value.__notes__)
         returned.clear()
-        with pytest.raises(ValueError, match="must return a dict with 'loss'") as caught:
+        with pytest.raises(ValueError, match="must return 'loss', one of its outputs") as caught:
             sess.run(["train_op", "loss"], {"x": 1})
         assert any("'loss'" in note for note in caught.value.__notes__)
         assert any("a step had begun" in note for note in caught.value.__notes__)

@@ -247,9 +247,9 @@ class Engine(Framework):
         """
         raise NotImplementedError
 
-    def is_changed_in_place(self, value: Any) -> bool:
-        """Return whether functions change ``value`` in place, and return no new one."""
-        return False
+    def objects_of(self, value: Any) -> Sequence[Any]:
+        """Return the objects of which ``value`` is made, if functions change these in place."""
+        return ()
 
     def check_distinct(self, values: Mapping[str, Any]) -> None:
         """Raise ValueError if two of ``values``, by name, share a part that is changed in place."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -106,6 +107,17 @@ def leaves(structure: Any) -> Iterator[Any]:
         return
     for part in structure:
         yield from leaves(part)
+
+
+def fields(value: Any) -> dict[str, Any] | None:
+    """Return the values in a dict, a named tuple or a dataclass by name; None of others."""
+    if isinstance(value, Mapping):
+        return dict(zip(map(str, value), value.values(), strict=True))
+    if isinstance(value, tuple):
+        return dict(value._asdict()) if hasattr(value, "_asdict") else None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {it.name: getattr(value, it.name) for it in dataclasses.fields(value)}
+    return None
 
 
 def tensors(structure: Any) -> tuple[Tensor, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from operator import itemgetter
 from typing import Any
 
 from runhooks.graph import nest
@@ -12,7 +11,7 @@ from runhooks.graph.build import add_inputs, check_source, placeholder
 from runhooks.graph.graph import Graph
 from runhooks.graph.source import Source
 from runhooks.graph.tensor import Tensor
-from runhooks.near_names import suggestion
+from runhooks.near_names import suggestion, with_article
 
 
 def placeholders(parameters: Sequence[str]) -> dict[str, Tensor]:
@@ -61,46 +60,45 @@ def _check(parameter: str, element: Any) -> None:
 class Arrangement:
     """Arranges an element of the data for the parameters that it is to fill, in their order.
 
-    One parameter gets the whole element, or that of its name from a dict that has nothing else.
+    Names decide: a dict, a named tuple or a dataclass fills the parameters by name if its fields
+    have their names, and may have others besides. Otherwise a tuple or a list fills them in order.
+    One parameter gets the whole element, or that of its name from one that has nothing else.
     """
 
     def __init__(self, parameters: Sequence[str]) -> None:
         self._parameters = parameters
         self._names = frozenset(parameters)
-        self._values_of = itemgetter(*parameters)
-        self._other: type | None = None  # than a mapping: that of the last element
+        self._unnamed: type | None = None  # that of the last element without names
 
     def __call__(self, element: Any) -> Any:
-        parameters, kind = self._parameters, type(element)
-        if len(parameters) == 1:
-            if kind is self._other:
-                return element
-            if kind is not dict and not isinstance(element, Mapping):
-                self._other = kind
-                return element
-            is_named = len(element) == 1 and parameters[0] in element
-            return element[parameters[0]] if is_named else element
-        if kind is tuple and len(element) == len(parameters):
+        kind, count = type(element), len(self._parameters)
+        fields = None if kind is self._unnamed else nest.fields(element)
+        if fields is None:
+            self._unnamed = kind
+        elif fields.keys() == self._names or (count > 1 and fields.keys() >= self._names):
+            found = tuple([fields[parameter] for parameter in self._parameters])
+            return found if count > 1 else found[0]
+        if count == 1:
             return element
-        if kind is dict and element.keys() >= self._names:
-            return self._values_of(element)
-        if isinstance(element, Mapping):
-            for parameter in parameters:
-                if parameter not in element:
-                    raise ValueError(
-                        f"an element of data must have {parameter!r}, a parameter of the step; it "
-                        f"has {list(element)}{suggestion(parameter, map(str, element))}"
-                    )
-            return tuple(element[parameter] for parameter in parameters)
-        if not isinstance(element, tuple | list) or len(element) != len(parameters):
-            size = f" of {len(element)}" if isinstance(element, tuple | list) else ""
-            hint = _not_data(parameters) if size and len(element) < len(parameters) else ""
-            raise ValueError(
-                f"an element of data must be a tuple of {len(parameters)}, for the parameters "
-                f"{list(parameters)} of the step, or a dict with these names; got a "
-                f"{type(element).__name__}{size}{hint}"
-            )
-        return tuple(element)
+        is_tuple = isinstance(element, tuple | list)
+        if fields is not None and not (is_tuple and self._names.isdisjoint(fields)):
+            raise self._lacking(fields)
+        if is_tuple and len(element) == count:
+            return tuple(element)
+        size = f" of {len(element)}" if is_tuple else ""
+        hint = _not_data(self._parameters) if is_tuple and len(element) < count else ""
+        raise ValueError(
+            f"an element of data must be a tuple of {count}, for the parameters "
+            f"{list(self._parameters)} of the step, or a dict with these names; got "
+            f"{with_article(kind.__name__)}{size}{hint}"
+        )
+
+    def _lacking(self, fields: Mapping[str, Any]) -> ValueError:
+        parameter = next(it for it in self._parameters if it not in fields)
+        return ValueError(
+            f"an element of data must have {parameter!r}, a parameter of the step; it has "
+            f"{list(fields)}{suggestion(parameter, fields)}"
+        )
 
 
 def _not_data(parameters: Sequence[str]) -> str:

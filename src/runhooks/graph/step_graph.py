@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from runhooks.graph import names
+from runhooks.graph import names, nest
 from runhooks.graph.build import group
 from runhooks.graph.engine import Engine
 from runhooks.graph.global_step import get_or_create_global_step
@@ -13,7 +13,7 @@ from runhooks.graph.named_values import ValueGraph
 from runhooks.graph.step_call import StepCall
 from runhooks.graph.step_data import drawn, placeholders
 from runhooks.graph.step_parameters import given_parameters, name_of, no_states
-from runhooks.graph.step_result import ResultRule
+from runhooks.graph.step_result import Names, ResultRule
 from runhooks.graph.step_states import is_state, made_for, state_tensor
 from runhooks.graph.step_values import StepValues
 
@@ -37,7 +37,7 @@ class StepGraph(ValueGraph):
 def step_graph(
     engine: str | Engine,
     fn: Callable[..., Any],
-    outputs: Iterable[str],
+    outputs: Iterable[Names],
     name: str,
     data: Any,
     epochs: int | None,
@@ -82,10 +82,13 @@ def step_graph(
     return made
 
 
-def _checked_outputs(outputs: Iterable[str]) -> list[str]:
+def _checked_outputs(outputs: Iterable[Any]) -> list[Names]:
     if isinstance(outputs, str):
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
-    checked = [names.check(output) for output in outputs]
-    if len(set(checked)) < len(checked):
+    checked: list[Names] = [
+        names.check(it) if isinstance(it, str) else tuple(_checked_outputs(it)) for it in outputs
+    ]
+    flat = list(nest.leaves(checked))
+    if len(set(flat)) < len(flat):
         raise ValueError(f"outputs must be different names, got {checked}")
     return checked

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+from runhooks.graph import nest
 from runhooks.graph.engine import Engine
-from runhooks.graph.step_shortcut import Shortcut, of_dict, of_tuple, of_whole
 from runhooks.near_names import suggestion, with_article
 
 #: A value inside a result that has more arrays is described by their number.
 _MANY = 4
+
+#: A name for a value, or names for the elements of a tuple in its place.
+Names: TypeAlias = "str | tuple[Names, ...]"
 
 
 class StepResult(NamedTuple):
@@ -27,25 +29,16 @@ class StepResult(NamedTuple):
     outputs: dict[str, Any]
 
 
-class _Place(NamedTuple):
-    """Where the states may be in a result.
-
-    Attributes:
-        split: Returns the states in a result, and the values left over.
-        at: The indices of the states, if they are elements of a tuple and were found by their form.
-        by_name: Whether they are items of a dict with their names.
-    """
-
-    split: Callable[[Any], tuple[list[Any], list[Any]]]
-    at: range = range(0)
-    by_name: bool = False
-
-
 class ResultRule:
-    """Divides what a step returns. The first result decides how; those that follow are alike.
+    """Divides what a step returns.
 
-    The new states are found by their structure, shapes and dtypes: the result itself, the items of
-    a dict with their names, or the first or else the last elements, one by one or as one tuple.
+    - Names decide: if a dict, a named tuple or a dataclass has the name of a state, it has all
+      states by name.
+    - Identity decides for objects that the step changes in place: these need not be returned.
+    - Otherwise the states come first, in the order of the parameters, or the state alone.
+    - ``outputs`` may name the elements of any other result, states included.
+
+    Shapes, dtypes and structures are checked, and decide nothing.
 
     Args:
         step: The name of the step, for messages.
@@ -53,141 +46,167 @@ class ResultRule:
         outputs: Names for what else it returns, in order; or for all elements of the result, if
             there are those of states among them.
         engine: Compares states.
-
-    Attributes:
-        shortcut: Divides results that are like the first; None: there is none.
     """
 
     def __init__(
-        self, step: str, states: Sequence[str], outputs: Sequence[str], engine: Engine
+        self, step: str, states: Sequence[str], outputs: Sequence[Names], engine: Engine
     ) -> None:
         self._step = step
         self._states = states
         self._outputs = outputs
         self._engine = engine
-        self._place: tuple[_Place, list[int]] | None = None
-        self._first = ""  # what it returned the first time, in words
-        self._kind: object = None
-        self.shortcut: Shortcut | None = None
+        self._names_all = not set(states).isdisjoint(nest.leaves(outputs))
+        self._returned: list[int] | None = None  # the states that are not changed in place
 
-    def divide(self, returned: Any, old: Sequence[Any], changed: Sequence[bool]) -> StepResult:
+    def divide(self, returned: Any, old: Sequence[Any]) -> StepResult:
         """Return the new states and the outputs in ``returned``.
 
         Args:
             returned: What the step returned.
             old: The states that it was called with.
-            changed: Which of ``old`` it has changed in place; it need not return these.
 
         Raises:
-            ValueError: If the states are not found in ``returned``, or have other shapes or
-                dtypes; if more elements than the states have these; if the outputs do not have
-                the names they were given; or if the first result was of another kind.
+            ValueError: If states are missing, or the outputs do not have the names they were given.
         """
-        if self._place is None:
-            self._place = self._find(returned, old, changed)
-            self._first = self._described(returned)
-            self._kind = self._kind_of(returned)
-        place, wanted = self._place
-        if wanted and self._kind_of(returned) != self._kind:
-            raise ValueError(
-                f"{self._step!r} returned {self._described(returned)}, and the first time "
-                f"{self._first}: it must return the same elements in each run"
-            )
-        new, rest = place.split(returned)
-        states = list(old)
-        for i, state in zip(wanted, new, strict=True):
-            states[i] = state
-        outputs = self._named(rest)
-        if self.shortcut is None and len(wanted) == len(states) and not any(changed):
-            self.shortcut = self._shortcut(returned, new, outputs)
-        return StepResult(states, outputs)
+        if self._returned is None:
+            self._returned = [i for i, it in enumerate(old) if not self._engine.objects_of(it)]
+        count = len(self._returned)
+        if (by_name := self._by_name(returned)) is not None:
+            if lacking := [i for i in self._returned if self._states[i] not in by_name]:
+                raise self._refusal(returned, old, lacking)
+            states = [
+                by_name.pop(name, before) for name, before in zip(self._states, old, strict=True)
+            ]
+            if self._names_all:
+                return StepResult(states, by_name)
+            return StepResult(states, self._named([by_name] if by_name else []))
+        elements = list(returned) if _is_plain(returned) else [returned]
+        if count < len(old):
+            elements = self._without_objects(elements, returned, old)
+        if len(elements) < count:
+            raise self._refusal(returned, old, self._returned[len(elements) :])
+        states = elements[:count]
+        if count < len(old):
+            new = dict(zip(self._returned, states, strict=True))
+            states = [new.get(i, before) for i, before in enumerate(old)]
+        return StepResult(states, self._named(elements[count:]))
 
-    def _shortcut(
-        self, first: Any, new: Sequence[Any], outputs: Mapping[str, Any]
-    ) -> Shortcut | None:
-        assert self._place is not None
-        place, _ = self._place
-        if len(new) == 1 and new[0] is first:
-            return of_whole(first)
-        if place.by_name:
-            return of_dict(first, self._states, outputs)
-        return of_tuple(first, place.at, outputs) if place.at else None
+    def check(self, returned: Any, old: Sequence[Any], new: Sequence[Any]) -> None:
+        """Check the states ``new``, found in ``returned``, against those before.
 
-    def _kind_of(self, returned: Any) -> object:
-        """Return what is the same of all results: how many elements, or which states by name."""
-        if isinstance(returned, tuple | list):
-            return len(returned)
-        return [it in returned for it in self._states] if isinstance(returned, Mapping) else None
+        Raises:
+            TypeError, ValueError: If they have other structures, shapes or dtypes.
+        """
+        for i, (name, before, state) in enumerate(zip(self._states, old, new, strict=True)):
+            try:
+                self._engine.conform(name, before, state)
+            except ValueError as error:
+                raise self._refusal(returned, old, [i], str(error)) from None
 
-    def _find(
-        self, returned: Any, old: Sequence[Any], changed: Sequence[bool]
-    ) -> tuple[_Place, list[int]]:
-        everything = list(range(len(old)))
-        rest = [i for i in everything if not changed[i]]
-        for wanted in [everything, rest] if any(changed) else [rest]:
-            if not wanted:
-                return _Place(lambda returned: ([], _elements(returned))), wanted
-            places = list(self._fitting(self._conforms, wanted, returned, old))
-            if places:
-                self._check_clear(places, wanted, old, returned)
-                return places[0], wanted
-        missing = self._missing(returned, rest, old)
-        for place in self._fitting(self._has_same_paths, rest, returned, old) if missing else ():
-            for i, state in zip(rest, place.split(returned)[0], strict=True):
-                self._engine.conform(self._states[i], old[i], state)  # says what has changed
-        raise self._not_found(returned, rest, missing, old)
-
-    def _fitting(
-        self, fits: Callable[..., bool], wanted: Sequence[int], returned: Any, old: Sequence[Any]
-    ) -> Iterator[_Place]:
-        for place in self._places([self._states[i] for i in wanted], returned):
-            states = zip(wanted, place.split(returned)[0], strict=True)
-            if all(fits(i, old[i], state) for i, state in states):
-                yield place
-
-    def _places(self, names: Sequence[str], returned: Any) -> Iterator[_Place]:
-        n = len(names)
-        if not set(names).isdisjoint(self._outputs):
-            yield self._named_place(names, returned)
-            return
-        if n == 1:
-            yield _Place(lambda it: ([it], []))
-        if isinstance(returned, Mapping) and all(name in returned for name in names):
-            yield _Place(lambda it: _items(names, it), by_name=True)
-        if not isinstance(returned, tuple | list):
-            return
-        size = len(returned)
-        if size >= n:
-            yield _Place(lambda it: (list(it[:n]), list(it[n:])), range(n))
-        if size > n:
-            yield _Place(lambda it: (list(it[-n:]), list(it[:-n])), range(size - n, size))
-        if n > 1:
-            if size and _is_tuple_of(n, returned[0]):
-                yield _Place(lambda it: (list(it[0]), list(it[1:])))
-            if size > 1 and _is_tuple_of(n, returned[-1]):
-                yield _Place(lambda it: (list(it[-1]), list(it[:-1])))
-
-    def _named_place(self, names: Sequence[str], returned: Any) -> _Place:
-        named = list(self._outputs)
-        elements = _elements(returned)
-        if missing := [name for name in names if name not in named]:
-            raise ValueError(
-                f"outputs names states of {self._step!r}, and lacks {missing}: name each element "
-                f"of the result, {self._described(returned)}"
-            )
-        if len(elements) != len(named):
+    def _by_name(self, returned: Any) -> dict[str, Any] | None:
+        """Return the elements of ``returned`` by name, if names decide; else None."""
+        if not self._names_all and _is_plain(returned):
+            return None
+        names = self._outputs
+        fields = nest.fields(returned)
+        has_states = fields is not None and not fields.keys().isdisjoint(self._states)
+        if not self._names_all:
+            return fields if has_states else None
+        if fields is not None and len(names) > 1 and fields.keys() >= set(names):
+            return fields
+        if len(names) == 1 and isinstance(names[0], str):
+            return {names[0]: returned}
+        found = dict(_pairs(tuple(names), returned))
+        if None in found:
             raise ValueError(
                 f"outputs must name each element of what {self._step!r} returns, "
-                f"{self._described(returned)}, got {named}"
+                f"{self._described(returned)}, got {list(names)}"
             )
-        places = [named.index(name) for name in names]
-        rest = [i for i in range(len(named)) if i not in places]
-        return _Place(
-            lambda it: (
-                [_elements(it)[i] for i in places],
-                [_elements(it)[i] for i in rest],
-            ),
+        return found  # type: ignore[return-value]
+
+    def _without_objects(self, elements: list[Any], returned: Any, old: Sequence[Any]) -> list[Any]:
+        """Return ``elements`` without the objects that the step was given to change in place."""
+        given = {id(it) for state in old for it in self._engine.objects_of(state)}
+        left = []
+        for element in elements:
+            objects = {id(it) for it in self._engine.objects_of(element)}
+            if not objects or not objects <= given:
+                left.append(element)
+            if not objects <= given and not self._outputs:
+                raise self._refusal(returned, old, range(len(old)))
+        return left
+
+    def _named(self, rest: Sequence[Any]) -> dict[str, Any]:
+        names = self._outputs
+        rest = [value for value in rest if value is not None]
+        fields = nest.fields(rest[0]) if len(rest) == 1 else None
+        if fields is not None and fields.keys() >= set(names):
+            return fields
+        if not names:
+            names = ["output"] if len(rest) == 1 else [f"output/{i}" for i in range(len(rest))]
+        if len(rest) == 1 < len(names) and _is_plain(rest[0]):
+            rest = rest[0]
+        found = dict(_pairs(tuple(names), tuple(rest)))
+        if None not in found:
+            return found  # type: ignore[return-value]
+        known = fields or {}
+        unknown = next((name for name in nest.leaves(names) if name not in known), "")
+        raise ValueError(
+            f"outputs must name what {self._step!r} returns beside its states, "
+            f"{self._described(tuple(rest))}, got {list(names)}"
+            f"{suggestion(unknown, known) if known else ''}"
         )
+
+    def _refusal(
+        self, returned: Any, old: Sequence[Any], which: Sequence[int], why: str = ""
+    ) -> ValueError:
+        """Return the error that the states ``which`` are not where they belong: with the cure.
+
+        ``why``: what is wrong with what is in their place.
+        """
+        names = [self._states[i] for i in which]
+        why = why or f"{self._step!r} must return the new {' and '.join(map(repr, names))}"
+        got = f"{why}. It returned {self._described(returned)}"
+        if (line := self._line(returned, old)) is not None:
+            return ValueError(f"{got}: name each element, outputs={line}")
+        order = ", ".join(self._states[i] for i in self._returned or ())
+        was = [f"{self._states[i]!r} was {self._described(old[i], inside=True)}" for i in which]
+        keys = [it for it in names if it.endswith(("rng", "key"))]
+        key = f"; a random key is given as {keys[0]}=rh.random_key" if keys else ""
+        return ValueError(
+            f"{got}, and {', '.join(was)}: return {order}, {{'loss': loss}}, in the order of the "
+            f"parameters{key}"
+        )
+
+    def _line(self, returned: Any, old: Sequence[Any]) -> list[Names] | None:
+        """Return the ``outputs`` that would name all states in ``returned``; None: there are none.
+
+        This one guesses, for a message that is read before it is copied.
+        """
+        left = list(range(len(old)))
+
+        def names_of(value: Any) -> Any:
+            for i in sorted(left, key=lambda i: old[i] is not value):
+                if self._conforms(i, old[i], value):
+                    left.remove(i)
+                    return self._states[i]
+            before = len(left)
+            parts = tuple(map(names_of, value)) if _is_plain(value) else ()
+            return parts if len(left) < before else None
+
+        if len(old) == 1 and self._conforms(0, old[0], returned):
+            return [self._states[0]]
+        if not _is_plain(returned) or len(returned) == 1:
+            return None
+        found = [names_of(element) for element in returned]
+        if not set(left).isdisjoint(self._returned or ()):
+            return None
+        others = [name for name in nest.leaves(self._outputs) if name not in self._states]
+        unnamed = [name is None for name in nest.leaves(found)].count(True)
+        if len(others) != unnamed:
+            others = ["loss"] if unnamed == 1 else [f"output_{i}" for i in range(unnamed)]
+        names = iter(others)
+        return list(nest.map_leaves(lambda it: it or next(names), found))
 
     def _conforms(self, i: int, old: Any, new: Any) -> bool:
         try:
@@ -195,97 +214,6 @@ class ResultRule:
         except (TypeError, ValueError):
             return False
         return True
-
-    def _has_same_paths(self, i: int, old: Any, new: Any) -> bool:
-        return self._engine.leaves(old).keys() == self._engine.leaves(new).keys()
-
-    def _check_clear(
-        self, places: Sequence[_Place], wanted: Sequence[int], old: Sequence[Any], returned: Any
-    ) -> None:
-        """Raise ValueError if what is no state at the first of ``places`` could be one."""
-        with_arrays = [i for i in wanted if self._engine.leaves(old[i])]
-        at = places[0].at
-        for i in with_arrays if at else ():
-            like = [k for k, it in enumerate(returned) if self._conforms(i, old[i], it)]
-            if not set(like).issubset(at):
-                raise self._ambiguous(i, like, dict(zip(at, wanted, strict=True)), returned)
-        if len(places) > 1 and with_arrays:
-            names = " and ".join(repr(self._states[i]) for i in wanted)
-            raise ValueError(
-                f"{names} may be in several places of what {self._step!r} returns, "
-                f"{self._described(returned)}: return them one by one, and name each element of "
-                "the result in outputs=[...]"
-            )
-
-    def _named(self, rest: Sequence[Any]) -> dict[str, Any]:
-        names = [name for name in self._outputs if name not in self._states]
-        rest = [value for value in rest if value is not None]
-        fields = _fields(rest[0]) if len(rest) == 1 else None
-        if fields is not None and fields.keys() >= set(names):
-            return fields
-        if not names:
-            names = ["output"] if len(rest) == 1 else [f"output/{i}" for i in range(len(rest))]
-        for values in (rest, _elements(rest[0]) if len(rest) == 1 else []):
-            if len(names) == len(values):
-                return dict(zip(names, values, strict=True))
-        unknown = next((name for name in names if fields is not None and name not in fields), None)
-        near = "" if unknown is None else suggestion(unknown, fields or ())
-        raise ValueError(
-            f"outputs must name what {self._step!r} returns beside its states, "
-            f"{self._described(tuple(rest))}, got {names}{near}"
-        )
-
-    def _ambiguous(
-        self, i: int, like: Sequence[int], found: Mapping[int, int], returned: Any
-    ) -> ValueError:
-        others = [k for k in range(len(returned)) if k not in found]
-        given = self._outputs if len(self._outputs) == len(others) else ()
-        names = dict(zip(others, given or [f"output_{k}" for k in others], strict=True))
-        names |= {k: self._states[state] for k, state in found.items()}
-        return ValueError(
-            f"{self._states[i]!r} may be element {' or '.join(map(str, like))} of what "
-            f"{self._step!r} returns, {self._described(returned)}: name all elements in their "
-            f"order, such as outputs={[names[k] for k in range(len(returned))]}"
-        )
-
-    def _not_found(
-        self, returned: Any, wanted: Sequence[int], missing: Sequence[int], old: Sequence[Any]
-    ) -> ValueError:
-        names = [self._states[i] for i in wanted]
-        order = f"return {', '.join(names)}, {{'loss': loss}}"
-        got = f"It returned {self._described(returned)}"
-        if not missing:
-            return ValueError(
-                f"{self._step!r} must return its new states in the order of its parameters: "
-                f"{order}. {got}"
-            )
-        shown = " and ".join(repr(self._states[i]) for i in missing)
-        if len(missing) < len(names):
-            keys = [it for it in names if it.endswith(("rng", "key")) and repr(it) in shown]
-            cure = f"; a random key is given as {keys[0]}=rh.random_key" if keys else ""
-            return ValueError(
-                f"{self._step!r} does not return the new {shown}: {order}. {got}{cure}"
-            )
-        was = " and ".join(self._described(old[i], inside=True) for i in missing)
-        was = f"was {was}" if len(missing) == 1 else f"were {was}"
-        return ValueError(
-            f"{self._step!r} must return the new {shown} first: {order}. {got}, in which nothing "
-            f"has the structure, shapes and dtypes of the old, which {was}"
-        )
-
-    def _missing(self, returned: Any, wanted: Sequence[int], old: Sequence[Any]) -> list[int]:
-        """Return which of the states ``wanted`` are nowhere in ``returned``."""
-        is_dict = isinstance(returned, Mapping)
-        left = list(returned.values()) if is_dict else _elements(returned)
-        left += [part for it in left for part in (it if isinstance(it, tuple) else ())]
-        missing = []
-        for i in wanted:
-            like = next((k for k, it in enumerate(left) if self._conforms(i, old[i], it)), None)
-            if like is None:
-                missing.append(i)
-            else:
-                del left[like]
-        return missing
 
     def _described(self, value: Any, *, inside: bool = False) -> str:
         if value is None:
@@ -308,26 +236,20 @@ class ResultRule:
         return f"{dtype}{list(shape)}"
 
 
-def _items(names: Sequence[str], returned: Any) -> tuple[list[Any], list[Any]]:
-    rest = {key: value for key, value in returned.items() if key not in names}
-    return [returned[name] for name in names], [rest]
+def _is_plain(value: Any) -> bool:
+    """Return whether ``value`` is a tuple or a list whose elements have no names."""
+    return isinstance(value, tuple | list) and not hasattr(value, "_fields")
 
 
-def _is_tuple_of(n: int, value: Any) -> bool:
-    return isinstance(value, tuple | list) and len(value) == n
+def _pairs(names: Names, value: Any) -> Iterator[tuple[str | None, Any]]:
+    """Yield ``names``, those of one value or of the elements of a tuple, with what they name.
 
-
-def _elements(returned: Any) -> list[Any]:
-    is_plain = isinstance(returned, tuple | list) and not hasattr(returned, "_fields")
-    return list(returned) if is_plain else [returned]
-
-
-def _fields(value: Any) -> dict[str, Any] | None:
-    """Return the values in a dict, a named tuple or a dataclass by name; None of others."""
-    if isinstance(value, Mapping):
-        return {str(key): it for key, it in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return dict(value._asdict())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {it.name: getattr(value, it.name) for it in dataclasses.fields(value)}
-    return None
+    None in place of a name: the tuple has another length.
+    """
+    if isinstance(names, str):
+        yield names, value
+    elif not isinstance(value, tuple | list) or len(value) != len(names):
+        yield None, value
+    else:
+        for name, element in zip(names, value, strict=True):
+            yield from _pairs(name, element)

@@ -36,9 +36,9 @@ from runhooks.engines.jax.held import (
     Static,
     changed_part,
     check_distinct,
-    has_nnx,
     hold,
     is_held,
+    nnx_objects,
     release,
     without_variable,
     without_variables,
@@ -197,8 +197,8 @@ class JaxEngine(Engine):
     def check_distinct(self, values: Mapping[str, Any]) -> None:
         check_distinct(values)
 
-    def is_changed_in_place(self, value: Any) -> bool:
-        return has_nnx(value)
+    def objects_of(self, value: Any) -> Sequence[Any]:
+        return nnx_objects(value)
 
     def form(self, fn: Callable[..., Any], *args: Any) -> Any:
         return release(jax.eval_shape(lambda *args: hold(fn(*release(args))), *hold(args)))

@@ -116,10 +116,10 @@ def is_nnx(value: Any) -> bool:
     return nnx is not None and isinstance(value, getattr(nnx, "Pytree", nnx.Object))
 
 
-def has_nnx(value: Any) -> bool:
-    """Return whether there is an object of nnx in ``value``, held or not."""
-    leaves = jax.tree.leaves(value, is_leaf=lambda it: is_nnx(it) or isinstance(it, NnxObject))
-    return any(is_nnx(leaf) or isinstance(leaf, NnxObject) for leaf in leaves)
+def nnx_objects(value: Any) -> list[Any]:
+    """Return the objects of nnx in ``value``; none if it has leaves besides."""
+    leaves = jax.tree.leaves(value, is_leaf=is_nnx)
+    return leaves if all(map(is_nnx, leaves)) else []
 
 
 def check_distinct(values: Mapping[str, Any]) -> None:

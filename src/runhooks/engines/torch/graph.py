@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from runhooks.engines.torch.forgotten import warn_of_forgotten
@@ -15,7 +15,10 @@ from runhooks.graph.build import placeholder
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.graph.global_step import get_or_create_global_step
 from runhooks.graph.named_values import ValueGraph
+from runhooks.graph.step_call import positional
 from runhooks.graph.step_data import drawn
+from runhooks.graph.step_parameters import given_parameters
+from runhooks.graph.step_states import made_for
 from runhooks.graph.tensor import Effect, Operation, Tensor
 
 
@@ -103,13 +106,15 @@ def graph(
     learning rates can be fetched by name, in any run and by any hook.
 
     Args:
-        fn: Your own function, which changes the objects in place and returns a dict of values by
-            name, or None.
-        outputs: Names of values in that dict. Each becomes a tensor of that name.
+        fn: Your own function, which changes the objects in place and returns its outputs: a dict, a
+            named tuple or a dataclass has them by name, anything else in order. Or it returns None.
+        outputs: Names of the outputs that others may fetch. Each becomes a tensor of that name.
         name: The name of the operation that makes a step and increases the global step.
-        data: The source of the arguments of ``fn``, as for ``rh.inputs``, such as a loader. An
-            element has a value for each parameter without a default, in their order or in a dict by
-            name. None: each of these parameters is a placeholder with its name.
+        data: The source of the parameters of ``fn`` without a default, as for ``rh.inputs``, such
+            as a loader. An element is a tuple in their order, or has their names: a dict, a named
+            tuple or a dataclass. None: each is a placeholder with its name. A parameter called
+            ``step`` or ``global_step`` receives the global step; one called ``key`` or ``rng``, a
+            fresh ``torch.Generator`` in each run.
         epochs: How many times to go through ``data``, if it can be iterated again. None: forever.
         nvtx: Whether to mark each run as an NVTX range, for Nsight.
         **objects: What the step changes, by the names that hooks and checkpoints use: modules,
@@ -121,13 +126,7 @@ def graph(
     """
     made = Graph(**objects)
     with made.as_default():
-        args = None
-        if data is not None:
-            args = drawn(made, _parameters(made, fn), data, epochs)
-            for parameter, tensor in args.items():
-                made.check_new("a parameter of fn", parameter)
-                made.values.add(parameter, tensor)
-        step(fn, outputs, name, args=args and args.values(), nvtx=nvtx)
+        _add_step(made, fn, outputs, name, data=data, epochs=epochs, nvtx=nvtx)
     return made
 
 
@@ -145,13 +144,12 @@ def step(
     A run that raises cannot be undone, except by restoring a checkpoint.
 
     Args:
-        fn: Your own function, which changes the objects in place and returns a dict of values by
-            name, or None.
-        outputs: Names of values in that dict. Each becomes a tensor of that name, or of
-            ``"<name>/<output>"`` if an earlier step has an output of that name.
+        fn: As for ``rh.torch.graph``.
+        outputs: As for ``rh.torch.graph``; an output is named ``"<name>/<output>"`` if an earlier
+            step has one of its name.
         name: The name of the operation.
-        args: The arguments of ``fn``, as for ``rh.call``. None: each parameter without a default is
-            a placeholder with its name, which steps share.
+        args: The arguments of ``fn``, as for ``rh.call``. None: as for ``rh.torch.graph`` without
+            ``data``; steps share placeholders, and the key of a run.
         counts: Whether a run of this step increases the global step. Use False for micro-steps that
             accumulate gradients: the global step then counts updates, and checkpoints hold the
             gradients.
@@ -170,14 +168,34 @@ def step(
             f"step needs a graph of rh.torch.Graph(model=model, ...) as the default graph, "
             f"got {within!r}"
         )
+    return _add_step(within, fn, outputs, name, args=args, counts=counts, nvtx=nvtx)
+
+
+def _add_step(
+    within: Graph,
+    fn: Callable[..., Any],
+    outputs: Iterable[str],
+    name: str,
+    *,
+    args: Iterable[Any] | None = None,
+    data: Any = None,
+    epochs: int | None = 1,
+    counts: bool = True,
+    nvtx: bool,
+) -> Operation:
     wanted = _checked_names(within, name, outputs)
-    given = _placeholders(within, fn, name) if args is None else _listed(args)
+    called, given = fn, () if args is None else _listed(args)
+    if args is None:
+        parameters = _parameters(within, fn)
+        called, given = positional(fn, parameters), _tensors(within, parameters, name, data, epochs)
     controls = (
         [get_or_create_global_step().assign_add(1, name=f"{name}/count").op] if counts else []
     )
     op = within.add(
         "Step",
-        step_function(fn, within.objects, within.scope + name, wanted, counts=counts, nvtx=nvtx),
+        step_function(
+            called, within.objects, within.scope + name, wanted, counts=counts, nvtx=nvtx
+        ),
         given,
         name=name,
         control_inputs=controls,
@@ -188,15 +206,17 @@ def step(
     if not counts:
         within.objects.keep_pending_gradients()
     for output in wanted:
-        _add_output(within, op, name, output)
+        _add_output(within, op, name, output, wanted)
     return op
 
 
-def _add_output(within: Graph, op: Operation, step_name: str, output: str) -> None:
+def _add_output(
+    within: Graph, op: Operation, step_name: str, output: str, outputs: Sequence[str]
+) -> None:
     taken = within.has_operation(within.scope + output)
     within.add(
         "StepOutput",
-        output_of(op.name, output),
+        output_of(op.name, output, outputs),
         (op.outputs[0],),
         name=f"{step_name}/{output}" if taken else output,
         effect=Effect.STEP_OUTPUT,
@@ -218,22 +238,20 @@ def _checked_names(within: Graph, name: str, outputs: Iterable[str]) -> list[str
     return outputs
 
 
-def _parameters(within: Graph, fn: Callable[..., Any]) -> list[str]:
-    """Return the names of the parameters of ``fn`` that have no default."""
+def _parameters(within: Graph, fn: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of ``fn`` that are given."""
     if not callable(fn):
         raise TypeError(f"fn must be a callable, got {fn!r}")
-    found = []
+    given = given_parameters(fn, ())
     for name, parameter in inspect.signature(fn).parameters.items():
-        if parameter.default is not parameter.empty:
-            within.note_defaulted(name)
-            continue
-        if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(
                 f"fn must take its inputs as plain parameters, got {parameter} in {fn!r}: "
                 "give args, the tensors to call it with"
             )
-        found.append(name)
-    return found
+        if name not in [it.name for it in given]:
+            within.note_defaulted(name)
+    return given
 
 
 def _listed(args: Iterable[Any]) -> tuple[Any, ...]:
@@ -242,14 +260,33 @@ def _listed(args: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(args)
 
 
-def _placeholders(within: Graph, fn: Callable[..., Any], step_name: str) -> tuple[Tensor, ...]:
-    found = []
-    for name in _parameters(within, fn):
+def _tensors(
+    within: Graph,
+    parameters: Sequence[inspect.Parameter],
+    step_name: str,
+    data: Any,
+    epochs: int | None,
+) -> tuple[Tensor, ...]:
+    """Return what a step is called with: drawn from ``data``, or placeholders that steps share."""
+    in_order = [it.name for it in parameters]
+    for name in in_order:
         within.check_new("a parameter of fn", name)
-        if not within.has_operation(within.scope + name):
-            found.append(placeholder(name))
-        elif within.get_operation_by_name(within.scope + name).type == "Placeholder":
-            found.append(within[within.scope + name])
-        else:
-            found.append(placeholder(f"{step_name}/{name}"))
-    return tuple(found)
+    given = {it: within.values.given(within.scope + it) for it in in_order}
+    tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
+    made = made_for(name for name in in_order if name not in tensors)
+    rest = [name for name in in_order if name not in tensors and name not in made]
+    if data is not None:
+        made |= drawn(within, rest, data, epochs)
+        rest = []
+    for name, tensor in made.items():
+        within.values.add(within.scope + name, tensor)
+    tensors |= made | {name: _placeholder(within, name, step_name) for name in rest}
+    return tuple(tensors[name] for name in in_order)
+
+
+def _placeholder(within: Graph, name: str, step_name: str) -> Tensor:
+    if not within.has_operation(within.scope + name):
+        return placeholder(name)
+    if within.get_operation_by_name(within.scope + name).type == "Placeholder":
+        return within[within.scope + name]
+    return placeholder(f"{step_name}/{name}")

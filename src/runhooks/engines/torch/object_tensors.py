@@ -26,7 +26,7 @@ class ObjectTensors(NamedValues):
         self._graph = graph
         self._objects = objects
         self._made: dict[str, Operation] = {}
-        self._drawn: dict[str, Tensor] = {}
+        self._given: dict[str, Tensor] = {}
         #: Parameters of steps that are not placeholders because they have a default.
         self.defaulted: set[str] = set()
 
@@ -35,20 +35,24 @@ class ObjectTensors(NamedValues):
         return list(self._made.values())
 
     def add(self, name: str, tensor: Tensor) -> None:
-        """Let ``name`` mean ``tensor``, which a step gets from its data."""
-        self._drawn[name] = tensor
+        """Let ``name`` mean ``tensor``, which steps are given."""
+        self._given[name] = tensor
+
+    def given(self, name: str) -> Tensor | None:
+        """Return the tensor that steps are given by this name; None: there is none."""
+        return self._given.get(name)
 
     def has(self, name: str) -> bool:
         """Return whether there is a tensor of that name."""
         return self._make(name) is not None
 
     def comes_first(self, name: str) -> bool:
-        return name in self._drawn or name in self._made or self.has(name)
+        return name in self._given or name in self._made or self.has(name)
 
     def find(self, name: str) -> Tensor:
         key = name.removesuffix(":0")
-        if key in self._drawn:
-            return self._drawn[key]
+        if key in self._given:
+            return self._given[key]
         if key not in self._made:
             self._made[key] = self._make(key) or self._unknown(name)
         return self._made[key].outputs[0]
@@ -141,7 +145,7 @@ class ObjectTensors(NamedValues):
 
     def _known(self, name: str) -> Iterator[str]:
         yield from (op.name for op in self._graph.get_operations())
-        yield from self._drawn
+        yield from self._given
         yield from (f"{it}/{_RATE}" for it in self._objects.optimizers())
         yield from (GLOBAL_NORM, _RATE)
         kind = name.partition("/")[0]

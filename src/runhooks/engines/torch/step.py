@@ -15,6 +15,7 @@ from runhooks.engines.torch.engine import TorchEngine
 from runhooks.engines.torch.lone_step import LoneStep
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.errors import add_note
+from runhooks.graph import nest
 from runhooks.graph.engine import Compiled, FlatRun
 from runhooks.graph.plan import Body
 from runhooks.graph.tensor import (
@@ -182,7 +183,7 @@ def step_function(
         raise RuntimeError("nvtx=True needs CUDA, which is not available here: leave it out")
 
     gradients = objects.pending_gradients
-    unseen = [output_of(name, output) for output in outputs]
+    unseen = [output_of(name, output, outputs) for output in outputs]
 
     def begun(*args: Any) -> Any:
         objects.begun += 1
@@ -201,19 +202,30 @@ def step_function(
     return marked if nvtx else begun
 
 
-def output_of(step: str, output: str) -> Callable[[Any], Any]:
-    """Return a function that finds ``output`` in what the step returned, or raises ValueError."""
+def output_of(step: str, output: str, outputs: Sequence[str]) -> Callable[[Any], Any]:
+    """Return a function that finds ``output``, one of ``outputs``, in what the step returned.
+
+    The function raises ValueError if it is not there.
+    """
+    place = outputs.index(output)
 
     def read(returned: Any) -> Any:
         if isinstance(returned, Mapping) and output in returned:
             return returned[output]
-        if isinstance(returned, Mapping):
-            got = f"a dict with {', '.join(map(repr, returned)) or 'nothing'} in it"
+        if (fields := nest.fields(returned)) is not None:
+            if output in fields:
+                return fields[output]
+            got = f"names {', '.join(map(repr, fields)) or 'nothing'}"
+        elif returned is None:
+            got = "returned None"
         else:
-            got = "None" if returned is None else f"a {type(returned).__name__}"
+            elements = returned if isinstance(returned, tuple | list) else [returned]
+            if len(elements) == len(outputs):
+                return elements[place]
+            got = f"returned {len(elements)} without names"
         raise ValueError(
-            f"the step {step!r} must return a dict with {output!r}, which is one of its outputs: "
-            f"it returned {got}"
+            f"the step {step!r} must return {output!r}, one of its outputs {list(outputs)}, by "
+            f"name, as in return {{{output!r}: {output}}}, or all of them in order: it {got}"
         )
 
     return read
