@@ -227,7 +227,7 @@ def test_a_run_that_comes_as_the_session_is_closed_opens_no_input(engine):
         sess = rh.Session()
         for _ in range(3):
             sess.run(train_op)
-        run = sess.prepared  # as another thread may have it
+        run = sess.find_run(train_op)  # as another thread may have it
         sess.close()
         with pytest.raises(RuntimeError, match="closed"):
             run.again(None)

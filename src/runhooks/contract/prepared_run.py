@@ -1,4 +1,4 @@
-"""``PreparedRun``: the run that a session has made last, and is ready to make again."""
+"""``PreparedRun``: a run that a session is ready to make again and again."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ class PreparedRun:
         is_of: Returns whether this is a run of the fetches it is given, as far as that is quickly
             said.
         fed: None if nothing is fed; else the keys of the feed_dict.
+        lasts: Whether it may be made again without being found again.
         steps: By how much it increases the global step.
         off_steps: How often it can be made before a hook is due, as far as steps and runs go. 0 if
             that is unknown, as when anything else has looked at variables since.
     """
 
-    __slots__ = ("fed", "fetches", "is_of", "off_steps", "steps")
+    __slots__ = ("fed", "fetches", "is_of", "lasts", "off_steps", "steps")
 
     def __init__(
         self, fetches: Any, feed_keys: Iterable[Any], steps: int = 0, off_steps: float = 0
     ) -> None:
+        self.lasts = True
         self.steps = steps
         self.off_steps = off_steps
         keys = dict.fromkeys(feed_keys)

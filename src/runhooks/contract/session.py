@@ -44,14 +44,13 @@ class RawSession(CallableRuns):
         input_error: By which an input has ended a run before it changed anything; None: by none.
         state_error: By which its state is not worth saving, as a NaN that a hook has found in it;
             None: no such error is known.
-        prepared: The run that was made last, if it can be made again without ``run``.
     """
 
     #: Whether the framework's own saver writes its checkpoints, in place of a ``runhooks.Saver``.
     has_framework_saver: ClassVar[bool] = False
 
-    #: Whether the run that is ``prepared`` may be made without ``run`` being called.
-    repeats_runs: bool = False
+    #: Whether its runs wait for each other, so that those of several threads do, hooks and all.
+    makes_one_run_at_a_time: ClassVar[bool] = True
 
     input_secs: float = 0.0
     input_error: Exception | None = None
@@ -63,7 +62,6 @@ class RawSession(CallableRuns):
         self.changes = 0
         self.non_training_secs = 0.0
         self.state_error: Exception | None = None
-        self.prepared: PreparedRun | None = None
         self._checkpoint: str | None = None
         self._changes_at_checkpoint = 0
         self._attached: dict[str, Stateful] = {}
@@ -97,6 +95,16 @@ class RawSession(CallableRuns):
     def global_step(self) -> int | None:
         """The global step, known on the host without a run; None if the graph has none."""
         raise NotImplementedError
+
+    def find_run(
+        self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None
+    ) -> PreparedRun | None:
+        """Return the run of ``fetches``, to be made without ``run``; None: only ``run`` makes it.
+
+        Raises:
+            ValueError, TypeError: As ``run``.
+        """
+        return None
 
     def refresh_step(self) -> int | None:
         """Return the global step as other processes may have made it; costs a run where needed."""

@@ -133,7 +133,8 @@ class BodyRun(FlatValues):
             held.release()
 
     def foresee(self, off_steps: float) -> None:
-        self.off_steps = off_steps if self._held.lent is self else 0
+        with self._held.lock:
+            self.off_steps = off_steps if self._held.lent is self else 0
 
     def _take_given(self, feed_dict: Any) -> list[Any]:
         # Each step goes through this: a comprehension or a call for each value would show.

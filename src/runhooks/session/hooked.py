@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from runhooks import clock
@@ -37,14 +39,17 @@ class HookedSession:
         due: When the next hook is due.
         within_step: Whether the last run was a part of a step, as when gradients accumulate. Hooks
             that go by steps or seconds, and signals, wait for the end of the step.
-        repeat: The run that was made last, if it can be made again without ``run_with_hooks``.
-        asking: The same, if hooks take part in it: by ``run_again``. None: it is an off-step.
+        repeat: A run that can be made again without ``run_with_hooks``: by ``run_again`` if hooks
+            take part in it; None: there is none.
     """
 
     def __init__(self, raw: RawSession) -> None:
         self._raw = raw
         self.repeat: PreparedRun | None = None
-        self.asking: AskingRun | None = None
+        # What several threads change is changed inside it. A session that makes one run at a time
+        # makes all of a run inside it, with its hooks.
+        self._lock = threading.RLock()
+        self._turn = self._lock if raw.makes_one_run_at_a_time else nullcontext()
         self._last_asking: PreparedRun | None = None  # the run that was made for hooks last
         self.runs = 0
         self.stride = 1
@@ -127,43 +132,63 @@ class HookedSession:
         raw = self._raw
         if type(feed_dict) is not dict and not isinstance(feed_dict, Mapping | None):
             return raw.run(fetches, feed_dict, options, run_metadata)  # it says what is wrong
+        caller = SessionRunArgs(fetches, feed_dict, options)
         if hooks is not None:
             chosen = self._scheduled(hooks)
             if not chosen:
                 return raw.run(fetches, feed_dict, options, run_metadata)
-            asked = self.ask(SessionRunArgs(fetches, feed_dict, options), chosen)
-            return self.complete(asked, raw.run, run_metadata)
+            with self._turn:
+                return self.complete(self.ask(caller, chosen), None, run_metadata)
         if self._stop_reason is not None:
             raise RuntimeError(
                 f"run was called after {self._stop_reason} asked to stop: check should_stop() "
                 "before each run, or run without hooks with hooks=False"
             )
-        step, caller = raw.global_step or 0, SessionRunArgs(fetches, feed_dict, options)
-        part = self._merger.step_part(caller)
-        stride = self.stride if part is StepPart.WHOLE else 0
-        if self.due.is_reached(step + stride, self.runs + 1, part):
-            asked = self.ask(caller, part=part)
-            return self.complete(asked, raw.run, run_metadata)
-        # An off-step: no hook is called but those that watch a value.
+        with self._turn:
+            step = raw.global_step or 0
+            part = self._merger.step_part(caller)
+            stride = self.stride if part is StepPart.WHOLE else 0
+            if self.due.is_reached(step + stride, self.runs + 1, part):
+                return self.complete(self.ask(caller, part=part), None, run_metadata)
+            return self._run_off_step(caller, run_metadata, step, part)
+
+    def _run_off_step(
+        self, caller: SessionRunArgs, run_metadata: Any, step: int, part: StepPart
+    ) -> Any:
+        """Make a run in which no hook is called but those that watch a value."""
+        raw, (fetches, feed_dict, options) = self._raw, caller
         watching: list[ScheduledHook] | None = None
         if self._watching:
             merged, watching = self._merger.with_watched(fetches, self._watching)
             try:
-                results = raw.run(merged, feed_dict, options, run_metadata)
+                results, run = self._made((merged, feed_dict, options), run_metadata)
             except (TypeError, ValueError) as error:
                 self._merger.note_bad_watched(error, caller, watching)
                 raise
-        else:
-            result = raw.run(fetches, feed_dict, options, run_metadata)
-        self.runs += 1
-        self._note_part(part)
-        if watching is not None:
             result = results[0]
+        else:
+            result, run = self._made(caller, run_metadata)
+        with self._lock:
+            self.runs += 1
+            self._note_part(part)
+        if watching is not None:
             watch(watching, raw.global_step, results, self._stop_for)
+        stride = self.stride if part is StepPart.WHOLE else 0
         if raw.global_step != step + stride:
             self.note_steps(step, caller, run_metadata)
-        self._expect_off_steps(fetches, watching)
+        self._expect_off_steps(fetches, watching, run)
         return result
+
+    def _made(
+        self, args: tuple[Any, Any, Any], run_metadata: Any
+    ) -> tuple[Any, PreparedRun | None]:
+        """Make a run of the raw session; return its result, and the run itself if there is one."""
+        fetches, feed_dict, options = args
+        if options is None and run_metadata is None:
+            run = self._raw.find_run(fetches, feed_dict)
+            if run is not None:
+                return run.again(feed_dict), run
+        return self._raw.run(fetches, feed_dict, options, run_metadata), None
 
     def note_steps(self, step: int, caller: SessionRunArgs, run_metadata: Any = None) -> None:
         """Take note of a run of an off-step that has not made as many steps as was expected.
@@ -224,8 +249,16 @@ class HookedSession:
                 asked.take(hook, request, self._merger)
         return asked
 
-    def complete(self, asked: AskedRun, run: Callable[..., Any], run_metadata: Any = None) -> Any:
-        """Make the run with ``run``, called as ``RawSession.run`` is, and hand out the results."""
+    def complete(
+        self, asked: AskedRun, run: Callable[..., Any] | None = None, run_metadata: Any = None
+    ) -> Any:
+        """Make the run and hand out the results.
+
+        Args:
+            asked: What it is asked for.
+            run: Makes it, and is called as ``RawSession.run`` is; None: the raw session does.
+            run_metadata: As for ``RawSession.run``.
+        """
         raw, caller, requests, metadata = self._raw, asked.caller, asked.requests, run_metadata
         merged = caller
         try:
@@ -234,22 +267,27 @@ class HookedSession:
             if merged.options is not None and metadata is None:
                 # TensorFlow's hooks get the metadata that their options have produced.
                 _, metadata = raw.new_records() or self._no_records
-            result = run(*merged, metadata)
+            made_run = None
+            if run is not None:
+                result = run(*merged, metadata)
+            else:
+                result, made_run = self._made(merged, metadata)
         except (TypeError, ValueError) as error:
             self._merger.note_bad_requests(error, caller, requests)
             raise
         hooks = asked.hooks
-        made_run, self.repeat, self.asking = raw.prepared, None, None
         step = raw.global_step or 0
         made = step - (asked.step or 0)
-        if made > 0:
-            self.stride = made
-        if hooks is self._hooks:
-            self.runs += 1
-        else:  # this run is not counted: the due runs of those that take part move instead
-            for hook in hooks:
-                hook.run -= 1
-        self._note_part(asked.part)
+        with self._lock:
+            self.repeat = None
+            if made > 0:
+                self.stride = made
+            if hooks is self._hooks:
+                self.runs += 1
+            else:  # this run is not counted: the due runs of those that take part move instead
+                for hook in hooks:
+                    hook.run -= 1
+            self._note_part(asked.part)
         result = asked.take_results(result)
         self._deliver(asked, step, merged.options, metadata)
         if hooks is self._hooks:
@@ -266,26 +304,29 @@ class HookedSession:
             fetches: What its caller asks for, and ``asking`` is of.
             feed_dict: What ``asking`` is fed.
         """
-        raw, run, step = self._raw, asking.run, self._raw.global_step
-        caller = _new(SessionRunArgs, (fetches, feed_dict, None))
-        stride = self.stride if asking.part is StepPart.WHOLE else 0
-        context = SessionRunContext(caller, raw, None if step is None else step + stride)
-        requests, are_same = asking.ask(context, self._note_stop)
-        if not are_same or raw.prepared is not run or run.off_steps <= 0:
-            # They ask for something else, or have made runs or changed variables themselves.
-            asked = AskedRun(self._hooks, caller, step, context, asking.part)
-            asking.hand_over(requests, asked, self._merger)
-            return self.complete(asked, raw.run)
-        try:
-            result = run.again(feed_dict)
-        except (TypeError, ValueError) as error:
-            self._merger.note_bad_requests(error, caller, asking.requests)
-            raise
-        self.runs += 1
-        asking.answer(context, result, self._no_records, self._note_stop)
-        if asking.sleepers and not asking.go_on(self.runs):
-            self._find_next_due()
-        return result[0] if asking.requests else result
+        with self._turn:
+            raw, run, step = self._raw, asking.run, self._raw.global_step
+            caller = _new(SessionRunArgs, (fetches, feed_dict, None))
+            stride = self.stride if asking.part is StepPart.WHOLE else 0
+            context = SessionRunContext(caller, raw, None if step is None else step + stride)
+            requests, are_same = asking.ask(context, self._note_stop)
+            if not are_same or run.off_steps <= 0:
+                # They ask for something else, or somebody has changed variables.
+                asked = AskedRun(self._hooks, caller, step, context, asking.part)
+                asking.hand_over(requests, asked, self._merger)
+                return self.complete(asked)
+            try:
+                result = run.again(feed_dict)
+            except (TypeError, ValueError) as error:
+                self._merger.note_bad_requests(error, caller, asking.requests)
+                raise
+            self.runs += 1
+            asking.answer(context, result, self._no_records, self._note_stop)
+            if asking.sleepers:
+                with self._lock:
+                    if not asking.go_on(self.runs):
+                        self._find_next_due()
+            return result[0] if asking.requests else result
 
     def count_run(self, step: int) -> None:
         """Count a run that was made elsewhere while no hook was due, and has led from ``step``."""
@@ -333,39 +374,43 @@ class HookedSession:
             self._ask_next_due(sleepers)
 
     def _ask_next_due(self, hooks: Iterable[ScheduledHook]) -> None:
-        for hook in hooks:
-            hook.ask_next_due(self.runs)
-        self._find_next_due()
+        with self._lock:
+            for hook in hooks:
+                hook.ask_next_due(self.runs)
+            self._find_next_due()
 
     def _find_next_due(self) -> None:
         if self.due.find(hook for hook in self._hooks if hook.watched is None):
             self.wake()  # on all ranks alike, without a decision
         self._expect_nothing()
 
-    def _expect_off_steps(self, fetches: Any, watching: list[ScheduledHook] | None) -> None:
-        """Let the off-step that was made be made again until a hook is due."""
-        run = self._raw.prepared
-        self._expect_nothing()
-        if run is not None and self._foresees(run):
-            if watching is not None:
-                run = WatchedRun(fetches, run, self._raw, watching, self._stop_for)
-            self.repeat = run
+    def _expect_off_steps(
+        self, fetches: Any, watching: list[ScheduledHook] | None, run: PreparedRun | None
+    ) -> None:
+        """Let the off-step ``run`` be made again until a hook is due."""
+        with self._lock:
+            self._expect_nothing()
+            if run is not None and self._foresees(run):
+                if watching is not None:
+                    run = WatchedRun(fetches, run, self._raw, watching, self._stop_for)
+                self.repeat = run
 
     def _expect_hooks(self, asked: AskedRun, run: PreparedRun | None) -> None:
         """Let ``run``, which the hooks of every run took part in, be made again until one is due.
 
         Not before it was made twice in a row: a loop may make others in turn.
         """
-        last, self._last_asking = self._last_asking, run
-        if run is not None and run is last:
-            if asked.recurs() and self._foresees(run):
-                self.repeat = self.asking = AskingRun(asked, run)
-            else:
-                self._last_asking = None  # it is not tried in every run
+        with self._lock:
+            last, self._last_asking = self._last_asking, run
+            if run is not None and run is last:
+                if asked.recurs() and self._foresees(run):
+                    self.repeat = AskingRun(asked, run)
+                else:
+                    self._last_asking = None  # it is not tried in every run
 
     def _foresees(self, run: PreparedRun) -> bool:
         """Tell ``run`` how often it can be made before a hook is due; return whether it can be."""
-        if not self._raw.repeats_runs or self._stop_reason is not None:
+        if not run.lasts or self._stop_reason is not None:
             return False
         if run.steps != self.stride and (run.steps or self.due.step != math.inf):
             return False  # hooks have made steps too, or it makes none
@@ -374,7 +419,7 @@ class HookedSession:
         return run.off_steps > 0
 
     def _expect_nothing(self) -> None:
-        self.repeat = self.asking = None
+        self.repeat = None
 
     def _note_stop(self, context: SessionRunContext, hook: ScheduledHook) -> None:
         if self._stop_reason is None:

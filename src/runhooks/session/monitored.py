@@ -20,6 +20,7 @@ from runhooks.errors import OutOfRangeError, cause
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
 from runhooks.session.agreement import Agreement
+from runhooks.session.asking_run import AskingRun
 from runhooks.session.creators import SessionCreator, creator_for
 from runhooks.session.ending import blamed, end, is_good_end, leave
 from runhooks.session.hook_list import FixedHooks, HookList
@@ -177,8 +178,8 @@ class MonitoredSession(CallableRuns):
             # A run like the one before: the layers would only hand it through.
             self._calls_hooks = True
             try:
-                if (asking := live.hooked.asking) is not None:  # hooks take part in every run
-                    return live.hooked.run_again(asking, fetches, feed_dict)
+                if type(run) is AskingRun:  # hooks take part in every run
+                    return live.hooked.run_again(run, fetches, feed_dict)
                 result = run.again(feed_dict)  # an off-step
             except Exception as error:  # noqa: BLE001 - raised there, unless the session is lost
                 return session.run_after(live, error, fetches, feed_dict)

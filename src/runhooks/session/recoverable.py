@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -84,6 +85,7 @@ class RecoverableSession:
         self._last_step: int | None = None
         self._last_checkpoint: str | None = None
         self._lost: tuple[int | None, Exception] | None = None
+        self._lock = threading.RLock()  # several threads may lose one session; one replaces it
         self.recoveries = 0
         #: The session in use; None while it is lost.
         self.session: LiveSession | None = None
@@ -92,12 +94,14 @@ class RecoverableSession:
     @property
     def global_step(self) -> int | None:
         """The global step of the session in use, or of the last one."""
-        return self._last_step if self.session is None else self.session.raw.global_step
+        session = self.session  # which another thread may be replacing
+        return self._last_step if session is None else session.raw.global_step
 
     @property
     def is_within_step(self) -> bool:
         """Whether the last run was a part of a step, as ``HookedSession.within_step``."""
-        return self.session is not None and self.session.hooked.within_step
+        session = self.session
+        return session is not None and session.hooked.within_step
 
     def should_stop(self) -> bool:
         """Return whether a hook or a thread has asked to stop, or a thread has failed."""
@@ -122,11 +126,12 @@ class RecoverableSession:
         without a closure, since every step goes through it.
         """
         while True:
+            session = None
             try:
                 session = self.session or self._open()
                 return run_watched(session, fetches, feed_dict, options, run_metadata, hooks)
             except Exception as error:
-                if not self._may_replace_after(error):
+                if not self._may_replace_after(error, session):
                     raise
 
     def run_after(
@@ -144,17 +149,19 @@ class RecoverableSession:
         try:
             _raise_cause(session, error)
         except Exception as cause:
-            if not self._may_replace_after(cause):
+            if not self._may_replace_after(cause, session):
                 raise
         return self.run_or_recover(fetches, feed_dict)
 
     def call(self, act: Callable[[LiveSession], Any]) -> Any:
         """Return ``act(session)``, repeated in a new session whenever it is lost."""
         while True:
+            session = None
             try:
-                return act(self.session or self._open())
+                session = self.session or self._open()
+                return act(session)
             except Exception as error:
-                if not self._may_replace_after(error):
+                if not self._may_replace_after(error, session):
                     raise
 
     def close(self) -> None:
@@ -166,13 +173,28 @@ class RecoverableSession:
             session.close(self._opening.grace_secs)
 
     def _open(self) -> LiveSession:
-        recoveries = self.recoveries + (self._lost is not None)
-        self.session = self._opening.open(recoveries, self._last_checkpoint)
-        self._count_recovery(self.session.raw)
-        return self.session
+        with self._lock:
+            if self.session is not None:  # another thread has been faster
+                return self.session
+            recoveries = self.recoveries + (self._lost is not None)
+            self.session = self._opening.open(recoveries, self._last_checkpoint)
+            self._count_recovery(self.session.raw)
+            return self.session
 
-    def _may_replace_after(self, error: Exception) -> bool:
-        """Close the session and wait, if ``error`` means it is lost and may be replaced."""
+    def _may_replace_after(self, error: Exception, session: LiveSession | None) -> bool:
+        """Close ``session`` and wait, if ``error`` means it is lost and may be replaced.
+
+        If another thread has replaced it already, there is nothing to do but to run again.
+        """
+        with self._lock:
+            if session is not None and self.session is not session:
+                # A run that waited for the one that lost it finds it closed.
+                is_effect = self.session is not None and isinstance(error, RuntimeError)
+                if is_effect or self._is_lost(error):
+                    return True
+            return self._closes_after(error)
+
+    def _closes_after(self, error: Exception) -> bool:
         if not self._is_lost(error):
             if self._lost is not None:
                 add_note(

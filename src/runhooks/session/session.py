@@ -53,6 +53,7 @@ class Session(RawSession):
         self._graph = graph or own_graph()
         self._lock = self._values.lock
         self._ready: dict[Any, PreparedRun] = BoundedCache()
+        self._last: PreparedRun | None = None  # the run that was asked for last
         self._kept = self._graph.kept_buffers()
         self._keeping: BoundedCache[Any, PreparedRun] = BoundedCache()
         self._inputs = SessionInputs(self._graph, self._values)
@@ -68,10 +69,6 @@ class Session(RawSession):
     def global_step(self) -> int | None:
         """The global step, known without a run; None if the graph has none."""
         return self._values.global_step
-
-    @property
-    def repeats_runs(self) -> bool:  # type: ignore[override]
-        return type(self).run is _own_run  # else whoever has replaced it is to see every run
 
     @property
     def runs(self) -> int:
@@ -122,7 +119,7 @@ class Session(RawSession):
             RuntimeError: If the session is closed.
             Exception: Whatever the graph's functions raise.
         """
-        run = self.prepared
+        run = self._last
         if not (
             run is not None
             and (fetches is run.fetches or run.is_of(fetches))
@@ -132,6 +129,13 @@ class Session(RawSession):
         ):
             run = self._find(fetches, feed_dict, options, run_metadata)
         return run.again(feed_dict)
+
+    def find_run(
+        self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None
+    ) -> PreparedRun | None:
+        if type(self).run is not _own_run or "run" in vars(self):
+            return None  # whoever has replaced it is to see every run
+        return self._find(fetches, feed_dict, None, None)
 
     def warm_up(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> None:
         if not self._graph.engine.compiles:
@@ -339,17 +343,19 @@ class Session(RawSession):
                     return self._keeping.get_or_make(key, lambda: self._keeping_run(fetches, keys))
                 run = executable.bound(fetches, self._values, self._inputs)
                 self._ready[key] = run
-            self.prepared = run
+            self._last = run
         return run
 
     def _keeping_run(self, fetches: Any, feed_keys: tuple[Any, ...]) -> PreparedRun:
         """Return a run that leaves the buffers alone that a checkpoint is written from."""
         executable = make_executable(self._graph, fetches, feed_keys, self._kept)
-        return executable.bound(fetches, self._values, self._inputs)
+        run = executable.bound(fetches, self._values, self._inputs)
+        run.lasts = False
+        return run
 
     def _forget_runs(self) -> None:
         self._ready.clear()
-        self.prepared = None
+        self._last = None
 
     def _executable(self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any]) -> Executable:
         self._check_open()

@@ -28,7 +28,10 @@ class CallableRun(PreparedRun):
             None if there are none.
     """
 
-    __slots__ = ("_call", "_changes", "_convert", "_keys", "_read", "_session", "_step_of")
+    __slots__ = (
+        *("_call", "_convert", "_increases", "_keys", "_read", "_session", "_step_of"),
+        "_tells_step",
+    )
 
     def __init__(
         self,
@@ -49,7 +52,8 @@ class CallableRun(PreparedRun):
         self._convert, self._read = direct.convert, direct.read
         self._call = call
         self._step_of = step_of
-        self._changes = change is not UNCHANGED
+        self._tells_step = change is not UNCHANGED or step_of is not None
+        self._increases = change is not None and change.never_decreases
         # Where others may change the step, or the run does not say by how much it does, each run
         # has to be followed by a look at what is due.
         increase = None if change is None or session.is_shared else change.increase
@@ -65,11 +69,14 @@ class CallableRun(PreparedRun):
 
     def foresee(self, off_steps: float) -> None:
         """As ``PreparedRun.foresee``."""
-        self.off_steps = off_steps if self.steps >= 0 else 0
+        if self.steps >= 0:
+            self._session.foresee(self, off_steps)
 
     def again(self, feed_dict: Any) -> Any:
         """Make the run, and return the values of the fetches. An off-step is as fast as this is."""
         session, convert = self._session, self._convert
+        number = session.begin_change() if self._tells_step else 0
+        values: Any = None
         try:
             if convert:
                 values = self._call(*[to_array(feed_dict[key]) for key, to_array in convert])
@@ -77,12 +84,12 @@ class CallableRun(PreparedRun):
                 values = self._call()
         except BaseException as error:
             self.off_steps = 0
-            session.note_error(error, self._changes)
+            session.note_error(error)
             raise
-        if self._step_of is not None:
-            session.take_step(self._step_of(values))
-        elif self._changes:
-            session.forget_step()
+        finally:
+            if number:
+                steps = None if values is None or self._step_of is None else self._step_of(values)
+                session.end_change(number, steps, self, increases=self._increases)
         session.runs += 1
         self.off_steps -= 1
         return self._read(values)

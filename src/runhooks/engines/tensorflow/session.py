@@ -35,15 +35,12 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         SessionState.__init__(self, step_graph_of(self.graph))
         self._has_servers = bool(target)
         self._runs_by_key: dict[Any, CallableRun] = BoundedCache()
+        self._last: CallableRun | None = None  # the run that was asked for last
 
     @property
     def _sess(self) -> Any:
         # Programs follow `_sess` from a monitored session to one of a class named Session.
         return self
-
-    @property
-    def repeats_runs(self) -> bool:  # type: ignore[override]
-        return type(self).run is _own_run  # else whoever has replaced it is to see every run
 
     def begin(self) -> None:
         """Note that all variables have values now."""
@@ -54,14 +51,17 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
         if options is None and run_metadata is None:
-            run = self.prepared
+            run = self._last
             if run is None or not (run.is_of(fetches) and run.is_fed(feed_dict)):
-                self._forget_last()
-                run = self.prepared = self._find(fetches, feed_dict)
+                run = self._last = self._find(fetches, feed_dict)
             if run is not None:
                 return run.again(feed_dict)
-        self._forget_last()
         return self.run_whole(fetches, feed_dict, options, run_metadata)
+
+    def find_run(self, fetches: Any, feed_dict: Any = None) -> CallableRun | None:
+        if type(self).run is not _own_run or "run" in vars(self):
+            return None  # whoever has replaced it is to see every run
+        return self._find(fetches, feed_dict)
 
     def make_callable(
         self, fetches: Any, feed_list: Any = None, accept_options: bool = False
@@ -103,12 +103,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
 
     def _forget_runs(self) -> None:
         self._runs_by_key.clear()
-        self._forget_last()
-
-    def _forget_last(self) -> None:
-        if self.prepared is not None:
-            self.prepared.foresee(0)  # something else has run since
-            self.prepared = None
+        self._last = None
 
     def _plan(self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any]) -> FetchPlan:
         # What is added to the graph later may change the global step in the same fetches.

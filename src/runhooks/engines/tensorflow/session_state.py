@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from runhooks.arrays.shards import Share
-from runhooks.contract import RawSession, Snapshot
+from runhooks.contract import PreparedRun, RawSession, Snapshot
 from runhooks.engines.tensorflow import parts, sources
 from runhooks.engines.tensorflow.checkpoints import (
     check_saver,
@@ -35,6 +36,7 @@ class SessionState(RawSession):
     """
 
     has_framework_saver: ClassVar[bool] = True
+    makes_one_run_at_a_time: ClassVar[bool] = False  # one may wait for what another enqueues
 
     def __init__(self, graph: StepGraph) -> None:
         RawSession.__init__(self)
@@ -46,6 +48,11 @@ class SessionState(RawSession):
         self.is_shared = False
         self._step: int | None = None
         self._step_is_known = False
+        # Runs of several threads may overlap. Those that may change the step are numbered.
+        self._lock = threading.Lock()
+        self._begun = self._in_flight = 0
+        self._unordered = 0  # the last of those that had begun when the step was lost track of
+        self._foreseen: PreparedRun | None = None
 
     @property
     def engine(self) -> Framework:
@@ -66,27 +73,68 @@ class SessionState(RawSession):
         tensor = self.step_graph.step_reads.tensor
         if tensor is None or self.is_over:
             return self._step
+        number, values = self.begin_change(), None
         try:
-            self.take_step([self.run_plainly(tensor)])
+            values = [self.run_plainly(tensor)]
         except (tf.errors.OpError, RuntimeError):  # not initialized, lost or closed
             return self._step
+        finally:
+            self.end_change(number, values, self._foreseen, increases=True)
         return self._step
 
-    def take_step(self, values: Sequence[Any]) -> None:
-        """Note the global step, the largest of ``values``."""
-        self._step = int(values[0] if len(values) == 1 else max(values))
-        self._step_is_known = True
+    def begin_change(self) -> int:
+        """Note that a run begins which may change the global step, or reads it.
+
+        Returns:
+            Its number, for ``end_change``; negative if it begins while another is being made.
+        """
+        with self._lock:
+            self._begun += 1
+            self._in_flight += 1
+            return self._begun if self._in_flight == 1 else -self._begun
+
+    def end_change(
+        self,
+        number: int,
+        values: Sequence[Any] | None,
+        run: PreparedRun | None = None,
+        *,
+        increases: bool = False,
+    ) -> None:
+        """Note that such a run has ended.
+
+        Args:
+            number: The number of the run.
+            values: The values of the global step that it has fetched, of which the largest is the
+                new one; None: the step is not known.
+            run: The run itself, where it may have been foreseen.
+            increases: Whether it never decreases the step.
+        """
+        with self._lock:
+            self._in_flight -= 1
+            step = None if values is None else int(max(values))
+            if number == self._begun:  # no other run has overlapped
+                self._step_is_known = step is not None
+                self._step = self._step if step is None else step
+            elif step is not None and increases and abs(number) > self._unordered:
+                is_new = not self._step_is_known or self._step is None or step > self._step
+                self._step, self._step_is_known = (step if is_new else self._step), True
+            else:
+                self._unordered, self._step_is_known = self._begun, False
+            if self._foreseen is not None and (self._foreseen is not run or step is None):
+                self._foreseen.off_steps = 0
 
     def forget_step(self) -> None:
-        """Note that a run may have changed the global step, to a value that is not known."""
-        self._step_is_known = False
-        if self.prepared is not None:
-            self.prepared.foresee(0)
+        """Note that the global step may have changed, to a value that is not known."""
+        self.end_change(self.begin_change(), None)
 
-    def note_error(self, error: BaseException, changes_step: bool) -> None:
+    def foresee(self, run: PreparedRun, off_steps: float) -> None:
+        """Set ``run.off_steps``, up to a run of another kind that may change the global step."""
+        with self._lock:
+            self._foreseen, run.off_steps = run, off_steps
+
+    def note_error(self, error: BaseException) -> None:
         """Note the error of a run; a lost session is not asked for its step."""
-        if changes_step:
-            self._step_is_known = False
         if self.engine.is_lost(error):
             self.is_over = True
 
@@ -116,7 +164,8 @@ class SessionState(RawSession):
         """Make one run by ``run_plainly``, which takes all that ``Session.run`` takes."""
         plan = plan or make_plan(self.step_graph, fetches, ())
         steps = self.steps_to_fetch(plan.step)
-        changes = plan.step is not UNCHANGED
+        number = self.begin_change() if steps or plan.step is not UNCHANGED else 0
+        values: Any = None
         try:
             if steps:
                 result, values = self.run_plainly(
@@ -125,12 +174,12 @@ class SessionState(RawSession):
             else:
                 result = self.run_plainly(fetches, feed_dict, options, run_metadata)
         except BaseException as error:
-            self.note_error(error, changes)
+            self.note_error(error)
             raise
-        if steps:
-            self.take_step(values)
-        elif changes:
-            self.forget_step()
+        finally:
+            if number:
+                increases = plan.step is not None and plan.step.never_decreases
+                self.end_change(number, values, increases=increases)
         self.runs += 1
         return result
 

@@ -38,6 +38,11 @@ class StepChange(NamedTuple):
     is_known: bool
     increase: int | None = None
 
+    @property
+    def never_decreases(self) -> bool:
+        """Whether no such run decreases the step."""
+        return self.increase is not None and self.increase >= 0
+
 
 UNCHANGED = StepChange((), is_known=True, increase=0)
 

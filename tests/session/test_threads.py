@@ -1,0 +1,284 @@
+"""Several threads run one session, on every engine: each gets its own results, and so do hooks."""
+
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+ENGINES = ["python", "jax", "torch", "tensorflow"]
+THREADS = 3
+RUNS = 40
+
+
+def own_program(engine):
+    """A step, and constants to tell by who asked for them."""
+    with rh.Graph(engine).as_default() as graph:
+        x = rh.placeholder("x", np.float32, [])
+        w = rh.Variable(np.float32(0), name="w")
+        step = rh.train.get_or_create_global_step()
+        train = rh.group(w.assign(rh.call(lambda w, x: w + x, w, x)), step.assign_add(1))
+        marks = [rh.call(lambda i=i: np.float32(i), name=f"mark_{i}") for i in range(10)]
+        feed = {x: np.float32(1)}
+    return SimpleNamespace(
+        graph=graph, x=x, w=w, train=train, marks=marks, feed=feed, opened=rh.MonitoredSession
+    )
+
+
+def tensorflow_program():
+    import tensorflow
+
+    from runhooks.tensorflow.train import MonitoredSession
+
+    tf = tensorflow.compat.v1
+    with tensorflow.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [], name="x")
+        w = tf.get_variable("w", initializer=np.float32(0), use_resource=True)
+        step = tf.train.get_or_create_global_step()
+        train = tf.group(w.assign_add(x), step.assign_add(1))
+        marks = [tf.identity(tf.constant(np.float32(i)), name=f"mark_{i}") for i in range(10)]
+        feed = {x: np.float32(1)}
+    return SimpleNamespace(
+        graph=graph, x=x, w=w, train=train, marks=marks, feed=feed, opened=MonitoredSession
+    )
+
+
+@pytest.fixture(params=ENGINES)
+def p(request):
+    if request.param == "tensorflow":
+        return tensorflow_program()
+    return own_program(request.param)
+
+
+@pytest.fixture(autouse=True)
+def threads_that_take_turns_often():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def in_threads(*targets):
+    """Call the ``targets``, each in a thread, all at once; raise the first error of one of them."""
+    barrier, errors = threading.Barrier(len(targets)), []
+
+    def call(target):
+        barrier.wait()
+        try:
+            target()
+        except Exception as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    threads = [threading.Thread(target=call, args=(target,)) for target in targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for error in errors:
+        raise error
+
+
+def raw_of(session):
+    return session.run_step_fn(lambda step_context: step_context.session)
+
+
+def number(value):
+    return float(np.asarray(value))
+
+
+class Asks(rh.SessionRunHook):
+    """Asks for a mark in every run, a different one in each ``alternates`` run."""
+
+    def __init__(self, p, mark, alternates=0):
+        self.p, self.mark, self.alternates, self.calls = p, mark, alternates, 0
+        self.asked = {}  # by the context of the run
+        self.seen = []
+
+    def before_run(self, run_context):
+        self.calls += 1
+        is_other = self.alternates and self.calls % self.alternates == 0
+        mark = self.mark + is_other
+        self.asked[id(run_context)] = (run_context, mark)
+        return rh.SessionRunArgs({"mark": self.p.marks[mark]})
+
+    def after_run(self, run_context, run_values):
+        _, mark = self.asked.pop(id(run_context))
+        self.seen.append(number(run_values.results["mark"]) == mark)
+
+
+class Sleeps(Asks):
+    """Is called at every fifth step, as a hook that the steps of a thread wake may be."""
+
+    def __init__(self, p, mark):
+        super().__init__(p, mark)
+        self.timer = rh.Timer(rh.Trigger(every_steps=5))
+
+    def next_due(self):
+        return self.timer.due()
+
+    def before_run(self, run_context):
+        return super().before_run(run_context)
+
+    def after_run(self, run_context, run_values):
+        self.timer.update_last_triggered_step(run_context.session.global_step)
+        if run_values.results is not None:  # else its step was made by a run that did not ask it
+            super().after_run(run_context, run_values)
+
+
+class Watches(rh.SessionRunHook):
+    def __init__(self, p, mark):
+        self.p, self.mark, self.seen = p, mark, []
+
+    def watched(self):
+        return self.p.marks[self.mark]
+
+    def watch(self, step, value):
+        self.seen.append(number(value) == self.mark)
+
+    def before_run(self, run_context):
+        return rh.SessionRunArgs(self.p.marks[self.mark])
+
+    def after_run(self, run_context, run_values):
+        self.watch(None, run_values.results)
+
+
+def asks_for(p, run, thread):
+    """Return what trains, and asks for the mark of ``thread`` in a structure of its own."""
+    mark = p.marks[thread]
+    structure = [(p.train, mark), {"train": p.train, "mark": mark}, [mark, p.train]][thread % 3]
+
+    def train():
+        for _ in range(RUNS):
+            got = run(structure, p.feed)
+            assert type(got) is type(structure)
+            value = got["mark"] if isinstance(got, dict) else got[thread % 3 != 2]
+            assert number(value) == thread
+
+    return train
+
+
+def test_threads_of_a_raw_session_get_what_they_fetch(p):
+    with p.graph.as_default(), p.opened() as session:
+        raw = raw_of(session)
+        in_threads(*[asks_for(p, raw.run, thread) for thread in range(THREADS)])
+        assert number(raw.run(p.w)) == raw.global_step == THREADS * RUNS
+
+
+HOOKS = {
+    "none": lambda p: [],
+    "asks": lambda p: [Asks(p, 5)],
+    "asks for others": lambda p: [Asks(p, 5, alternates=3), Asks(p, 7)],
+    "sleeps": lambda p: [Sleeps(p, 5)],
+    "watches": lambda p: [Watches(p, 5), Watches(p, 6)],
+    "all": lambda p: [Asks(p, 5, alternates=4), Sleeps(p, 7), Watches(p, 8)],
+}
+
+
+@pytest.mark.parametrize("kind", HOOKS)
+def test_threads_of_a_monitored_session_get_what_they_fetch(p, kind):
+    hooks = HOOKS[kind](p)
+    with p.graph.as_default(), p.opened(hooks=hooks) as session:
+        in_threads(*[asks_for(p, session.run, thread) for thread in range(THREADS)])
+        assert number(session.run(p.w, hooks=False)) == THREADS * RUNS
+        assert session.global_step == THREADS * RUNS
+    for hook in hooks:
+        assert all(hook.seen)
+        is_called_in_every_run = not isinstance(hook, Sleeps)
+        assert (len(hook.seen) == THREADS * RUNS) if is_called_in_every_run else hook.seen
+
+
+@pytest.mark.parametrize("kind", HOOKS)
+def test_loop_beside_threads_that_run_the_raw_session(p, kind):
+    """As queue runners do: other fetches, with no step."""
+    hooks, is_over = HOOKS[kind](p), threading.Event()
+    with p.graph.as_default(), p.opened(hooks=hooks) as session:
+        raw = raw_of(session)
+
+        def beside():
+            while not is_over.is_set():
+                assert number(raw.run(p.marks[9])) == 9
+
+        def train():
+            try:
+                asks_for(p, session.run, 0)()
+                for _ in range(RUNS):
+                    assert session.run(p.train, p.feed) is None
+            finally:
+                is_over.set()
+
+        in_threads(train, beside, beside)
+        assert number(raw.run(p.w)) == session.global_step == 2 * RUNS
+    assert all(all(hook.seen) and hook.seen for hook in hooks)
+
+
+class ActsWhenFed:
+    """A number that calls ``act`` as a run takes it in."""
+
+    def __init__(self, act):
+        self.act = act
+
+    def __array__(self, dtype=None, copy=None):
+        self.act()
+        return np.array(1, np.float32)
+
+
+@pytest.mark.parametrize("kind", HOOKS)
+def test_run_that_is_made_in_the_middle_of_another_is_not_repeated_in_its_place(p, kind):
+    """Whatever the session knows of its last run is then of the inner run."""
+    hooks = HOOKS[kind](p)
+    with p.graph.as_default(), p.opened(hooks=hooks) as session:
+        raw = raw_of(session)
+
+        def beside():
+            assert number(raw.run(p.marks[9], p.feed)) == 9
+
+        # A session that makes one run at a time would let another thread wait for the outer run.
+        act = beside if isinstance(raw, rh.Session) else lambda: in_threads(beside)
+        for _ in range(12):
+            assert session.run(p.train, {p.x: ActsWhenFed(act)}) is None
+        assert number(session.run(p.w, hooks=False)) == session.global_step == 12
+    assert all(all(hook.seen) and hook.seen for hook in hooks)
+
+
+def test_session_that_several_threads_lose_is_replaced_once():
+    p, both = tensorflow_program(), threading.Barrier(2)
+
+    class LosesOnce(ActsWhenFed):
+        def __array__(self, dtype=None, copy=None):
+            if self.act is not None:
+                both.wait()  # until the other run is being made, too
+                self.act = None
+                raise rh.errors.AbortedError("the device went away")
+            return np.array(1, np.float32)
+
+    with p.graph.as_default(), p.opened() as session:
+        run = [lambda: session.run(p.train, {p.x: LosesOnce(both.wait)})] * 2
+        in_threads(*run)
+        assert session.recoveries == 1
+        assert number(session.run(p.w)) == session.global_step == 2
+
+
+@pytest.mark.parametrize("engine", ["python", "jax", "torch"])
+def test_run_that_waited_for_the_one_that_lost_the_session_is_made_in_the_next(engine):
+    p, waits = own_program(engine), threading.Event()
+
+    class LosesOnce(ActsWhenFed):
+        def __array__(self, dtype=None, copy=None):
+            if self.act is not None:
+                waits.wait()
+                self.act = None
+                raise rh.errors.AbortedError("the device went away")
+            return np.array(1, np.float32)
+
+    with p.graph.as_default(), rh.MonitoredSession(hooks=[Asks(p, 5)]) as session:
+
+        def second():
+            waits.set()
+            session.run(p.train, p.feed)
+
+        in_threads(lambda: session.run(p.train, {p.x: LosesOnce(waits.wait)}), second)
+        assert session.recoveries == 1
+        assert 1 <= number(session.run(p.w)) == session.global_step
