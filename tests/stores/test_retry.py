@@ -12,6 +12,7 @@ import pytest
 
 from runhooks import clock, stores
 from runhooks.stores import RetryPolicy, open_store
+from runhooks.summary import FileWriter
 from tests.s3_server import CREDENTIALS
 from tests.stores.conftest import use_endpoint
 
@@ -175,6 +176,42 @@ def test_all_who_use_a_bucket_wait_for_it_together(bucket, proxy, monkeypatch):
         proxy.fail("lost request", 2)  # and has time again
         one.put("k", b"content")
         assert one.read("k") == b"content"
+
+
+def test_a_store_that_never_answered_gets_ten_seconds(bucket, s3_library, proxy, monkeypatch):
+    still = Still()
+    monkeypatch.setattr("time.sleep", still.sleep)
+
+    def secs_until_error(ask):
+        begun = still.now
+        with pytest.raises(OSError, match=bucket):
+            ask()
+        return still.now - begun
+
+    with clock.use(still):
+        proxy.decide = lambda method, path: "503"
+        assert 5 < secs_until_error(lambda: FileWriter(f"{bucket}/run")) <= 10
+        chosen = open_store(f"{bucket}/run", SOON)
+        still.now += 1000
+        assert secs_until_error(lambda: chosen.put("k", b"")) == 0  # all share their time
+        proxy.decide = lambda method, path: None
+        store = open_store(f"{bucket}/run")
+        store.put("k", b"content")
+        proxy.decide = lambda method, path: "503"
+        assert 250 < secs_until_error(lambda: store.put("k", b"")) <= 300
+
+
+def test_a_store_that_never_said_anything_is_given_up(bucket, s3_library, proxy):
+    class Fast:
+        def monotonic(self):
+            return 100 * time.monotonic()
+
+        wall = monotonic
+
+    proxy.fail("hang", 1)
+    with clock.use(Fast()), pytest.raises(TimeoutError, match="no answer for 2"):
+        open_store(f"{bucket}/run").put("k", b"content")
+    proxy.closed.set()
 
 
 def test_a_store_that_says_nothing_is_mentioned(bucket, s3_library, proxy, caplog):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import random
 import threading
 from collections.abc import Callable
@@ -56,7 +57,8 @@ def ask(
     begun, wait = clock.monotonic(), policy.first_wait_secs
     with interruption.interrupting():
         while True:
-            outcome = _outcome(request, url, nbytes)
+            known = patience.has_answered
+            outcome = _outcome(request, url, nbytes, math.inf if known else policy.secs)
             error = outcome.error
             if error is None:
                 patience.answered()
@@ -80,8 +82,10 @@ def ask(
             wait = min(2 * wait, policy.longest_wait_secs)
 
 
-def _outcome(request: Callable[[], AnyResult], url: str, nbytes: int) -> _Outcome[AnyResult]:
-    """What became of ``request()``.
+def _outcome(
+    request: Callable[[], AnyResult], url: str, nbytes: int, limit_secs: float
+) -> _Outcome[AnyResult]:
+    """What became of ``request()``: an error if nothing is heard for ``limit_secs`` and a while.
 
     It has a thread of its own because the libraries beneath hold a Ctrl-C back until their time
     limits are over, which may be minutes.
@@ -101,17 +105,23 @@ def _outcome(request: Callable[[], AnyResult], url: str, nbytes: int) -> _Outcom
     except RuntimeError:  # the process ends, or may have no more threads
         make()
     begun = clock.monotonic()
-    silent_secs = _SILENT_SECS + nbytes / _SLOW_BYTES_A_SEC
+    silent_secs, is_mentioned = _SILENT_SECS + nbytes / _SLOW_BYTES_A_SEC, False
     while interruption.secs_left():
         try:
             return answers.get(timeout=interruption.look_secs())
         except Empty:
-            if clock.monotonic() - begun > silent_secs:
+            silent = clock.monotonic() - begun
+            if silent > limit_secs + silent_secs:
+                return _timeout(url, f"no answer for {silent:.0f} s")
+            if not is_mentioned and silent > silent_secs:
+                is_mentioned = True
                 _log.warning("%s: no answer for %.0f s; waiting for it", url, silent_secs)
-                silent_secs = float("inf")
     return _given_up(url)
 
 
 def _given_up(url: str) -> _Outcome[Any]:
-    text = "the program was interrupted before the store answered"
+    return _timeout(url, "the program was interrupted before the store answered")
+
+
+def _timeout(url: str, text: str) -> _Outcome[Any]:
     return _Outcome(None, TimeoutError(errno.ETIMEDOUT, text, url))

@@ -42,12 +42,24 @@ class RetryPolicy:
         )
 
 
-_default = RetryPolicy()
+_INITIAL = RetryPolicy()
+_UNTIL_THE_FIRST_ANSWER = RetryPolicy(secs=10)
+
+_default = _INITIAL
 
 
 def default_policy() -> RetryPolicy:
     """Return the policy of stores that are opened without one."""
     return _default
+
+
+def before_any_answer(policy: RetryPolicy) -> RetryPolicy:
+    """Return what ``policy`` means while a store has not answered in this process.
+
+    Somebody may be waiting for the program to begin, and the URL may be wrong: unless a policy was
+    set, that is said after 10 seconds.
+    """
+    return _UNTIL_THE_FIRST_ANSWER if policy is _INITIAL else policy
 
 
 def set_retry_policy(policy: RetryPolicy) -> None:

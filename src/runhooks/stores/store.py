@@ -19,7 +19,7 @@ from runhooks.stores.interruption import interrupting
 from runhooks.stores.messages import lacks_credentials
 from runhooks.stores.obstore_backend import open_with_obstore
 from runhooks.stores.patience import patience_with
-from runhooks.stores.retry import RetryPolicy, default_policy
+from runhooks.stores.retry import RetryPolicy, before_any_answer, default_policy
 from runhooks.stores.urls import is_url, joined, normal
 
 AnyArgument = TypeVar("AnyArgument")
@@ -38,7 +38,8 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
 
     Args:
         url: Such as ``s3://bucket/run``, ``gs://``, ``az://`` or ``memory://``.
-        retry: How long requests are repeated. None: as ``set_retry_policy`` says, else 300 s.
+        retry: How long requests are repeated. None: as ``set_retry_policy`` says, else 300 s, or
+            10 s until the store has answered for the first time in this process.
 
     Raises:
         ImportError: The library for the scheme is not installed; the message names it.
@@ -183,10 +184,9 @@ class Store:
         if self._opened_by != os.getpid():  # a forked child has no threads that do the work
             self._open()
         backend = self._backend
+        retry = self._retry if self._patience.has_answered else before_any_answer(self._retry)
         try:
-            return ask(
-                lambda: request(backend), self.url_of(key), self._retry, self._patience, nbytes
-            )
+            return ask(lambda: request(backend), self.url_of(key), retry, self._patience, nbytes)
         except PermissionError as error:
             if error.__cause__ is not None and lacks_credentials(error.__cause__):
                 self._opened_by = None  # for there may be some at the next request
