@@ -52,7 +52,7 @@ def test_it_is_listed_among_the_damages(run, bad, tmp_path) -> None:
     checked = run("check", tmp_path)
     assert checked.status == 1
     assert "cannot be read" in checked.out
-    assert "1 not sound" in checked.out
+    assert "1 damaged" in checked.out
     reports = json.loads(run("check", tmp_path, "--json").out)
     assert [it["path"] for it in reports if not it["sound"]] == [str(bad)]
 

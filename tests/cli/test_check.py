@@ -28,7 +28,7 @@ def test_damage_is_located(run_file, run, tmp_path) -> None:
     damage(file.path, offset + 20)
     checked = run("check", tmp_path)
     assert checked.status == 1
-    assert checked.out.splitlines()[-1] == "2 files, 1 not sound"
+    assert checked.out.splitlines()[-1] == "2 files, 1 damaged"
     assert f"  damaged at byte {offset}, {skipped} bytes skipped: " in checked.out
     a, b = json.loads(run("check", tmp_path, "--json").out)
     assert (a["sound"], b["sound"]) == (True, False)
@@ -86,3 +86,22 @@ def test_a_lower_step_after_a_higher_one_may_be_what_was_written(run_file, run) 
     out = run("check", run_file("a").add(5, loss=1.0).add(2, loss=1.0).path).out
     assert "the run was started again without a START, which purge_step of a SummaryWriter" in out
     assert "or a lower step was written after a higher one" in out
+
+
+def test_of_many_files_those_that_are_not_sound_are_listed(run_file, run, tmp_path) -> None:
+    for number in range(10):
+        run_file(f"sound-{number}").add(1, loss=1.0)
+    assert run("check", tmp_path).out.count(" sound") == 11
+    run_file("sound-10").add(1, loss=1.0)
+    assert run("check", tmp_path).out == "11 files, all sound\n"
+    run_file("back").add(5, loss=1.0).add(2, loss=1.0)
+    run_file("empty").path.write_bytes(b"")
+    damage((broken := run_file("broken").add(1, loss=1.0).path), broken.stat().st_size - 5)
+    checked = run("check", tmp_path)
+    assert checked.status == 1
+    titles, back, damaged, empty, *_, total = checked.out.splitlines()
+    assert titles.split() == ["file", "size", "records"]
+    assert back.split()[-3:] == ["STEPS", "GO", "BACK"]
+    assert damaged.split()[-1] == "DAMAGED"
+    assert empty.split()[-1] == "empty"
+    assert total == "14 files, 1 damaged, 1 whose steps go back, 1 empty"

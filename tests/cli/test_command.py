@@ -1,6 +1,7 @@
 """What all sub-commands have in common."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -93,7 +94,7 @@ def test_columns_of_the_environment_count_in_a_pipe_too(
         file = run_file(name)
         for step in range(30):
             file.add(step, train__loss=step + 0.123456, evaluation__accuracy=1 / (step + 7))
-    commands = (["show", tmp_path / "a"], ["compare", tmp_path], ["plot", tmp_path, "--tag=*s"])
+    commands = (["show", tmp_path], ["compare", tmp_path], ["plot", tmp_path, "--tag=*s"])
     for command in commands:
         widths = {}
         for columns in ("50", "70", None):
@@ -135,7 +136,7 @@ def test_no_line_is_longer_than_the_terminal_is_wide(run_file, terminal, tmp_pat
         file = run_file(name)
         for step in range(2000, 2100):
             file.add(step, train__loss=-1.23456e-7, eval__accuracy=1 / (step + 7), lr=float("nan"))
-    for arguments in (["show", tmp_path / "a"], ["compare", tmp_path]):
+    for arguments in (["show", tmp_path], ["compare", tmp_path]):
         shown = terminal(*arguments, columns=columns)
         assert shown.finish() == 0
         assert len(shown.lines) == shown.sent.count(b"\n")  # the terminal has broken none
@@ -146,7 +147,22 @@ def test_a_terminal_that_is_far_too_narrow_loses_nothing(run_file, terminal) -> 
     shown = terminal("show", file.directory, columns=18)
     assert shown.finish() == 0
     table = shown.lines[shown.lines.index("scalar        last") :]
-    assert table[1:3] == ["training/  0.12346", "loss"]
+    assert table[1:3] == ["training/loss", f"{'':11}0.12346"]
+
+
+def test_names_and_dates_can_be_copied_from_a_narrow_terminal(run_file, terminal, tmp_path) -> None:
+    names = [f"lr-{number}-batch-256-augmented-{'x' * 60}-{number}" for number in (1, 2)]
+    for name in names:
+        run_file(name).add(1, loss=0.5)
+    for columns in (40, 60):
+        for command in ("show", "compare", "check"):
+            sent = terminal(command, tmp_path, columns=columns)
+            assert sent.finish() == 0
+            lines = [re.sub(r"\x1b\[[0-9;]*m", "", it) for it in sent.sent.decode().splitlines()]
+            for name in names if command != "compare" else ():
+                assert any(name in line for line in lines)
+            if command == "show":
+                assert sum("2023-11-14 22:13:21 (" in line for line in lines) == 2
 
 
 def test_a_wide_terminal_shows_all_columns_and_a_narrow_one_says_what_is_missing(

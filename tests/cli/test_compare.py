@@ -1,4 +1,7 @@
 import json
+import math
+
+import pytest
 
 
 def test_a_row_a_run_with_last_and_best_values(run_file, run, tmp_path) -> None:
@@ -113,3 +116,34 @@ def test_hyper_parameters_that_differ_are_columns(run_file, run, tmp_path) -> No
     assert common.endswith(" batch 32")
     rows = json.loads(run("compare", tmp_path, "--json").out)
     assert [row["hparams"]["lr"] for row in rows] == [0.1, 0.5]
+
+
+def test_the_best_of_many_runs_come_first(run_file, run, tmp_path) -> None:
+    for number in range(30):
+        file = run_file(f"{number:02}").add(1, loss=float(number * 7 % 30), rate=float(number))
+        file.add(2, loss=99.0)
+    run_file("nan").add(1, loss=math.nan)
+    run_file("without").add(1, other=1.0)
+    compared = run("compare", tmp_path, "--sort", "loss", "--limit", "3").out.splitlines()
+    assert [line.split()[0] for line in compared[1:4]] == ["00", "13", "26"]
+    assert compared[4:] == ["the first 3 of 32 runs; leave out --limit to see all"]
+    rows = json.loads(run("compare", tmp_path, "--sort", "loss", "--json").out)
+    assert [row["scalars"]["loss"]["min"]["value"] for row in rows[:30]] == [*range(30)]
+    assert [row["run"] for row in rows[30:]] == ["nan", "without"]
+    highest = run("compare", tmp_path, "--sort", "rate", "--max", "rate", "--limit", "2", "--json")
+    assert [row["run"] for row in json.loads(highest.out)] == ["29", "28"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--sort", "lost"], "--sort: no scalar 'lost'; did you mean 'loss'?"),
+        (["--sort", "rate"], "say which values of 'rate' are the best: --min 'rate' or"),
+        (["--limit", "0"], "'--limit'"),
+    ],
+)
+def test_what_cannot_be_sorted_is_said(arguments, said, run_file, run, tmp_path) -> None:
+    run_file("a").add(1, loss=1.0, rate=1.0)
+    compared = run("compare", tmp_path, *arguments)
+    assert compared.status == 2
+    assert said in compared.errors

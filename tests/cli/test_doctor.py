@@ -14,14 +14,15 @@ from runhooks.cli.doctor import EXTRAS
 _DEVELOPERS = {"train", "train-torch", "test", "soak", "bench", "docs"}
 _TESTED = {"core", "jax", "stores", "tensorflow", "torch"}
 _PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-_RUN = "from runhooks.cli import main; import sys; sys.argv[1:] = ['doctor']; main()"
+_RUN = "from runhooks.cli import main; import sys; sys.argv[1:] = ['doctor', *NAMES]; main()"
+_ALL = ("jax", "torch", "tensorflow")
 _NO_FRAMEWORKS = "import sys; sys.modules.update(dict.fromkeys(['jax', 'torch', 'tensorflow']))\n"
 
 
-def doctor(first: str = "", **variables: str) -> tuple[int, list[str]]:
+def doctor(first: str = "", names: tuple[str, ...] = (), **variables: str) -> tuple[int, list[str]]:
     """Return the status and the lines of the command in a Python that ran ``first``."""
     ended = subprocess.run(
-        [sys.executable, "-c", f"{first}\n{_RUN}"],
+        [sys.executable, "-c", f"NAMES = {names}\n{first}\n{_RUN}"],
         capture_output=True,
         text=True,
         env={**os.environ, "JAX_PLATFORMS": "cpu", **variables},
@@ -35,7 +36,7 @@ def test_all_extras_of_users_are_examined() -> None:
 
 
 def test_versions_and_devices_of_what_is_installed() -> None:
-    status, lines = doctor(RANK="1", WORLD_SIZE="2")
+    status, lines = doctor(names=_ALL, RANK="1", WORLD_SIZE="2")
     assert status == 0, lines
     assert lines[0].startswith(f"runhooks {__version__}, Python 3.")
     assert f"  numpy {metadata.version('numpy')}" in lines
@@ -68,7 +69,7 @@ def test_without_the_libraries_of_the_command_it_says_what_to_install() -> None:
 
 def test_what_cannot_be_imported_and_what_is_too_old() -> None:
     older = "from importlib import metadata; metadata.version = lambda name: '0.0.1'\n"
-    status, lines = doctor(_NO_FRAMEWORKS + older)
+    status, lines = doctor(_NO_FRAMEWORKS + older, _ALL)
     assert status == 1
     for name in ("jax", "torch", "tensorflow"):
         assert any(it.startswith(f"  PROBLEM: {name} cannot be used: ") for it in lines)
@@ -76,8 +77,20 @@ def test_what_cannot_be_imported_and_what_is_too_old() -> None:
 
 
 def test_a_reader_that_stops_reading_ends_it_in_silence() -> None:
-    command = [sys.executable, "-c", f"{_NO_FRAMEWORKS}\n{_RUN}"]
+    command = [sys.executable, "-c", f"NAMES = []\n{_NO_FRAMEWORKS}\n{_RUN}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == -signal.SIGPIPE
+
+
+def test_frameworks_are_imported_if_they_are_named_alone() -> None:
+    status, lines = doctor(_NO_FRAMEWORKS)  # which cannot be imported
+    assert status == 0, lines
+    assert f"jax: jax {metadata.version('jax')}" in lines
+    assert "devices: runhooks doctor jax torch tensorflow" in lines
+    status, lines = doctor("sys = __import__('sys'); sys.modules['jax'] = None", ("jax",))
+    assert status == 1
+    assert next(it for it in lines if "PROBLEM" in it).startswith("  PROBLEM: jax cannot be used")
+    status, lines = doctor(names=("jux",))
+    assert (status, lines) == (1, ["runhooks: doctor takes jax, torch, tensorflow, not 'jux'"])

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import os
 from pathlib import Path
 from uuid import uuid4
 
@@ -56,13 +57,39 @@ def test_of_chosen_tags_into_a_file(run, runs) -> None:
     assert "rate" in (runs / "x.csv").read_text()
 
 
+def test_csv_is_the_format_without_another(run, runs) -> None:
+    assert run("export", runs).out == run("export", runs, "--csv").out
+    assert run("export", runs, "-o", "-").out == run("export", runs, "--csv").out
+
+
+@pytest.mark.parametrize("output", [[], ["-o", "-"], ["-o", "/dev/stdout"]])
+def test_a_pipe_gets_the_table_and_nothing_else(output, runs, start_piped) -> None:
+    out, errors = start_piped("export", runs, "--parquet", *output).communicate()
+    assert errors == b""
+    table = pyarrow.parquet.read_table(io.BytesIO(out)).to_pydict()
+    columns = (table[name] for name in ("run", "tag", "step", "value"))
+    assert list(zip(*columns, strict=True)) == POINTS
+
+
+def test_a_pipe_with_a_name_gets_it_too(run, runs, start_piped, tmp_path) -> None:
+    os.mkfifo(tmp_path / "x.csv")
+    process = start_piped("export", runs, "-o", tmp_path / "x.csv")
+    rows = list(csv.DictReader((tmp_path / "x.csv").read_text().splitlines()))
+    assert [(r["run"], r["tag"], int(r["step"]), float(r["value"])) for r in rows] == POINTS
+    assert process.communicate() == (b"", b"")
+
+
+def test_a_terminal_gets_no_binary_file(runs, terminal) -> None:
+    shown = terminal("export", runs, "--parquet")
+    assert shown.finish() == 2
+    assert "--parquet needs -o FILE, or a pipe, as well" in " ".join(shown.lines)
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ([], ONE_FORMAT),
         (["--csv", "--jsonl"], ONE_FORMAT),
         (["-o", "x.txt"], ONE_FORMAT),
-        (["--parquet"], "--parquet"),
         (["--csv", "--json"], "--json"),
         (["--csv", "-o", "/no/such/folder/x"], "/no/such/folder/x: No such file or directory"),
     ],

@@ -102,10 +102,21 @@ def test_what_to_plot_is_asked_for_where_it_is_not_clear(run_file, run, tmp_path
     assert "--tag: loss, rate" in asked.errors
     for index in range(13):
         run_file(f"many/{index}").add(0, loss=1.0)
-    many = run("plot", tmp_path / "many")
-    assert many.status == 2
-    assert "12 lines, not 13" in many.errors
     assert run("plot", tmp_path / "many", "--png", tmp_path / "x.png").status == 0
+
+
+def test_of_many_runs_the_best_are_plotted(run_file, run, tmp_path) -> None:
+    for index in range(15):
+        file = run_file(f"many/{index:02}")
+        file.add(0, loss=float(index), rate=1.0).add(1, loss=100.0, rate=float(index))
+    plotted = run("plot", tmp_path / "many", "--tag", "loss").out.splitlines()
+    assert plotted[-13:-1] == [f"{chr(ord('a') + it)} {it:02}" for it in range(12)]
+    assert plotted[-1] == "the 12 of 15 runs with the lowest loss; --png draws all"
+    plotted = run("plot", tmp_path / "many", "--tag", "rate", "--max", "rate").out.splitlines()
+    assert plotted[-13:-1] == [f"{chr(ord('a') + it)} {it + 3:02}" for it in range(12)]
+    asked = run("plot", tmp_path / "many", "--tag", "rate")
+    assert asked.status == 2
+    assert "say which values of 'rate' are the best: --min 'rate' or --max 'rate'" in asked.errors
 
 
 def test_what_no_plot_can_show_is_refused(run_file, run, tmp_path) -> None:

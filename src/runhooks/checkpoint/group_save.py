@@ -78,13 +78,7 @@ def agreed(
         told["done"] = act()
     except Exception as error:  # noqa: BLE001 - raised below, once the others know
         failure, told["error"] = error, described_error(error)
-        group.error = failure
-    try:
-        replies = [json.loads(reply) for reply in group.gather(name, json.dumps(told))]
-    except Exception as error:
-        if failure is None:
-            raise
-        raise failure from error
+    replies = [json.loads(reply) for reply in group.gather(name, json.dumps(told))]
     if failure is not None:
         raise failure
     for rank, reply in enumerate(replies):

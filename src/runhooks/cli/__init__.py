@@ -14,10 +14,11 @@ def main() -> None:
     # A reader may stop reading, as head does; the command then ends in silence, as others do.
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    if sys.argv[1:] == ["doctor"]:  # which says what is missing, be it this command's own
-        from runhooks.cli.doctor import doctor
+    command, *names = sys.argv[1:] or [""]
+    if command == "doctor" and not any(name.startswith("-") for name in names):
+        from runhooks.cli.doctor import doctor  # says what is missing, be it this command's own
 
-        doctor()
+        doctor(names)
         return
     missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:

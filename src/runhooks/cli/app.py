@@ -76,7 +76,15 @@ app = typer.Typer(
 )
 for _command in (show, plot, compare, tail, export, check, checkpoints):
     app.command(cls=_Command, context_settings={"allow_extra_args": True})(_command)
-app.command()(doctor)
+
+
+@app.command("doctor", help=doctor.__doc__)
+def _doctor(
+    framework: Annotated[
+        list[str] | None, typer.Argument(metavar="[FRAMEWORK...]", show_default=False)
+    ] = None,
+) -> None:
+    doctor(framework)
 
 
 def _print_version(wanted: bool) -> None:

@@ -13,6 +13,10 @@ from runhooks.cli.parameters import Json, RunPath
 from runhooks.cli.runs import check_exists
 from runhooks.cli.table import Column, write_table
 
+_FEW_FILES = 10
+_DAMAGED, _GOES_BACK, _SOUND, _EMPTY = "DAMAGED", "STEPS GO BACK", "sound", "empty"
+_COUNTED = {_DAMAGED: "damaged", _GOES_BACK: "whose steps go back", _EMPTY: "empty"}
+
 
 def check(run: RunPath, json: Json = False) -> None:
     """Check whether event files are sound.
@@ -20,7 +24,7 @@ def check(run: RunPath, json: Json = False) -> None:
     Every checksum is verified. The status is 1 if a file is damaged, holds records that make no
     sense, or has curves that go back to an earlier step where no session was started again. A last
     record that is cut off is not a fault: it may be being written. Nor is a gap, steps at which a
-    curve has no points.
+    curve has no points. Of more than ten files only those are listed that are not sound.
     """
     check_exists(run)
     with output.progress(run):
@@ -36,20 +40,26 @@ def check(run: RunPath, json: Json = False) -> None:
 
 
 def _write(reports: Sequence[events.FileReport]) -> None:
-    sound = [it.sound for it in reports]
-    write_table(
-        [
-            Column("file", [formats.printable(it.path) for it in reports], left=True),
-            Column("size", [formats.size(it.size) for it in reports], rank=2),
-            Column("records", [str(it.records) for it in reports], rank=1),
-            Column(
-                "",
-                [_verdict(it) for it in reports],
-                left=True,
-                styles=["green" if it else "bold red" for it in sound],
-            ),
-        ]
-    )
+    verdicts = [_verdict(it) for it in reports]
+    listed = [
+        (report, verdict)
+        for report, verdict in zip(reports, verdicts, strict=True)
+        if len(reports) <= _FEW_FILES or verdict != _SOUND
+    ]
+    if listed:
+        write_table(
+            [
+                Column("file", [formats.printable(it.path) for it, _ in listed], left=True),
+                Column("size", [formats.size(it.size) for it, _ in listed], rank=2),
+                Column("records", [str(it.records) for it, _ in listed], rank=1),
+                Column(
+                    "",
+                    [verdict for _, verdict in listed],
+                    left=True,
+                    styles=["green" if it.sound else "bold red" for it, _ in listed],
+                ),
+            ]
+        )
     for report in reports:
         remarks = list(_remarks(report))
         if remarks:
@@ -57,19 +67,19 @@ def _write(reports: Sequence[events.FileReport]) -> None:
             output.write(formats.printable(report.path), "bold")
             for remark in remarks:
                 output.say(f"  {remark}")
-    output.write()
-    counts = {
-        "not sound": sound.count(False),
-        "empty": sum(it.sound and not it.size for it in reports),
-    }
-    said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    if listed:
+        output.write()
+    counts = ((verdicts.count(verdict), said) for verdict, said in _COUNTED.items())
+    said = ", ".join(f"{count} {what}" for count, what in counts if count)
     output.say(f"{formats.count(len(reports), 'file')}, {said or 'all sound'}")
 
 
 def _verdict(report: events.FileReport) -> str:
-    if not report.sound:
-        return "NOT SOUND"
-    return "sound" if report.size else "empty"
+    if report.damages or report.errors:
+        return _DAMAGED
+    if report.folds:
+        return _GOES_BACK
+    return _SOUND if report.size else _EMPTY
 
 
 def _remarks(report: events.FileReport) -> Iterator[str]:

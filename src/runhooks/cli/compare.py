@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from runhooks.cli import formats, output
+from runhooks.cli.output import CommandError
 from runhooks.cli.parameters import Higher, Json, Lower, RunPaths, Tags
-from runhooks.cli.runs import NamedRun, hparams_of, read_runs
-from runhooks.cli.summary import Goal, Goals, ScalarSummary, summaries_of
+from runhooks.cli.runs import NamedRun, hparams_of, no_such, read_runs
+from runhooks.cli.summary import Goal, Goals, ScalarSummary, best_first, summaries_of
 from runhooks.cli.table import Column, say_prefix, short_names, short_titles, write_table
 
 
@@ -23,7 +26,18 @@ class _Row(NamedTuple):
 
 
 def compare(
-    run: RunPaths, tag: Tags = None, lower: Lower = None, higher: Higher = None, json: Json = False
+    run: RunPaths,
+    tag: Tags = None,
+    lower: Lower = None,
+    higher: Higher = None,
+    sort: Annotated[
+        str | None,
+        typer.Option("--sort", metavar="TAG", help="The runs whose TAG is best come first."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N runs.")
+    ] = None,
+    json: Json = False,
 ) -> None:
     """Compare the scalars of runs: one row per run.
 
@@ -33,11 +47,20 @@ def compare(
     """
     goals = Goals(lower, higher)
     rows = [_row(it, goals) for it in read_runs(run, tag, "scalar")]
-    goals.check({tag for row in rows for tag in row.scalars})
+    tags = {tag for row in rows for tag in row.scalars}
+    goals.check(tags)
+    if sort is not None:
+        if sort not in tags:
+            raise CommandError(f"--sort: {no_such('scalar', sort, sorted(tags), '')}")
+        rows = best_first(rows, goals.decided(sort), lambda row: row.scalars.get(sort))
+    count = len(rows)
+    rows = rows[:limit]
     if json:
         output.write_json(rows)
-    else:
-        _write(rows, goals)
+        return
+    _write(rows, goals)
+    if len(rows) < count:
+        output.say(f"the first {len(rows)} of {count} runs; leave out --limit to see all", "dim")
 
 
 def _row(named: NamedRun, goals: Goals) -> _Row:

@@ -32,11 +32,17 @@ _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "JAX_COORDINAT
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?\s*(?:[(]?>=\s*([\d.]+))?")
 
 
-def doctor() -> None:
-    """Say what is installed, which devices there are, and what is missing.
+def doctor(frameworks: list[str] | None = None) -> None:
+    """Say what is installed, and what is missing or too old.
 
-    The status is 1 if something that is installed cannot be used.
+    The frameworks that are named (jax, torch, tensorflow) are imported, which takes seconds: it
+    then says which devices they see. The status is 1 if something that is installed is too old, or
+    one of these cannot be used.
     """
+    named = frameworks or []
+    for name in named:
+        if name not in EXTRAS_OF_ENGINES:
+            sys.exit(f"runhooks: doctor takes {', '.join(EXTRAS_OF_ENGINES)}, not {name!r}")
     report = _Report()
     system = f"{platform.system()} {platform.machine()}"
     report.say(
@@ -46,11 +52,13 @@ def doctor() -> None:
     for line in _required(report):
         report.say(f"  {line}")
     for extra in EXTRAS:
-        _examine(extra, report)
+        _examine(extra, extra in named, report)
     found = [f"{name} {version}" for name in _COMPANIONS if (version := _version(name))]
     report.say(f"others: {', '.join(found) or 'none'}")
     ranks = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
     report.say(f"ranks: {' '.join(ranks) or 'this process is alone'}")
+    if not named:
+        report.say(f"devices: runhooks doctor {' '.join(EXTRAS_OF_ENGINES)}")
     if report.faults:
         sys.exit(1)
 
@@ -75,7 +83,7 @@ def _required(report: _Report) -> Iterator[str]:
         _check_version(name, version, least, report)
 
 
-def _examine(extra: str, report: _Report) -> None:
+def _examine(extra: str, is_named: bool, report: _Report) -> None:
     wanted = _requirements(extra)
     # A build for the CPU may be a package of another name, as that of TensorFlow is.
     versions = {name: _version(name) or _version(f"{name}-cpu") for name, _ in wanted}
@@ -89,7 +97,7 @@ def _examine(extra: str, report: _Report) -> None:
         report.say(f"{extra}: {found}")
         for name, least in wanted:
             _check_version(name, versions[name], least, report)
-    if extra in EXTRAS_OF_ENGINES and versions.get(extra):
+    if is_named:
         _examine_framework(extra, report)
 
 

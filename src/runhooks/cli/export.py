@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from runhooks.cli import formats, output
 from runhooks.cli.output import CommandError
 from runhooks.cli.parameters import RunPath, Tags, anywhere
 from runhooks.cli.runs import read_one
-from runhooks.stores.path import AnyPath
+from runhooks.stores.path import AnyPath, StorePath
 
 _ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
 
@@ -28,7 +29,7 @@ def export(
             "--output",
             metavar="FILE",
             parser=anywhere,
-            help="Write to FILE, a path or a URL, instead of stdout.",
+            help="Write to FILE, a path or a URL, instead of stdout; - is stdout.",
         ),
     ] = None,
     wide: Annotated[
@@ -46,32 +47,38 @@ def export(
     """Export scalars as a table for other programs.
 
     The columns are run, tag, step, wall_time (seconds since the epoch) and value; with --hparams
-    also hparams/NAME for each hyper-parameter. The ending of FILE
-    gives the format, unless --csv, --jsonl or --parquet does.
+    also hparams/NAME for each hyper-parameter. The ending of FILE gives the format, unless --csv,
+    --jsonl or --parquet does; without either it is CSV.
     """
+    if str(out) == "-":
+        out = None
     wanted = {"csv": csv, "jsonl": jsonl, "parquet": parquet}
     chosen = _chosen([name for name, flag in wanted.items() if flag], out)
-    if out is None and (chosen == "parquet" or json):
-        option = "--json" if json else "--parquet"
-        raise CommandError(f"{option} needs -o FILE as well")
+    if out is None and json:
+        raise CommandError("--json needs -o FILE as well")
+    is_binary = chosen == "parquet"
+    if out is None and is_binary and sys.stdout.isatty():
+        raise CommandError("--parquet needs -o FILE, or a pipe, as well")
     runs = read_one(run, tag, "scalar")
     if out is None:
-        _write(runs, chosen, output.stdout_of_data(), wide, hparams)
+        stdout = sys.stdout.buffer if is_binary else output.stdout_of_data()
+        _write(runs, chosen, stdout, wide, hparams)
         return
     with output.progress(run):
         _write(runs, chosen, out, wide, hparams)
-    _report(runs, out, json)
+    if isinstance(out, StorePath) or out.is_file():  # not a pipe, whose reader is no person
+        _report(runs, out, json)
 
 
 def _chosen(options: list[str], out: AnyPath | None) -> str:
     """Return the format that an option or the ending of the file names."""
     if not options and out is not None and out.suffix.lower() in _ENDINGS:
         return _ENDINGS[out.suffix.lower()]
-    if len(options) != 1:
+    if len(options) > 1 or (not options and out is not None):
         raise CommandError(
             "export needs one of --csv, --jsonl and --parquet, or -o FILE with such an ending"
         )
-    return options[0]
+    return options[0] if options else "csv"
 
 
 def _write(runs: events.Runs, chosen: str, to: Any, wide: bool, hparams: bool) -> None:

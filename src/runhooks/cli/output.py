@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,7 @@ from runhooks.events.format.json_number import json_number
 from runhooks.stores.path import AnyPath
 
 _PATIENCE_SECS = 0.5
+_NO_BREAK = "\u2800"  # looks like a space, and is none
 
 
 class CommandError(Exception):
@@ -70,8 +72,31 @@ def write(line: Text | str = "", style: str = "") -> None:
 
 
 def say(sentence: str, style: str = "") -> None:
-    """Print ``sentence`` among the results; on a terminal it is wrapped between words."""
-    console().print(Text(printable(sentence)), style=style, soft_wrap=width() is None)
+    """Print ``sentence`` among the results; on a terminal it is wrapped between words.
+
+    A word that is longer than a line, such as a path, stays whole, and so does what ``unbroken``
+    returns.
+    """
+    room = width()
+    text = printable(sentence)
+    for line in [text] if room is None else _wrapped(text, room):
+        write(line.replace(_NO_BREAK, " "), style)
+
+
+def unbroken(text: str) -> str:
+    """Return ``text`` for a sentence in which ``say`` does not break it at its spaces."""
+    return text.replace(" ", _NO_BREAK)
+
+
+def _wrapped(text: str, room: int) -> list[str]:
+    indent = text[: len(text) - len(text.lstrip(" "))]
+    return textwrap.wrap(
+        text,
+        room,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]
 
 
 def write_json(value: Any) -> None:

@@ -12,8 +12,9 @@ import typer
 from runhooks.cli import formats, output
 from runhooks.cli.chart import LINES, Line, thinned, write_chart
 from runhooks.cli.output import CommandError
-from runhooks.cli.parameters import Json, RunPaths, Tags, anywhere
+from runhooks.cli.parameters import Higher, Json, Lower, RunPaths, Tags, anywhere
 from runhooks.cli.runs import NamedRun, read_runs
+from runhooks.cli.summary import Goals, best_first, summarized
 from runhooks.stores.path import AnyPath
 from runhooks.stores.replacing import replacing
 
@@ -28,6 +29,8 @@ _MOST_NAMES = 20
 def plot(
     run: RunPaths,
     tag: Tags = None,
+    lower: Lower = None,
+    higher: Higher = None,
     png: Annotated[
         Any,
         typer.Option(
@@ -43,7 +46,7 @@ def plot(
     """Plot scalars: one chart per tag, one line per run.
 
     --tag may be left out if the runs have only one scalar tag. Values that are not finite are left
-    out.
+    out. A chart in a terminal has the best 12 runs if there are more.
     """
     if png is not None and png.suffix.lower() != ".png":
         raise CommandError(f"--png takes a FILE that ends with .png, not {png}")
@@ -60,7 +63,7 @@ def plot(
         charts = formats.count(len(by_tag), "chart")
         output.write(f"{png}: {charts}, {formats.size(png.stat().st_size)}")
     else:
-        _write_charts(by_tag)
+        _write_charts(by_tag, Goals(lower, higher))
 
 
 def _tags(runs: Sequence[NamedRun], chosen: bool) -> list[str]:
@@ -88,17 +91,30 @@ def _as_json(tag: str, line: Line) -> dict[str, Any]:
     return {"tag": tag, "run": line.name, **columns}
 
 
-def _write_charts(by_tag: Mapping[str, Sequence[Line]]) -> None:
-    most = max(map(len, by_tag.values()))
-    if most > LINES:
-        raise CommandError(
-            f"a chart in a terminal can have {LINES} lines, not {most}: name fewer runs, or draw "
-            "a picture with --png"
-        )
-    for index, (tag, lines) in enumerate(by_tag.items()):
+def _write_charts(by_tag: Mapping[str, Sequence[Line]], goals: Goals) -> None:
+    goals.check(by_tag)
+    chosen = {tag: _best(tag, lines, goals) for tag, lines in by_tag.items()}
+    for index, (tag, lines) in enumerate(chosen.items()):
         if index:
             output.write()
         write_chart(formats.tag(tag), lines)
+        if len(lines) < (count := len(by_tag[tag])):
+            which = "lowest" if goals.of(tag) == "min" else "highest"
+            output.say(
+                f"the {len(lines)} of {count} runs with the {which} {formats.tag(tag)}; "
+                "--png draws all",
+                "dim",
+            )
+
+
+def _best(tag: str, lines: Sequence[Line], goals: Goals) -> list[Line]:
+    """Return as many of the best of ``lines`` as a chart can have, in their order."""
+    if len(lines) <= LINES:
+        return list(lines)
+    goal = goals.decided(tag)
+    best = best_first(lines, goal, lambda line: summarized(tag, line.scalars, goal))[:LINES]
+    chosen = set(map(id, best))
+    return [line for line in lines if id(line) in chosen]
 
 
 def _draw(by_tag: Mapping[str, Sequence[Line]], path: AnyPath) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from runhooks.cli.runs import matches, no_such
 from runhooks.events import Run, Scalars
 
 Goal = Literal["min", "max"]
+AnyItem = TypeVar("AnyItem")
 
 _LOW = """
     bpc bpd cer cost divergence err error errors fid kl loss losses mae mape mse nll perplexity ppl
@@ -62,6 +63,15 @@ class Goals:
             return None
         return "min" if low else "max"
 
+    def decided(self, tag: str) -> Goal:
+        """Return the goal of ``tag``. Raises CommandError if neither a word nor an option tells."""
+        goal = self.of(tag)
+        if goal is None:
+            raise CommandError(
+                f"say which values of {tag!r} are the best: --min {tag!r} or --max {tag!r}"
+            )
+        return goal
+
 
 class Extreme(NamedTuple):
     """A value and the first step at which it occurs."""
@@ -94,16 +104,33 @@ class ScalarSummary(NamedTuple):
     non_finite: int
 
 
+def best_first(
+    items: Sequence[AnyItem],
+    goal: Goal,
+    summary_of: Callable[[AnyItem], ScalarSummary | None],
+) -> list[AnyItem]:
+    """Return ``items`` by the best values of their summaries, those without one last."""
+
+    def key(item: AnyItem) -> float:
+        summary = summary_of(item)
+        if summary is None or summary.min is None or summary.max is None:
+            return np.inf
+        return summary.min.value if goal == "min" else -summary.max.value
+
+    return sorted(items, key=key)
+
+
 def summaries_of(run: Run, goals: Goals) -> list[ScalarSummary]:
     """Return a summary of each scalar tag of ``run`` that has points."""
     return [
-        _summarized(tag, scalars, goals.of(tag))
+        summarized(tag, scalars, goals.of(tag))
         for tag, scalars in run.scalars.items()
         if len(scalars.steps)
     ]
 
 
-def _summarized(tag: str, scalars: Scalars, goal: Goal | None) -> ScalarSummary:
+def summarized(tag: str, scalars: Scalars, goal: Goal | None) -> ScalarSummary:
+    """Return a summary of ``scalars``, which has points."""
     steps, values, times = scalars
     finite = np.flatnonzero(np.isfinite(values))
     low = high = None

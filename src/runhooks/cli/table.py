@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len
 from rich.text import Text
 
 from runhooks.cli import formats, output
@@ -45,7 +45,7 @@ class Column(NamedTuple):
 
 
 def write_table(columns: Sequence[Column], curve: Callable[[int, int], str] | None = None) -> None:
-    """Print ``columns``; the first holds names, and is wrapped if nothing else helps.
+    """Print ``columns``; the first holds names, on lines of their own if nothing else helps.
 
     Args:
         columns: The columns, from left to right.
@@ -124,11 +124,11 @@ def _fitting(
 
 
 def _write_row(row: int, columns: Sequence[Column], widths: Sequence[int]) -> None:
-    pieces = chop_cells(columns[0].cells[row], widths[0]) or [""]
     cells = [(column.cells[row], column.styles[row] if column.styles else "") for column in columns]
-    output.write(_line([(pieces[0], cells[0][1]), *cells[1:]], columns, widths))
-    for piece in pieces[1:]:
-        output.write(piece, style=cells[0][1])
+    if cell_len(cells[0][0]) > widths[0]:  # whole, so that it can be copied
+        output.write(cells[0][0], style=cells[0][1])
+        cells[0] = ("", "")
+    output.write(_line(cells, columns, widths))
 
 
 def _line(

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar
 
 from runhooks.ranks.group import Group
-
-_T = TypeVar("_T")
 
 
 class LocalGroup(Group):
@@ -32,9 +29,6 @@ class LocalGroup(Group):
         """Return the ``size`` ranks of a new group."""
         memory = _Memory()
         return [cls(rank, size, memory) for rank in range(size)]
-
-    def request(self, act: Callable[..., _T], *args: Any) -> _T:
-        return act(*args)  # memory answers at once
 
     def store_get(self, key: str) -> str | None:
         return self._memory.values.get(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from io import BytesIO
 from typing import IO, Any
 
 from numpy.typing import NDArray
@@ -58,15 +59,20 @@ class Exported(ABC):
         )
 
     def to_parquet(
-        self, path: str | os.PathLike[str], wide: bool = False, hparams: bool = False
+        self, path: str | os.PathLike[str] | IO[bytes], wide: bool = False, hparams: bool = False
     ) -> None:
-        """Write the scalars to the Parquet file, or URL, ``path``.
+        """Write the scalars to the Parquet file, or URL, ``path``, or an open binary file.
 
         Raises ImportError without pyarrow.
         """
         table = self.to_arrow(wide, hparams)
         from pyarrow import parquet
 
+        if not isinstance(path, str | os.PathLike):
+            content = BytesIO()  # a pipe does not tell where it is
+            parquet.write_table(table, content)
+            path.write(content.getbuffer())
+            return
         # Given a path, it would look for the scheme of a URL in it.
         with replacing(_target(path)) as part, part.open("wb") as file:
             parquet.write_table(table, file)
