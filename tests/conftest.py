@@ -358,7 +358,7 @@ class Training:
     def found_by(self, rank):
         """Wait for the end of one rank; return what it has found."""
         self.ranks.launcher.wait(self.processes[rank])
-        return json.loads((self.ranks.folder / f"{self.case}-{rank}.json").read_text())
+        return self.found(rank)
 
     def found(self, rank):
         """What a rank that has ended has found; None if it had no time to say."""

@@ -24,18 +24,23 @@ from runhooks.ranks import current_group
 DEADLINE_SECS = 100  # of gloo: half an hour
 
 
-def connected(folder):
-    file = folder / "port"
+def connected(folder, file="port"):
+    file = folder / file
     while not file.exists():
         time.sleep(0.01)
     return dist.TCPStore("127.0.0.1", int(file.read_text()), None, False)
 
 
-def host(folder):
+def hosted(folder, file="port"):
     store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
-    part = folder / "port.part"
+    part = folder / f"{file}.part"
     part.write_text(str(store.port))
-    part.rename(folder / "port")
+    part.rename(folder / file)
+    return store
+
+
+def host(folder):
+    store = hosted(folder)  # noqa: F841 - it lives as long as this
     while True:
         time.sleep(1000)
 
@@ -75,6 +80,32 @@ class Events(rh.SessionRunHook):
             os.kill(os.getpid(), signal.Signals[event])
 
 
+class Beats(rh.SessionRunHook):
+    """Asks to stop once the group has had so many signs of life of rank 0."""
+
+    def __init__(self, beats):
+        self.beats = beats
+
+    def after_run(self, run_context, run_values):
+        if int(current_group().get("beat/0") or 0) >= self.beats:
+            run_context.request_stop("it beats")
+
+
+def die_saving(rank, number):
+    """Let the disk kill this process when it writes the variables of ``rank`` that often."""
+    fsync, files = os.fsync, []
+
+    def killing(descriptor):
+        file = Path(f"/proc/self/fd/{descriptor}").readlink().name
+        if file == f"variables-{rank}.safetensors":
+            files.append(file)
+            if len(files) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+        fsync(descriptor)
+
+    os.fsync = killing
+
+
 class CountsCalls(rh.SessionRunHook):
     """A hook by seconds that notes the steps at which it acts, and stops at the third."""
 
@@ -109,7 +140,12 @@ def shift_clock(secs):
 
 
 def train(folder, case, rank, size, events):
-    store = dist.PrefixStore(case, connected(folder))
+    if events.get("rank_0_hosts"):
+        store = hosted(folder, case) if rank == 0 else connected(folder, case)
+    else:
+        store = dist.PrefixStore(case, connected(folder))
+    if "dies_saving" in events:
+        die_saving(*events["dies_saving"])
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
     dist.barrier()  # a rank that ends before the others are connected to it fails them
     group = current_group()
@@ -126,6 +162,8 @@ def train(folder, case, rank, size, events):
     try:
         if "asks_for" in events:
             run_sharded(events["asks_for"], hooks)
+        elif "unlike" in events:
+            run_unlike(folder / case, events["unlike"] == rank, hooks, events["asynchronous"])
         elif "parts" in events:
             run_in_parts(events["parts"], hooks, found)
         elif rank not in events.get("absent", ()):
@@ -144,6 +182,8 @@ def train(folder, case, rank, size, events):
 def more_hooks(events, rank):
     if "every_secs" in events:
         yield CountsCalls(events["every_secs"])
+    if "beats" in events:
+        yield Beats(events["beats"])
     if "time_limit" in events:
         yield rh.TimeLimitHook(events["time_limit"])
     if "last_step" in events:
@@ -172,6 +212,30 @@ def run_sharded(name, hooks):
     with graph.as_default(), rh.MonitoredTrainingSession(hooks=hooks) as session:
         while not session.should_stop():
             session.run("train_op", {"x": torch.ones(2, 4)})
+
+
+def run_unlike(folder, is_chief, hooks, asynchronous):
+    """Train a module that is another one on each rank, so that the chief cannot commit it."""
+    torch.manual_seed(dist.get_rank())
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    graph = rh.torch.graph(
+        lambda: time.sleep(0.002), name="train_op", model=model, optimizer=optimizer
+    )
+    saver = rh.Saver(asynchronous=asynchronous)
+    hooks += [rh.StopAtStepHook(last_step=20)]
+    with (
+        graph.as_default(),
+        rh.MonitoredTrainingSession(
+            hooks=hooks,
+            checkpoint_dir=folder,
+            scaffold=rh.Scaffold(saver=saver),
+            save_checkpoint_steps=2,
+            is_chief=is_chief,
+        ) as session,
+    ):
+        while not session.should_stop():
+            session.run("train_op")
 
 
 def run_in_parts(parts, hooks, found):
@@ -209,22 +273,25 @@ def run(folder, case, rank, events, hooks, batches, found):
         if events.get("other_name") == rank:
             rh.call(lambda: 1.0, name="other")
         total = rh.Variable(np.int64(0), name="total")
+        inputs = [rh.inputs(range(batches))] if events.get("draws") else []
 
-        def work(number, total):
+        def work(number, total, *drawn):
             data = torch.tensor([1000 * int(number) + rank])
             if events.get("collective", True):
                 dist.all_reduce(data)
             time.sleep(events.get("step_secs", 0.002))
             return number + 1, (total * 31 + int(data)) % 2**31
 
-        new_step, new_total = rh.call(work, step, total, num_outputs=2)
+        new_step, new_total = rh.call(work, step, total, *inputs, num_outputs=2)
         op = rh.group(step.assign(new_step), total.assign(new_total))
         options = {} if "is_chief" not in events else {"is_chief": events["is_chief"][rank]}
         checkpoints = folder / events.get("directory", case) if events.get("saves") else None
-        loader = iter(range(batches))
+        loader = iter(range(10**6 if inputs else batches))
+        saver = rh.Saver(asynchronous=events.get("asynchronous", False))
         with rh.MonitoredTrainingSession(
             hooks=hooks,
             checkpoint_dir=checkpoints,
+            scaffold=rh.Scaffold(saver=saver),
             save_checkpoint_secs=events.get("saves"),
             log_step_count_steps=None,
             **options,

@@ -99,6 +99,51 @@ def test_a_rank_that_is_stopped_is_missed(ranks):
     assert "no sign of life" in found["error"][1]
 
 
+def test_a_rank_that_has_much_to_propose_gives_signs_of_life(ranks):
+    training = ranks.train(saves=0.02, every_secs=1000.0, silence_secs=4.0, beats=12)
+    found = ended(training)
+    assert errors(found) == [None, None]
+    assert "it beats" in found[0]["reason"]
+
+
+@pytest.mark.parametrize("collective", [True, False])
+def test_a_rank_whose_store_is_frozen_ends(ranks, collective):
+    at = {"0": {"3": "SIGSTOP"}}
+    training = ranks.train(
+        at=at, collective=collective, rank_0_hosts=True, silence_secs=5.0, grace_secs=1.0
+    )
+    found = training.found_by(1)
+    os.kill(training.processes[0], signal.SIGKILL)
+    words = "has not answered for 5 seconds"
+    if found is None:  # it was stuck in gloo
+        assert collective
+        assert words in training.log(1)
+        assert "in all_reduce" in training.log(1)
+    else:
+        assert found["error"][0] == "UnavailableError"
+        assert words in found["error"][1]
+
+
+def test_a_rank_that_dies_in_a_save_beside_the_loop_ends_the_others(ranks):
+    training = ranks.train(
+        saves=0.02, asynchronous=True, dies_saving=[1, 3], silence_secs=1000.0, barrier_secs=1000.0
+    )
+    statuses, found = training.end()
+    assert statuses == [0, -signal.SIGKILL], training.log(0)
+    assert found[0]["error"][0] == "RuntimeError"  # of gloo
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+@pytest.mark.parametrize("chief", [0, 1])
+def test_the_rank_that_cannot_commit_raises_its_own_error(ranks, asynchronous, chief):
+    found = ended(ranks.train(unlike=chief, asynchronous=asynchronous))
+    assert found[chief]["error"][0] == "ValueError"
+    assert "'model/weight' has other values on rank 1" in found[chief]["error"][1]
+    kind, text = found[1 - chief]["error"]
+    assert kind == "PeerFailedError"
+    assert f"rank {chief} of this training has failed: ValueError" in text
+
+
 def test_a_rank_that_never_comes_is_named(ranks):
     training = ranks.train(absent=[1], barrier_secs=0.5)
     found = ended(training)
@@ -128,12 +173,14 @@ def test_ranks_with_unequal_data_end_together(ranks):
     assert found[1]["runs"] == 5
     assert 8 >= found[0]["runs"] >= 5
     if found[0]["runs"] > 5:
-        assert "different global steps" in training.log(1)
+        assert "different global steps" in training.log(0)
+    assert "different global steps" not in training.log(1)
 
 
-def test_data_that_ends_while_others_wait_in_a_collective_ends_all_with_one_error(ranks):
+@pytest.mark.parametrize("draws", [True, False], ids=["in the run", "before it"])
+def test_data_that_ends_while_others_wait_in_a_collective_ends_all_with_one_error(ranks, draws):
     batches = {"0": 5, "1": 8}
-    training = ranks.train(batches=batches, grace_secs=1.0, saves=1000)
+    training = ranks.train(batches=batches, draws=draws, grace_secs=1.0, saves=1000)
     statuses, found = training.end()
     assert statuses[0] == 0
     assert errors(found)[0] == "PeerFailedError"

@@ -283,3 +283,73 @@ def test_one_training_follows_another_in_the_same_group():
         return steps
 
     assert on_all(LocalGroup.together(2), train) == [[2, 4], [2, 4]]
+
+
+class Log(LocalGroup):
+    """Counts how often this rank has asked for a place in the log of the ranks."""
+
+    asked = 0
+
+    def store_set_once(self, key, value):
+        self.asked += "/log/" in key
+        return super().store_set_once(key, value)
+
+
+def test_a_rank_that_proposes_late_passes_over_the_log_which_stays_short():
+    decided, memory = 30, LocalGroup.together(2)[0]._memory
+
+    class CountsDecisions(rh.SessionRunHook):
+        """Stops rank 1 when the chief has had its way so often."""
+
+        def __init__(self, group):
+            self.group, self.acted = group, 0
+            self.timer = rh.Timer(rh.Trigger(every_secs=1e-6))
+
+        def begin(self):
+            self.timer.reset()
+
+        def after_create_session(self, session, coord):
+            self.timer.start(session.global_step)
+
+        def next_due(self):
+            return self.timer.due()
+
+        def after_run(self, run_context, run_values):
+            step = run_context.session.global_step
+            if self.timer.should_trigger_for_step(step):
+                self.timer.update_last_triggered_step(step)
+                self.acted += 1
+                if self.group.rank == 1 and self.acted == decided:
+                    run_context.request_stop("enough")
+
+    def train(group):
+        op = counter()
+        with rh.MonitoredSession(hooks=[CountsDecisions(group)]) as session:
+            while not session.should_stop():
+                session.run(op)
+        return session.stop_reason
+
+    chief, other = [Log(rank, 2, memory) for rank in range(2)]
+    on_all([chief, other], train)
+    assert chief.asked >= decided
+    assert other.asked <= 3  # once, but for entries of the chief that have just come
+    assert len([key for key in memory.values if "/log/" in key]) <= 5
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (rh.TimeLimitHook, ("hook TimeLimitHook", "time=1001", "time=1000")),
+        (lambda number: rh.StopAtStepHook(last_step=number), ("step=1001", "step=1000")),
+        (lambda number: rh.StopAtStepHook(num_steps=number), ("step=1001", "step=1000")),
+    ],
+)
+def test_limits_that_differ_are_refused(make, words):
+    def train(group):
+        counter()
+        rh.MonitoredSession(hooks=[make(1000 + group.rank)])
+
+    for error in on_all(LocalGroup.together(2), train):
+        assert isinstance(error, RuntimeError)
+        assert "rank 1 runs another program than rank 0" in str(error)
+        assert all(word in str(error) for word in words), error

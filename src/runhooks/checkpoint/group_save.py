@@ -78,7 +78,13 @@ def agreed(
         told["done"] = act()
     except Exception as error:  # noqa: BLE001 - raised below, once the others know
         failure, told["error"] = error, described_error(error)
-    replies = [json.loads(reply) for reply in group.gather(name, json.dumps(told))]
+        group.error = failure
+    try:
+        replies = [json.loads(reply) for reply in group.gather(name, json.dumps(told))]
+    except Exception as error:
+        if failure is None:
+            raise
+        raise failure from error
     if failure is not None:
         raise failure
     for rank, reply in enumerate(replies):

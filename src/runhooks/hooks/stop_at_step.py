@@ -40,23 +40,24 @@ class StopAtStepHook(StepReadingHook):
     def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
         arguments.exactly_one(num_steps=num_steps, last_step=last_step)
         arguments.steps(0, num_steps=num_steps, last_step=last_step)
-        self._num_steps = num_steps
-        self._given_last_step = last_step
-        self._last_step = last_step
+        # As what is due, which ranks compare.
+        self._stops_after = None if num_steps is None else Due(step=num_steps)
+        self._stops_at = None if last_step is None else Due(step=last_step)
+        self._last_step: float | None = last_step
         self._start: int | None = None  # where the session starts, until the step has moved
         self._runs = 0  # those that did not move it
 
     def begin(self) -> None:
         super().begin()
-        self._last_step = self._given_last_step
+        self._last_step = None if self._stops_at is None else self._stops_at.step
         self._start = None
 
     def after_create_session(self, session: RawSession, coord: StopSignal | None) -> None:
         step = step_of(session)
         self._start, self._runs = step, 0
         if self._last_step is None:
-            assert self._num_steps is not None
-            self._last_step = step + self._num_steps
+            assert self._stops_after is not None
+            self._last_step = step + self._stops_after.step
         if step >= self._last_step and coord is not None:
             log = log_of(session)
             log.info("nothing to train: at step %d, last_step is %d", step, self._last_step)

@@ -31,24 +31,24 @@ class TimeLimitHook(SessionRunHook):
     def __init__(self, secs: float) -> None:
         arguments.given(secs=secs)
         arguments.positive(secs=secs)
-        self._secs = secs
+        self._limit = Due(time=secs)  # from the start on; ranks compare what is due
         self._start = 0.0
 
     def begin(self) -> None:
         self._start, _ = clock.hook_times()
 
     def next_due(self) -> Due | None:
-        return Due(time=self._start + self._secs)
+        return Due(time=self._start + self._limit.time)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         now, _ = clock.hook_times()
         passed = now - self._start
-        if passed >= self._secs:
+        if passed >= self._limit.time:
             _log.info(
                 "asking to stop at step %s: the session has been open for %g seconds, its time "
                 "limit is %g",
                 step_or_none(run_context.session),
                 round(passed, 2),
-                self._secs,
+                self._limit.time,
             )
             run_context.request_stop()

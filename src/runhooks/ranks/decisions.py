@@ -30,7 +30,7 @@ _END, _FAILED, _LOOP_ENDED, STOP = "end", "failed", "loop ended", "stop"
 #: Looks for a sign of life in ``Group.silence_secs``.
 _BEATS = 10
 _LOOK_AGAIN_SECS = 0.002
-_LEAVE_SECS = 5.0  # that a rank which hosts the store stays for the others to read it
+_LEAVE_SECS = 5.0  # that a rank stays, after a failure, for the others to read the store it hosts
 _ABORTED_SECS = 5.0  # that a loop has to end after its collectives were aborted
 
 
@@ -61,7 +61,8 @@ class Decisions:
 
     Attributes:
         begun: The number of the run that the loop has begun last.
-        runs: How many runs the loop has made, with the one that it is in.
+        runs: How many runs the loop has made.
+        is_inside: Whether it is in the next one.
         frozen: Whether the loop must call ``due`` before the run it has begun.
         stop_at: The run before which all ranks stop; None: that is not decided.
         heard_at: When this rank heard that they are to stop, by the monotonic clock.
@@ -70,6 +71,7 @@ class Decisions:
     def __init__(self, group: Group) -> None:
         self._group = group
         self.begun = self.runs = 0
+        self.is_inside = False
         self.frozen = False
         self.stop_at: int | None = None
         self.heard_at = 0.0
@@ -79,7 +81,9 @@ class Decisions:
         self._failure: Exception | None = None
         self._answered = threading.Event()
         self._is_out = threading.Event()
+        self._log = threading.Lock()  # whoever holds it stands still in the log
         self._next_entry = 1
+        self._trimmed = 0  # all ranks have heard the entries up to here; they are deleted
         self._proposals = 0
         self._mouth: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._threads = [
@@ -147,20 +151,20 @@ class Decisions:
             if group.rank:
                 group.set(f"left/{group.rank}", "")
             else:
-                self._wait_for_others("left")
+                self._wait_for_others("left", group.grace_secs)
 
-    def tell_failure(self, cause: str) -> None:
-        """Tell the other ranks that this one has failed."""
+    def tell_failure(self, cause: str, rank: int) -> None:
+        """Tell the other ranks that ``rank``, which may be this one, has failed."""
         self._answered.set()
         self._is_out.set()
-        self._fail(cause)
+        self._fail(cause, rank)
 
     def abandon(self) -> None:
         """End the threads after ``tell_failure``, without waiting for the other ranks."""
         self._end_threads()
         if self._group.rank == 0:  # which may be where the store is
             with suppress(OpError):
-                self._wait_for_others("heard")
+                self._wait_for_others("heard", _LEAVE_SECS)
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -173,6 +177,8 @@ class Decisions:
             while True:
                 entry += 1
                 kind, text, rank, _ = json.loads(self._group.listen(f"log/{entry}"))
+                with self._log:
+                    self._next_entry = max(self._next_entry, entry + 1)
                 if kind == _END:
                     return
                 if kind == _FAILED:
@@ -183,8 +189,9 @@ class Decisions:
                     threading.Thread(
                         target=self._watch, args=(rank, *json.loads(text)), daemon=True
                     ).start()
-                else:
+                elif kind != STOP or self.stop_at is None:  # they stop once
                     self._decide(kind, text, rank)
+                    self._trim(entry)
         except Exception as error:  # noqa: BLE001 - the loop raises it
             self._take_failure(error)
 
@@ -201,12 +208,19 @@ class Decisions:
             self._is_open = False
             self._changed.notify_all()
 
+    def _trim(self, entry: int) -> None:
+        """Delete the log up to ``entry``, about which all ranks have told what they have begun."""
+        if self._group.rank == 0:
+            for heard in range(self._trimmed + 1, entry + 1):
+                self._group.delete(f"log/{heard}")
+            self._trimmed = entry
+
     def _watch(self, ended: int, runs: int, step: int | None) -> None:
         """Let rank ``ended``, whose loop has made ``runs`` runs, fail if this one is stuck."""
         run, secs = None, self._group.grace_secs
         while self.stop_at is not None and self.begun < self.stop_at:
-            is_inside = self.begun == self.runs > runs
-            if is_inside and self.runs == run:
+            now = self.runs + 1 if self.is_inside and self.runs >= runs else None
+            if now is not None and now == run:
                 cause = (
                     f"its loop has ended after {runs} runs, at global step {step}, and rank "
                     f"{self._group.rank} has not come out of run {run} in {secs:g} seconds, where "
@@ -217,7 +231,7 @@ class Decisions:
                 _show_stacks()
                 self._fail(cause, ended)
                 return
-            run = self.runs if is_inside else None
+            run = now
             if self._is_out.wait(secs) or self._failure is not None:
                 return
 
@@ -228,6 +242,8 @@ class Decisions:
 
     def _take_failure(self, error: Exception) -> None:
         with self._changed:
+            if self._failure is not None:  # the other thread has taken it
+                return
             self._failure = error
             self.frozen = True
             self._changed.notify_all()
@@ -243,39 +259,38 @@ class Decisions:
             *(error, self._group.grace_secs, self._group.runtime),
         )
         _show_stacks()
-        self._group.abort()
+        threading.Thread(target=self._group.abort, daemon=True).start()  # it may hang, too
         if not self._answered.wait(_ABORTED_SECS):
             _log.error("the run still hangs: this process is killed")
             signal.raise_signal(signal.SIGKILL)
 
     def _speak(self) -> None:
-        watch = _Pulse(self._group)
+        watch, secs = _Pulse(self._group), self._group.silence_secs
+        beat_at = clock.monotonic() + secs / _BEATS
         try:
             while True:
-                try:
-                    proposal = self._mouth.get(timeout=self._group.silence_secs / _BEATS)
-                except queue.Empty:
-                    if (silent := watch.beat()) is not None:
-                        secs = self._group.silence_secs
-                        cause = f"it has given no sign of life for {secs:g} seconds"
-                        self._fail(cause, silent)
+                with suppress(queue.Empty):
+                    proposal = self._mouth.get(timeout=max(0.0, beat_at - clock.monotonic()))
+                    if proposal is None:
                         return
-                    continue
-                if proposal is None:
-                    return
-                self._append(*proposal)
-        except OpError:  # the store is gone, as the other thread sees as well
-            return
+                    if proposal[0] != STOP or self.stop_at is None:
+                        self._append(*proposal)
+                if clock.monotonic() >= beat_at:  # however much there is to propose
+                    beat_at = clock.monotonic() + secs / _BEATS
+                    if (silent := watch.beat()) is not None:
+                        self._fail(f"it has given no sign of life for {secs:g} seconds", silent)
+                        return
+        except OpError as error:  # the listener may wait for a store that is frozen
+            self._take_failure(error)
 
     def _append(self, kind: str, text: str) -> None:
-        with self._changed:
+        # What this rank has not passed is not trimmed, and so an entry that is free is a new one.
+        with self._log:
             self._proposals += 1
             entry = json.dumps([kind, text, self._group.rank, self._proposals])
-            number = self._next_entry
-        while self._group.set_once(f"log/{number}", entry) != entry:
-            number += 1
-        with self._changed:
-            self._next_entry = max(self._next_entry, number + 1)
+            while self._group.set_once(f"log/{self._next_entry}", entry) != entry:
+                self._next_entry += 1
+            self._next_entry += 1
 
     def _end_threads(self) -> None:
         self._answered.set()
@@ -284,8 +299,8 @@ class Decisions:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(_LEAVE_SECS)
 
-    def _wait_for_others(self, what: str) -> None:
-        deadline = clock.monotonic() + _LEAVE_SECS
+    def _wait_for_others(self, what: str, secs: float) -> None:
+        deadline = clock.monotonic() + secs
         missing = [rank for rank in range(1, self._group.size) if rank != self._group.failed_rank()]
         while missing and clock.monotonic() < deadline:
             missing = [rank for rank in missing if self._group.get(f"{what}/{rank}") is None]

@@ -7,11 +7,14 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, TypeVar
 
 from runhooks import arguments, clock
 from runhooks.errors import DeadlineExceededError, PeerFailedError
+from runhooks.ranks.requests import Requests
+
+_T = TypeVar("_T")
 
 #: Between two looks into the store: a tenth of the wait so far, within these limits, in seconds.
 _LOOK_AGAIN_SECS = (0.0002, 0.05)
@@ -23,11 +26,12 @@ class Group(ABC):
 
     Any thread may call any method, and none uses the framework's collective operations: ranks wait
     for keys. Every wait except that of ``listen`` ends: with the result, with ``PeerFailedError``
-    if another rank has failed, or with ``DeadlineExceededError``.
+    if a rank has failed, with ``UnavailableError`` if the store is gone or does not answer for
+    ``silence_secs``, or with ``DeadlineExceededError``.
 
     An adapter for a runtime implements ``store_get``, ``store_set``, ``store_set_once``,
     ``store_delete``, ``store_listen`` and ``abort``. They raise ``UnavailableError`` when the store
-    is gone.
+    is gone. One thread calls all of them but ``store_listen``, which another calls, and ``abort``.
 
     Args:
         rank: The number of this process, from 0.
@@ -40,7 +44,9 @@ class Group(ABC):
         barrier_secs: The default time in seconds that ranks wait for each other.
         grace_secs: The seconds after another rank's failure that this rank has to leave its current
             work, before the runtime is aborted and finally the process is ended.
-        silence_secs: The seconds without a sign of life after which a process counts as failed.
+        silence_secs: The seconds without a sign of life after which a process counts as failed,
+            and without an answer after which the store does.
+        error: What has failed on this rank beside its loop; None if nothing has.
     """
 
     #: What the runtime is called in messages.
@@ -64,7 +70,9 @@ class Group(ABC):
         self.rank = rank
         self.size = size
         self.chief = 0
+        self.error: Exception | None = None
         self._training = 0
+        self._requests = Requests()
         self._passed: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -81,22 +89,23 @@ class Group(ABC):
         with self._lock:
             self._training += 1
             self._passed.clear()
+            self.error = None
 
     def set(self, key: str, value: str) -> None:
         """Set or replace ``key``."""
-        self.store_set(self._key(key), value)
+        self.request(self.store_set, self._key(key), value)
 
     def set_once(self, key: str, value: str) -> str:
         """Set ``key`` unless a rank already has, and return its value."""
-        return self.store_set_once(self._key(key), value)
+        return self.request(self.store_set_once, self._key(key), value)
 
     def get(self, key: str) -> str | None:
         """Return the value of ``key``; None if nobody has set it."""
-        return self.store_get(self._key(key))
+        return self.request(self.store_get, self._key(key))
 
     def delete(self, key: str) -> None:
         """Delete ``key``; nothing happens if it is not set."""
-        self.store_delete(self._key(key))
+        self.request(self.store_delete, self._key(key))
 
     def listen(self, key: str) -> str:
         """Wait without a limit until ``key`` is set, and return its value; for threads.
@@ -113,7 +122,7 @@ class Group(ABC):
             timeout_secs: How many seconds to wait; None: ``barrier_secs``.
 
         Raises:
-            PeerFailedError: If another rank has failed.
+            PeerFailedError: If a rank has failed, also if it is this one.
             DeadlineExceededError: If nobody has set it in that time.
         """
         secs = self._secs(timeout_secs)
@@ -131,7 +140,7 @@ class Group(ABC):
             timeout_secs: How many seconds to wait; None: ``barrier_secs``.
 
         Raises:
-            PeerFailedError: If another rank has failed.
+            PeerFailedError: If a rank has failed, also if it is this one.
             DeadlineExceededError: Naming the ranks that were missing.
         """
         arguments.instance(str, name=name, value=value)
@@ -166,16 +175,17 @@ class Group(ABC):
 
         Also for that of this rank, if it is another that says so.
         """
-        found = self.get("failed")
-        if found is None:
-            return None
-        rank, cause, told_by = json.loads(found)
-        return None if rank == told_by == self.rank else PeerFailedError(rank, cause)
+        found, told_by = self._failure()
+        return None if found is None or found.rank == told_by == self.rank else found
 
     def failed_rank(self) -> int | None:
         """Return the rank that has failed, which may be this one; None if none has."""
-        found = self.get("failed")
-        return None if found is None else int(json.loads(found)[0])
+        found, _ = self._failure()
+        return None if found is None else found.rank
+
+    def request(self, act: Callable[..., _T], *args: Any) -> _T:
+        """Return ``act(*args)``, which asks the store; UnavailableError if it does not answer."""
+        return self._requests.answer(self.silence_secs, act, *args)
 
     @abstractmethod
     def store_get(self, key: str) -> str | None:
@@ -203,6 +213,14 @@ class Group(ABC):
     def _key(self, key: str) -> str:
         return f"runhooks/{self._training}/{key}"
 
+    def _failure(self) -> tuple[PeerFailedError | None, int | None]:
+        """Return the failure that counts, and the rank that has told of it."""
+        found = self.get("failed")
+        if found is None:
+            return None, None
+        rank, cause, told_by = json.loads(found)
+        return PeerFailedError(rank, cause), told_by
+
     def _secs(self, timeout_secs: float | None) -> float:
         arguments.not_negative(timeout_secs=timeout_secs)
         return self.barrier_secs if timeout_secs is None else timeout_secs
@@ -214,7 +232,8 @@ class Group(ABC):
             now = clock.monotonic()
             if now >= deadline or now - looked >= _LOOK_FOR_FAILURE_SECS:
                 looked = now
-                if failure := self.failure():
+                failure, _ = self._failure()
+                if failure is not None:  # also that of this rank: nobody comes to meet it any more
                     raise failure
             if now >= deadline:
                 return None

@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from runhooks import clock
 from runhooks.contract import StopRequest
-from runhooks.errors import OutOfRangeError, PeerFailedError, described
+from runhooks.errors import OutOfRangeError, PeerFailedError, add_note, described
 from runhooks.graph.base import BaseGraph
 from runhooks.ranks import Group
 from runhooks.ranks.decisions import STOP, Decisions
@@ -23,6 +25,7 @@ from runhooks.session.placement import Placement
 _log = logging.getLogger("runhooks")
 
 _STRIKE = "strike"
+_T = TypeVar("_T")
 
 
 class Agreement:
@@ -94,12 +97,15 @@ class Agreement:
         """Note a run that names its hooks: one rank alone may make it, so it does not count."""
         self._ran_beside = True
 
-    def start_run(self, live: LiveSession) -> None:
-        """Come to the boundary of the next run, and begin that run.
+    def make_run(self, live: LiveSession, make: Callable[..., _T], *args: Any) -> _T:
+        """Come to the boundary of the next run, and make that run: return ``make(*args)``.
+
+        A run that raises, as at the end of an input, is not made.
 
         Raises:
             OutOfRangeError: If all ranks stop there.
             PeerFailedError: If another rank has failed.
+            Exception: Whatever ``make`` raises.
         """
         if not self._decisions.runs:
             self._loop = threading.get_ident()
@@ -108,24 +114,40 @@ class Agreement:
             raise OutOfRangeError(
                 f"Stopped by {self._stop.reason}. Check should_stop() in the loop to exit cleanly"
             )
-        self._decisions.runs += 1
         self._ran_beside = False
+        self._decisions.is_inside = True
+        try:
+            result = make(*args)
+        finally:
+            self._decisions.is_inside = False
+        self._decisions.runs += 1
+        return result
 
     def blame(self, error: BaseException) -> BaseException:
-        """Tell the other ranks of ``error``; return it, or the failure of another that it is of."""
-        if isinstance(error, Exception) and not isinstance(error, PeerFailedError):
+        """Tell the other ranks of ``error``; return it, or the failure that it is an effect of.
+
+        Whatever others say of this rank, it raises its own error.
+        """
+        here = self._group.rank
+        if isinstance(error, PeerFailedError):
+            own = self._group.error
+            if own is not None and (error.rank, error.cause) == (here, described(own)):
+                error = own
+        elif isinstance(error, Exception):
             failure = self._decisions.failure()
-            if isinstance(failure, PeerFailedError):
+            if isinstance(failure, PeerFailedError) and failure.rank != here:
                 failure.__cause__ = error
                 error = failure
-        self._tell(_told(error))
+            elif isinstance(failure, PeerFailedError) and failure.cause != described(error):
+                add_note(error, f"for the other ranks, {failure}")
+        self._tell(error)
         return error
 
     def close(self, error: BaseException | None) -> list[BaseException]:
         """End the agreement, together or because of ``error``; return the errors of doing so."""
         errors = [] if error is not None else caught(self._decisions.leave)
         if error is not None or errors:
-            self.abandon(_told(error or errors[0]))
+            self._abandon(error or errors[0])
         else:
             self._is_over = True
             secs = clock.monotonic() - self._ended_at
@@ -135,15 +157,21 @@ class Agreement:
 
     def abandon(self, cause: str) -> None:
         """Tell the other ranks that this one has failed, unless it is over, and wait for nobody."""
+        self._abandon(PeerFailedError(self._group.rank, cause))
+
+    def _abandon(self, error: BaseException) -> None:
         if not self._is_over:
             self._is_over = True
-            self._tell(cause)
+            self._tell(error)
             self._decisions.abandon()
 
-    def _tell(self, cause: str) -> None:
+    def _tell(self, error: BaseException) -> None:
         if not self._is_told:
             self._is_told = True
-            self._decisions.tell_failure(cause)
+            if isinstance(error, PeerFailedError):  # who passes it on does not become its author
+                self._decisions.tell_failure(error.cause, error.rank)
+            else:
+                self._decisions.tell_failure(described(error), self._group.rank)
 
     def _stops(self, live: LiveSession) -> bool:
         # All ranks are in the same part of a step, and go on to its end.
@@ -201,7 +229,7 @@ class Agreement:
             "all %d ranks stop before run %s, %.2f seconds after it was asked for",
             *(self._group.size, self._decisions.stop_at, secs),
         )
-        if len(set(steps)) > 1:
+        if len(set(steps)) > 1 and self._group.is_chief:
             _log.warning(
                 "the ranks have ended at different global steps, %s: their data differ in length",
                 ", ".join(steps),
@@ -211,7 +239,3 @@ class Agreement:
 def _is_for_all(record: logging.LogRecord) -> bool:
     """Return whether ranks other than the chief log ``record``, too."""
     return record.levelno >= logging.WARNING
-
-
-def _told(error: BaseException) -> str:
-    return error.cause if isinstance(error, PeerFailedError) else described(error)

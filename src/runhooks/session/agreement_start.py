@@ -11,7 +11,7 @@ from runhooks.contract import SessionRunHook
 from runhooks.graph.base import BaseGraph
 from runhooks.ranks import Group
 from runhooks.session.placement import runs_on
-from runhooks.trigger import Timer, Trigger
+from runhooks.trigger import Due, Timer, Trigger
 
 
 def agree_on_start(
@@ -97,5 +97,5 @@ def _triggers(attributes: Iterable[tuple[str, Any]]) -> Iterable[str]:
     for name, value in attributes:
         if isinstance(value, Timer):
             yield f"{name.lstrip('_')}={value.trigger!r}"
-        elif isinstance(value, Trigger):
+        elif isinstance(value, Trigger | Due):
             yield f"{name.lstrip('_')}={value!r}"

@@ -212,8 +212,8 @@ class MonitoredSession(CallableRuns):
         """
         check_step_fn(step_fn)
         session = self._open_session("run_step_fn")
-        if self._asks_first:
-            self._ask_to_run(None)
+        if self._asks_first and self._agreement is None:
+            self._take_run(None)
 
         def step(inner: LiveSession) -> Any:
             def run_with_hooks(
@@ -229,6 +229,8 @@ class MonitoredSession(CallableRuns):
 
             return step_fn(StepContext(inner.raw, run_with_hooks))
 
+        if self._agreement is not None:
+            return self._agreement.make_run(self._live(), session.call, step)
         return session.call(step)
 
     def should_stop(self) -> bool:
@@ -315,12 +317,17 @@ class MonitoredSession(CallableRuns):
         hooks: Iterable[SessionRunHook] | bool | None,
     ) -> Any:
         session = self._open_session("run")
-        if self._asks_first:
-            self._ask_to_run(hooks)
+        if self._asks_first and self._agreement is None:
+            self._take_run(hooks)
+        args = fetches, feed_dict, options, run_metadata
         if hooks is None or hooks is True:
             self._calls_hooks = True
-            return session.run_or_recover(fetches, feed_dict, options, run_metadata)
-        return self._run_named(session, hooks, (fetches, feed_dict, options, run_metadata))
+            if self._agreement is not None:
+                return self._agreement.make_run(self._live(), session.run_or_recover, *args)
+            return session.run_or_recover(*args)
+        if self._agreement is not None:
+            self._agreement.note_run_beside()
+        return self._run_named(session, hooks, args)
 
     def _open_session(self, method: str) -> RecoverableSession:
         if self._session is None:
@@ -371,14 +378,6 @@ class MonitoredSession(CallableRuns):
         live = None if self._session is None else self._session.session
         assert live is not None, "in a group no session is replaced"
         return live
-
-    def _ask_to_run(self, hooks: Iterable[SessionRunHook] | bool | None) -> None:
-        if self._agreement is None:
-            self._take_run(hooks)
-        elif hooks is None or hooks is True:
-            self._agreement.start_run(self._live())
-        else:
-            self._agreement.note_run_beside()
 
     def _take_run(self, hooks: Iterable[SessionRunHook] | bool | None) -> None:
         if self._finishes_step or (self._calls_hooks and hooks is not None and hooks is not True):

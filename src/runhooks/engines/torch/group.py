@@ -32,9 +32,10 @@ _abort = attrgetter("_abort_process_group")(distributed.distributed_c10d)
 class TorchGroup(Group):
     """The default process group; its store is used through connections of its own.
 
-    A request blocks its connection until it is answered: each thread has one, so that no wait holds
-    up another, nor the requests of torch itself. To connect takes time, as torch asks the name
-    server for the address on both sides, so no thread connects twice.
+    A request blocks its connection until it is answered: the thread that makes the requests and the
+    one that listens have one each, so that neither holds up the other, nor torch itself. To connect
+    takes time, as torch asks the name server for the address on both sides, so no thread connects
+    twice.
     """
 
     runtime: ClassVar[str] = "torch.distributed"
@@ -63,16 +64,18 @@ class TorchGroup(Group):
         own, deadline, others = uuid.uuid4().hex, clock.monotonic() + secs, range(1, self.size)
         prefix = own if self.rank == 0 else ""
         missing = list(others) if self.rank == 0 else [0]
-        self.store_set(f"runhooks/hello/{self.rank}", own)
+        self.request(self.store_set, f"runhooks/hello/{self.rank}", own)
         while missing:
             if self.rank == 0:
-                said = [self.store_get(f"runhooks/hello/{rank}") for rank in others]
-                self.store_set("runhooks/prefix", json.dumps([prefix, said]))
-                missing = [it for it in missing if not self.store_get(f"{prefix}/heard/{it}")]
-            elif found := self.store_get("runhooks/prefix"):
+                said = [self.request(self.store_get, f"runhooks/hello/{rank}") for rank in others]
+                self.request(self.store_set, "runhooks/prefix", json.dumps([prefix, said]))
+                missing = [
+                    it for it in missing if not self.request(self.store_get, f"{prefix}/heard/{it}")
+                ]
+            elif found := self.request(self.store_get, "runhooks/prefix"):
                 prefix, said = json.loads(found)
                 if said[self.rank - 1] == own:
-                    self.store_set(f"{prefix}/heard/{self.rank}", own)
+                    self.request(self.store_set, f"{prefix}/heard/{self.rank}", own)
                     missing = []
             if missing and clock.monotonic() >= deadline:
                 raise self.too_late(name, missing, secs)
