@@ -142,8 +142,10 @@ class NanLossDuringTrainingError(RuntimeError):
 
 
 def add_note(error: BaseException, text: str) -> None:
-    """Add the note ``text`` to ``error``, whatever its class does about it; never raises."""
+    """Add the note ``text`` to ``error``, once, whatever its class does; never raises."""
     try:
+        if text in getattr(error, "__notes__", ()):
+            return  # as of a run inside a run inside a run
         try:
             error.add_note(text)
         except Exception:  # noqa: BLE001 - a frozen dataclass, say, refuses attributes

@@ -222,6 +222,54 @@ def test_deeply_nested_fetches(graph, depth):
         assert session.run(fetches) == expected
 
 
+def nested(fetches, depth, kind):
+    for _ in range(depth):
+        fetches = kind(fetches)
+    return fetches
+
+
+@pytest.mark.parametrize("kind", [lambda it: [it], lambda it: (it,), lambda it: {"it": it}])
+@pytest.mark.parametrize("monitored", [False, True])
+def test_fetches_nested_too_deeply_are_one_clear_error(graph, train_op, kind, monitored):
+    class Asks(rh.SessionRunHook):
+        def before_run(self, run_context):
+            return rh.SessionRunArgs(train_op)
+
+    fetches = nested(train_op, 900, kind)
+    with rh.MonitoredSession(hooks=[Asks()]) if monitored else rh.Session() as session:
+        for call in (session.run, lambda it: session.make_callable(it)()):
+            with pytest.raises(ValueError, match="nested at most 256 levels deep") as caught:
+                call(fetches)
+            assert not hasattr(caught.value, "__notes__")
+        assert session.global_step == 0
+
+
+def test_hook_that_runs_its_own_session_for_ever_is_noted_once(graph, train_op):
+    class Recurs(rh.SessionRunHook):
+        def before_run(self, run_context):
+            session.run(train_op)
+
+    with pytest.raises(RecursionError) as caught, rh.MonitoredSession(hooks=[Recurs()]) as session:
+        session.run(train_op)
+    assert caught.value.__notes__ == ["in before_run of the hook Recurs"]
+
+
+@pytest.mark.every_engine
+def test_hook_may_run_its_session_with_no_hooks(graph):
+    class Reads(rh.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            read.append(int(run_context.session.run(step, hooks=False)))
+            with pytest.raises(ValueError, match=r"hooks must be False, got \[.*Reads"):
+                run_context.session.run(step, hooks=[self])
+
+    read, step = [], rh.train.get_or_create_global_step()
+    train_op = step.assign_add(1, name="train_op")
+    with rh.MonitoredSession(hooks=[Reads()]) as session:
+        for _ in range(3):
+            session.run(train_op)
+    assert read == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), ValueError("end")]
 )

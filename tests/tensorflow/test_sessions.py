@@ -370,3 +370,26 @@ def test_resumed_run_saves_at_the_steps_of_one_that_was_never_stopped(model, tmp
     counted(model, tmp_path, 7)
     saved = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
     assert [path.rpartition("-")[2] for path in saved] == ["2", "3", "4", "6", "7"]
+
+
+def test_hook_may_run_its_session_with_no_hooks(model):
+    class Reads(train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            read.append(int(run_context.session.run(model.global_step, hooks=False)))
+            with pytest.raises(ValueError, match="hooks must be False, got True"):
+                run_context.session.run(model.global_step, hooks=True)
+
+    read = []
+    with train.MonitoredSession(hooks=[Reads()]) as session:
+        for _ in range(3):
+            session.run(model.train_op)
+    assert read == [1, 2, 3]
+
+
+def test_fetches_nested_too_deeply_are_one_clear_error(model):
+    fetches = model.loss
+    for _ in range(900):
+        fetches = [fetches]
+    with train.MonitoredSession() as session:
+        with pytest.raises(ValueError, match="nested at most 256 levels deep"):
+            session.run(fetches)

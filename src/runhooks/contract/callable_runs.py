@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from runhooks.graph import nest
 
@@ -17,6 +17,8 @@ class CallableRuns:
         feed_dict: Mapping[Any, Any] | None = None,
         options: Any = None,
         run_metadata: Any = None,
+        *,
+        hooks: Literal[False] = False,
     ) -> Any:
         """Compute ``fetches`` and return their values in the same structure."""
         raise NotImplementedError
@@ -46,6 +48,7 @@ class CallableRuns:
             raise ValueError(f"feed_list must have each tensor once, got {list(keys)}")
         run = self.run
         # A list or dict of the caller may change.
+        nest.structure_key(fetches)  # or the error would be of its levels
         fetches = nest.map_leaves(lambda leaf: leaf, fetches)
 
         def feeds(values: tuple[Any, ...]) -> dict[Any, Any] | None:

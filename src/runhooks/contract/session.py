@@ -96,6 +96,14 @@ class RawSession(CallableRuns):
         """The global step, known on the host without a run; None if the graph has none."""
         raise NotImplementedError
 
+    def check_no_hooks(self, hooks: Any) -> None:
+        """Raise ValueError unless ``hooks``, which ``run`` was given, are none."""
+        if hooks is not None and hooks is not False and hooks != []:
+            raise ValueError(
+                f"hooks must be False, got {hooks!r}: the session that hooks get calls none; "
+                "call run of the monitored session for a run with hooks"
+            )
+
     def find_run(
         self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None
     ) -> PreparedRun | None:

@@ -15,6 +15,9 @@ Values = Mapping[Tensor, Any]
 
 _LEAVES = (Tensor, Operation, str)
 
+#: More than these, Python itself could not walk.
+_MOST_LEVELS = 256
+
 #: Python cannot parse more than some two hundred nested brackets.
 _MOST_NESTED = 50
 
@@ -67,22 +70,29 @@ class KnownFetches:
         return len(parts) == len(known) and all(map(is_, parts, known))
 
 
-def structure_key(structure: Any) -> Any:
-    """Return a key that is equal for two structures if one plan serves both."""
+def structure_key(structure: Any, levels: int = _MOST_LEVELS) -> Any:
+    """Return a key that is equal for two structures if one plan serves both.
+
+    Raises:
+        ValueError: If it has more than ``levels`` levels.
+    """
     kind = type(structure)
     if kind is Tensor or kind is Operation:
         return structure
     if kind is FetchList:
         return structure.key
+    if levels == 0 and isinstance(structure, list | tuple | Mapping):
+        raise ValueError(f"fetches must be nested at most {_MOST_LEVELS} levels deep, got more")
+    below = levels - 1
     if kind is list or kind is tuple:
-        return kind, *[structure_key(part) for part in structure]
+        return kind, *[structure_key(part, below) for part in structure]
     if issubclass(kind, _LEAVES):
         return structure
     if issubclass(kind, tuple | list):
-        return kind, *[structure_key(part) for part in structure]
+        return kind, *[structure_key(part, below) for part in structure]
     if isinstance(structure, Mapping):
-        parts = (item for name, part in structure.items() for item in (name, structure_key(part)))
-        return kind, *parts
+        parts = ((name, structure_key(part, below)) for name, part in structure.items())
+        return kind, *[item for pair in parts for item in pair]
     return structure
 
 

@@ -243,7 +243,7 @@ def _is_sound(
         for leaf in (*nest.leaves(fetches), *own_feeds):
             graph.as_graph_element(leaf)
         graph.check_run(fetches, [key for key in feeds if _is_tensor(graph, key)])
-    except (TypeError, ValueError, KeyError):
+    except (TypeError, ValueError, KeyError, RecursionError):
         return False
     return True
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -98,6 +98,8 @@ class Session(RawSession):
         feed_dict: Mapping[Any, Any] | None = None,
         options: Any = None,
         run_metadata: Any = None,
+        *,
+        hooks: Literal[False] = False,
     ) -> Any:
         """Compute ``fetches`` and return their values in the same structure.
 
@@ -112,6 +114,7 @@ class Session(RawSession):
             feed_dict: Values by tensor or name. Any tensor may be fed.
             options: TensorFlow's run options; leave it out.
             run_metadata: TensorFlow's run metadata; leave it out.
+            hooks: False, as for a monitored session: this one calls none.
 
         Raises:
             ValueError, TypeError: For an argument that cannot be fetched or fed.
@@ -126,7 +129,9 @@ class Session(RawSession):
             and (feed_dict is run.fed or run.is_fed(feed_dict))
             and options is None
             and run_metadata is None
+            and hooks is False
         ):
+            self.check_no_hooks(hooks)
             run = self._find(fetches, feed_dict, options, run_metadata)
         return run.again(feed_dict)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import tensorflow as tf
 from tensorflow.python.client.session import SessionInterface
@@ -46,9 +46,16 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
         return self.adopted.sess_str
 
     def run(
-        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+        self,
+        fetches: Any,
+        feed_dict: Any = None,
+        options: Any = None,
+        run_metadata: Any = None,
+        *,
+        hooks: Literal[False] = False,
     ) -> Any:
         """As ``Session.run``."""
+        self.check_no_hooks(hooks)
         return self.run_whole(fetches, feed_dict, options, run_metadata)
 
     def run_plainly(

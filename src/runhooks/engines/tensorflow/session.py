@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
@@ -48,8 +48,15 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         self._forget_runs()
 
     def run(
-        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+        self,
+        fetches: Any,
+        feed_dict: Any = None,
+        options: Any = None,
+        run_metadata: Any = None,
+        *,
+        hooks: Literal[False] = False,
     ) -> Any:
+        self.check_no_hooks(hooks)
         if options is None and run_metadata is None:
             run = self._last
             if run is None or not (run.is_of(fetches) and run.is_fed(feed_dict)):
