@@ -1,6 +1,7 @@
 """The watchdog, in processes of their own that really hang."""
 
 import io
+import os
 import re
 import subprocess
 import sys
@@ -234,3 +235,41 @@ def test_it_takes_part_in_no_run(model, tmp_path):
         assert type(hook).after_run is rh.SessionRunHook.after_run
         with rh.MonitoredSession(hooks=[hook]) as sess:
             sess.run(model.train_op)
+
+
+@pytest.mark.parametrize("act", ["sys.exit(7)", "train(rh.WatchdogHook(600)); sys.exit(7)"])
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_process_that_is_forked_meanwhile_ends_as_if_there_were_none(act):
+    done = run(f"""
+        import os
+
+        def train(hook):
+            loop(hook, nothing, nothing)
+
+        def fork():
+            child = os.fork()
+            if not child:
+                {act}
+            print("ended with", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+        train_in = rh.WatchdogHook(600)
+        loop(train_in, nothing, fork, nothing)
+    """)
+    assert done.stdout.endswith("ended with 7\n")
+    assert done.returncode == 0
+
+
+def test_process_that_has_forked_is_still_watched():
+    done = run("""
+        import os
+
+        def fork():
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            os.waitpid(child, 0)
+
+        loop(rh.WatchdogHook(0.4), fork, a_step_that_hangs)
+    """)
+    assert done.returncode == 0
+    assert done.stderr.count("in a_step_that_hangs") == 1

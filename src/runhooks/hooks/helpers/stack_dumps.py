@@ -1,11 +1,13 @@
 """Timers that dump the stacks of all threads; each may be postponed.
 
-``faulthandler`` has one timer for the process. It is set to the earliest of all.
+``faulthandler`` has one timer for the process. It is set to the earliest of all. A forked process
+has none: it would wait for ever for the thread of the timer, which was not forked.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import os
 import threading
 import time
 from typing import NamedTuple
@@ -50,3 +52,28 @@ def _set_timer() -> None:
         return
     first = min(pending)
     faulthandler.dump_traceback_later(first.time - now, file=first.fd, exit=first.abort)
+
+
+def _before_fork() -> None:
+    _lock.acquire()
+    if _dumps:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _after_fork_in_parent() -> None:
+    if _dumps:
+        _set_timer()
+    _lock.release()
+
+
+def _after_fork_in_child() -> None:
+    _dumps.clear()
+    _lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )
