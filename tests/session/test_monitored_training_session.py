@@ -378,3 +378,76 @@ def test_model_built_twice_in_one_graph_gets_a_hint(model, build_model, train, t
     build_model()
     with pytest.raises(ValueError, match="'weights'.*'weights_1'"):
         rh.MonitoredTrainingSession(checkpoint_dir=tmp_path)
+
+
+def iterations(graph, directory, save_steps, inner_asks=False, feeds=True):
+    """Make iterations of three runs each, up to step 9."""
+    x = rh.placeholder("x") if feeds else rh.inputs(lambda step: iter(range(step, 99)), name="x")
+    total = rh.Variable(0, name="total")
+    changes = total.assign(rh.call(lambda total, x: total + int(x), total, x))
+    train_op = rh.group(changes, rh.train.get_or_create_global_step().assign_add(1))
+    with rh.MonitoredTrainingSession(
+        checkpoint_dir=directory,
+        hooks=[rh.StopAtStepHook(last_step=9)],
+        save_checkpoint_steps=save_steps,
+        save_summaries_steps=None,
+        save_summaries_secs=None,
+    ) as session:
+        while not session.should_stop():
+            for _ in range(3):
+                if not inner_asks or not session.should_stop():
+                    session.run(train_op, {x: 1} if feeds else None)
+
+
+MIDDLE = "was saved in the middle of an iteration"
+
+
+@pytest.mark.parametrize(("save_steps", "saved"), [(2, 2), (4, 4), (5, 5)])
+def test_checkpoint_in_the_middle_of_an_iteration_is_warned_of_once(
+    graph, tmp_path, caplog, save_steps, saved
+):
+    iterations(graph, tmp_path, save_steps)
+    (warning,) = [it.getMessage() for it in caplog.records if MIDDLE in it.getMessage()]
+    assert warning.startswith(str(tmp_path / f"model.ckpt-{saved} "))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [{"save_steps": 3}, {"save_steps": 4, "inner_asks": True}, {"save_steps": 4, "feeds": False}],
+)
+def test_checkpoint_that_resumes_exactly_is_not_warned_of(graph, tmp_path, caplog, kind):
+    iterations(graph, tmp_path, **kind)
+    assert MIDDLE not in caplog.text
+
+
+class StopsAt(rh.SessionRunHook):
+    def __init__(self, step):
+        self.step = step
+
+    def after_run(self, run_context, run_values):
+        if run_context.session.global_step >= self.step:
+            run_context.request_stop()
+
+
+@pytest.mark.parametrize(
+    ("hook", "asks", "again"),
+    [
+        (lambda: rh.StopAtStepHook(last_step=3), False, 3),
+        (lambda: rh.StopAtStepHook(num_steps=3), False, 6),
+        (lambda: StopsAt(3), False, 4),
+        (lambda: StopsAt(99), True, 6),
+    ],
+)
+def test_stopped_run_that_is_started_again(tmp_path, hook, asks, again):
+    steps = []
+    for _ in range(2):
+        with rh.Graph().as_default():
+            train_op = rh.train.get_or_create_global_step().assign_add(1, name="train_op")
+            with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=[hook()]) as session:
+                start = session.global_step
+                while not session.should_stop():
+                    session.run(train_op)
+                    if asks and session.global_step == start + 3:
+                        session.request_stop()
+            steps.append(session.global_step)
+    assert steps == [3, again]

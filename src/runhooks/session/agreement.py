@@ -87,6 +87,7 @@ class Agreement:
             PeerFailedError: If another rank has failed.
         """
         if threading.get_ident() == self._loop:
+            live.hooked.end_iteration()
             if self._ran_beside and self._reached > self._decisions.runs:
                 self._decisions.runs += 1  # it is the loop that makes no runs with all hooks
             self._ran_beside = False

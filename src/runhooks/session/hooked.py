@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +27,8 @@ from runhooks.session.scheduled_hook import ScheduledHook
 from runhooks.session.warm_up import warm_up
 from runhooks.session.watched_run import WatchedRun, watch
 
+_log = logging.getLogger("runhooks")
+
 #: Makes a named tuple of a tuple, in half the time of its constructor.
 _new = tuple.__new__
 
@@ -41,6 +44,8 @@ class HookedSession:
             that go by steps or seconds, and signals, wait for the end of the step.
         repeat: A run that can be made again without ``run_with_hooks``: by ``run_again`` if hooks
             take part in it; None: there is none.
+        saved_in: The number of the run, which the loop has fed, in which a checkpoint was saved
+            since ``should_stop()`` was last called; None: there was none.
     """
 
     def __init__(self, raw: RawSession) -> None:
@@ -52,6 +57,8 @@ class HookedSession:
         self._turn = self._lock if raw.makes_one_run_at_a_time else nullcontext()
         self._last_asking: PreparedRun | None = None  # the run that was made for hooks last
         self.runs = 0
+        self.saved_in: int | None = None
+        self._warned_of_iteration = False
         self.stride = 1
         self.due = NextDue()
         self.within_step = False
@@ -289,7 +296,10 @@ class HookedSession:
                     hook.run -= 1
             self._note_part(asked.part)
         result = asked.take_results(result)
+        checkpoint = raw.checkpoint
         self._deliver(asked, step, merged.options, metadata)
+        if caller.feed_dict and raw.checkpoint != checkpoint:
+            self.saved_in = self.runs
         if hooks is self._hooks:
             self._expect_hooks(asked, made_run)
         return result
@@ -327,6 +337,20 @@ class HookedSession:
                     if not asking.go_on(self.runs):
                         self._find_next_due()
             return result[0] if asking.requests else result
+
+    def end_iteration(self) -> None:
+        """Warn, once, of a checkpoint that was saved in the middle of an iteration of the loop."""
+        saved_in, self.saved_in = self.saved_in, None
+        if saved_in is None or saved_in == self.runs or self._warned_of_iteration:
+            return
+        self._warned_of_iteration = True
+        _log.warning(
+            "%s was saved in the middle of an iteration: the loop feeds several runs before it "
+            "calls should_stop() again. A loop that resumes there begins the iteration anew, and "
+            "its result differs, unless SavedStateHook saves all that the iteration goes by. Save "
+            "after whole iterations, with save_checkpoint_steps",
+            self._raw.checkpoint,
+        )
 
     def count_run(self, step: int) -> None:
         """Count a run that was made elsewhere while no hook was due, and has led from ``step``."""

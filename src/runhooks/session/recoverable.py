@@ -299,5 +299,7 @@ def _raise_cause(session: LiveSession, error: Exception) -> NoReturn:
 
 
 def _should_stop(session: LiveSession) -> bool:
+    if session.hooked.saved_in is not None:
+        session.hooked.end_iteration()
     session.coord.raise_requested_exception()
     return session.stop_reason is not None
