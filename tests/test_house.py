@@ -143,6 +143,7 @@ PROBES = {
     "Python's own": {
         ("checkpoint.lock", "os.register_at_fork"),
         ("checkpoint.staging", "os.posix_fadvise"),
+        ("hooks.helpers.stack_dumps", "os.register_at_fork"),
         ("graph.nest", "original._make"),
         ("graph.nest", "value._asdict"),
         ("graph.step_result", "value._fields"),
