@@ -36,6 +36,52 @@ def test_step_of_either_kind_of_variable_is_known(graph, runs, use_resource):
         assert len(runs) == 1
 
 
+def test_step_that_is_a_reference_is_read_by_nothing_that_is_added(graph, runs):
+    with tf.variable_scope("", use_resource=False):
+        step = tf.train.create_global_step()
+    changes = [tf.assign_add(step, 3), tf.assign(step, 1), tf.assign_sub(step, 1)]
+    with train.MonitoredSession() as session:
+        runs.clear()
+        for op, expected in zip(changes, (3, 1, 0), strict=True):
+            session.run(op.op)
+            assert session.global_step == expected
+    assert len(runs) == 3
+    assert [op.name for op in graph.get_operations() if op.name.startswith("runhooks")] == []
+
+
+def third_loss(library, use_resource):
+    """The loss that a hook fetches beside the third step, of variables that the step changes."""
+
+    class FetchesLoss(library.SessionRunHook):
+        losses = ()
+        runs = 0
+
+        def before_run(self, run_context):
+            self.runs += 1
+            return library.SessionRunArgs([step, loss] if self.runs == 3 else [step])
+
+        def after_run(self, run_context, run_values):
+            self.losses += tuple(run_values.results[1:])
+
+    hook = FetchesLoss()
+    config = tf.ConfigProto(inter_op_parallelism_threads=1, intra_op_parallelism_threads=1)
+    with tensorflow.Graph().as_default(), tf.variable_scope("", use_resource=use_resource):
+        weights = tf.get_variable("weights", initializer=[1.0, 2.0])
+        step = tf.train.create_global_step()
+        loss = tf.reduce_sum(tf.square(weights))
+        train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
+        creator = library.ChiefSessionCreator(config=config)
+        with library.MonitoredSession(creator, hooks=[hook]) as session:
+            for _ in range(3):
+                session.run(train_op)
+    return hook.losses
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_operations_that_race_in_one_thread_are_ordered_as_by_tensorflow(use_resource):
+    assert third_loss(train, use_resource) == third_loss(tf.train, use_resource)
+
+
 def test_two_increments_in_one_run_are_both_counted(graph, runs):
     step = tf.train.create_global_step()
     ops = [tf.assign_add(step, by).op for by in (1, 2)]

@@ -48,14 +48,16 @@ UNCHANGED = StepChange((), is_known=True, increase=0)
 
 
 class StepReads:
-    """Finds which operations change the global step, and adds a read after each.
+    """Finds which operations change the global step, and what to fetch with each.
 
-    A change in a ``cond`` or a ``while_loop`` gets none: nothing outside can wait for it.
+    An operation on a reference has the new value as its output. One on a resource has none, and
+    gets a read. A change in a ``cond`` or a ``while_loop`` has no read: nothing outside can wait
+    for it.
     """
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
-        self._reads: dict[Any, Any] = {}
+        self._added: dict[Any, Any] = {}
         self._changing: set[Any] = set()
         self._version = -1
 
@@ -71,17 +73,16 @@ class StepReads:
         step = v1.train.get_global_step(self._graph)
         if self._graph.finalized or not hasattr(step, "read_value"):
             return
-        for operation in sorted(self._changing - self._reads.keys(), key=lambda op: op.name):
-            if operation.type in _ASSIGNS and not _is_in_control_flow(operation):
+        for operation in sorted(self._changing - self._added.keys(), key=lambda op: op.name):
+            if not operation.outputs and _can_be_read(operation):
                 with (
                     self._graph.as_default(),
                     tf.name_scope("runhooks/"),
                     self._graph.control_dependencies(None),
                     self._graph.control_dependencies([operation]),
-                    # Elsewhere, the value of a reference would be sent there before the operation.
                     self._graph.colocate_with(step.op, ignore_existing=True),
                 ):
-                    self._reads[operation] = step.read_value()
+                    self._added[operation] = step.read_value()
         self._version = self._graph.version
 
     @property
@@ -96,12 +97,20 @@ class StepReads:
         found = _reached(elements, self._changing) if self._changing else set()
         if not found:
             return UNCHANGED
-        reads = tuple(self._reads[op] for op in found if op in self._reads)
+        reads = tuple(read for op in found if (read := self._read_of(op)) is not None)
         is_known = len(reads) == len(found) and (
             len(found) == 1 or all(op.type in _INCREASES for op in found)
         )
         increase = _constant_increase(*found) if is_known and len(found) == 1 else None
         return StepChange(reads if is_known else (), is_known, increase)
+
+    def _read_of(self, operation: Any) -> Any:
+        """Return the tensor that has the step after ``operation``; None if there is none."""
+        if operation.outputs and _can_be_read(operation):
+            return operation.outputs[
+                0
+            ]  # a read beside it may change the order of racing operations
+        return self._added.get(operation)
 
     def _look(self) -> None:
         """Find what changes the global step, if anything was added to the graph since."""
@@ -114,7 +123,7 @@ class StepReads:
             return
         handle = getattr(step, "handle", None)
         tensor = step.op.outputs[0] if handle is None else handle
-        own = {read.op for read in self._reads.values()}
+        own = {read.op for read in self._added.values()}
         self._changing = {
             op for op in tensor.consumers() if op.type not in _READERS and op not in own
         }
@@ -127,8 +136,9 @@ def _constant_increase(operation: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def _is_in_control_flow(operation: Any) -> bool:
-    return getattr(operation, "_get_control_flow_context", lambda: None)() is not None
+def _can_be_read(operation: Any) -> bool:
+    context = getattr(operation, "_get_control_flow_context", lambda: None)()
+    return operation.type in _ASSIGNS and context is None
 
 
 def _reached(elements: Iterable[Any], wanted: set[Any]) -> set[Any]:
