@@ -73,7 +73,7 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
         summary_dir: Where to write summaries every ``save_summaries_steps`` steps or
             ``save_summaries_secs`` seconds (default: 100 steps), steps per second every
             ``log_step_count_steps`` steps, and recoveries; None: ``checkpoint_dir``.
-        save_graph_def: Whether to write the graph.
+        save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph.
         recovery: As for ``MonitoredSession``.
 
     Raises:

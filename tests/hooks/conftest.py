@@ -24,10 +24,10 @@ def fake_clock():
 
 @pytest.fixture
 def written(tmp_path):
-    """Reads all events of the test's directory, session logs and graphs too."""
+    """Reads all events of a directory, the test's by default, session logs and graphs too."""
 
-    def written():
-        files = sorted(tmp_path.glob("*.tfevents.*"))
+    def written(folder=tmp_path):
+        files = sorted(folder.glob("*.tfevents.*"))
         return [event for file in files for event in read_events(file)]
 
     return written

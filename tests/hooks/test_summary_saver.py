@@ -125,6 +125,32 @@ def test_the_summary_is_computed_on_due_steps_alone(tmp_path):
     assert computed == [0, 5, 10]
 
 
+@pytest.mark.every_engine
+def test_each_directory_that_hooks_write_to_has_the_graph_once(model, tmp_path, written):
+    summary = rh.summary.scalar("loss", model.loss, collections=[])
+    hooks = [
+        rh.SummarySaverHook(save_steps=1, output_dir=tmp_path / "a", summary_op=summary),
+        rh.StepCounterHook(1, output_dir=tmp_path / "a"),
+        rh.StepCounterHook(1, output_dir=tmp_path / "b"),
+        rh.CheckpointSaverHook(tmp_path / "c", save_steps=1, save_graph_def=False),
+    ]
+    with rh.MonitoredSession(hooks=hooks) as sess:
+        model.faults.fail(rh.errors.AbortedError("lost"))
+        sess.run(model.train_op)
+    for folder in "abc":
+        graphs = [event.graph_def for event in written(tmp_path / folder) if event.graph_def]
+        assert graphs == [rh.summary.encode_graph(model.loss.graph)]
+
+
+def test_a_writer_of_the_program_gets_no_graph(model, tmp_path, written):
+    with rh.summary.FileWriter(tmp_path) as writer:
+        hook = rh.StepCounterHook(1, summary_writer=writer)
+        with rh.MonitoredSession(hooks=[hook]) as sess:
+            sess.run(model.train_op)
+    assert not any(event.graph_def for event in written())
+
+
+@pytest.mark.every_engine
 def test_a_step_that_jumps_over_a_due_one_is_made_up_for(graph, tmp_path):
     step = rh.train.get_or_create_global_step()
     value = rh.summary.scalar("step", step * 1.0)

@@ -10,7 +10,13 @@ import tensorflow as tf
 import torch
 from jax import numpy as jnp
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
-from tensorboard.compat.proto import event_pb2, graph_pb2, summary_pb2
+from tensorboard.compat.proto import (
+    config_pb2,
+    event_pb2,
+    graph_pb2,
+    meta_graph_pb2,
+    summary_pb2,
+)
 
 from runhooks import events
 from runhooks.events.format.wire import bytes_field
@@ -32,6 +38,12 @@ from tests.summary.conftest import Late
 
 def loss(value: float) -> Summary:
     return Summary([scalar_value("loss", value)])
+
+
+def recorded(folder: Path) -> list[list[event_pb2.Event]]:
+    """The events of each file as they are in it."""
+    files = [RawEventFileLoader(str(path)).Load() for path in sorted(folder.iterdir())]
+    return [[event_pb2.Event.FromString(record) for record in file] for file in files]
 
 
 def scalars(events: list[event_pb2.Event]) -> list[tuple[int, str, float]]:
@@ -147,6 +159,82 @@ def test_a_graph_may_be_a_message_or_bytes(tmp_path: Path, load) -> None:
     assert read == [(0, graph.SerializeToString()), (4, graph.SerializeToString())]
 
 
+def test_a_graph_def_may_come_as_the_graph(tmp_path: Path, load) -> None:
+    graph = graph_pb2.GraphDef()
+    graph.node.add(name="loss", op="Call")
+    with FileWriter(tmp_path, graph) as writer:
+        graph.node[0].name = "changed"
+        writer.add_graph(graph.SerializeToString())
+    read = [graph_pb2.GraphDef.FromString(e.graph_def) for e in load() if e.graph_def]
+    assert [it.node[0].name for it in read] == ["loss", "changed"]
+
+
+def test_meta_graphs_and_records_of_runs(tmp_path: Path) -> None:
+    meta_graph = meta_graph_pb2.MetaGraphDef()
+    meta_graph.meta_info_def.tags.append("serve")
+    record = config_pb2.RunMetadata()
+    record.step_stats.dev_stats.add(device="CPU")
+    with FileWriter(tmp_path, session=object()) as writer:
+        writer.add_meta_graph(meta_graph, 2)
+        writer.add_meta_graph(meta_graph.SerializeToString())
+        writer.add_run_metadata(record, "run", 3)
+        for wrong in (None, "text"):
+            with pytest.raises(TypeError, match="meta_graph_def must be a message"):
+                writer.add_meta_graph(wrong)
+            with pytest.raises(TypeError, match="run_metadata must be a message"):
+                writer.add_run_metadata(wrong, "run")
+        with pytest.raises(ValueError, match="tag must not be empty"):
+            writer.add_run_metadata(record, "")
+    ((_, first, second, run),) = recorded(tmp_path)
+    assert [(it.step, it.meta_graph_def) for it in (first, second)] == [
+        (2, meta_graph.SerializeToString()),
+        (0, meta_graph.SerializeToString()),
+    ]
+    assert (run.step, run.tagged_run_metadata.tag) == (3, "run")
+    assert config_pb2.RunMetadata.FromString(run.tagged_run_metadata.run_metadata) == record
+
+
+def described(tag: str, content: bytes = b"about") -> summary_pb2.Summary:
+    value = summary_pb2.Summary.Value(tag=tag, simple_value=1.0)
+    value.metadata.plugin_data.plugin_name = "custom"
+    value.metadata.plugin_data.content = content
+    plain = summary_pb2.Summary.Value(tag="plain", simple_value=2.0)
+    return summary_pb2.Summary(value=[plain, value])
+
+
+def test_metadata_is_written_with_the_first_value_of_a_tag_in_a_file(tmp_path: Path) -> None:
+    summary = described("a")
+    with FileWriter(tmp_path) as writer, FileWriter(tmp_path) as other:
+        writer.add_summary(summary, 1)
+        other.add_summary(summary.SerializeToString(), 2)
+        other.add_summary(described("b"), 3)
+    assert summary == described("a")  # the caller's own is as it was
+    ((_, *events),) = recorded(tmp_path)
+    values = {event.step: event.summary.value for event in events}
+    assert values[1] == summary.value
+    assert [(it.tag, it.simple_value, it.HasField("metadata")) for it in values[2]] == [
+        ("plain", 2.0, False),
+        ("a", 1.0, False),
+    ]
+    assert values[3] == described("b").value
+
+
+def test_a_new_file_has_the_metadata_again(tmp_path: Path) -> None:
+    writer = FileWriter(tmp_path)
+    writer.add_summary(described("a"), 1)
+    writer.flush()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    writer.reopen()
+    writer.add_summary(described("a"), 2)
+    writer.close()
+    writer.reopen()
+    writer.add_summary(described("a"), 3)
+    writer.close()
+    files = recorded(tmp_path)
+    assert [[event.summary for event in file[1:]] for file in files] == [[described("a")]] * 2
+
+
 def test_a_graph_is_given_once(tmp_path: Path) -> None:
     with FileWriter(tmp_path) as writer:
         with pytest.raises(ValueError, match="graph and graph_def"):
@@ -169,8 +257,6 @@ def test_after_close_it_refuses_until_it_is_reopened(tmp_path: Path, load) -> No
 
 
 def test_what_it_cannot_do_it_refuses(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="session must be None"):
-        FileWriter(tmp_path, session="session")
     with pytest.raises(ValueError, match="max_queue"):
         FileWriter(tmp_path, max_queue=0)
     (tmp_path / "file").touch()
@@ -193,7 +279,7 @@ def test_what_is_no_event_no_log_and_no_graph_is_refused_at_once(tmp_path: Path)
         for log in ("x", None, 3):
             with pytest.raises(TypeError, match="session_log must be"):
                 writer.add_session_log(log, 3)
-        with pytest.raises(ValueError, match="graph_def"):
+        with pytest.raises(ValueError, match="graph must be the bytes of a GraphDef"):
             writer.add_graph(graph_def=b"abc")
         with pytest.raises(TypeError, match="graph must be a Graph.*Linear"):
             writer.graph(torch.nn.Linear(1, 1))

@@ -120,3 +120,42 @@ def test_steps_that_are_made_again_replace_those_of_both(tmp_path):
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
     run(train, tmp_path, hooks, 5)
     assert seen(tmp_path) == {"a": [1, 2, 3, 4, 5], "b": [1, 2, 3, 4, 5]}
+
+
+def graphs_in(folder):
+    """The graphs in the event files of a folder, as TensorFlow reads them."""
+    records = tensorflow.data.TFRecordDataset([str(path) for path in sorted(folder.iterdir())])
+    read = [tf.Event.FromString(record) for record in records.as_numpy_iterator()]
+    return [tf.GraphDef.FromString(event.graph_def) for event in read if event.graph_def]
+
+
+@pytest.mark.parametrize("session", [train.MonitoredSession, tf.train.MonitoredSession])
+def test_every_directory_has_tensorflows_own_graph_once(session, tmp_path):
+    with tensorflow.Graph().as_default() as graph:
+        train_op = tf.train.get_or_create_global_step().assign_add(1)
+        summary = tf.summary.scalar("one", tf.placeholder_with_default(1.0, [], name="one"))
+        hooks = [
+            train.SummarySaverHook(1, output_dir=str(tmp_path / "a"), summary_op=summary),
+            train.StepCounterHook(1, output_dir=str(tmp_path / "a")),
+            train.StepCounterHook(1, output_dir=str(tmp_path / "b")),
+        ]
+        for _ in range(2):
+            with session(hooks=hooks) as running:
+                running.run(train_op)
+        expected = graph.as_graph_def(add_shapes=True)
+    rh.summary.FileWriterCache.clear()
+    for name in "ab":
+        (found,) = graphs_in(tmp_path / name)
+        # A second session adds what it needs.
+        assert [node for node in expected.node if node.name in {it.name for it in found.node}] == [
+            *found.node
+        ]
+        assert found.versions == expected.versions
+
+
+def test_a_graph_of_tensorflows_is_written_whole(tmp_path):
+    with tensorflow.Graph().as_default() as graph:
+        tf.constant([1.0, 2.0], name="pair")
+    with rh.summary.FileWriter(tmp_path, graph) as writer:
+        writer.add_graph(graph.as_graph_def())
+    assert graphs_in(tmp_path) == [graph.as_graph_def(add_shapes=True), graph.as_graph_def()]

@@ -248,15 +248,9 @@ class RawSession(CallableRuns):
         """Let ``saver`` save this session; return the path of the checkpoint."""
         return str(saver.save(self, save_path, global_step=step))
 
-    def write_graph(self, writer: Any, folder: str | os.PathLike[str] | None) -> None:
-        """Write the graph to an event file, for TensorBoard.
-
-        Args:
-            writer: The event writer.
-            folder: A directory for a framework's own file of the graph; None: none is wanted.
-        """
-        if folder is not None:
-            writer.add_graph(self.graph)
+    def write_graph(self, folder: str | os.PathLike[str]) -> None:
+        """Write the graph to a file of the framework's own in ``folder``, if it has any."""
+        return
 
     def attach(self, name: str, saved: Stateful) -> None:
         """Save the state of ``saved`` with the variables from now on.

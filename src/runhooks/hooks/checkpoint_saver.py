@@ -67,9 +67,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         checkpoint_basename: The first part of the names of checkpoints.
         scaffold: An object whose ``saver`` is the saver.
         listeners: Called before and after each checkpoint.
-        save_graph_def: Whether to write the graph to the event file of the directory. A TensorFlow
-            graph is always written there; for it, the argument says whether to write
-            ``graph.pbtxt`` and meta graphs.
+        save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph. The
+            event file of the directory always has the graph.
         trigger: Says when to save.
 
     Raises:
@@ -142,8 +141,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             check_ranking(self._get_saver())
         stopping = self._finish(session)
         self._output.start(session)
-        if not self._graph_written:
-            self._write_graph(session)
+        if self._save_graph_def and not self._graph_written and current_group().is_chief:
+            session_of(session).write_graph(self._checkpoint_dir)
             self._graph_written = True
         raw = session_of(session)
         self._saved = (step, raw.changes) if self._is_restored(session, step) else None
@@ -202,6 +201,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     def _save(self, session: RawSession, step: int) -> bool:
         """Save ``step`` unless that is done; return whether a listener asks to stop."""
+        step = int(step)  # a subclass may pass what a run has returned
         if (step, session_of(session).changes) == self._saved:
             return False
         self._lock.acquire()  # a forked child does not hold it, nor does a directory made anew
@@ -225,12 +225,6 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             path = self._write_checkpoint(session, step)
         self._saved = step, session_of(session).changes
         self._under_way = _Save(step, path, save_under_way(path))
-
-    def _write_graph(self, session: RawSession) -> None:
-        if not current_group().is_chief:
-            return
-        folder = self._checkpoint_dir if self._save_graph_def else None
-        session_of(session).write_graph(self._output.writer, folder)
 
     def _write_checkpoint(self, session: RawSession, step: int) -> str:
         return session_of(session).save_checkpoint(

@@ -8,13 +8,16 @@ from typing import Any
 
 from runhooks import arguments, clock
 from runhooks.events import Event, EventWriter, Message, OnFull
+from runhooks.events.format import wire
 from runhooks.events.place import place
 from runhooks.events.writing.write_queue import MAX_QUEUE
-from runhooks.summary.graph_def import GraphLike, checked_graph_def, encode_graph
+from runhooks.summary.graph_def import AnyGraph, GraphLike, encode_graph
 from runhooks.summary.kinds.scalar import kept_numbers
+from runhooks.summary.message import Summary, described_once
 from runhooks.summary.queued_writer import QueuedWriter
 from runhooks.summary.shared_file import FileOptions, SharedFile
-from runhooks.summary.tag_and_step import step_or_zero, step_snapshot
+from runhooks.summary.summary_event import nbytes_of, summary_event
+from runhooks.summary.tag_and_step import checked_tag, step_or_zero, step_snapshot
 
 
 class FileWriter(QueuedWriter):
@@ -39,16 +42,17 @@ class FileWriter(QueuedWriter):
     Args:
         logdir: The directory, which may begin with ``~`` and is created if missing; or a URL, such
             as ``s3://bucket/run``.
-        graph: A graph to write first, as ``add_graph`` does.
+        graph: A graph of runhooks or TensorFlow, or a ``GraphDef``, to write first.
         max_queue: How many events may wait to be written; a scalar is one event. (With TensorFlow's
             default of 10, a loop that adds a dozen scalars per step waits for the disk in every
             step.)
         flush_secs: Events are written 0.2 seconds after they are added, or at once if this is
             less; in a store, after ``flush_secs``. What is not written yet is lost if the process
             is killed.
-        graph_def: A graph as bytes or message, instead of ``graph``.
+        graph_def: The same, instead of ``graph``.
         filename_suffix: The end of the name of the file.
-        session: Must be None; event files are not shared through a session.
+        session: As in TensorFlow, but it decides nothing: all writers of a directory share its
+            file, whatever their session.
         on_full: What happens when ``max_queue`` events wait, or 256 MB of arrays: ``"wait"``
             until they are written, ``"raise"`` ``queue.Full``, or ``"drop"`` what is added and
             count it in ``dropped``.
@@ -62,19 +66,14 @@ class FileWriter(QueuedWriter):
     def __init__(
         self,
         logdir: str | os.PathLike[str],
-        graph: GraphLike | None = None,
+        graph: AnyGraph | None = None,
         max_queue: int = MAX_QUEUE,
         flush_secs: float = 120,
-        graph_def: bytes | Message | None = None,
+        graph_def: AnyGraph | None = None,
         filename_suffix: str | None = None,
-        session: None = None,
+        session: Any = None,
         on_full: OnFull = "wait",
     ) -> None:
-        if session is not None:
-            raise ValueError(
-                f"session must be None, got {session!r}: event files are not shared through a "
-                "session, but by all writers of a directory"
-            )
         options = FileOptions(max_queue, flush_secs, filename_suffix or "", on_full)
         has_graph = graph is not None or graph_def is not None
         event = _graph_event(graph, graph_def, 0) if has_graph else None  # before there is a file
@@ -134,19 +133,69 @@ class FileWriter(QueuedWriter):
         self._put(tuple(numbers), tuple(numbers.values()), at, clock.wall())
         self._start.step = None
 
+    def add_summary(self, summary: bytes | Message, global_step: int | None = None) -> None:
+        """As ``SummaryWriter.add_summary``.
+
+        As in TensorFlow, of bytes and Protocol Buffers the first value of a tag alone keeps its
+        metadata; it holds for the others in the file.
+        """
+        event = summary_event(summary, global_step)
+        if not isinstance(summary, Summary):
+            message = summary if isinstance(summary, bytes) else summary.SerializeToString()
+            event = event._replace(summary=described_once(message, self._file.described))
+        self._add(event, nbytes_of(summary))
+
     def add_graph(
         self,
-        graph: GraphLike | None = None,
+        graph: AnyGraph | None = None,
         global_step: int | None = None,
-        graph_def: bytes | Message | None = None,
+        graph_def: AnyGraph | None = None,
     ) -> None:
         """Add a graph, as TensorBoard's graph tab shows it.
+
+        Args:
+            graph: A graph of runhooks or TensorFlow, or a ``GraphDef`` or the bytes of one.
+            global_step: Its step; None: 0.
+            graph_def: The same, instead of ``graph``.
 
         Raises:
             ValueError: Not exactly one of ``graph`` and ``graph_def`` is given.
             TypeError: It is not a graph.
         """
         self._add(_graph_event(graph, graph_def, step_or_zero(global_step, "the graph")))
+
+    def add_meta_graph(
+        self, meta_graph_def: bytes | Message, global_step: int | None = None
+    ) -> None:
+        """Add ``meta_graph_def``, a ``MetaGraphDef`` of TensorFlow or the bytes of one.
+
+        Raises:
+            TypeError: It is neither.
+        """
+        _check_message(meta_graph_def=meta_graph_def)
+        at = step_or_zero(global_step, "the meta graph")
+        self._add(Event(clock.wall(), at, meta_graph_def=meta_graph_def))
+
+    def add_run_metadata(
+        self, run_metadata: bytes | Message, tag: str, global_step: int | None = None
+    ) -> None:
+        """Add the record of one run of a session, which TensorBoard shows in its graph tab.
+
+        Args:
+            run_metadata: A ``RunMetadata`` of TensorFlow, or the bytes of one.
+            tag: Its name. Of several records of a name, TensorBoard shows the last.
+            global_step: Its step; None: 0.
+
+        Raises:
+            TypeError: It is neither.
+        """
+        _check_message(run_metadata=run_metadata)
+        encoded = (
+            run_metadata if isinstance(run_metadata, bytes) else run_metadata.SerializeToString()
+        )
+        record = wire.text_field(1, checked_tag(tag)) + wire.bytes_field(2, encoded)
+        at = step_or_zero(global_step, "the run metadata")
+        self._add(Event(clock.wall(), at, tagged_run_metadata=record))
 
     def graph(self, graph: GraphLike) -> None:
         """Write ``graph``, as ``add_graph`` does."""
@@ -171,7 +220,13 @@ class FileWriter(QueuedWriter):
         raise RuntimeError(f"the event writer of {self._logdir!r} is closed: reopen() it first")
 
 
-def _graph_event(graph: GraphLike | None, graph_def: bytes | Message | None, step: int) -> Event:
+def _graph_event(graph: AnyGraph | None, graph_def: AnyGraph | None, step: int) -> Event:
     arguments.exactly_one(graph=graph, graph_def=graph_def)
-    encoded = encode_graph(graph) if graph is not None else checked_graph_def(graph_def or b"")
-    return Event(clock.wall(), step, graph_def=encoded)
+    given = graph if graph is not None else graph_def
+    return Event(clock.wall(), step, graph_def=encode_graph(given))
+
+
+def _check_message(**given: Any) -> None:
+    ((name, message),) = given.items()
+    if not isinstance(message, bytes) and not hasattr(message, "SerializeToString"):
+        raise TypeError(f"{name} must be a message or the bytes of one, got {message!r}")

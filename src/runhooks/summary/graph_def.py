@@ -6,7 +6,7 @@ Field numbers are those of TensorFlow's ``graph.proto`` and ``node_def.proto``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 from runhooks.events import Message
 from runhooks.events.format import wire
@@ -44,28 +44,42 @@ class GraphLike(Protocol):
     def get_operations(self) -> Iterable[GraphOperation]: ...
 
 
-def encode_graph(graph: GraphLike) -> bytes:
-    """Return ``graph`` as a ``GraphDef``: names, types, inputs and control inputs.
+#: A graph, a ``GraphDef`` or the bytes of one.
+AnyGraph: TypeAlias = GraphLike | bytes | Message
+
+
+def encode_graph(graph: AnyGraph | None) -> bytes:
+    """Return the bytes of ``graph`` as a ``GraphDef``.
+
+    Args:
+        graph: A graph of TensorFlow, whose ``GraphDef`` has attributes and shapes; of runhooks,
+            whose has names, types, inputs and control inputs; or a ``GraphDef`` or its bytes.
 
     Raises:
         TypeError: It is not a graph.
+        ValueError: The bytes are not a ``GraphDef``.
     """
-    if not hasattr(graph, "get_operations"):
-        raise TypeError(f"graph must be a Graph of runhooks or TensorFlow, got {graph!r}")
-    nodes = [wire.bytes_field(1, _node(operation)) for operation in graph.get_operations()]
+    as_graph_def = getattr(graph, "as_graph_def", None)
+    message: Any = graph if as_graph_def is None else as_graph_def(add_shapes=True)
+    if hasattr(message, "SerializeToString"):
+        encoded: bytes = message.SerializeToString()
+        return encoded
+    if isinstance(graph, bytes):
+        return _checked(graph)
+    if not hasattr(message, "get_operations"):
+        raise TypeError(
+            f"graph must be a Graph of runhooks or TensorFlow, or a GraphDef, got {graph!r}"
+        )
+    nodes = [wire.bytes_field(1, _node(operation)) for operation in message.get_operations()]
     return b"".join((*nodes, wire.bytes_field(4, wire.varint_field(1, _PRODUCER))))
 
 
-def checked_graph_def(graph_def: bytes | Message) -> bytes | Message:
-    """Return ``graph_def``. Raises TypeError or ValueError if it is not a ``GraphDef``."""
-    if isinstance(graph_def, bytes):
-        try:
-            for _ in fields(graph_def):
-                pass
-        except ValueError as error:
-            raise ValueError(f"graph_def must be the bytes of a GraphDef: {error}") from None
-    elif not hasattr(graph_def, "SerializeToString"):
-        raise TypeError(f"graph_def must be a GraphDef or the bytes of one, got {graph_def!r}")
+def _checked(graph_def: bytes) -> bytes:
+    try:
+        for _ in fields(graph_def):
+            pass
+    except ValueError as error:
+        raise ValueError(f"graph must be the bytes of a GraphDef: {error}") from None
     return graph_def
 
 

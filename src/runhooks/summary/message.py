@@ -13,7 +13,7 @@ from runhooks.errors import add_note
 from runhooks.events import Message
 from runhooks.events.format import wire
 from runhooks.events.format.event import scalar_entry
-from runhooks.events.format.fields import Field, as_bytes, as_float, fields
+from runhooks.events.format.fields import Field, as_bytes, as_float, fields, locate_fields
 from runhooks.events.format.wire import int_field, text_field
 
 _VALUE = 1
@@ -163,6 +163,33 @@ def _check(message: bytes, parts: _Parts) -> None:
                 field.value.decode()
             else:
                 _check(field.value, inner)
+
+
+def described_once(summary: bytes, described: set[str]) -> bytes:
+    """Return ``summary`` with the metadata of a tag in its first value alone.
+
+    Args:
+        summary: A ``Summary`` in the wire format.
+        described: The tags whose metadata is not repeated; it gets those that have some now.
+    """
+    return b"".join(_described_once(as_bytes(field.value), described) for field in fields(summary))
+
+
+def _described_once(value: bytes, described: set[str]) -> bytes:
+    tag, metadata, rest, begin = "", b"", [], 0
+    for field in locate_fields(value, 0, len(value)):
+        whole = value[begin : field.end]
+        begin = field.end
+        if field.number == _METADATA:
+            metadata += whole
+        else:
+            rest.append(whole)
+        if field.number == _TAG:
+            tag = value[field.begin : field.end].decode()
+    if metadata and tag not in described:
+        described.add(tag)
+        rest.append(metadata)
+    return wire.bytes_field(_VALUE, b"".join(rest))
 
 
 class DataClass(IntEnum):

@@ -57,6 +57,8 @@ class SharedFile:
     def __init__(self, events: EventWriter) -> None:
         self.events = events
         self.start = StartMark()
+        #: The tags whose metadata is in the file.
+        self.described: set[str] = set()
         self._writers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @classmethod
@@ -101,6 +103,7 @@ class SharedFile:
         """Continue in a new file if this one was deleted."""
         if self.events.reopen():
             self.start.step = None
+            self.described.clear()
 
     @classmethod
     def forked(cls) -> None:

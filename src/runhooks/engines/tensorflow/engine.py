@@ -10,11 +10,10 @@ import tensorflow as tf
 from tensorflow.python.client import timeline
 from tensorflow.python.platform import tf_logging
 
-from runhooks import clock, errors
+from runhooks import errors
 from runhooks.engines.tensorflow.event_files import share_event_file
 from runhooks.engines.tensorflow.gfile_backend import open_with_gfile
 from runhooks.errors import AbortedError, UnavailableError, register_end_of_input
-from runhooks.events import Event
 from runhooks.graph.framework import Framework
 from runhooks.stores import add_backend
 from runhooks.summary import FileWriterCache, SessionLog, Summary
@@ -68,11 +67,8 @@ class RunTrace:
         )
         path = self._folder / f"timeline-{step}.json"
         path.write_text(trace)
-        record = v1.summary.TaggedRunMetadata(
-            tag=f"step_{step}", run_metadata=run_metadata.SerializeToString()
-        )
         writer = FileWriterCache.get(self._output_dir)
-        writer.add_event(Event(clock.wall(), tagged_run_metadata=record))
+        writer.add_run_metadata(run_metadata, f"step_{step}")
         writer.flush()
         return path
 

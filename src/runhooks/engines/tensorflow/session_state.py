@@ -243,12 +243,10 @@ class SessionState(RawSession):
         self.checkpoint = path
         self.take_states(load_states(path))
 
-    def write_graph(self, writer: Any, folder: str | os.PathLike[str] | None) -> None:
-        """Write the graph to an event file, and to ``graph.pbtxt`` in ``folder``."""
+    def write_graph(self, folder: str | os.PathLike[str]) -> None:
+        """Write ``graph.pbtxt``."""
         graph_def = self.step_graph.launched.as_graph_def(add_shapes=True)
-        if folder is not None:
-            tf.io.write_graph(graph_def, os.fspath(folder), "graph.pbtxt")
-        writer.add_graph(graph_def=graph_def.SerializeToString())
+        tf.io.write_graph(graph_def, os.fspath(folder), "graph.pbtxt")
 
 
 def merged_options(given: Sequence[Any]) -> Any:

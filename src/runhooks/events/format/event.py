@@ -80,6 +80,7 @@ class Event(NamedTuple):
     graph_def: bytes | Message | None = None
     tagged_run_metadata: bytes | Message | None = None
     file_version: str | None = None
+    meta_graph_def: bytes | Message | None = None
 
     def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
         """Return the event in the wire format. Raises what a message in it does."""
@@ -91,6 +92,7 @@ class Event(NamedTuple):
             (5, self.summary),
             (7, self.session_log),
             (8, self.tagged_run_metadata),
+            (9, self.meta_graph_def),
         ):
             if message is not None:
                 parts.append(wire.bytes_field(number, _serialized(message)))
@@ -113,6 +115,7 @@ class Event(NamedTuple):
             graph_def=content(4),
             tagged_run_metadata=content(8),
             file_version=None if version is None else version.decode(),
+            meta_graph_def=content(9),
         )
 
 
