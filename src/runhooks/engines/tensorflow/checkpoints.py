@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from runhooks.checkpoint import Saver, Snapshot, read_checkpoint, write_checkpoint
 from runhooks.checkpoint.manifest import MANIFEST, is_data_file
 from runhooks.checkpoint.staging import discard
@@ -25,6 +27,8 @@ from runhooks.engines.tensorflow.file_systems import (
     upload,
 )
 from runhooks.errors import DataLossError, NotFoundError
+
+v1 = tf.compat.v1
 
 _log = logging.getLogger("runhooks")
 
@@ -75,6 +79,27 @@ def sweep_states(path: str) -> None:
                 remove(f"{parent}/{name}")
             else:
                 discard(Path(parent, name))
+
+
+def take_over_checkpoints(saver: Any, path: str, restored: str | None) -> None:
+    """Let a saver that knows no checkpoint know those of its name that a session goes on from.
+
+    Else it would delete none of them, and list none as what to fall back to.
+
+    Args:
+        saver: A saver of TensorFlow's.
+        path: What it saves as, without the step.
+        restored: The checkpoint that the session was restored from; None: from none.
+    """
+    if restored is None or saver.last_checkpoints:
+        return
+    folder, name = os.path.split(path)
+    if os.path.realpath(os.path.dirname(restored)) != os.path.realpath(folder):  # noqa: PTH120
+        return
+    state = v1.train.get_checkpoint_state(folder)
+    listed = [] if state is None else state.all_model_checkpoint_paths
+    own = [it for it in listed if os.path.basename(it).rpartition("-")[0] == name]  # noqa: PTH119
+    saver.recover_last_checkpoints(own)
 
 
 def respell_checkpoints(saver: Any, folder: str) -> None:

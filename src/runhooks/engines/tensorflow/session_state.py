@@ -19,6 +19,7 @@ from runhooks.engines.tensorflow.checkpoints import (
     respell_checkpoints,
     save_states,
     sweep_states,
+    take_over_checkpoints,
 )
 from runhooks.engines.tensorflow.engine import ENGINE
 from runhooks.engines.tensorflow.fetches import FetchPlan, make_plan
@@ -46,6 +47,7 @@ class SessionState(RawSession):
         #: Whether others may change the variables, so that the step is fetched in every run. Not
         #: before all of them have values.
         self.is_shared = False
+        self._restored: str | None = None
         self._step: int | None = None
         self._step_is_known = False
         # Runs of several threads may overlap. Those that may change the step are numbered.
@@ -228,6 +230,8 @@ class SessionState(RawSession):
     ) -> str:
         check_saver(saver)
         path = os.fspath(save_path)
+        if isinstance(saver, v1.train.Saver):
+            take_over_checkpoints(saver, path, self._restored)
         respell_checkpoints(saver, os.path.dirname(path))  # noqa: PTH120 - it may be a URL
         save_states(f"{path}-{step}", self.attached_states(), step)
         if isinstance(saver, v1.train.Saver):
@@ -240,7 +244,7 @@ class SessionState(RawSession):
 
     def take_checkpoint(self, path: str) -> None:
         """Take the states of hooks that were saved with the checkpoint ``path``, now restored."""
-        self.checkpoint = path
+        self.checkpoint = self._restored = path
         self.take_states(load_states(path))
 
     def write_graph(self, folder: str | os.PathLike[str]) -> None:
