@@ -109,3 +109,56 @@ def test_save_is_called_once_a_step_as_in_tensorflow(last_step, tmp_path):
     ours = calls(train, str(tmp_path / "ours"))
     assert ours == calls(tf.train, str(tmp_path / "theirs"))
     assert ours.count(("save", last_step)) == 1
+
+
+@SESSIONS
+def test_save_takes_a_step_as_a_run_returns_it(session, tmp_path):
+    class Saves(train.CheckpointSaverHook):
+        def after_run(self, run_context, run_values):
+            step = run_context.session.run(self._global_step_tensor)
+            if step % 5 == 0:
+                self._save(run_context.session, step)
+
+    hooks = [Saves(str(tmp_path), save_steps=100), train.StopAtStepHook(last_step=12)]
+    with tf.Graph().as_default():
+        increase = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+        with session(hooks=hooks) as running:
+            while not running.should_stop():
+                running.run(increase)
+    saved = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
+    assert [path.rpartition("-")[2] for path in saved] == ["0", "5", "10", "12"]
+
+
+@SESSIONS
+def test_timer_of_a_hook_that_logs_at_the_end_alone(session):
+    class Metric(train.LoggingTensorHook):
+        got = ()
+
+        def _log_tensors(self, tensor_values):
+            self.got += (dict(tensor_values), self._timer.last_triggered_step())
+            elapsed = self._timer.update_last_triggered_step(self._iter_count)
+            self.got += (elapsed, self._timer.should_trigger_for_step(10**9))
+
+    hook = Metric({"seven": "seven:0"}, at_end=True)
+    with tf.Graph().as_default():
+        tf.constant(7, name="seven")
+        increase = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+        with session(hooks=[hook]) as running:
+            for _ in range(3):
+                running.run(increase)
+    assert hook.got == ({"seven": 7}, None, (None, None), False)
+
+
+def test_a_summary_saver_may_end_without_a_session(tmp_path):
+    with tf.Graph().as_default():
+        tf.train.get_or_create_global_step()
+        summary = tf.summary.scalar("seven", 7.0)
+        hook = train.SummarySaverHook(1, output_dir=str(tmp_path), summary_op=summary)
+        hook.begin()
+        hook.end()
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            hook.after_create_session(session, None)
+            hook._summary_writer.add_summary(session.run(summary), 3)
+            hook.end()
+    assert [(it.tag, it.step) for it in read_events(tmp_path)] == [("seven", 3)]

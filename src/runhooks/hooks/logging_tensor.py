@@ -22,7 +22,7 @@ from runhooks.contract import (
 from runhooks.graph.default_graph import get_default_graph
 from runhooks.hooks.helpers.fetch_checks import check_for_end
 from runhooks.hooks.helpers.named_tensors import NamedTensors
-from runhooks.hooks.helpers.run_timer import RunTimer, StepTimer
+from runhooks.hooks.helpers.run_timer import NeverTimer, RunTimer, StepTimer
 from runhooks.hooks.helpers.session import log_of, required_global_step, step_or_none
 from runhooks.hooks.helpers.tensorflow_hook import TensorFlowHook
 from runhooks.trigger import Due, Trigger
@@ -68,8 +68,10 @@ class LoggingTensorHook(TensorFlowHook):
         arguments.positive(every_n_secs=every_n_secs)
         arguments.instance(Trigger, trigger=trigger)
         arguments.function(formatter=formatter)
-        self._timer: RunTimer | StepTimer | None = None
-        if not at_end or (every_n_iter, every_n_secs, trigger) != (None, None, None):
+        self._timer: RunTimer | StepTimer
+        if at_end and (every_n_iter, every_n_secs, trigger) == (None, None, None):
+            self._timer = NeverTimer()
+        else:
             arguments.exactly_one(
                 every_n_iter=every_n_iter, every_n_secs=every_n_secs, trigger=trigger
             )
@@ -92,26 +94,23 @@ class LoggingTensorHook(TensorFlowHook):
         if self._log_at_end or (self._trigger is not None and self._trigger.at_end):
             check_for_end(get_default_graph(), self._current_tensors)
         self._logged_step = None
-        if self._timer is not None:
-            self._timer.reset()
+        self._timer.reset()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        if self._timer is not None:
-            self._timer.go_on(session, self._logged_step, self._steps_per_run)
+        self._timer.go_on(session, self._logged_step, self._steps_per_run)
 
     def next_due(self) -> Due | None:
-        return Due() if self._timer is None else self._timer.announce()
+        return self._timer.announce()
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        self._should_trigger = self._timer is not None and self._timer.should_trigger(run_context)
+        self._should_trigger = self._timer.should_trigger(run_context)
         return SessionRunArgs(self._current_tensors) if self._should_trigger else None
 
     def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        return SessionRunArgs(self._current_tensors) if self._timer is not None else None
+        never = isinstance(self._timer, NeverTimer)
+        return None if never else SessionRunArgs(self._current_tensors)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        if self._timer is None:
-            return
         # Not by _should_trigger: another thread of the session may be between its two calls.
         if run_values.results is not None:
             runs = self._timer.runs_since()
@@ -141,18 +140,16 @@ class LoggingTensorHook(TensorFlowHook):
 
     @property
     def _iter_count(self) -> int:
-        return 0 if self._timer is None else self._timer.run
+        return self._timer.run
 
     @_iter_count.setter
     def _iter_count(self, count: int) -> None:
-        if self._timer is not None:
-            self._timer.run = count
+        self._timer.run = count
 
     def _log_values(self, session: RawSession, values: dict[Any, Any]) -> None:
         self._log = log_of(session)
         self._log_tensors(values)
-        if self._timer is not None:
-            self._timer.ensure_triggered()  # by a subclass that does not log with ours
+        self._timer.ensure_triggered()  # by a subclass that does not log with ours
 
     def _log_tensors(self, tensor_values: dict[Any, Any]) -> None:
         """Log the values; subclasses override it, as in TensorFlow.
@@ -160,9 +157,8 @@ class LoggingTensorHook(TensorFlowHook):
         Args:
             tensor_values: The values by label, or by element of the list of tensors.
         """
-        secs, log = None, self._log
-        if self._timer is not None:
-            secs, _ = self._timer.update_last_triggered_step(self._iter_count)
+        log = self._log
+        secs, _ = self._timer.update_last_triggered_step(self._iter_count)
         if self._formatter is not None:
             with hiding_errors(np.printoptions(suppress=True)):
                 log.info("%s", self._formatter(tensor_values))

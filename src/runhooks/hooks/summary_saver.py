@@ -123,11 +123,12 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
     def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         return SessionRunArgs(self._summaries) if self._summaries else None
 
-    def end(self, session: RawSession) -> None:
-        step = step_of(session)
-        if self._summaries and self._timer.should_trigger_at_end(step):
+    def end(self, session: RawSession | None = None) -> None:
+        if session is not None and self._summaries:
+            step = step_of(session)
             # The timer is not updated: a run that resumes here keeps to its steps.
-            self._write(session.run(self._summaries), step)
+            if self._timer.should_trigger_at_end(step):
+                self._write(session.run(self._summaries), step)
         self._output.flush()
 
     def _get_summary_op(self) -> list[Any] | None:

@@ -1,4 +1,4 @@
-"""``RunTimer`` and ``StepTimer``: when ``LoggingTensorHook`` logs, by runs or by global steps."""
+"""When ``LoggingTensorHook`` logs: by runs, by global steps, or at the end alone."""
 
 from __future__ import annotations
 
@@ -78,6 +78,16 @@ class RunTimer(SecondOrStepTimer):
     def end_run(self) -> None:
         """Note that a run has ended well."""
         self.run += 1
+
+
+class NeverTimer(RunTimer):
+    """A ``RunTimer`` that triggers in no run, for what is logged at the end alone."""
+
+    def __init__(self) -> None:
+        Timer.__init__(self, Trigger(at_end=True))
+
+    def _next_step(self) -> float:
+        return math.inf
 
 
 class StepTimer(Timer):
