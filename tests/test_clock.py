@@ -1,7 +1,12 @@
 """The time at which hooks stand."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
+import pytest
+
+import runhooks as rh
 from runhooks import clock
 from runhooks.testing import FakeClock
 
@@ -15,3 +20,42 @@ def test_ranks_that_are_threads_do_not_share_the_time_of_their_hooks():
         other.submit(stands.__exit__, None, None, None).result()
         assert other.submit(clock.hook_times).result()[0] == 100
     assert clock.hook_times()[0] != 5
+
+
+def test_a_time_that_a_test_replaces_moves_timers_and_what_hooks_measure(tmp_path):
+    step = rh.graph(lambda count: count + 1, count=0)
+    noted = []
+
+    class Notes(rh.SessionRunHook):
+        """Is asked in the runs in which its timer is due, and no other."""
+
+        def begin(self):
+            self.timer = rh.train.SecondOrStepTimer(every_secs=10)
+
+        def next_due(self):
+            return self.timer.due()
+
+        def after_run(self, run_context, run_values):
+            at = run_context.session.global_step
+            if self.timer.should_trigger_for_step(at):
+                noted.append((at, *self.timer.update_last_triggered_step(at)))
+
+    before = clock.monotonic, clock.wall
+    with mock.patch.object(time, "time", return_value=1_500_000_000.0) as now, step.as_default():
+        speed = rh.StepCounterHook(2, output_dir=tmp_path)
+        with rh.MonitoredSession(hooks=[Notes(), speed]) as session:
+            for secs in (0, 4, 5, 1, 30):
+                now.return_value += secs
+                session.run("train_op")
+    assert noted == [(1, None, None), (4, 10.0, 3), (5, 30.0, 1)]
+    written = rh.events.read(tmp_path)["."].scalars["global_step/sec"]
+    assert written.steps.tolist() == [3, 5]
+    assert written.values.tolist() == pytest.approx([2 / 9, 2 / 31], rel=1e-6)
+    clock.hook_times()
+    assert (clock.monotonic, clock.wall) == before
+    assert before == (time.monotonic, time.time)
+
+
+def test_a_clock_in_use_is_not_replaced():
+    with FakeClock(start=100.0), mock.patch.object(time, "time", return_value=7.0):
+        assert clock.hook_times()[0] == 100

@@ -1,7 +1,8 @@
 """The time: ``monotonic()`` for intervals, ``wall()`` for time stamps, both in seconds.
 
 Everything in runhooks asks this module, as ``clock.monotonic()``, so that a test can replace the
-clock for a while with ``use``.
+clock for a while with ``use``. A test that replaces ``time.time`` replaces both, from the next
+time on that a timer is asked.
 """
 
 from __future__ import annotations
@@ -24,8 +25,29 @@ class Clock(Protocol):
 
 
 # Functions of `time` themselves: an off-step may read the time, and a second call would show.
-monotonic: Callable[[], float] = time.monotonic
-wall: Callable[[], float] = time.time
+_MONOTONIC, _WALL = time.monotonic, time.time
+monotonic: Callable[[], float] = _MONOTONIC
+wall: Callable[[], float] = _WALL
+
+_AHEAD = _MONOTONIC() - _WALL()
+
+
+def _replaced_monotonic() -> float:
+    return time.time() + _AHEAD
+
+
+def _replaced_wall() -> float:
+    return time.time()
+
+
+def _heed_replacement() -> None:
+    """Go by ``time.time`` while a test replaces it, as TensorFlow's timers do."""
+    global monotonic, wall
+    replaced = time.time is not _WALL
+    if replaced and (monotonic, wall) == (_MONOTONIC, _WALL):
+        monotonic, wall = _replaced_monotonic, _replaced_wall
+    elif not replaced and monotonic is _replaced_monotonic:
+        monotonic, wall = _MONOTONIC, _WALL
 
 
 class _Agreed(threading.local):
@@ -43,8 +65,9 @@ def hook_times() -> tuple[float, float]:
     Those of hooks that must act in the same run on several ranks stand still between the moments
     that the ranks agree on; there is no wall clock then: it is NaN.
     """
-    time = _agreed.time
-    return (monotonic(), wall()) if time is None else (time, math.nan)
+    _heed_replacement()
+    agreed = _agreed.time
+    return (monotonic(), wall()) if agreed is None else (agreed, math.nan)
 
 
 @contextmanager
