@@ -8,7 +8,7 @@ import pytest
 import tensorflow
 
 import runhooks as rh
-from runhooks.tensorflow import train
+from runhooks.tensorflow import estimator, train
 
 tf = tensorflow.compat.v1
 
@@ -22,9 +22,12 @@ REPLACED = [
 ]
 ESTIMATOR = [
     *("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "FinalOpsHook"),
-    *("GlobalStepWaiterHook", "LoggingTensorHook", "NanTensorHook", "ProfilerHook"),
-    *("SessionRunArgs", "SessionRunContext", "SessionRunHook", "SessionRunValues"),
-    *("StepCounterHook", "StopAtStepHook", "SummarySaverHook", "SecondOrStepTimer"),
+    *("GlobalStepWaiterHook", "LoggingTensorHook", "NanLossDuringTrainingError", "NanTensorHook"),
+    *("ProfilerHook", "SecondOrStepTimer", "SessionRunArgs", "SessionRunContext"),
+    *("SessionRunHook", "SessionRunValues", "StepCounterHook", "StopAtStepHook"),
+    "SummarySaverHook",
+]
+EXPERIMENTAL = [
     *("InMemoryEvaluatorHook", "make_early_stopping_hook", "stop_if_higher_hook"),
     *("stop_if_lower_hook", "stop_if_no_decrease_hook", "stop_if_no_increase_hook"),
 ]
@@ -37,9 +40,20 @@ def test_every_name_is_there(name):
     assert name in dir(train)
 
 
-@pytest.mark.parametrize("name", ESTIMATOR)
+@pytest.mark.parametrize("name", [*ESTIMATOR, *EXPERIMENTAL])
 def test_hooks_of_the_former_estimator_are_there(name):
-    assert callable(getattr(train, name))
+    home = estimator if name in ESTIMATOR else estimator.experimental
+    assert getattr(home, name) is getattr(train, name)
+
+
+def test_estimator_has_its_hooks_and_nothing_else():
+    assert estimator.__all__ == sorted([*ESTIMATOR, "experimental"])
+    assert sorted(vars(estimator.experimental)) == EXPERIMENTAL
+    for module in (estimator, train):
+        with pytest.raises(AttributeError, match=r"'RunConfig': tf.estimator is gone"):
+            module.RunConfig  # noqa: B018
+    with pytest.raises(AttributeError, match="did you mean 'SessionRunHook'"):
+        estimator.SessionRunHok  # noqa: B018
 
 
 @pytest.mark.parametrize("name", sorted({*REPLACED} - {"NanLossDuringTrainingError"}))

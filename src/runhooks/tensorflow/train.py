@@ -46,7 +46,6 @@ from runhooks.hooks import (
     stop_if_no_decrease_hook,
     stop_if_no_increase_hook,
 )
-from runhooks.near_names import suggestion
 from runhooks.session import (
     ChiefSessionCreator,
     Coordinator,
@@ -57,6 +56,7 @@ from runhooks.session import (
     SingularMonitoredSession,
     WorkerSessionCreator,
 )
+from runhooks.tensorflow.estimator import missing
 from runhooks.tensorflow.scaffold import Scaffold
 from runhooks.training import MonitoredTrainingSession
 from runhooks.trigger import SecondOrStepTimer, Timer, Trigger
@@ -114,21 +114,10 @@ __all__ = [
 
 _theirs: Any = tf.compat.v1.train
 
-_ESTIMATOR = {
-    *("Estimator", "EstimatorSpec", "EvalSpec", "TrainSpec", "RunConfig", "ModeKeys", "inputs"),
-    *("train_and_evaluate", "Exporter", "BestExporter", "FinalExporter", "LatestExporter"),
-}
-
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__") or not hasattr(_theirs, name):
-        hint = "" if name.startswith("_") else suggestion(name, __dir__())
-        if name in _ESTIMATOR:
-            hint = (
-                ": tf.estimator is gone from TensorFlow 2.16, and its hooks alone are here; the "
-                "page 'From TensorFlow 1 and tf.estimator' shows the loop that replaces the rest"
-            )
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+        raise missing(__name__, name, __dir__())
     return getattr(_theirs, name)
 
 
