@@ -1,5 +1,8 @@
 """Mistakes of users of JAX: one sentence at the line where they are made, with the cure."""
 
+import functools
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -151,3 +154,49 @@ def test_a_batch_is_compared_with_the_last_that_was_traced_in_what_jax_makes_of_
         notes = "\n".join(caught.value.__notes__)
         assert "'x:0' is given float32[6, 5] here, and was given float32[6, 3] before" in notes
         assert "'y:0'" not in notes
+
+
+def reshaping(w, x, batch_size):
+    return w + x.reshape(-1, batch_size).sum(), {"loss": x.sum()}
+
+
+def branching(w, x, batch_size):
+    return (w + x.sum() if batch_size > 2 else w), {"loss": x.sum()}
+
+
+def ranging(w, x, batch_size):
+    return w + sum(range(batch_size)) + 0 * x.sum(), {"loss": x.sum()}
+
+
+STATIC = {
+    "jitted": functools.partial(jax.jit, static_argnums=2)(reshaping),
+    "jitted by name": functools.partial(jax.jit, static_argnames="batch_size")(reshaping),
+    "a shape": reshaping,
+    "a branch": branching,
+    "a range": ranging,
+}
+
+
+@pytest.mark.parametrize("name", STATIC)
+@pytest.mark.parametrize("data", [True, False])
+def test_argument_that_must_be_known_is_bound_as_the_error_says(name, data):
+    step, x = STATIC[name], np.ones(8, np.float32)
+    cure = r"functools\.partial\(\w+, batch_size=\.\.\.\)"
+    with pytest.raises(Exception, match=r"static|concrete|Tracer|traced|Shapes|range") as caught:
+        if data:
+            rh.jax.graph(step, w=jnp.zeros(1), data=[(x, 4)])
+        else:
+            with rh.Session(rh.jax.graph(step, w=jnp.zeros(1))) as session:
+                session.run("train_op", {"x": x, "batch_size": 4})
+    assert re.search(cure, "\n".join(caught.value.__notes__))
+    bound = functools.partial(step, batch_size=4)
+    with rh.Session(rh.jax.graph(bound, w=jnp.zeros(1), data=[x])) as session:
+        assert session.run(["train_op", "loss"])[1] == 8
+
+
+@pytest.mark.parametrize("value", [jnp.sin, {"config": object()}])
+def test_function_or_configuration_that_is_fed_names_the_cure(value):
+    graph = rh.jax.graph(lambda w, x, how: (w + x, {"loss": x}), w=jnp.zeros(1))
+    with rh.Session(graph) as session:
+        with pytest.raises(TypeError, match=r"^'how:0' .*functools\.partial\(step, how=\.\.\.\)"):
+            session.run("train_op", {"x": 1.0, "how": value})

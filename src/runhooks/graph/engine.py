@@ -18,7 +18,7 @@ from runhooks.graph.tensor import Variable
 #: From the session's variables and the values of ``body.given`` to the new values of
 #: ``body.assigned``, followed by the values of ``body.fetches``, in one flat sequence; what may
 #: stand behind these is ignored.
-Compiled = Callable[[Mapping[Variable, Any], Sequence[Any]], Sequence[Any]]
+Compiled = Callable[[dict[Variable, Any], Sequence[Any]], Sequence[Any]]
 
 
 class FlatRun:
@@ -104,7 +104,8 @@ class Engine(Framework):
     def compile(self, body: Body) -> Compiled:
         """Return a function that computes ``body``.
 
-        The function leaves the variables alone when it raises. If a device fails in the middle, so
+        The function leaves the variables alone when it raises, but for dtypes that the first run
+        settles. If a device fails in the middle, so
         that buffers it has taken over are gone, the error carries a note that says so.
         """
         raise NotImplementedError
@@ -135,7 +136,7 @@ class Engine(Framework):
         return self.compile_run(body, shared)
 
     def flat_run(
-        self, compiled: Compiled, variables: Mapping[Variable, Any], given: Sequence[Any]
+        self, compiled: Compiled, variables: dict[Variable, Any], given: Sequence[Any]
     ) -> FlatRun | None:
         """Return a shorter way to make runs like the one that ``compiled`` has made; None: none.
 
@@ -150,7 +151,7 @@ class Engine(Framework):
         self,
         body: Body,
         shared: BoundedCache[Any, Any],
-        variables: Mapping[Variable, Any],
+        variables: dict[Variable, Any],
         given: Sequence[Any],
     ) -> None:
         """Compile what a run of ``body`` needs, with the arguments of the run; compute nothing.
@@ -251,6 +252,15 @@ class Engine(Framework):
         """Return the objects of which ``value`` is made, if functions change these in place."""
         return ()
 
+    def note_call(self, error: Exception, step: str, args: Mapping[str, Any]) -> None:
+        """Note what is known about an ``error`` that a step raised.
+
+        Args:
+            error: What was raised.
+            step: The name of the step.
+            args: What it was called with, without its states.
+        """
+
     def check_distinct(self, values: Mapping[str, Any]) -> None:
         """Raise ValueError if two of ``values``, by name, share a part that is changed in place."""
 
@@ -279,6 +289,10 @@ class Engine(Framework):
     def host_form(self, leaf: Any) -> tuple[tuple[int, ...], Any]:
         """Return the shape and dtype that ``to_host`` gives ``leaf``, without waiting for it."""
         return self.arrays.host_form(leaf)
+
+    def fits_saved(self, leaf: Any, dtype: np.dtype[Any]) -> bool:
+        """Return whether an array of ``dtype`` may be restored in the place of ``leaf``."""
+        return bool(dtype == self.host_form(leaf)[1])
 
     def from_host(self, leaf: Any, array: np.ndarray[Any, Any]) -> Any:
         """Return ``array``, of the host form of ``leaf``, as a leaf in its place."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, partial
 from typing import Any
@@ -153,7 +153,7 @@ class Graph(BaseGraph):
         """Return what computes ``body`` and leaves the buffers in ``kept`` alone."""
         return self._engine.keeping_run(body, self._shared_by_runs, kept)
 
-    def warm_up(self, body: Body, variables: Mapping[Variable, Any], given: Sequence[Any]) -> None:
+    def warm_up(self, body: Body, variables: dict[Variable, Any], given: Sequence[Any]) -> None:
         """Let the engine compile what a run of ``body`` with these arguments needs."""
         self._engine.warm_up(body, self._shared_by_runs, variables, given)
 

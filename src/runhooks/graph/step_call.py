@@ -56,7 +56,12 @@ class StepCall:
         self._is_known = False  # what it returns
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
-        returned = self._fn(*args)
+        try:
+            returned = self._fn(*args)
+        except Exception as error:
+            others = {it: args[i] for i, it in enumerate(self._names) if i not in self._states}
+            self._engine.note_call(error, self._rule.step, others)
+            raise
         old = [args[i] for i in self._states]
         found = self._rule.divide(returned, old)
         if not self._is_known:

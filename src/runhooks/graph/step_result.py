@@ -46,12 +46,15 @@ class ResultRule:
         outputs: Names for what else it returns, in order; or for all elements of the result, if
             there are those of states among them.
         engine: Compares states.
+
+    Attributes:
+        step: As given.
     """
 
     def __init__(
         self, step: str, states: Sequence[str], outputs: Sequence[Names], engine: Engine
     ) -> None:
-        self._step = step
+        self.step = step
         self._states = states
         self._outputs = outputs
         self._engine = engine
@@ -119,7 +122,7 @@ class ResultRule:
         found = dict(_pairs(tuple(names), returned))
         if None in found:
             raise ValueError(
-                f"outputs must name each element of what {self._step!r} returns, "
+                f"outputs must name each element of what {self.step!r} returns, "
                 f"{self._described(returned)}, got {list(names)}"
             )
         return found  # type: ignore[return-value]
@@ -152,7 +155,7 @@ class ResultRule:
         known = fields or {}
         unknown = next((name for name in nest.leaves(names) if name not in known), "")
         raise ValueError(
-            f"outputs must name what {self._step!r} returns beside its states, "
+            f"outputs must name what {self.step!r} returns beside its states, "
             f"{self._described(tuple(rest))}, got {list(names)}"
             f"{suggestion(unknown, known) if known else ''}"
         )
@@ -165,7 +168,7 @@ class ResultRule:
         ``why``: what is wrong with what is in their place.
         """
         names = [self._states[i] for i in which]
-        why = why or f"{self._step!r} must return the new {' and '.join(map(repr, names))}"
+        why = why or f"{self.step!r} must return the new {' and '.join(map(repr, names))}"
         got = f"{why}. It returned {self._described(returned)}"
         if (line := self._line(returned, old)) is not None:
             return ValueError(f"{got}: name each element, outputs={line}")

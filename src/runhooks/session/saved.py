@@ -126,7 +126,7 @@ def _leaf(
             raise ValueError(f"{key!r} must be one integer, got {array.dtype}{list(array.shape)}")
         return int(np.asarray(array))
     shape, dtype = engine.host_form(leaf)
-    if (array.shape, array.dtype) != (shape, dtype):
+    if array.shape != shape or not engine.fits_saved(leaf, array.dtype):
         raise ValueError(
             f"{key!r} must be {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}"
         )

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from runhooks.arrays.jax import ARRAYS, is_key
+from runhooks.arrays.jax import ARRAYS, is_key, is_weak
 from runhooks.arrays.shards import ArraySource
 from runhooks.engines.conform import (
     Form,
@@ -32,6 +32,7 @@ from runhooks.engines.conform import (
     describe,
     number_as,
 )
+from runhooks.engines.jax.failures import note_static
 from runhooks.engines.jax.held import (
     Static,
     changed_part,
@@ -84,7 +85,7 @@ class JaxEngine(Engine):
         return keeping_run(self, body, shared, cast(JaxKeptBuffers, kept))
 
     def flat_run(
-        self, compiled: Compiled, variables: Mapping[Variable, Any], given: Sequence[Any]
+        self, compiled: Compiled, variables: dict[Variable, Any], given: Sequence[Any]
     ) -> FlatRun | None:
         return flat_run(compiled, variables, given)
 
@@ -92,7 +93,7 @@ class JaxEngine(Engine):
         self,
         body: Body,
         shared: BoundedCache[Any, Any],
-        variables: Mapping[Variable, Any],
+        variables: dict[Variable, Any],
         given: Sequence[Any],
     ) -> None:
         warm_up(self, body, shared, variables, given)
@@ -194,6 +195,9 @@ class JaxEngine(Engine):
         # Objects of nnx keep their own records beside the user's attributes.
         return {key: it for key, it in children.items() if not key.startswith("_pytree__")}
 
+    def note_call(self, error: Exception, step: str, args: Mapping[str, Any]) -> None:
+        note_static(error, step, args)
+
     def check_distinct(self, values: Mapping[str, Any]) -> None:
         check_distinct(values)
 
@@ -202,6 +206,11 @@ class JaxEngine(Engine):
 
     def form(self, fn: Callable[..., Any], *args: Any) -> Any:
         return release(jax.eval_shape(lambda *args: hold(fn(*release(args))), *hold(args)))
+
+    def fits_saved(self, leaf: Any, dtype: np.dtype[Any]) -> bool:
+        if is_weak(leaf):
+            return bool(jnp.result_type(leaf, dtype) == dtype)
+        return super().fits_saved(leaf, dtype)
 
     def from_source(self, leaf: Any, source: ArraySource) -> Any:
         return self.arrays.from_source(source, leaf)
@@ -252,18 +261,23 @@ def _check_has_arrays(name: str, held: Any, value: Any) -> None:
 
 def _initial_leaf(name: str, path: str, leaf: Any) -> jax.Array:
     if isinstance(leaf, jax.Array):
-        copy = jnp.copy(leaf)
-        return copy if is_key(leaf) else jax.lax.convert_element_type(copy, leaf.dtype)
-    return jnp.array(as_numbers(name, path, leaf))
+        return jnp.copy(leaf)
+    array = as_numbers(name, path, leaf)
+    is_number = isinstance(leaf, int | float | complex) and not isinstance(leaf, np.generic)
+    return jnp.asarray(leaf) if is_number else jnp.array(array)
 
 
 def _conform_leaf(name: str, path: str, old: Any, new: Any) -> Any:
     if is_key(old):
         check_leaf(name, path, _form(old), _form(new))
         return new
-    if isinstance(new, int | float):
+    if isinstance(new, int) or (isinstance(new, float) and not old.weak_type):
         new = number_as(name, path, new, old.dtype)
     array = jnp.asarray(new)
+    if old.weak_type and array.shape == old.shape and jnp.result_type(old, array) == array.dtype:
+        # Its dtype is not settled yet: as in jax.lax.scan, it becomes what the step makes of it.
+        is_same = array.weak_type and array.dtype == old.dtype
+        return array if is_same else jax.lax.convert_element_type(array, array.dtype)
     if not (array.weak_type and array.shape == old.shape and _takes(old, array)):
         check_new_leaf(name, path, _form(old), _form(array))
     # A weak dtype would be another signature at the next run, and compile it a second time.

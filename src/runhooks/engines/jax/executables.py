@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
 
 from runhooks import clock
+from runhooks.arrays.jax import is_weak
 from runhooks.engines.jax.failures import forms_of
 from runhooks.engines.jax.held import hold, release
 from runhooks.engines.jax.layout import Layout, arrays_of, lay_out
@@ -174,6 +176,20 @@ class CoreExecutable:
         trace = cast(Any, self._operations).eval_shape
         return self._traced(self.traces.ahead(lambda: trace(*args)))
 
+    def settle(self, variables: dict[Variable, Any], given: Sequence[Any]) -> None:
+        """Give weakly typed ``variables``, such as numbers, the dtypes that the step gives them.
+
+        ``jax.lax.scan`` does so too. Else the second run would be compiled again.
+        """
+        assigned = self.traced.body.assigned
+        while any(is_weak(leaf) for v in assigned for leaf in jax.tree.leaves(variables[v])):
+            new = self.shapes(self.traced.args(variables, given)).new
+            old = [variables[v] for v in assigned]
+            settled = jax.tree.map(_settled, old, new)
+            if all(map(operator.is_, jax.tree.leaves(old), jax.tree.leaves(settled))):
+                return
+            variables.update(zip(assigned, settled, strict=True))
+
     def compile(self, args: Sequence[Any], items: Body | None, wide_for: str | None) -> Traced:
         """Compile what a run would run; return the shapes of the results."""
         traced = self.shapes(args)
@@ -225,6 +241,11 @@ class CoreExecutable:
         new, by_layout = returned
         ((number, arrays),) = by_layout.items()
         return Traced(new, arrays, self.layouts[number])
+
+
+def _settled(old: Any, new: Any) -> Any:
+    is_settled = not is_weak(old) or new.weak_type
+    return old if is_settled else jax.lax.convert_element_type(old, new.dtype)
 
 
 def _results(traced: Traced, count: int, *, wide: bool) -> list[Any]:

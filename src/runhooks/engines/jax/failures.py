@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -10,6 +10,13 @@ import jax
 
 from runhooks.errors import add_note
 from runhooks.graph.tensor import Tensor
+
+#: What JAX raises if the value of an argument is needed while a function is traced.
+_NOT_KNOWN = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
 
 
 def note_failure(error: Exception, assigned: Iterable[Any]) -> None:
@@ -29,6 +36,20 @@ def note_failure(error: Exception, assigned: Iterable[Any]) -> None:
         )
 
 
+def note_static(error: Exception, step: str, args: Mapping[str, Any]) -> None:
+    """Note on ``error``, raised by ``step``, that what must be known when it is traced is bound."""
+    says_so = any(text in str(error) for text in ("Non-hashable static", "concrete value"))
+    if not says_so and not isinstance(error, _NOT_KNOWN):
+        return
+    numbers = [name for name, value in args.items() if getattr(value, "shape", None) == ()]
+    bound = ", ".join(f"{name}=..." for name in numbers or ["name"])
+    add_note(
+        error,
+        "the arguments of a step are traced, as under jax.jit: bind one that must be known before, "
+        f"such as a size or a flag, with functools.partial({step}, {bound})",
+    )
+
+
 def check_given(error: Exception, tensors: Sequence[Tensor], given: Sequence[Any]) -> None:
     """Raise TypeError in place of ``error`` if JAX cannot take a value that was given.
 
@@ -43,7 +64,8 @@ def check_given(error: Exception, tensors: Sequence[Tensor], given: Sequence[Any
             except TypeError:
                 raise TypeError(
                     f"{tensor.name!r} is given {leaf!r}, which JAX cannot compile: give it arrays "
-                    "and numbers alone"
+                    "and numbers alone, and bind a function or a configuration before the graph is "
+                    f"made, with functools.partial(step, {tensor.op.name}=...)"
                 ) from None
 
 

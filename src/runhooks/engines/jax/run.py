@@ -34,7 +34,7 @@ def keeping_run(
     """Return a function as ``compile_run`` does, which leaves the buffers in ``kept`` alone."""
     run = _Run(engine, body, _core(engine, body, shared), shared, kept)
 
-    def keeping(variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
+    def keeping(variables: dict[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
         results = run(variables, given)
         kept.settle(body.assigned)
         return results
@@ -43,7 +43,7 @@ def keeping_run(
 
 
 def flat_run(
-    compiled: Compiled, variables: Mapping[Variable, Any], given: Sequence[Any]
+    compiled: Compiled, variables: dict[Variable, Any], given: Sequence[Any]
 ) -> FlatRun | None:
     """Return the run of ``compiled`` with these arguments, as the engine's ``flat_run``."""
     if isinstance(compiled, _StepAlone):
@@ -55,7 +55,7 @@ def warm_up(
     engine: Engine,
     body: Body,
     shared: BoundedCache[Any, Any],
-    variables: Mapping[Variable, Any],
+    variables: dict[Variable, Any],
     given: Sequence[Any],
 ) -> None:
     """Compile the executables that ``compile_run`` will use with these arguments."""
@@ -80,12 +80,15 @@ class _StepAlone:
     """
 
     def __init__(self, core: CoreExecutable) -> None:
+        self._core = core
         self._reads = core.traced.reads
         self.flat = FlatStep(core, core.step())
 
-    def __call__(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
-        flat, args = self.flat, [*[variables[v] for v in self._reads], *given]
+    def __call__(self, variables: dict[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
+        flat, args = self.flat, [*given]
         try:
+            self._core.settle(variables, given)
+            args = [*[variables[v] for v in self._reads], *given]
             results = flat.step(*args)
         except Exception as error:
             flat.explain(error, args)
@@ -120,7 +123,7 @@ class _Run:
         self._forms: list[str] = []  # of what was last given in another form
         self._bindings: BoundedCache[Any, Binding] = BoundedCache()
 
-    def __call__(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
+    def __call__(self, variables: dict[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
         binding = self._binding(variables, given)
         values: dict[Tensor, Any] = {}
         assigned: dict[Variable, Any] = {}
@@ -149,7 +152,7 @@ class _Run:
             values[tensor] = release(values[tensor])
         return results + [values[t] for t in self._body.fetches]
 
-    def flat_run(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> FlatRun | None:
+    def flat_run(self, variables: dict[Variable, Any], given: Sequence[Any]) -> FlatRun | None:
         """Return the run with these arguments, if it takes nothing but the step."""
         binding, core, body = self._binding(variables, given), self._core, self._body
         if core is None or binding.indices is None or binding.wide_for is not None:
@@ -176,7 +179,7 @@ class _Run:
         except BaseException as error:
             raise AssignedError(dict(zip(self._body.assigned, new, strict=True)), error) from error
 
-    def compile(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> None:
+    def compile(self, variables: dict[Variable, Any], given: Sequence[Any]) -> None:
         """Compile all executables that a run with these arguments takes."""
         binding = self._binding(variables, given)
         values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
@@ -192,7 +195,7 @@ class _Run:
     def _compiled_part(
         self,
         part: PartExecutable,
-        variables: Mapping[Variable, Any],
+        variables: dict[Variable, Any],
         values: Mapping[Tensor, Any],
     ) -> dict[Tensor, Any]:
         body = part.traced.body
@@ -204,7 +207,7 @@ class _Run:
         self,
         core: CoreExecutable,
         binding: Binding,
-        variables: Mapping[Variable, Any],
+        variables: dict[Variable, Any],
         given: Sequence[Any],
     ) -> Any:
         args = core.traced.args(variables, [given[i] for i in self._places])
@@ -224,7 +227,7 @@ class _Run:
     def _compute(
         self,
         parts: Iterable[PartExecutable],
-        variables: Mapping[Variable, Any],
+        variables: dict[Variable, Any],
         values: dict[Tensor, Any],
         assigned: dict[Variable, Any],
     ) -> None:
@@ -235,7 +238,7 @@ class _Run:
             assigned.update(zip(body.assigned, results))  # noqa: B905 - then come the fetches
             values.update(zip(body.fetches, results[len(body.assigned) :], strict=True))
 
-    def _binding(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Binding:
+    def _binding(self, variables: dict[Variable, Any], given: Sequence[Any]) -> Binding:
         # The variables of one session keep their shapes; another may have others.
         if self._session != id(variables):
             self._session = id(variables)
@@ -252,13 +255,15 @@ class _Run:
             self._forms = forms_of(given)
         return binding
 
-    def _bind(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Binding:
+    def _bind(self, variables: dict[Variable, Any], given: Sequence[Any]) -> Binding:
         """Trace everything, so that errors come before anything is computed."""
         core = self._core
         traced = None
         if core is not None:
+            in_core = [given[i] for i in self._places]
             try:
-                traced = core.shapes(core.traced.args(variables, [given[i] for i in self._places]))
+                core.settle(variables, in_core)
+                traced = core.shapes(core.traced.args(variables, in_core))
             except Exception as error:
                 note_failure(error, [])
                 raise

@@ -54,7 +54,7 @@ class StepEngine(TorchEngine):
             return run
         objects = self._objects
 
-        def noting(variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
+        def noting(variables: dict[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
             begun = objects.begun
             try:
                 return run(variables, given)

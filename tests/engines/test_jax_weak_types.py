@@ -1,0 +1,113 @@
+"""States of Python numbers and weakly typed arrays get the dtypes that ``jax.lax.scan`` gives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import runhooks as rh
+
+
+def weak(value):
+    """A weakly typed array, as a jitted function returns for a number in it."""
+    return jax.jit(lambda: jnp.broadcast_to(value, (2,)))()
+
+
+def total(state, x):
+    return {"n": state["n"] + 1, "total": state["total"] + x}
+
+
+def mixed(state, x):
+    return {"n": state["n"] + state["total"], "total": state["total"] * 2}
+
+
+def swapped(state, x):
+    return {"n": state["total"] * jnp.int8(1), "total": state["n"] + x}
+
+
+def same(state, x):
+    return {"n": jnp.float32(state["n"]), "total": state["total"] + 0.5}
+
+
+PROGRAMS = {
+    f"{step.__name__}, {n!r}, {start!r}, {x.dtype}": (step, n, start, x)
+    for step in (total, mixed, swapped, same)
+    for n, start in ((0, 0), (0.0, 1), (1, 0.5))
+    for x in (np.float32(1.5), np.int8(3), jnp.bfloat16(1.5))
+}
+PROGRAMS["an array"] = (total, 0, lambda: weak(0), np.float32(1.5))
+PROGRAMS["an array, bfloat16"] = (total, 0, lambda: weak(0.0), jnp.bfloat16(1.5))
+PROGRAMS["an array made in a function"] = (total, 0, lambda: weak(1), np.complex64(1j))
+
+
+def scanned(step, start, x):
+    """The states after 1, 2 and 3 steps, or None if ``jax.lax.scan`` refuses them."""
+    try:
+        return [
+            jax.lax.scan(lambda state, _: (step(state, x), None), start, None, length)[0]
+            for length in (1, 2, 3)
+        ]
+    except TypeError:
+        return None
+
+
+def described(state):
+    return {key: (str(leaf.dtype), leaf.tolist()) for key, leaf in state.items()}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("fetches", ["train_op", ["train_op", "loss"]], ids=["step", "loss"])
+def test_dtypes_are_those_of_scan_and_the_step_is_compiled_once(program, fetches, caplog):
+    step, n, start, x = PROGRAMS[program]
+    start = {"n": n, "total": start() if callable(start) else start}
+    expected = scanned(step, start, x)
+    graph = rh.jax.graph(lambda state, x: (step(state, x), {"loss": x}), state=start)
+    with rh.Session(graph) as session, caplog.at_level("INFO"):
+        if expected is None:
+            with pytest.raises(ValueError, match="keeps its"):
+                session.run(fetches, {"x": x})
+            return
+        for state in expected:
+            session.run(fetches, {"x": x})
+            assert described(session.run("state")) == described(state)
+    assert caplog.text.count("compiled the step") == 1
+
+
+def halved(state, x):
+    return {"rate": state["rate"] / 2, "w": state["w"] - state["rate"] * x.astype("bfloat16")}
+
+
+@pytest.mark.parametrize(
+    ("step", "start"),
+    [(total, {"n": 0, "total": 0}), (halved, {"rate": 0.3, "w": jnp.ones(2, "bfloat16")})],
+)
+def test_states_go_on_from_a_checkpoint_as_if_there_had_been_none(step, start, tmp_path):
+    for last_step in (2, 3):
+        graph = rh.jax.graph(lambda state, x: step(state, x), state=start)
+        hooks = [rh.StopAtStepHook(last_step=last_step)]
+        with (
+            graph.as_default(),
+            rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=hooks) as session,
+        ):
+            while not session.should_stop():
+                session.run("train_op", {"x": np.float32(1.5)})
+    expected = scanned(step, start, np.float32(1.5))[-1]
+    assert described(rh.load(tmp_path)["state"]) == described(expected)
+
+
+def test_states_with_a_dtype_of_their_own_keep_it():
+    with pytest.raises(ValueError, match=r"'w' keeps its shape and dtype, int32\[\]"):
+        rh.jax.graph(lambda w: w + 0.5, w=jnp.int32(0))
+
+
+def test_number_that_the_checkpoint_has_in_an_unfitting_dtype_is_refused(tmp_path):
+    def graph(start):
+        return rh.jax.graph(lambda w: w + 1, w=start)
+
+    with graph(0.5).as_default(), rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as session:
+        session.run("train_op")
+    with (
+        graph(jnp.int32(0)).as_default(),
+        pytest.raises(ValueError, match=r"'w' must be int32\[\], got float32\[\]"),
+    ):
+        rh.MonitoredTrainingSession(checkpoint_dir=tmp_path)
