@@ -4,6 +4,7 @@ import io
 import logging
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -286,6 +287,29 @@ def test_hooks_of_the_library_do_their_work(training, tmp_path):
     assert "step 16/16" in shown.getvalue()
     tags = {it.tag for it in read_events(tmp_path) if it.tag}
     assert tags >= {"global_step/sec", "throughput/examples_per_sec", "loss"}
+
+
+@pytest.mark.parametrize("kind", ["asks", "evaluates"])
+def test_a_function_that_hooks_ask_for_leaves_training_as_it_was(kind, digits, recorder):
+    norms = []
+    for is_asked_for in (False, True):
+        training = Training(digits)  # which shuffles anew in each epoch
+
+        def draw(training=training):
+            training.model.eval()
+            return torch.rand(()) + np.random.random()
+
+        asks = recorder(value="drawn")
+        hook = asks if kind == "asks" else rh.EvaluationHook({"m": "drawn"}, every_n_steps=1)
+        handler = training.hook_up(*[hook] * is_asked_for)
+        with handler.graph.as_default():
+            rh.call(draw, name="drawn")
+        np.random.seed(0)
+        torch.manual_seed(1)
+        training.run()
+        assert training.model.training
+        norms.append([*training.norms, np.random.random()])
+    assert norms[0] == norms[1]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from runhooks.engines.torch.object_tensors import ObjectTensors
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.engines.torch.step import preserving
 from runhooks.graph import nest
+from runhooks.graph.engine import Compiled, FlatRun
 from runhooks.graph.named_values import NamedValues
 from runhooks.graph.tensor import CAPTURES, Operation, Tensor, Variable
 
@@ -239,6 +240,11 @@ class _CapturingEngine(BatchEngine):
             return evaluate(values, variables)
 
         return capturing
+
+    def flat_run(
+        self, compiled: Compiled, variables: Mapping[Variable, Any], given: Sequence[Any]
+    ) -> FlatRun | None:
+        return None  # only the evaluator captures, and leaves the training as it was
 
 
 def _captured_names(operations: Iterable[Operation]) -> list[str]:
