@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -45,6 +46,74 @@ def test_fetched_values_are_detached_and_do_not_change_later(training):
             sess.run("train_op", training.batch)
         for now, then in zip(fetched, kept, strict=True):
             same(now, then)
+
+
+class Asks(rh.SessionRunHook):
+    def __init__(self, *names):
+        self.names = list(names)
+
+    def before_run(self, run_context):
+        return rh.SessionRunArgs(self.names)
+
+
+@pytest.mark.parametrize(
+    "asked", [[], ["model/weight"], ["array"], ["global_step"], ["activations/model"], ["nested"]]
+)
+def test_outputs_are_copies_of_the_types_that_the_step_returned(asked):
+    model = nn.Linear(1, 1, bias=False)
+
+    def step(x):
+        with torch.no_grad():
+            model(x)
+            model.weight += 1
+        weight = model.weight.detach()
+        return {
+            "array": weight.numpy(),
+            "view": weight.numpy()[0],
+            "nested": {"list": [weight.numpy(), weight], "scalar": np.float32(2)},
+            "tensor": model.weight,
+            "number": 1.5,
+            "text": "a",
+            "none": None,
+        }
+
+    nn.init.zeros_(model.weight)
+    names = ["array", "view", "nested", "tensor", "number", "text", "none"]
+    graph = rh.torch.graph(step, names, model=model)
+    parts = [graph["nested"]["list"], graph["nested"]["list"][0], graph["nested"]["scalar"]]
+    with graph.as_default(), rh.MonitoredSession(hooks=[Asks(*asked)] if asked else []) as session:
+        feeds = {"x": torch.ones(1)}
+        alone = [session.run(["train_op", *names], feeds)[1:] for _ in range(3)]
+        in_parts = [session.run(["train_op", *parts], feeds)[1:] for _ in range(3)]
+    for value, (array, view, nested, tensor, *others) in enumerate(alone, start=1):
+        kinds = [type(it) for it in (array, view, nested["list"][0], nested["scalar"])]
+        assert kinds == [np.ndarray, np.ndarray, np.ndarray, np.float32]
+        assert type(tensor) is type(nested["list"][1]) is torch.Tensor
+        assert [array.item(), view.item(), tensor.item()] == [value] * 3
+        assert [it.item() for it in nested["list"]] == [value] * 2
+        assert others == [1.5, "a", None]
+    for value, (both, array, scalar) in enumerate(in_parts, start=4):
+        assert [type(it) for it in (*both, array)] == [np.ndarray, torch.Tensor, np.ndarray]
+        assert [it.item() for it in (*both, array)] == [value] * 3
+        assert type(scalar) is np.float32
+
+
+def test_activation_that_is_a_view_of_a_parameter_is_a_copy():
+    class Shows(nn.Linear):
+        def forward(self, x):
+            return {"out": super().forward(x), "weight": self.weight.detach().numpy()}
+
+    model = Shows(1, 1)
+
+    def step(x):
+        model(x)
+        with torch.no_grad():
+            model.weight.fill_(7)
+
+    nn.init.zeros_(model.weight)
+    with rh.torch.graph(step, model=model).as_default(), rh.MonitoredSession() as session:
+        seen = session.run(["train_op", "activations/model"], {"x": torch.ones(1)})[1]
+    assert seen["weight"].tolist() == [[0]]
 
 
 def test_gradients_are_those_that_the_optimizer_applies(training):

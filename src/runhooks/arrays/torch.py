@@ -260,8 +260,10 @@ def stored(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def cloned(leaf: Any) -> Any:
-    """Return a detached copy of ``leaf`` if it is a tensor, else ``leaf``."""
-    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
+    """Return a detached copy of a tensor, a copy of an array of NumPy, and else ``leaf``."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach().clone()
+    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf  # it may be a view of a tensor
 
 
 def _count(values: torch.Tensor) -> HistogramCounts:

@@ -17,6 +17,7 @@ from runhooks.engines.torch.objects import TorchObjects
 from runhooks.errors import add_note
 from runhooks.graph import nest
 from runhooks.graph.engine import Compiled, FlatRun
+from runhooks.graph.part import Part
 from runhooks.graph.plan import Body
 from runhooks.graph.tensor import (
     CAPTURES,
@@ -86,6 +87,8 @@ class StepEngine(TorchEngine):
     def read_args(self, op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
         if op.effect in _STEP_OR_CAPTURE:
             return op.read_args(self.handed(op, values))
+        if op.effect is Effect.STEP_OUTPUT or isinstance(op.fn, Part):
+            return op.read_args(values)  # what a step returns keeps its type
         return super().read_args(op, values)
 
     def fetched(self, tensor: Tensor, value: Any) -> Any:
