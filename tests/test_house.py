@@ -106,6 +106,7 @@ PROBES = {
         ("session.hook_names", "hook.first"),
         ("session.hook_names", "hook.last"),
         ("session.hook_names", "hook.runs_on"),
+        ("session.placement", "hook.asks_on_all"),
         ("session.placement", "hook.runs_on"),
         ("session.agreement_start", "hook.__dict__"),
         ("session.hooked", "added.hook.hook_secs"),

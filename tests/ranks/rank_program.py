@@ -161,7 +161,7 @@ def train(folder, case, rank, size, events):
     batches = events.get("batches", {}).get(str(rank), 10**6)
     try:
         if "asks_for" in events:
-            run_sharded(events["asks_for"], hooks)
+            run_sharded(events["asks_for"], hooks, on_chief=events.get("on_chief"))
         elif "unlike" in events:
             run_unlike(folder / case, events["unlike"] == rank, hooks, events["asynchronous"])
         elif "parts" in events:
@@ -192,8 +192,18 @@ def more_hooks(events, rank):
         yield rh.TimeLimitHook(1000)
 
 
-def run_sharded(name, hooks):
-    """Train a module of which each rank holds a part, while the chief asks for ``name`` of it."""
+class AsksOnChief(rh.SessionRunHook):
+    runs_on = "chief"
+
+    def __init__(self, name):
+        self.name = name
+
+    def before_run(self, run_context):
+        return rh.SessionRunArgs(self.name)
+
+
+def run_sharded(name, hooks, on_chief):
+    """Train a module of which each rank holds a part, while hooks ask for ``name`` of it."""
     from torch.distributed.fsdp import fully_shard
 
     model = torch.nn.Linear(4, 4)
@@ -208,7 +218,8 @@ def run_sharded(name, hooks):
         return {"loss": loss}
 
     graph = rh.torch.graph(step, outputs=["loss"], model=model, optimizer=optimizer)
-    hooks += [rh.StopAtStepHook(last_step=2), rh.LoggingTensorHook([name], every_n_iter=1)]
+    asking = AsksOnChief(name) if on_chief else rh.LoggingTensorHook([name], every_n_iter=1)
+    hooks += [rh.StopAtStepHook(last_step=2), asking]
     with graph.as_default(), rh.MonitoredTrainingSession(hooks=hooks) as session:
         while not session.should_stop():
             session.run("train_op", {"x": torch.ones(2, 4)})

@@ -233,15 +233,28 @@ def test_the_chief_alone_writes_and_logs(ranks):
 
 @pytest.mark.parametrize("name", ["model/weight", "gradients/model/weight", "gradients/model"])
 def test_a_chief_that_asks_alone_for_what_all_hold_is_refused(ranks, name):
-    first, second = ended(ranks.train(asks_for=name))
+    first, second = ended(ranks.train(asks_for=name, on_chief=True))
     assert first["error"][0] == "RuntimeError"
-    assert f"the hook LoggingTensorHook asks for '{name}'" in first["error"][1]
+    assert f"the hook AsksOnChief asks for '{name}'" in first["error"][1]
     assert second["error"][0] == "PeerFailedError"
     assert first["runs"] == 0
 
 
 def test_a_chief_may_ask_for_what_each_rank_has(ranks):
-    assert errors(ended(ranks.train(asks_for="loss"))) == [None, None]
+    assert errors(ended(ranks.train(asks_for="loss", on_chief=True))) == [None, None]
+
+
+def test_all_ask_for_what_all_hold_and_the_chief_logs_it(ranks):
+    training = ranks.train(asks_for="global_gradient_norm")
+    assert errors(ended(training)) == [None, None]
+    assert "global_gradient_norm = " in training.log(0)
+    assert "global_gradient_norm = " not in training.log(1)
+
+
+def test_a_value_that_stays_divided_is_refused_with_what_makes_it_whole(ranks):
+    found = ended(ranks.train(asks_for="model/weight"))
+    assert "TypeError" in [it["error"][0] for it in found]
+    assert all("full_tensor()" in it["error"][1] for it in found)
 
 
 def test_two_trainings_in_one_directory_are_refused(ranks):

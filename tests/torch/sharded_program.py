@@ -3,6 +3,7 @@
 A task is the name of a function below and its arguments, such as ``train:fsdp:0:8``.
 """
 
+import io
 import json
 import logging
 import os
@@ -30,6 +31,7 @@ import runhooks as rh
 from runhooks.checkpoint import restore_latest, staging
 from runhooks.errors import DeadlineExceededError
 from runhooks.ranks import current_group
+from runhooks.testing import RecordingHook
 
 rank, size, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
 torch.set_num_threads(1)
@@ -322,8 +324,46 @@ def averages():
     return {name: bool(np.allclose(it, fsdp[name])) for name, it in whole.items()}
 
 
+def norms():
+    """The norms of gradients that summaries and hooks get of a model, whole and sharded."""
+    found = {}
+    for kind in ("whole", "fsdp"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 3))
+        if kind == "fsdp":
+            fully_shard(model[0])
+            fully_shard(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            model(torch.linspace(0, 1, 24).reshape(4, 6)).square().sum().backward()
+            optimizer.step()
+
+        kept = RecordingHook(fetches="global_gradient_norm")
+        graph = rh.torch.graph(step, model=model, optimizer=optimizer)
+        with graph.as_default():
+            rh.summary.gradient_norms("gradients/model")
+            shown = rh.ProgressHook(3, "global_gradient_norm", stream=io.StringIO())
+            with rh.MonitoredTrainingSession(
+                checkpoint_dir=str(folder / f"norms-{kind}"),
+                hooks=[kept, shown, rh.StopAtStepHook(last_step=3)],
+                save_summaries_steps=1,
+            ) as session:
+                while not session.should_stop():
+                    session.run("train_op")
+        found[kind] = {"fetched": [float(it) for it in kept.results]}
+        if rank == 0:  # it alone has written, and knows that it has
+            scalars = rh.events.read(folder / f"norms-{kind}").only.scalars
+            found[kind]["written"] = {
+                tag: it.values.tolist() for tag, it in scalars.items() if "norm" in tag
+            }
+    return found
+
+
 TASKS = {
     "averages": averages,
+    "norms": norms,
     "epochs": epochs,
     "exact": exact,
     "train": train,

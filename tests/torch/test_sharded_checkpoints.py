@@ -63,7 +63,7 @@ def ranks(launcher_with, tmp_path_factory):
 @pytest.fixture(scope="module")
 def first(ranks):
     """What two ranks come to first; they have saved step 8 of a training with FSDP2."""
-    more = "pending:ddp", "pending:fsdp", "averages", "epochs:0:4", "epochs:0:6"
+    more = "pending:ddp", "pending:fsdp", "averages", "epochs:0:4", "epochs:0:6", "norms"
     return ranks.run(2, "exact:ddp", "exact:fsdp", "train:ddp:0:16", "train:fsdp:0:8", *more)
 
 
@@ -88,6 +88,17 @@ def test_averages_of_sharded_parameters_and_of_buffers_are_those_of_the_whole(fi
     for found in first:
         assert {"0.weight", "1.running_mean"} < found["averages"].keys()
         assert all(found["averages"].values())
+
+
+def test_norms_of_sharded_gradients_are_those_of_the_whole(first):
+    for found in first:
+        whole, fsdp = found["norms"]["whole"], found["norms"]["fsdp"]
+        assert fsdp["fetched"] == pytest.approx(whole["fetched"])
+    whole, fsdp = (first[0]["norms"][kind]["written"] for kind in ("whole", "fsdp"))
+    assert fsdp.keys() == {"gradient_norm", "gradient_norm/0", "gradient_norm/2"}
+    for tag, values in whole.items():
+        assert fsdp[tag] == pytest.approx(values)
+    assert fsdp["gradient_norm"] == pytest.approx(first[0]["norms"]["fsdp"]["fetched"])
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])

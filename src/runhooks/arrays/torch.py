@@ -34,7 +34,11 @@ class TorchArrays(ArrayLibrary):
         """Return ``array`` as an array of NumPy, dense if it is sparse.
 
         It is float32 if neither NumPy nor ml_dtypes, which may be missing, has its dtype.
+
+        Raises:
+            TypeError: As ``check_readable``.
         """
+        self.check_readable(array)
         dense = array.detach() if array.layout == torch.strided else array.detach().to_dense()
         host = dense.cpu()
         try:
@@ -143,7 +147,7 @@ class TorchArrays(ArrayLibrary):
         values = stored(array)
         is_wide = values.dtype in (torch.float64, torch.complex128)
         magnitudes = values.abs().to(torch.float64 if is_wide else torch.float32)
-        return magnitudes.square().sum()
+        return whole(magnitudes.square().sum())
 
     def has_nan(self, array: Any) -> bool:
         values = stored(array)
@@ -192,6 +196,11 @@ class TorchArrays(ArrayLibrary):
 def is_distributed(tensor: Any) -> bool:
     """Return whether ``tensor`` is a ``DTensor``, of which each process holds a part."""
     return type(tensor) not in _PLAIN and hasattr(tensor, "full_tensor")
+
+
+def whole(tensor: Any) -> Any:
+    """Return ``tensor``; of a ``DTensor``, what all processes hold of it: all of them must call."""
+    return tensor.full_tensor() if is_distributed(tensor) else tensor
 
 
 def _block(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -51,6 +51,7 @@ class LoggingTensorHook(TensorFlowHook):
     """
 
     runs_on = "chief"
+    asks_on_all: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 from runhooks import arguments, clock
 from runhooks.contract import (
@@ -41,6 +41,7 @@ class ProgressHook(TimedHook):
     """
 
     runs_on = "chief"
+    asks_on_all: ClassVar[bool] = True
 
     def __init__(
         self,

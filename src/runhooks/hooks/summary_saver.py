@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 from runhooks import arguments
 from runhooks.contract import (
@@ -51,6 +51,7 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
     """
 
     runs_on = "chief"
+    asks_on_all: ClassVar[bool] = True
 
     absent = ("_next_step",)
 

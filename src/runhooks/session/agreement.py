@@ -39,13 +39,15 @@ class Agreement:
         group: The ranks.
         stop: Asked to stop once all ranks are to.
         hooks: The hooks of this rank.
+        graph: The graph of this rank.
     """
 
-    def __init__(self, group: Group, stop: StopRequest, hooks: HookList) -> None:
+    def __init__(self, group: Group, stop: StopRequest, hooks: HookList, graph: BaseGraph) -> None:
         self._group = group
         self._stop = stop
         self._hooks = hooks
-        self._placement = Placement(group)
+        self._graph = graph
+        self._placement = Placement(group, graph.objects)
         self._decisions = Decisions(group)
         self._wish: str | None = None
         self._reached = 0  # the run whose boundary this rank has come to
@@ -56,9 +58,11 @@ class Agreement:
         self._is_told = self._is_over = False
         self._loop = threading.get_ident()
 
-    def start(self, says_chief: bool, graph: BaseGraph) -> None:
+    def start(self, says_chief: bool) -> None:
         """Start the training together. Raises as ``agree_on_start``."""
-        agree_on_start(self._group, says_chief, self._hooks.by_name, graph)
+        hooks = self._hooks.by_name
+        compared = {name: it for name, it in hooks.items() if self._placement.is_shared(it)}
+        agree_on_start(self._group, says_chief, compared, self._graph)
         self._hooks.place(self._placement)
         self._keeps_time = self._group.is_chief
         if not self._group.is_chief and self._group.has_own_process:

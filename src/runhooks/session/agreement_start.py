@@ -10,7 +10,6 @@ from typing import Any
 from runhooks.contract import SessionRunHook
 from runhooks.graph.base import BaseGraph
 from runhooks.ranks import Group
-from runhooks.session.placement import runs_on
 from runhooks.trigger import Due, Timer, Trigger
 
 
@@ -19,12 +18,10 @@ def agree_on_start(
 ) -> None:
     """Set the chief of ``group`` and compare the programs of all ranks, before a file is written.
 
-    Hooks that run on the chief alone need not be the same, unless a run is one program of all.
-
     Args:
         group: The ranks.
         says_chief: Whether the program of this rank says that it is the chief, or says nothing.
-        hooks: The hooks of this rank, by name.
+        hooks: The hooks of this rank that all ranks are to have, by name.
         graph: The graph of this rank.
 
     Raises:
@@ -34,11 +31,7 @@ def agree_on_start(
         PeerFailedError: If another rank has failed.
     """
     group.start_training()
-    compared = {
-        name: _described(hook)
-        for name, hook in hooks.items()
-        if group.runs_one_program or runs_on(hook) == "all"
-    }
+    compared = {name: _described(hook) for name, hook in hooks.items()}
     names = sorted(op.name for op in graph.get_operations())
     digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
     mine = {"chief": says_chief, "hooks": compared, "graph": digest}

@@ -369,8 +369,8 @@ class MonitoredSession(CallableRuns):
         return self._ends_step and self._session is not None and self._session.is_within_step
 
     def _join(self, group: Group, says_chief: bool) -> None:
-        agreement = Agreement(group, self._stop, self._hook_list)
-        agreement.start(says_chief, self._graph)
+        agreement = Agreement(group, self._stop, self._hook_list, self._graph)
+        agreement.start(says_chief)
         self._agreement, self._asks_first, self._ends_step = agreement, True, True
         weakref.finalize(self, agreement.abandon, "its session was dropped without close")
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any
 
 from runhooks import clock
 from runhooks.contract import SessionRunHook
+from runhooks.graph.objects import StatefulObjects
 from runhooks.ranks import Group
 
 _MARGIN_SECS = 0.001
@@ -48,10 +50,12 @@ class Placement:
 
     Args:
         group: The ranks.
+        objects: What the steps of the training change, if it is no variable.
     """
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, objects: StatefulObjects | None) -> None:
         self._group = group
+        self._objects = objects
         self.time = GroupTime()
 
     def is_here(self, hook: SessionRunHook) -> bool:
@@ -62,9 +66,16 @@ class Placement:
         """Return whether all ranks call ``hook``, in the same runs.
 
         Where a run is one program of all ranks they must all ask for the same, also for what only
-        the chief writes.
+        the chief writes; where they hold parts of objects, what may be made of these.
         """
-        return self._group.runs_one_program or runs_on(hook) == "all"
+        if self._group.runs_one_program or runs_on(hook) == "all":
+            return True
+        return getattr(hook, "asks_on_all", False) and self._holds_parts
+
+    @cached_property
+    def _holds_parts(self) -> bool:
+        objects = self._objects
+        return objects is not None and any(map(objects.is_spread, objects.names))
 
     def time_of(self, hook: SessionRunHook) -> AbstractContextManager[None]:
         """Return the context of a call of ``hook`` outside of runs."""

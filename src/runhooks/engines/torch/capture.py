@@ -16,7 +16,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from runhooks.arrays.torch import cloned, stored
+from runhooks.arrays.torch import cloned, stored, whole
 from runhooks.contexts import contextmanager
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.graph import nest
@@ -224,4 +224,4 @@ def _norm(tensors: list[torch.Tensor]) -> Any:
 def _norm_of(tensor: torch.Tensor) -> Any:
     dense = stored(tensor)
     wide = torch.float64 if dense.dtype == torch.float64 else torch.float32
-    return torch.linalg.vector_norm(dense.to(wide))
+    return whole(torch.linalg.vector_norm(dense.to(wide)))
