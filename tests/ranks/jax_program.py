@@ -1,6 +1,7 @@
 """One process of jax.distributed that trains on an array which spans all of them.
 
 ``jax_program.py FOLDER RANK PORT``: to a SIGTERM that rank 1 alone gets, then to step 30.
+``jax_program.py FOLDER RANK PORT EVENT``: to what happens to rank 1: SIGKILL, or its data end.
 """
 
 import faulthandler
@@ -17,10 +18,11 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 import runhooks as rh
+from runhooks.ranks import current_group
 
 faulthandler.dump_traceback_later(100, exit=True)
 logging.basicConfig(level=logging.INFO, format="%(message)s")
-folder, rank, port = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+folder, rank, port, event = Path(sys.argv[1]), int(sys.argv[2]), *[*sys.argv[3:], ""][:2]
 jax.config.update("jax_platforms", "cpu")
 jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
 
@@ -36,11 +38,20 @@ class Signals(rh.SessionRunHook):
 
     def after_run(self, run_context, run_values):
         if run_context.session.global_step in self.at:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGKILL if event == "SIGKILL" else signal.SIGTERM)
 
 
 def spread(values):
     return jax.make_array_from_process_local_data(rows, values)
+
+
+def elements(step):
+    data = np.arange(2 * jax.local_device_count()) + rank + step
+    return spread(data.astype(np.float32))
+
+
+def batches(step):
+    return map(elements, range(step, 8 if rank else 100))
 
 
 def train(last_step, signals_at):
@@ -53,6 +64,8 @@ def train(last_step, signals_at):
             loss = jnp.mean(weights * batch)  # of all processes: a collective
             return weights - 1e-4 * loss * batch, loss
 
+        if event == "data end":
+            batch = rh.inputs(batches)
         new, loss = rh.call(step, weights, batch, num_outputs=2, name="step")
         rh.summary.scalar("loss", loss)
         op = rh.group(
@@ -64,20 +77,28 @@ def train(last_step, signals_at):
             Signals(signals_at if rank else ()),
         ]
         with rh.MonitoredTrainingSession(
-            checkpoint_dir=folder / "run",
+            checkpoint_dir=None if event else folder / "run",
             save_checkpoint_secs=0.2,
             save_summaries_steps=5,
             log_step_count_steps=10,
             hooks=hooks,
         ) as session:
             while not session.should_stop():
-                data = np.arange(2 * jax.local_device_count()) + rank + session.global_step
-                session.run(op, {batch: spread(data.astype(np.float32))})
+                session.run(
+                    op, {} if event == "data end" else {batch: elements(session.global_step)}
+                )
             raw = session._sess
             mine = [np.asarray(it.data).tolist() for it in raw.run(weights).addressable_shards]
         return session.global_step, session.stop_reason, mine
 
 
+if event:
+    current_group().grace_secs = 5.0
+    try:
+        train(30, [5] if event == "SIGKILL" else [])
+    except Exception as error:
+        (folder / f"{rank}.json").write_text(json.dumps([type(error).__name__, str(error)]))
+        raise
 found = [train(30, [5]), train(30, [])]
 (folder / f"{rank}.json").write_text(json.dumps(found))
 jax.distributed.shutdown()

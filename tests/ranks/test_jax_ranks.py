@@ -1,6 +1,7 @@
 """Processes of jax.distributed that train on arrays which span them."""
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -15,15 +16,16 @@ PROGRAM = Path(__file__).with_name("jax_program.py")
 SIZE = 2
 
 
-def test_processes_stop_together_at_a_signal_to_one_and_go_on_where_they_were(tmp_path):
+def run_all(folder, *event):
+    """Run the program on all ranks; return their statuses and what they have printed."""
     with socket.socket(socket.AF_INET6) as holder:  # jax shares the port; nobody else can take it
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         holder.bind(("::", 0))
         port = str(holder.getsockname()[1])
-        logs = [(tmp_path / f"{rank}.log").open("w") for rank in range(SIZE)]
+        logs = [(folder / f"{rank}.log").open("w") for rank in range(SIZE)]
         processes = [
             subprocess.Popen(
-                [sys.executable, PROGRAM, tmp_path, str(rank), port], stdout=log, stderr=log
+                [sys.executable, PROGRAM, folder, str(rank), port, *event], stdout=log, stderr=log
             )
             for rank, log in enumerate(logs)
         ]
@@ -31,8 +33,30 @@ def test_processes_stop_together_at_a_signal_to_one_and_go_on_where_they_were(tm
             process.wait()
     for log in logs:
         log.close()
-    texts = [(tmp_path / f"{rank}.log").read_text() for rank in range(SIZE)]
-    assert [process.returncode for process in processes] == [0] * SIZE, texts
+    texts = [(folder / f"{rank}.log").read_text() for rank in range(SIZE)]
+    return [process.returncode for process in processes], texts
+
+
+def test_the_process_of_a_rank_ends_soon_after_another_was_killed(tmp_path):
+    statuses, texts = run_all(tmp_path, "SIGKILL")  # JAX waits for a heartbeat, for 100 seconds
+    assert statuses == [-signal.SIGALRM, -signal.SIGKILL], texts
+    kind, text = json.loads((tmp_path / "0.json").read_text())
+    assert "Gloo" in text, kind
+
+
+def test_data_that_end_in_a_run_while_others_wait_end_all(tmp_path):
+    statuses, texts = run_all(tmp_path, "data end")
+    assert statuses[0] != 0, texts
+    assert statuses[1] != 0, texts
+    kind, text = json.loads((tmp_path / "1.json").read_text())
+    assert kind == "PeerFailedError"
+    assert "its loop has ended after 8 runs, at global step 8" in text
+    assert "rank 0 has not come out of run 9 in 5 seconds" in texts[0]
+
+
+def test_processes_stop_together_at_a_signal_to_one_and_go_on_where_they_were(tmp_path):
+    statuses, texts = run_all(tmp_path)
+    assert statuses == [0] * SIZE, texts
 
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(SIZE)]
     (stopped, ended), (stopped_1, ended_1) = found

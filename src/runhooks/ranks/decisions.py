@@ -9,6 +9,7 @@ at ``frozen`` after it has set ``begun``. Without a proposal a loop pays for tha
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import json
 import logging
@@ -93,6 +94,7 @@ class Decisions:
 
     def start(self) -> None:
         """Start the threads."""
+        atexit.unregister(_exit_soon)  # after a training that has failed
         for thread in self._threads:
             thread.start()
 
@@ -161,6 +163,8 @@ class Decisions:
 
     def abandon(self) -> None:
         """End the threads after ``tell_failure``, without waiting for the other ranks."""
+        if self._group.has_own_process:
+            atexit.register(_exit_soon, self._group.grace_secs)
         self._end_threads()
         if self._group.rank == 0:  # which may be where the store is
             with suppress(OpError):
@@ -305,6 +309,15 @@ class Decisions:
         while missing and clock.monotonic() < deadline:
             missing = [rank for rank in missing if self._group.get(f"{what}/{rank}") is None]
             time.sleep(_LOOK_AGAIN_SECS)
+
+
+def _exit_soon(secs: float) -> None:
+    """End this process within ``secs`` seconds, whatever hangs.
+
+    Runtimes wait at the exit for ranks that are gone: JAX for 100 seconds, gloo at times forever.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, max(secs, _LEAVE_SECS))
 
 
 def _show_stacks() -> None:

@@ -31,7 +31,7 @@ class Group(ABC):
 
     An adapter for a runtime implements ``store_get``, ``store_set``, ``store_set_once``,
     ``store_delete``, ``store_listen`` and ``abort``. They raise ``UnavailableError`` when the store
-    is gone. One thread calls all of them but ``store_listen``, which another calls, and ``abort``.
+    is gone. One thread makes all requests but those of ``store_listen``, which another calls.
 
     Args:
         rank: The number of this process, from 0.
