@@ -18,13 +18,14 @@ import runhooks as rh
 
 pytestmark = pytest.mark.soak
 
-ROUNDS = 120
+ROUNDS = 200
 LAST_STEP = 60
 DEADLINE_SECS = 40  # of a round; a collective of gloo would wait for half an hour
 
 ACCIDENTS = [
     *("SIGTERM", "SIGTERM to all", "stop", "time limit", "sleep", "data ends", "none"),
     *("raise", "loader raises", "hang", "SIGSTOP", "SIGKILL", "SIGKILL at any time"),
+    *("SIGKILL in a save", "data end early in a run"),
 ]
 STATISTICS = defaultdict(list)  # by accident: how the others ended, after how many seconds
 
@@ -58,6 +59,11 @@ def events_of(accident, victim, at, size):
         return {"time_limit": 0.2, "clock": {str(victim): 3600.0}}
     if accident == "data ends":
         return {"batches": {str(rank): int(at) + 1 for rank in range(size)}}
+    if accident == "SIGKILL in a save":
+        return {"dies_saving": [victim, 2 + int(at) % 3]}
+    if accident == "data end early in a run":
+        batches = {str(rank): int(at) + (rank != victim) for rank in range(size)}
+        return {"batches": batches, "draws": True}
     if accident == "loader raises":
         return {"loader_raises": {str(victim): int(at)}}
     return {}
@@ -73,6 +79,7 @@ def test_accidents(ranks, seed):
     common = {
         "saves": 0.05, "last_step": LAST_STEP, "silence_secs": 2.0, "grace_secs": 1.0,
         "directory": f"soak-{seed}", "is_chief": [rank == size - 1 for rank in range(size)],
+        "asynchronous": generator.random() < 0.5,
     }  # fmt: skip
     training = ranks.train(size, **common, **events_of(accident, victim, at, size))
     if accident == "SIGKILL at any time":
@@ -98,7 +105,7 @@ def test_accidents(ranks, seed):
         assert [it and it["error"] for it in found] == [None] * size, (statuses, logs)
         assert len({(it["step"], it["total"]) for it in found}) == 1, found
         assert found[0]["total"] == expected(size, found[0]["step"])
-    elif accident != "SIGKILL at any time":  # it may come after the end
+    elif accident not in ("SIGKILL at any time", "SIGKILL in a save"):  # they may not come
         assert all(it is None or it["error"] for it in found), found
 
     resumed = ranks.train(size, **common)
