@@ -16,12 +16,15 @@
 #   make bench         compare costs with other libraries, in .venv-bench, and write
 #                      docs/benchmarks.md. ARGS="step torch", ARGS=--list, ARGS="--compare before.json"
 #   make soak          run the tests that take many minutes
+#   make suites        run another library's tests from a checkout, with names of runhooks in its
+#                      modules: OF=tensorflow AT=path/to/checkout
 #   make clean         remove what was installed and cached; keep runs/
 
 PYTHON ?= python3
 RUNS ?= runs
 ARGS ?=
 OF ?= core
+AT ?=
 # Each file marks an extra of pyproject.toml as installed.
 TRAIN := .venv/.train
 TRAIN_TORCH := .venv/.train-torch
@@ -36,7 +39,7 @@ export PIP_ROOT_USER_ACTION := ignore
 # The tests start hundreds of programs, which find the byte code that the first has left.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train train-torch board test test-core test-lowest locks lint docs pictures release bench soak clean
+.PHONY: train train-torch board test test-core test-lowest locks lint docs pictures release bench soak suites clean
 
 train: $(TRAIN)
 	@.venv/bin/python examples/digits_jax.py --dir $(RUNS)/digits $(ARGS)
@@ -58,6 +61,9 @@ test: $(TEST)
 
 soak: $(SOAK)
 	@.venv/bin/pytest -m soak $(ARGS)
+
+suites: $(TEST)
+	@.venv/bin/python -m tests.suites $(OF) $(AT)
 
 test-core: $(TEST_CORE)
 	@.venv-core/bin/pytest --core --ignore=tests/release $(ARGS)
