@@ -121,8 +121,8 @@ def leaves(structure: Any) -> Iterator[Any]:
 
 def fields(value: Any) -> dict[str, Any] | None:
     """Return the values in a dict, a named tuple or a dataclass by name; None of others."""
-    if isinstance(value, Mapping):
-        return dict(zip(map(str, value), value.values(), strict=True))
+    if type(value) is dict or isinstance(value, Mapping):
+        return {str(key): it for key, it in value.items()}
     if isinstance(value, tuple):
         return dict(value._asdict()) if hasattr(value, "_asdict") else None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -63,10 +63,10 @@ class StepCall:
             self._engine.note_call(error, self._rule.step, others)
             raise
         old = [args[i] for i in self._states]
-        found = self._rule.divide(returned, old)
+        states, outputs = self._rule.divide(returned, old)
         if not self._is_known:
-            self._rule.check(returned, old, found.states)
+            self._rule.check(returned, old, states)
             by_name = dict(zip(self._names, args, strict=True))
-            self._values.learn({**by_name, OUTPUTS: found.outputs})
+            self._values.learn({**by_name, OUTPUTS: outputs})
             self._is_known = True
-        return *found.states, found.outputs
+        return *states, outputs

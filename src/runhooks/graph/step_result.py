@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from runhooks.graph import nest
 from runhooks.graph.engine import Engine
@@ -15,18 +15,6 @@ _MANY = 4
 
 #: A name for a value, or names for the elements of a tuple in its place.
 Names: TypeAlias = "str | tuple[Names, ...]"
-
-
-class StepResult(NamedTuple):
-    """The result of a step, divided.
-
-    Attributes:
-        states: The new states, in the order of the parameters.
-        outputs: The rest by name.
-    """
-
-    states: list[Any]
-    outputs: dict[str, Any]
 
 
 class ResultRule:
@@ -60,9 +48,10 @@ class ResultRule:
         self._engine = engine
         self._names_all = not set(states).isdisjoint(nest.leaves(outputs))
         self._returned: list[int] | None = None  # the states that are not changed in place
+        self._unnamed: type | None = None  # of a result without names
 
-    def divide(self, returned: Any, old: Sequence[Any]) -> StepResult:
-        """Return the new states and the outputs in ``returned``.
+    def divide(self, returned: Any, old: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Return the new states, in the order of the parameters, and the outputs by name.
 
         Args:
             returned: What the step returned.
@@ -73,26 +62,37 @@ class ResultRule:
         """
         if self._returned is None:
             self._returned = [i for i, it in enumerate(old) if not self._engine.objects_of(it)]
-        count = len(self._returned)
-        if (by_name := self._by_name(returned)) is not None:
-            if lacking := [i for i in self._returned if self._states[i] not in by_name]:
-                raise self._refusal(returned, old, lacking)
-            states = [
-                by_name.pop(name, before) for name, before in zip(self._states, old, strict=True)
-            ]
-            if self._names_all:
-                return StepResult(states, by_name)
-            return StepResult(states, self._named([by_name] if by_name else []))
-        elements = list(returned) if _is_plain(returned) else [returned]
+        count, kind = len(self._returned), type(returned)
+        elements: Sequence[Any] = (returned,)
+        if not self._names_all and (kind is tuple or kind is list):
+            elements = returned
+        elif kind is not self._unnamed:
+            if (by_name := self._by_name(returned)) is not None:
+                return self._divided(by_name, returned, old)
+            if _is_plain(returned):
+                elements = returned
+            elif nest.fields(returned) is None:
+                self._unnamed = kind  # which is the same of all values of this type
         if count < len(old):
             elements = self._without_objects(elements, returned, old)
         if len(elements) < count:
             raise self._refusal(returned, old, self._returned[len(elements) :])
-        states = elements[:count]
+        states, rest = elements[:count], elements[count:]
         if count < len(old):
             new = dict(zip(self._returned, states, strict=True))
             states = [new.get(i, before) for i, before in enumerate(old)]
-        return StepResult(states, self._named(elements[count:]))
+        return states, self._named(rest) if rest or self._outputs else {}
+
+    def _divided(
+        self, by_name: dict[str, Any], returned: Any, old: Sequence[Any]
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
+        lacking = [i for i in self._returned or () if self._states[i] not in by_name]
+        if lacking:
+            raise self._refusal(returned, old, lacking)
+        states = [by_name.pop(name, before) for name, before in zip(self._states, old, strict=True)]
+        if self._names_all or not (by_name or self._outputs):
+            return states, by_name
+        return states, self._named([by_name] if by_name else [])
 
     def check(self, returned: Any, old: Sequence[Any], new: Sequence[Any]) -> None:
         """Check the states ``new``, found in ``returned``, against those before.
@@ -108,13 +108,10 @@ class ResultRule:
 
     def _by_name(self, returned: Any) -> dict[str, Any] | None:
         """Return the elements of ``returned`` by name, if names decide; else None."""
-        if not self._names_all and _is_plain(returned):
-            return None
         names = self._outputs
         fields = nest.fields(returned)
-        has_states = fields is not None and not fields.keys().isdisjoint(self._states)
         if not self._names_all:
-            return fields if has_states else None
+            return None if fields is None or fields.keys().isdisjoint(self._states) else fields
         if fields is not None and len(names) > 1 and fields.keys() >= set(names):
             return fields
         if len(names) == 1 and isinstance(names[0], str):
@@ -127,7 +124,9 @@ class ResultRule:
             )
         return found  # type: ignore[return-value]
 
-    def _without_objects(self, elements: list[Any], returned: Any, old: Sequence[Any]) -> list[Any]:
+    def _without_objects(
+        self, elements: Sequence[Any], returned: Any, old: Sequence[Any]
+    ) -> list[Any]:
         """Return ``elements`` without the objects that the step was given to change in place."""
         given = {id(it) for state in old for it in self._engine.objects_of(state)}
         left = []
@@ -143,7 +142,7 @@ class ResultRule:
         names = self._outputs
         rest = [value for value in rest if value is not None]
         fields = nest.fields(rest[0]) if len(rest) == 1 else None
-        if fields is not None and fields.keys() >= set(names):
+        if fields is not None and (not names or fields.keys() >= set(names)):
             return fields
         if not names:
             names = ["output"] if len(rest) == 1 else [f"output/{i}" for i in range(len(rest))]
