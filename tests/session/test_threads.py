@@ -214,6 +214,33 @@ def test_loop_beside_threads_that_run_the_raw_session(p, kind):
     assert all(all(hook.seen) and hook.seen for hook in hooks)
 
 
+@pytest.mark.parametrize("engine", ["python", "jax", "torch"])
+def test_hooks_of_all_threads_see_whole_runs_in_the_order_of_steps(engine):
+    """The engines of runhooks make one run at a time, with its hooks."""
+
+    class Order(rh.SessionRunHook):
+        def before_run(self, run_context):
+            self.next_step = run_context.next_step
+
+        def after_run(self, run_context, run_values):
+            steps.append((self.next_step, run_context.session.global_step))
+
+    class Steps(Watches):
+        def watch(self, step, value):
+            watched.append(step)
+
+        def after_run(self, run_context, run_values):
+            self.watch(run_context.session.global_step, None)
+
+    p = own_program(engine)
+    for hook in (Order(), Steps(p, 5)):
+        steps, watched = [], []
+        with p.graph.as_default(), rh.MonitoredSession(hooks=[hook]) as session:
+            in_threads(*[asks_for(p, session.run, thread) for thread in range(THREADS)])
+        seen = steps or [(step, step) for step in watched]
+        assert seen == [(step, step) for step in range(1, THREADS * RUNS + 1)]
+
+
 class ActsWhenFed:
     """A number that calls ``act`` as a run takes it in."""
 

@@ -19,9 +19,10 @@ class WatchedRun(PreparedRun):
         raw: The session that makes it.
         watching: The hooks, in the order of the rest of the list.
         stop: Called with the name of a hook that asks to stop.
+        turn: Called before the run, and after the hooks: other threads wait in between.
     """
 
-    __slots__ = ("_raw", "_run", "_stop", "_watching")
+    __slots__ = ("_begin", "_end", "_raw", "_run", "_stop", "_watching")
 
     def __init__(
         self,
@@ -30,8 +31,10 @@ class WatchedRun(PreparedRun):
         raw: RawSession,
         watching: Sequence[ScheduledHook],
         stop: Callable[[str], None],
+        turn: tuple[Callable[[], object], Callable[[], object]],
     ) -> None:
         self._run = run
+        self._begin, self._end = turn
         self._raw = raw
         self._watching = watching
         self._stop = stop
@@ -50,8 +53,12 @@ class WatchedRun(PreparedRun):
         return self._run.is_fed(feed_dict)
 
     def again(self, feed_dict: Any) -> Any:
-        result = self._run.again(feed_dict)
-        watch(self._watching, self._raw.global_step, result, self._stop)
+        self._begin()
+        try:
+            result = self._run.again(feed_dict)
+            watch(self._watching, self._raw.global_step, result, self._stop)
+        finally:
+            self._end()
         return result[0]
 
 
