@@ -11,7 +11,7 @@ import runhooks as rh
 
 ENGINES = ["python", "jax", "torch", "tensorflow"]
 THREADS = 3
-RUNS = 40
+RUNS = 20
 
 
 def own_program(engine):
