@@ -1,5 +1,6 @@
 """Weights in files of other programs, whole, damaged and malicious."""
 
+import copy
 import io
 import json
 import os
@@ -10,6 +11,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import runhooks as rh
 from runhooks.errors import DataLossError, NotFoundError
@@ -184,6 +187,27 @@ def npz_with(header, size, compression=zipfile.ZIP_STORED):
     return out.getvalue()
 
 
+def npz_with_text(header):
+    data = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode() + bytes(8)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as members:
+        members.writestr("a.npy", data)
+    return out.getvalue()
+
+
+def npz_that_overlaps():
+    """A file of which several members share the same compressed zeros."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as members:
+        data = io.BytesIO()
+        np.save(data, np.zeros(1 << 16))
+        members.writestr("a.npy", data.getvalue())
+        for name in "bcdefghijklmnopqrstuvw":
+            members.filelist.append(copy.copy(members.filelist[0]))
+            members.filelist[-1].filename = f"{name}.npy"
+    return out.getvalue()
+
+
 HUGE = {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
 SMALL = {"descr": "<f8", "fortran_order": False, "shape": (4,)}
 
@@ -197,8 +221,17 @@ SMALL = {"descr": "<f8", "fortran_order": False, "shape": (4,)}
         npz_with({**SMALL, "shape": (-4,)}, 32),
         npz_with({**SMALL, "descr": "|O"}, 32),
         npz_with(SMALL, 32, zipfile.ZIP_LZMA),
+        npz_with({**SMALL, "shape": (True,)}, 8),
+        npz_with({**SMALL, "shape": (0, 1 << 62, 1 << 62)}, 0),
+        npz_with_text("{'descr': '<f8', 'fortran_order': False, 'shape': (1,"),
+        npz_with_text("{'descr': '<f8', 'fortran_order': False, 'shape': 1}"),
+        npz_with_text("[" * 9000),
+        npz_that_overlaps(),
     ],
-    ids=["huge", "short", "long", "negative", "objects", "lzma"],
+    ids=[
+        *("huge", "short", "long", "negative", "objects", "lzma", "bool", "empty", "no end", "int"),
+        *("nested", "overlap"),
+    ],
 )
 def test_an_npz_that_lies(content, tmp_path):
     path = tmp_path / "a.npz"
@@ -239,3 +272,91 @@ def test_what_is_no_regular_file_is_not_opened(name, tmp_path):
     os.mkfifo(path)
     with pytest.raises(DataLossError, match="not a regular file"):
         rh.load(path)
+
+
+def test_a_file_name_in_an_index_that_is_too_long(tmp_path):
+    name = "a" * 5000 + ".safetensors"
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(NotFoundError, match=f"there is no file {tmp_path}/aaa"):
+        rh.load(path)
+
+
+def test_an_offset_that_leads_out_of_the_file(tmp_path):
+    write_npz(tmp_path / "a.npz")
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    at = content.rfind(b"PK\5\6") + 16  # where the list of members begins
+    content[at : at + 4] = (0x7FFFFFFF).to_bytes(4, "little")
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(DataLossError, match=r"a\.npz cannot be read") as caught:
+        rh.load(tmp_path / "a.npz")
+    assert caught.value.path == str(tmp_path / "a.npz")
+
+
+def torch_tensors(torch):
+    return {
+        "once for many": torch.ones(1).expand(10**9),
+        "once for more": torch.ones(1).expand(10**13),
+        "sparse": torch.sparse_coo_tensor([[0]], [1.0], (10**12,), check_invariants=True),
+        "meta": torch.empty(10**12, device="meta"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["once for many", "once for more", "sparse", "meta"])
+def test_a_file_of_torch_takes_no_more_memory_than_its_size_allows(kind, tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "a.pt"
+    torch.save({"w": torch_tensors(torch)[kind], "b": torch.ones(2)}, path)
+    with pytest.raises(DataLossError, match=r"a\.pt cannot be read") as caught:
+        rh.load(path)
+    assert ("'w': a tensor on the meta device" if kind == "meta" else "1100 times") in str(
+        caught.value
+    )
+    assert rh.load(path, ["b"])["b"].tolist() == [1, 1]
+
+
+def test_tensors_of_other_layouts_are_dense(tmp_path):
+    torch = pytest.importorskip("torch")
+    tensors = {
+        "expanded": torch.ones(1).expand(5, 2),
+        "sparse": torch.eye(3).to_sparse(),
+    }
+    torch.save(tensors, tmp_path / "a.pt")
+    found = rh.load(tmp_path / "a.pt")
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(found[name], tensor.to_dense() if name != "expanded" else 1)
+        found[name] += 1
+
+
+@pytest.mark.filterwarnings("ignore:.*(quantize|TypedStorage)")
+def test_quantized_tensors_are_read_as_what_they_stand_for(tmp_path):
+    torch = pytest.importorskip("torch")
+    values = torch.tensor([0.25, -1.0, 3.0])
+    torch.save({"w": torch.quantize_per_tensor(values, 0.25, 0, torch.qint8)}, tmp_path / "a.pt")
+    assert rh.load(tmp_path / "a.pt")["w"].tolist() == values.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:.*nested")
+def test_nested_tensors_are_refused(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save({"w": torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])}, tmp_path / "a.pt")
+    with pytest.raises(DataLossError, match=r"a\.pt cannot be read: 'w': a nested tensor"):
+        rh.load(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("name", ["model.npz", "compressed.npz", "model.safetensors", "model.pt"])
+def test_whatever_is_wrong_with_a_file_the_error_names_it(name, tmp_path):
+    path = tmp_path / name
+    FILES[name](path)
+    sound = path.read_bytes()
+
+    @settings(deadline=None, max_examples=100)
+    @given(st.integers(0, len(sound) - 1), st.binary(max_size=8), st.integers(0, 8))
+    def damage(at, put, cut):
+        path.write_bytes(sound[:at] + put + sound[at + cut :])
+        try:
+            rh.load(path)
+        except DataLossError as error:
+            assert error.path == str(path)  # noqa: PT017 - some damages do no harm
+
+    damage()

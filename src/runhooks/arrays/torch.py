@@ -39,8 +39,10 @@ class TorchArrays(ArrayLibrary):
             TypeError: As ``check_readable``.
         """
         self.check_readable(array)
-        dense = array.detach() if array.layout == torch.strided else array.detach().to_dense()
-        host = dense.cpu()
+        found = array.detach()
+        if found.is_quantized:
+            found = found.dequantize()
+        host = (found if found.layout == torch.strided else found.to_dense()).cpu()
         try:
             return _exact(host)
         except (TypeError, ImportError):
@@ -72,6 +74,8 @@ class TorchArrays(ArrayLibrary):
         return array.detach().clone()
 
     def host_form(self, array: Any) -> tuple[tuple[int, ...], Any]:
+        if array.is_nested:
+            raise TypeError("a nested tensor is no array: give those in it, which unbind() returns")
         try:
             return tuple(array.shape), numpy_dtype(array.dtype)
         except (TypeError, ImportError):

@@ -51,6 +51,7 @@ _LENGTH = struct.Struct("<Q")
 LENGTH_BYTES = _LENGTH.size
 
 _PIECE_BYTES = 4 << 20
+_MOST_HEADER_BYTES = 100 << 20
 
 #: What the format's little-endian items are not, as ``dtype.str`` begins.
 _FOREIGN_ORDER = ">"
@@ -181,7 +182,10 @@ def header_end(data: bytes) -> int:
 def header_of(file: BinaryIO, size: int) -> bytes:
     """Read the header of an open file of ``size`` bytes, from its start."""
     start = file.read(LENGTH_BYTES)
-    return start + file.read(min(header_end(start), size) - LENGTH_BYTES)
+    end = min(header_end(start), size)
+    if end > _MOST_HEADER_BYTES:
+        raise ValueError(f"its header has {end} bytes, the most is {_MOST_HEADER_BYTES}")
+    return start + file.read(end - LENGTH_BYTES)
 
 
 def read_array(file: BinaryIO, entry: Entry, crc: int = 0) -> tuple[NDArray[Any], int]:

@@ -15,8 +15,8 @@ from runhooks.contexts import contextmanager
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.path import AnyPath, StorePath
 
-# Errors of this process. To go on from an older checkpoint because of them would lose steps.
-_NOT_OF_THE_FILE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+#: Errors of this process. To go on from an older checkpoint because of them would lose steps.
+NOT_OF_THE_FILE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def read_file(path: AnyPath, name: str, expected: FileDigest) -> bytes:
@@ -85,7 +85,7 @@ def naming(path: AnyPath, name: str) -> Iterator[None]:
         raise NotFoundError(f"there is no checkpoint {printable(path)}", path=str(path)) from None
     except OSError as error:
         # What a store holds is not damaged because the store cannot be reached.
-        if error.errno in _NOT_OF_THE_FILE or isinstance(path, StorePath):
+        if error.errno in NOT_OF_THE_FILE or isinstance(path, StorePath):
             raise
         raise damaged(path, f"{name} cannot be read: {error.strerror}") from error
     except ValueError as error:

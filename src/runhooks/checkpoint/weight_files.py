@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import zipfile
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,15 @@ import numpy as np
 
 from runhooks import arrays as libraries
 from runhooks.arrays.registry import library_of_file
+from runhooks.arrays.shards import volume
 from runhooks.arrays.trees import flatten
 from runhooks.checkpoint import arrays
-from runhooks.checkpoint.manifest import ArraySpec
+from runhooks.checkpoint.files import NOT_OF_THE_FILE
+from runhooks.checkpoint.manifest import ArraySpec, is_shape
 from runhooks.checkpoint.reading import local_copy, opened, printable, size_of
 from runhooks.checkpoint.weights import Named, Weights
 from runhooks.contexts import contextmanager
-from runhooks.errors import DataLossError, NotFoundError
+from runhooks.errors import DataLossError, NotFoundError, cause
 from runhooks.stores.path import AnyPath
 
 SAFETENSORS, NPZ = ".safetensors", ".npz"
@@ -107,8 +109,10 @@ class NpzFile(Weights):
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         self.specs = {}
-        with _naming(path), opened(path) as (file, _), zipfile.ZipFile(file) as members:
+        with _naming(path), opened(path) as (file, size), zipfile.ZipFile(file) as members:
             self._members = {it.filename.removesuffix(".npy"): it for it in members.infolist()}
+            if sum(it.compress_size for it in members.infolist()) > size:
+                raise ValueError("its members overlap")
             for name, member in self._members.items():
                 with members.open(member) as data:
                     self.specs[name] = _npy_spec(name, data, member)
@@ -129,16 +133,36 @@ class LibraryFile(Weights):
         self.path = path
         self._library = library
         with _naming(path):
-            size_of(path)  # it must be a regular file
+            self._size = size_of(path)  # it must be a regular file
             with local_copy(path) as local:
                 found = flatten(library.read_file(local)).leaves
-        self._arrays = {name: leaf for name, leaf in found if library.owns(type(leaf))}
-        forms = {name: library.host_form(leaf) for name, leaf in self._arrays.items()}
-        self.specs = {name: ArraySpec(dtype.name, shape) for name, (shape, dtype) in forms.items()}
+            self._arrays = {name: leaf for name, leaf in found if library.owns(type(leaf))}
+            forms = {name: self._about(name, library.host_form) for name in self._arrays}
+            self._nbytes = {
+                name: volume(it) * dtype.itemsize for name, (it, dtype) in forms.items()
+            }
+            self.specs = {name: ArraySpec(dtype.name, it) for name, (it, dtype) in forms.items()}
 
     def stream(self, wanted: Collection[str]) -> Named:
-        for name in wanted:
-            yield name, np.array(self._library.to_numpy(self._arrays[name]))
+        with _naming(self.path):
+            for name in wanted:
+                self._about(name, self._library.check_readable)
+            # An item may be stored once and stand for a whole array, as a sparse one's zeros do.
+            nbytes = sum(self._nbytes[name] for name in wanted)
+            if nbytes > _MOST_COMPRESSION * self._size:
+                raise ValueError(
+                    f"its arrays would take {nbytes} bytes, more than {_MOST_COMPRESSION} times "
+                    f"the {self._size} of the file"
+                )
+            for name in wanted:
+                yield name, np.array(self._about(name, self._library.to_numpy))
+
+    def _about(self, name: str, ask: Callable[[Any], Any]) -> Any:
+        """Return what ``ask`` says of an array; its errors name the array."""
+        try:
+            return ask(self._arrays[name])
+        except TypeError as error:
+            raise ValueError(f"{name!r}: {error}") from error
 
 
 def _weight_map(content: bytes) -> Mapping[str, str]:
@@ -161,8 +185,10 @@ def _npy_spec(name: str, data: Any, member: zipfile.ZipInfo) -> ArraySpec:
     shape, _, dtype = _NPY_HEADERS[version](data)
     if dtype.hasobject:
         raise ValueError(f"{name!r} is an array of Python objects, which would be unpickled")
+    if not is_shape([*shape]):
+        raise ValueError(f"{name!r} has the shape {shape}")
     # Memory is taken before the first byte is read.
-    size = data.tell() + int(np.prod(shape, dtype=object)) * dtype.itemsize
+    size = data.tell() + volume(shape) * dtype.itemsize
     if size != member.file_size or size > _MOST_COMPRESSION * (member.compress_size + 1):
         raise ValueError(f"{name!r} does not have the size that it states")
     return ArraySpec(dtype.name, shape)
@@ -173,11 +199,16 @@ def _naming(path: AnyPath) -> Iterator[None]:
     """Turn what is wrong with a file into an error that names it."""
     try:
         yield
-    except FileNotFoundError as error:
-        if error.filename not in (None, str(path)):
-            raise
-        raise NotFoundError(f"there is no file {printable(path)}", path=str(path)) from None
-    except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except (MemoryError, ImportError):
+        raise
+    except Exception as error:  # zipfile, NumPy and the libraries raise all kinds on damaged files
+        if isinstance(error, OSError):
+            is_missing = error.errno in (errno.ENOENT, errno.ENAMETOOLONG)
+            if is_missing and error.filename in (None, str(path)):
+                shown = printable(path)
+                raise NotFoundError(f"there is no file {shown}", path=str(path)) from None
+            if error.filename is not None or error.errno in NOT_OF_THE_FILE:
+                raise
         raise DataLossError(
-            f"{printable(path)} cannot be read: {printable(error)}", path=str(path)
+            f"{printable(path)} cannot be read: {printable(cause(error))}", path=str(path)
         ) from error
