@@ -14,7 +14,7 @@ import socket
 from contextlib import suppress
 
 from runhooks.checkpoint.reading import printable
-from runhooks.stores import RetryPolicy, Store, joined, open_store
+from runhooks.stores import RetryPolicy, Store, hidden, joined, open_store
 
 _log = logging.getLogger("runhooks")
 
@@ -84,7 +84,7 @@ def claim(url: str) -> Claim:
     Raises:
         OSError: The store cannot be reached.
     """
-    url = joined(url)
+    url = hidden(joined(url))
     held = _claims.get(url)
     if held is None or not held.is_held():
         held = Claim(url)
@@ -105,7 +105,7 @@ def release(held: Claim) -> None:
 
 def check_claim(directory: object) -> None:
     """Raise RuntimeError if this process had claimed ``directory`` and lost it since."""
-    held = _claims.get(joined(str(directory)))
+    held = _claims.get(hidden(joined(str(directory))))
     if held is not None and held.is_held():
         held.check()
 

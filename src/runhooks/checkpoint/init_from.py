@@ -23,6 +23,7 @@ from runhooks.checkpoint.weight_files import open_file
 from runhooks.checkpoint.weights import Weights, read_weights
 from runhooks.contract import RawSession, Snapshot
 from runhooks.near_names import suggestion
+from runhooks.stores import hidden
 
 _log = logging.getLogger("runhooks")
 
@@ -64,6 +65,8 @@ class InitFrom:
     def __post_init__(self) -> None:
         arguments.given(path=self.path)
         arguments.directory(path=self.path)
+        if isinstance(self.path, str):
+            object.__setattr__(self, "path", hidden(self.path))
         if not isinstance(self.only, str | None):
             object.__setattr__(self, "only", list(self.only))  # it is gone through again
         Only(self.only)

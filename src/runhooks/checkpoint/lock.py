@@ -16,7 +16,7 @@ from typing import Any
 from runhooks.checkpoint import staging
 from runhooks.checkpoint.claim import Claim, claim, release
 from runhooks.ranks import current_group
-from runhooks.stores import is_url, without_file_scheme
+from runhooks.stores import hidden, is_url, without_file_scheme
 
 _log = logging.getLogger("runhooks")
 
@@ -72,7 +72,7 @@ class DirectoryLock:
     def __init__(
         self, directory: str | os.PathLike[str], claims: bool = True, sole: bool = False
     ) -> None:
-        self._url = os.fspath(directory) if is_url(directory) else None
+        self._url = hidden(os.fspath(directory)) if is_url(directory) else None
         self._claims = claims
         self._claim: Claim | None = None
         self._directory = Path(without_file_scheme(directory))

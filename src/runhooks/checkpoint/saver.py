@@ -26,7 +26,7 @@ from runhooks.contract import RawSession, Snapshot
 from runhooks.errors import add_note
 from runhooks.near_names import suggestion
 from runhooks.ranks import current_group
-from runhooks.stores.path import AnyPath
+from runhooks.stores.path import AnyPath, StorePath
 
 _log = logging.getLogger("runhooks")
 
@@ -179,22 +179,22 @@ class Saver:
         """
         self.wait()
         self._check_names(sess)
-        snapshot = read_for(current_group(), place_of(save_path), in_parts=self._only is not None)
+        place = place_of(save_path)
+        path = str(place) if isinstance(place, StorePath) else str(save_path)
+        snapshot = read_for(current_group(), place, in_parts=self._only is not None)
         try:
             if self._rename:
                 snapshot = renamed(snapshot, self._rename)
             if self._keeps_missing:
                 snapshot, kept = completed(snapshot, _present(sess, snapshot))
                 if kept:
-                    _log.info("%s lacks %s, which keep their values", save_path, kept)
+                    _log.info("%s lacks %s, which keep their values", path, kept)
             sess.load(snapshot, only=self._only)
         except ValueError as error:
-            way_out = ways_out(
-                str(save_path), snapshot, sess, rename=self._rename, keeps=self._keeps_missing
-            )
-            add_note(error, f"while restoring checkpoint {save_path}: {way_out}")
+            way_out = ways_out(path, snapshot, sess, rename=self._rename, keeps=self._keeps_missing)
+            add_note(error, f"while restoring checkpoint {path}: {way_out}")
             raise
-        sess.checkpoint = str(save_path)
+        sess.checkpoint = path
 
     def wait(self) -> None:
         """Wait until the last checkpoint is on disk; if saving failed, raise its error once."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from runhooks.checkpoint.format import looks_like_checkpoint
 from runhooks.checkpoint.places import place_of
 from runhooks.checkpoint.reading import opened, printable
+from runhooks.stores import masked
 from runhooks.stores.path import AnyPath, StorePath
 
 #: What follows the name of a checkpoint of TensorFlow in that of the states of its hooks.
@@ -78,8 +79,8 @@ def check_no_tensorflow_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> N
     if found:
         latest = printable(found[-1].path)
         raise ValueError(
-            f"checkpoint_dir {os.fspath(checkpoint_dir)!r} has checkpoints of TensorFlow, the "
-            f"latest {latest!r}, which only sessions of a tf.Graph can restore: give another "
+            f"checkpoint_dir {masked(os.fspath(checkpoint_dir))!r} has checkpoints of TensorFlow, "
+            f"the latest {latest!r}, which only sessions of a tf.Graph can restore: give another "
             "checkpoint_dir to start over. To begin with the weights of such a checkpoint, write "
             f"them once to a .npz file with tf.train.load_checkpoint({latest!r}).get_tensor(name), "
             "and give Scaffold(init_from=rh.InitFrom('weights.npz'))"

@@ -24,6 +24,7 @@ from runhooks.cli import formats
 from runhooks.cli.formats import printable
 from runhooks.contexts import contextmanager
 from runhooks.events.format.json_number import json_number
+from runhooks.stores import masked
 from runhooks.stores.path import AnyPath
 
 _PATIENCE_SECS = 0.5
@@ -126,7 +127,8 @@ def stdout_of_data() -> Any:
 
 def complain(message: str) -> None:
     """Print an error or a warning to stderr."""
-    _errors().print(Text(f"runhooks: {printable(message)}"), soft_wrap=not sys.stderr.isatty())
+    text = f"runhooks: {printable(masked(message))}"
+    _errors().print(Text(text), soft_wrap=not sys.stderr.isatty())
 
 
 @contextmanager

@@ -6,11 +6,11 @@ import os
 from typing import Any
 
 from runhooks import arguments
-from runhooks.stores import is_url, normal, without_file_scheme
+from runhooks.stores import hidden, is_url, normal, without_file_scheme
 
 
 def place(**named: Any) -> str:
-    """Return the path or URL that is the one argument.
+    """Return the path or URL that is the one argument, passwords hidden.
 
     A leading ``~`` is expanded, and ``file://`` becomes the path that it means.
 
@@ -21,7 +21,7 @@ def place(**named: Any) -> str:
     ((_, given),) = named.items()
     arguments.given(**named)
     arguments.directory(**named)
-    text = os.fsdecode(without_file_scheme(os.fsdecode(given)))
+    text = hidden(os.fsdecode(without_file_scheme(os.fsdecode(given))))
     return os.path.expanduser(text)  # noqa: PTH111 - a "~" that names nobody is a name
 
 

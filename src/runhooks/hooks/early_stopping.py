@@ -36,6 +36,7 @@ from runhooks.hooks.helpers.session import (
 )
 from runhooks.hooks.helpers.stop_rules import Improvement, Metric, Threshold
 from runhooks.hooks.helpers.timed_hook import TimedHook
+from runhooks.stores import hidden, masked
 from runhooks.trigger import DefaultSecs, Due, FirstStepTimer, Timer, Trigger, trigger_of
 
 _log = logging.getLogger("runhooks")
@@ -316,8 +317,8 @@ def _metric(
     if isinstance(estimator, EvaluationMetric):
         if name is not None or eval_dir is not None:
             raise ValueError(
-                f"metric_name and eval_dir must be left out, got {name!r} and {eval_dir!r}: "
-                f"{estimator!r} says both"
+                f"metric_name and eval_dir must be left out, got {name!r} and "
+                f"{masked(repr(eval_dir))}: {estimator!r} says both"
             )
         return Metric(
             estimator.name, estimator.evaluation.metrics_by_step, estimator.place, min_steps
@@ -333,4 +334,4 @@ def _metric(
             "loop, one of its metrics, hook.metric(name), or an object with an eval_dir() or a "
             f"model_dir; got {estimator!r}. Or give eval_dir, the directory they write to"
         )
-    return Metric(name, EvalMetrics(found).read, os.fspath(found), min_steps)
+    return Metric(name, EvalMetrics(found).read, hidden(os.fspath(found)), min_steps)

@@ -15,6 +15,7 @@ from runhooks.graph.opener import Place, Role
 from runhooks.ranks import current_group
 from runhooks.session.opening import opener_of
 from runhooks.session.scaffold import Scaffold
+from runhooks.stores import masked
 
 _log = logging.getLogger("runhooks")
 
@@ -78,7 +79,7 @@ class ChiefSessionCreator(SessionCreator):
         if checkpoint_dir and checkpoint_filename_with_path:
             raise ValueError(
                 "checkpoint_dir and checkpoint_filename_with_path cannot both be given, "
-                f"got {checkpoint_dir!r} and {checkpoint_filename_with_path!r}"
+                + masked(f"got {checkpoint_dir!r} and {checkpoint_filename_with_path!r}")
             )
         _check(scaffold)
         self._scaffold = scaffold or Scaffold()

@@ -3,7 +3,15 @@
 from runhooks.stores.backend import Buffer, StoredObject
 from runhooks.stores.retry import RetryPolicy, default_policy, set_retry_policy
 from runhooks.stores.store import Store, add_backend, open_store
-from runhooks.stores.urls import is_url, joined, normal, scheme_of, without_file_scheme
+from runhooks.stores.urls import (
+    hidden,
+    is_url,
+    joined,
+    masked,
+    normal,
+    scheme_of,
+    without_file_scheme,
+)
 
 __all__ = [
     "Buffer",
@@ -12,8 +20,10 @@ __all__ = [
     "StoredObject",
     "add_backend",
     "default_policy",
+    "hidden",
     "is_url",
     "joined",
+    "masked",
     "normal",
     "open_store",
     "scheme_of",

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from runhooks.stores.messages import lacks_credentials, no_credentials, shortened
-from runhooks.stores.urls import scheme_of
+from runhooks.stores.urls import masked, scheme_of
 
 #: No second try changes these.
 _PERMANENT = (
@@ -66,6 +66,16 @@ def as_os_error(error: Exception, url: str) -> OSError:
         return PermissionError(errno.EACCES, text, url)
     status = status_of(error)
     return OSError(_OF_STATUS.get(status or 0, errno.EIO), text, url)
+
+
+def without_secrets(error: Exception) -> Exception | None:
+    """Return ``error``, or None if it shows a password of a URL."""
+    while_shown: BaseException | None = error
+    while while_shown is not None:
+        if masked(text := f"{while_shown!r} {while_shown}") != text:
+            return None
+        while_shown = while_shown.__cause__ or while_shown.__context__
+    return error
 
 
 def status_of(error: BaseException) -> int | None:

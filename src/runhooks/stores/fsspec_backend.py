@@ -12,7 +12,7 @@ from typing import Any
 
 from runhooks.stores.backend import Buffer, StoredObject
 from runhooks.stores.errors import status_of
-from runhooks.stores.urls import scheme_of
+from runhooks.stores.urls import masked, scheme_of
 
 #: What is sent in one request; more is sent in parts.
 _SINGLE_BYTES = 32 << 20
@@ -46,7 +46,9 @@ def file_system(url: str) -> tuple[Any, str]:
         # What is listed must be what is there now.
         found = core.url_to_fs(url, use_listings_cache=False, **_fewer_retries(scheme))
     except ImportError as error:
-        raise ImportError(f"{url} needs more than is installed: pip install {needed}") from error
+        raise ImportError(
+            f"{masked(url)} needs more than is installed: pip install {needed}"
+        ) from error
     except ValueError as error:
         raise ValueError(f"{scheme}:// is not known to fsspec: {error}") from error
     fs, root = found

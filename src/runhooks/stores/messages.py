@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from runhooks.stores.urls import masked
+
 _MOST_SHOWN = 300
 
 #: What S3 and its like answer.
@@ -57,7 +59,7 @@ def no_credentials(scheme: str, error: BaseException) -> str:
 def shortened(error: BaseException) -> str:
     """Return the cause in what ``error`` says."""
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    text, _, debug = text.partition(_DEBUG)
+    text, _, debug = masked(text).partition(_DEBUG)
     if code := _CODE.search(text):
         told = (code[2] or "").partition("\n")[0].strip(" .")  # of several lines on Azure
         return f"{code[1]}: {told}" if told else code[1]

@@ -12,7 +12,7 @@ from runhooks.stores.object_file import ObjectFile
 from runhooks.stores.read_ahead import WINDOW_BYTES, ReadAhead
 from runhooks.stores.spans import Spans
 from runhooks.stores.store import Store, open_store
-from runhooks.stores.urls import is_url, normal
+from runhooks.stores.urls import is_url, normal, revealed
 
 
 class ObjectStatus(NamedTuple):
@@ -49,7 +49,7 @@ class StorePath:
     __slots__ = ("_key", "_tree")
 
     def __init__(self, url: str) -> None:
-        scheme, _, rest = normal(url).partition("://")
+        scheme, _, rest = revealed(normal(url)).partition("://")
         top, _, self._key = rest.partition("/")
         self._tree = _Tree(open_store(f"{scheme}://{top}"))
 

@@ -13,14 +13,14 @@ from typing import TypeVar
 from runhooks import arguments
 from runhooks.stores.asking import ask
 from runhooks.stores.backend import Backend, Buffer, StoredObject
-from runhooks.stores.errors import as_os_error
+from runhooks.stores.errors import as_os_error, without_secrets
 from runhooks.stores.fsspec_backend import FsspecBackend, forget_file_system
 from runhooks.stores.interruption import interrupting
 from runhooks.stores.messages import lacks_credentials
 from runhooks.stores.obstore_backend import open_with_obstore
 from runhooks.stores.patience import patience_with
 from runhooks.stores.retry import RetryPolicy, before_any_answer, default_policy
-from runhooks.stores.urls import is_url, joined, normal
+from runhooks.stores.urls import hidden, is_url, joined, normal, revealed
 
 AnyArgument = TypeVar("AnyArgument")
 AnyResult = TypeVar("AnyResult")
@@ -63,7 +63,7 @@ class Store:
     """
 
     def __init__(self, url: str, retry: RetryPolicy) -> None:
-        #: Where the objects are.
+        #: Where the objects are, as it may be shown.
         self.url = url
         self._retry = retry
         self._patience = patience_with(url)
@@ -79,8 +79,8 @@ class Store:
         return other
 
     def url_of(self, key: str) -> str:
-        """Return the URL of the object ``key``."""
-        return joined(self.url, key)
+        """Return the URL of the object ``key``, as it may be shown."""
+        return hidden(joined(self.url, key))
 
     def put(self, key: str, data: Buffer | Sequence[Buffer]) -> None:
         """Create or replace the object ``key``, completely or not at all.
@@ -190,7 +190,7 @@ class Store:
         except PermissionError as error:
             if error.__cause__ is not None and lacks_credentials(error.__cause__):
                 self._opened_by = None  # for there may be some at the next request
-                forget_file_system(self.url)
+                forget_file_system(revealed(self.url))
             raise
 
 
@@ -207,11 +207,11 @@ def add_backend(open_backend: Callable[[str], Backend | None]) -> None:
 
 def _backend(url: str) -> Backend:
     try:
-        return _backend_of_scheme(url)
+        return _backend_of_scheme(revealed(url))
     except (ImportError, ValueError):
         raise
-    except Exception as error:
-        raise as_os_error(error, url) from error
+    except Exception as error:  # noqa: BLE001 - of any library
+        raise as_os_error(error, url) from without_secrets(error)
 
 
 def _backend_of_scheme(url: str) -> Backend:

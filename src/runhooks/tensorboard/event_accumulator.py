@@ -22,6 +22,7 @@ from runhooks.events.reading.parsed_event import (
 )
 from runhooks.events.reading.tensor import parse_tensor, tensor_array
 from runhooks.events.reading.values import decode_message
+from runhooks.stores import hidden
 from runhooks.stores.path import AnyPath
 from runhooks.tensorboard.event_source import (
     AUDIO,
@@ -80,7 +81,7 @@ class EventAccumulator:
         compression_bps: Sequence[float] = NORMAL_BASIS_POINTS,
         purge_orphaned_data: bool = True,
     ) -> None:
-        self.path = os.fspath(path)
+        self.path = hidden(os.fspath(path))
         self.purge_orphaned_data = purge_orphaned_data
         self._basis_points = compression_bps
         self._sizes = _sizes(size_guidance)

@@ -13,6 +13,7 @@ from runhooks.events.format import wire
 from runhooks.events.place import place
 from runhooks.events.reading.find import find_files
 from runhooks.events.writing.write_queue import MAX_QUEUE
+from runhooks.stores import hidden
 from runhooks.stores.path import path_of
 from runhooks.summary import FileWriter as EventFileWriter
 from runhooks.summary import Summary
@@ -95,7 +96,7 @@ class FileWriter:
     ) -> None:
         arguments.whole(0, max_queue=max_queue)
         arguments.not_negative(flush_secs=flush_secs)
-        self._logdir = os.fspath(log_dir)
+        self._logdir = hidden(os.fspath(log_dir))
         self._default_step: int | None = None
         #: The time of what is added without one; None: that of the call.
         self.default_wall_time: float | None = None
@@ -216,7 +217,7 @@ class NoFileWriter(FileWriter):
     """Writes nothing; the directory is not made."""
 
     def __init__(self, log_dir: str | os.PathLike[str]) -> None:
-        self._logdir = os.fspath(log_dir)
+        self._logdir = hidden(os.fspath(log_dir))
         self._default_step = self.default_wall_time = None
         self.put = _nothing
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from runhooks.contexts import contextmanager
+from runhooks.stores import masked
 
 _gfile = tf.io.gfile
 
@@ -32,9 +33,9 @@ def check_scheme(path: str | os.PathLike[str]) -> None:
     if separator and scheme not in known:
         names = ", ".join(f"{name}://" for name in sorted(filter(None, known)))
         raise ValueError(
-            f"checkpoints of a tf.Graph cannot be at {os.fspath(path)!r}: TensorFlow writes them, "
-            f"and knows {names} and local paths; give one of these, or import a package that adds "
-            f"{scheme}://, such as tensorflow_io"
+            f"checkpoints of a tf.Graph cannot be at {masked(os.fspath(path))!r}: TensorFlow "
+            f"writes them, and knows {names} and local paths; give one of these, or import a "
+            f"package that adds {scheme}://, such as tensorflow_io"
         )
 
 

@@ -19,11 +19,11 @@ def local_path(**named: Any) -> str:
         TypeError: If it is not a path; the message names the argument.
         ValueError: If it is empty or the URL of a store.
     """
-    ((name, given),) = named.items()
+    (name,) = named
     path = place(**named)
     if is_url(path):
         raise ValueError(
-            f"{name} must be a path on this machine, got {given!r}: mount it, or copy files there"
+            f"{name} must be a path on this machine, got {path!r}: mount it, or copy files there"
         )
     return path
 
