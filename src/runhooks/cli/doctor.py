@@ -16,6 +16,7 @@ import google_crc32c
 
 from runhooks.engines import EXTRAS_OF_ENGINES, framework_named
 from runhooks.errors import described
+from runhooks.stores import masked
 from runhooks.version import __version__
 
 #: The extras of users; the others are for those who change runhooks.
@@ -42,7 +43,8 @@ def doctor(frameworks: list[str] | None = None) -> None:
     named = frameworks or []
     for name in named:
         if name not in EXTRAS_OF_ENGINES:
-            sys.exit(f"runhooks: doctor takes {', '.join(EXTRAS_OF_ENGINES)}, not {name!r}")
+            known = ", ".join(EXTRAS_OF_ENGINES)
+            sys.exit(f"runhooks: doctor takes {known}, not {masked(name)!r}")
     report = _Report()
     system = f"{platform.system()} {platform.machine()}"
     report.say(
