@@ -15,7 +15,7 @@
 #   make release       build dist/ and check everything but the upload
 #   make bench         compare costs with other libraries, in .venv-bench, and write
 #                      docs/benchmarks.md. ARGS="step torch", ARGS=--list, ARGS="--compare before.json"
-#   make soak          run the tests that take many minutes
+#   make soak          run the tests that take many minutes; ARGS="-k loops" for random programs
 #   make suites        run another library's tests from a checkout, with names of runhooks in its
 #                      modules: OF=tensorflow AT=path/to/checkout
 #   make clean         remove what was installed and cached; keep runs/

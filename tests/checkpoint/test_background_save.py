@@ -188,7 +188,7 @@ saver.save(sess, sys.argv[1] + "/model.ckpt", global_step=1)
 def until_main_is_in(*functions):
     inside = set()
     while inside.isdisjoint(functions):
-        frame, inside = sys._current_frames()[threading.main_thread().ident], set()
+        frame, inside = sys._current_frames().get(threading.main_thread().ident), set()
         while frame is not None:
             inside.add(frame.f_code.co_qualname)
             frame = frame.f_back
