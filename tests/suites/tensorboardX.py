@@ -33,7 +33,6 @@ SUITE = Suite(
             "pr_curve",
             "pytorch_graph",
             "pytorch_np",
-            "record_writer",
             "summary_writer",
             "writer",
         )
@@ -44,7 +43,6 @@ SUITE = Suite(
     not_ours={
         "test_embedding.py::*::test_embedding_s3_mock": "moto answers for boto3 in the process; "
         "our stores ask through other libraries",
-        "test_record_writer.py::*": "its own writer of records",
         "test_writer.py::*::test_writer_with_default_metadata": "it looks into its own file writer",
     },
     differences={
