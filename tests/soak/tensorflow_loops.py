@@ -22,6 +22,7 @@ def drawn_plan(engine, seed):
     return {
         "engine": engine,
         "seed": seed,
+        "summaries": chance.choice([None, 2]),
         "resource": chance.random() < 0.7,
         "queues": chance.choice([0, 0, 1, 2]),
         "threads": chance.choice([1, 1, 2, 4]),
@@ -46,7 +47,15 @@ def smaller(plan):
     """Yield plans that have one thing less."""
     for at in range(len(plan["hooks"])):
         yield plan | {"hooks": plan["hooks"][:at] + plan["hooks"][at + 1 :]}
-    plain = {"queues": 0, "threads": 1, "feeds": False, "fetches": [], "looks": 0, "beside": 0}
+    plain = {
+        "summaries": None,
+        "queues": 0,
+        "threads": 1,
+        "feeds": False,
+        "fetches": [],
+        "looks": 0,
+        "beside": 0,
+    }
     for key, value in (plain | {"steps": 3}).items():
         if plan[key] != value:
             yield plan | {key: value}
@@ -79,13 +88,16 @@ class Both:
                 checkpoint_dir=str(self.folder / name),
                 hooks=[*hooks, beside.hook],
                 save_checkpoint_secs=None,
-                save_summaries_steps=2,
+                save_summaries_steps=plan["summaries"],
                 log_step_count_steps=None,
             ) as session:
                 for step in range(plan["steps"]):
                     feed = {model["fed"]: step} if plan["feeds"] else {}
                     fetches = {it: model["after"].get(it, model["loss"]) for it in plan["fetches"]}
-                    got = session.run([model["train_op"], fetches], feed)[1]
+                    if fetches:
+                        got = session.run([model["train_op"], fetches], feed)[1]
+                    else:
+                        got = session.run(model["train_op"], feed)
                     seen["the loop"].append(plain(got))
                     for _ in range(plan["looks"]):
                         got = session.run_step_fn(
