@@ -195,7 +195,7 @@ def test_a_learning_rate_that_is_not_there_is_reported_at_once(model):
 def test_rate_that_optax_does_not_keep_is_told():
     name = "opt_state/hyperparams/learning_rate"
     state = optax.adam(1e-3).init(np.zeros(2, np.float32))
-    graph = rh.jax.graph(lambda opt_state: opt_state, opt_state=state)
+    graph = rh.jax.graph(lambda opt_state: opt_state, ["opt_state"], opt_state=state)
     plateau = rh.ReduceOnPlateauHook("global_step", name, every_n_steps=1)
     message = rf"is named '{name}'.*optax\.inject_hyperparams"
     with graph.as_default(), pytest.raises(ValueError, match=message):

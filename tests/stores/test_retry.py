@@ -190,7 +190,7 @@ def test_a_store_that_never_answered_gets_ten_seconds(bucket, s3_library, proxy,
 
     with clock.use(still):
         proxy.decide = lambda method, path: "503"
-        assert 5 < secs_until_error(lambda: FileWriter(f"{bucket}/run")) <= 10
+        assert 3 < secs_until_error(lambda: FileWriter(f"{bucket}/run")) <= 10
         chosen = open_store(f"{bucket}/run", SOON)
         still.now += 1000
         assert secs_until_error(lambda: chosen.put("k", b"")) == 0  # all share their time
