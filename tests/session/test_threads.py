@@ -309,3 +309,35 @@ def test_run_that_waited_for_the_one_that_lost_the_session_is_made_in_the_next(e
         in_threads(lambda: session.run(p.train, {p.x: LosesOnce(waits.wait)}), second)
         assert session.recoveries == 1
         assert 1 <= number(session.run(p.w)) == session.global_step
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_session_that_threads_lose_again_and_again_is_replaced_each_time(engine):
+    """A run may end at any moment while another thread closes its session and opens the next."""
+    p = tensorflow_program() if engine == "tensorflow" else own_program(engine)
+
+    class Loses(Asks):
+        def after_run(self, run_context, run_values):
+            super().after_run(run_context, run_values)
+            if self.calls % 5 == 0:
+                raise rh.errors.AbortedError("the device went away")
+
+        def after_create_session(self, session, coord):
+            sessions.append(session)
+            if len(sessions) % 2 == 0:  # for the next attempt waits, and lets others wait
+                raise rh.errors.AbortedError("it is not there yet")
+
+    sessions = []
+    hook, waits = Loses(p, 5), {"first_wait_secs": 1e-3, "longest_wait_secs": 1e-3}
+    policy = rh.RecoveryPolicy(failures=10_000, **waits)
+    with p.graph.as_default(), p.opened(hooks=[hook], recovery=policy) as session:
+        in_threads(*[asks_for(p, session.run, thread) for thread in range(THREADS)])
+        assert session.recoveries > 1
+    assert all(hook.seen)
+
+
+def test_checkpoints_are_saved_in_a_thread_that_has_no_default_graph(p, tmp_path):
+    saver = rh.CheckpointSaverHook(tmp_path, save_steps=RUNS // 2)
+    with p.graph.as_default(), p.opened(hooks=[saver]) as session:
+        in_threads(asks_for(p, session.run, 0))
+    assert list(tmp_path.glob(f"model.ckpt-{RUNS}*"))

@@ -55,6 +55,9 @@ class Framework:
     #: Whether a hook may have summaries and nowhere to write them, as programs of the framework do.
     may_drop_summaries: ClassVar[bool] = False
 
+    #: The errors of runs in a session that another thread closes.
+    closed: ClassVar[tuple[type[Exception], ...]] = (RuntimeError,)
+
     def is_lost(self, error: BaseException) -> bool:
         """Return whether ``error`` means that the session is lost and may be replaced."""
         return isinstance(error, AbortedError | UnavailableError)

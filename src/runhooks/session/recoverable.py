@@ -189,7 +189,8 @@ class RecoverableSession:
         with self._lock:
             if session is not None and self.session is not session:
                 # A run that waited for the one that lost it finds it closed.
-                is_effect = self.session is not None and isinstance(error, RuntimeError)
+                is_replaced = self.session is not None or self._lost is not None
+                is_effect = is_replaced and isinstance(error, self._opening.graph.engine.closed)
                 if is_effect or self._is_lost(error):
                     return True
             return self._closes_after(error)

@@ -234,10 +234,11 @@ class SessionState(RawSession):
             take_over_checkpoints(saver, path, self._restored)
         respell_checkpoints(saver, os.path.dirname(path))  # noqa: PTH120 - it may be a URL
         save_states(f"{path}-{step}", self.attached_states(), step)
-        if isinstance(saver, v1.train.Saver):
-            saved = saver.save(self, path, global_step=step, write_meta_graph=save_graph_def)
-        else:
-            saved = saver.save(self, path, global_step=step)
+        with self.graph.as_default():  # a thread has none, and a saver would take it for eager
+            if isinstance(saver, v1.train.Saver):
+                saved = saver.save(self, path, global_step=step, write_meta_graph=save_graph_def)
+            else:
+                saved = saver.save(self, path, global_step=step)
         sweep_states(path)
         self.checkpoint = str(saved)
         return self.checkpoint
