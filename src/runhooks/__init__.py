@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         best_checkpoint,
         latest_checkpoint,
     )
-    from runhooks.checkpoint.export import export
     from runhooks.checkpoint.load import load
+    from runhooks.checkpoint.weights import export
     from runhooks.contract import (
         SessionRunArgs,
         SessionRunContext,

@@ -13,7 +13,7 @@ from runhooks.engines import load_engine
 
 load_engine("jax")  # says what to install, if it is not
 
-from runhooks.graph.step_graph import StepGraph, step_graph  # noqa: E402
+from runhooks.graph.step import StepGraph, step_graph  # noqa: E402
 from runhooks.graph.step_result import Names  # noqa: E402
 
 __all__ = ["graph"]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from runhooks.graph.engine import Engine
-from runhooks.graph.step_graph import StepGraph, step_graph
+from runhooks.graph.step import StepGraph, step_graph
 from runhooks.graph.step_result import Names
 
 __all__ = ["graph"]

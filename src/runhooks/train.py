@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         SessionRunHook,
         SessionRunValues,
     )
-    from runhooks.graph.global_step import (
+    from runhooks.graph.build import (
         create_global_step,
         get_global_step,
         get_or_create_global_step,
@@ -61,7 +61,7 @@ else:
     __getattr__, __dir__ = lazily(
         __name__,
         others=[
-            "runhooks.graph.global_step",
+            "runhooks.graph.build",
             "runhooks.contract",
             "runhooks.hooks",
             "runhooks.trigger",

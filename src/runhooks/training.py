@@ -11,7 +11,7 @@ from runhooks import arguments
 from runhooks.checkpoint import DirectoryLock
 from runhooks.contract import RawSession, SessionRunHook
 from runhooks.graph import get_default_graph
-from runhooks.graph.opener import Role, SessionOpener
+from runhooks.graph.base import Role, SessionOpener
 from runhooks.hooks import (
     CheckpointSaverHook,
     RecoveryCounterHook,
@@ -19,12 +19,11 @@ from runhooks.hooks import (
     SummarySaverHook,
 )
 from runhooks.ranks import current_group
-from runhooks.session.creators import creator_for
-from runhooks.session.hook_names import in_order
+from runhooks.session.hook_list import in_order
 from runhooks.session.monitored import MonitoredSession
 from runhooks.session.opening import opener_of
 from runhooks.session.recoverable import RecoveryPolicy
-from runhooks.session.scaffold import Scaffold
+from runhooks.session.scaffold import Scaffold, creator_for
 
 _log = logging.getLogger("runhooks")
 

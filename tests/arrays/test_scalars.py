@@ -11,7 +11,7 @@ import torch
 from jax import numpy as jnp
 
 from runhooks.arrays import ArrayLibrary, register
-from runhooks.arrays.scalars import read_number, read_numbers
+from runhooks.arrays.values import read_number, read_numbers
 
 HALVES = {
     "Python's float": 0.5,

@@ -304,7 +304,7 @@ def test_a_ctrl_c_before_anything_is_written_is_no_checkpoint(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("runhooks.checkpoint.background_save.BackgroundSave.start", interrupted)
+        patch.setattr("runhooks.checkpoint.saver.BackgroundSave.start", interrupted)
         saver.save(sess, tmp_path / "model.ckpt", global_step=1)
     assert sess.checkpoint is None
     saver.wait()

@@ -24,7 +24,7 @@ from runhooks.arrays.shards import (
     parts_of_replicas,
 )
 from runhooks.checkpoint import read_checkpoint
-from runhooks.checkpoint.disk_draft import DiskDraft
+from runhooks.checkpoint.drafts import DiskDraft
 from runhooks.checkpoint.format import (
     begun_manifest,
     check_checkpoint,
@@ -32,9 +32,14 @@ from runhooks.checkpoint.format import (
     write_manifest,
 )
 from runhooks.checkpoint.manifest import FileDigest, Manifest, files_of
-from runhooks.checkpoint.shard_index import ShardIndex
-from runhooks.checkpoint.shard_writing import RankArrays, digests_of, together, write_rank
-from runhooks.checkpoint.sharded import ShardedCheckpoint
+from runhooks.checkpoint.shards import (
+    RankArrays,
+    ShardedCheckpoint,
+    ShardIndex,
+    digests_of,
+    together,
+    write_rank,
+)
 from runhooks.checkpoint.states import encode
 from runhooks.errors import DataLossError
 

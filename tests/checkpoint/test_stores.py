@@ -29,7 +29,7 @@ from runhooks.checkpoint import (
     restore_latest,
 )
 from runhooks.checkpoint.lock import DirectoryLock
-from runhooks.checkpoint.places import place_of
+from runhooks.checkpoint.reading import place_of
 from runhooks.errors import NotFoundError
 from runhooks.ranks import LocalGroup, entered
 from runhooks.stores import RetryPolicy, open_store
@@ -222,7 +222,7 @@ lock.acquire()
 lock.acquire()
 """
     if url.startswith("memory"):  # which no other process has
-        rival = rh.checkpoint.claim.Claim(url)
+        rival = rh.checkpoint.lock.Claim(url)
         rival.take()
     else:
         subprocess.run([sys.executable, "-c", take], check=True)
@@ -251,8 +251,8 @@ def leave_attempts(url, at_step, monkeypatch):
     save(saver, at_step(1), url)
     before = keys(url)
     with monkeypatch.context() as patch:
-        patch.setattr("runhooks.checkpoint.store_draft.StoreDraft.commit", _die)
-        patch.setattr("runhooks.checkpoint.store_draft.StoreDraft.abandon", lambda draft: None)
+        patch.setattr("runhooks.checkpoint.drafts.StoreDraft.commit", _die)
+        patch.setattr("runhooks.checkpoint.drafts.StoreDraft.abandon", lambda draft: None)
         for step in (1, 2):
             with pytest.raises(KeyboardInterrupt):
                 save(Saver(), at_step(step), url)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from runhooks.engines.numpy.profile import start_python_profile
+from runhooks.engines.numpy.engine import start_python_profile
 
 
 def inner():

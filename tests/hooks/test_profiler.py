@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import runhooks as rh
-from runhooks.graph.framework import Framework
+from runhooks.graph.base import Framework
 from runhooks.testing import read_events
 
 

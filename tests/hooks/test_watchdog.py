@@ -17,7 +17,7 @@ import runhooks as rh
 PROGRAM = """
 import ctypes, logging, sys, threading, time
 import runhooks as rh
-from runhooks.graph.global_step import get_or_create_global_step
+from runhooks.graph.build import get_or_create_global_step
 
 logging.basicConfig(format="%(levelname)s %(message)s")  # as the stacks, to stderr
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from runhooks.errors import OutOfRangeError
-from runhooks.session.coordinator import Coordinator
+from runhooks.session.threads import Coordinator
 
 TIMEOUT = 30  # seconds that a broken test waits before it fails
 

@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from runhooks.session.coordinator import Coordinator
-from runhooks.session.looper_thread import LooperThread
+from runhooks.session.threads import Coordinator, LooperThread
 
 TIMEOUT = 30  # seconds that a broken test waits before it fails
 

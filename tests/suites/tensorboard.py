@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from runhooks.events import frame, read_records
-from runhooks.tensorboard import EventAccumulator, event_types
+from runhooks.tensorboard import EventAccumulator, event_accumulator
 from tests.suites.__main__ import Suite
 
 _READERS = "tensorboard.backend.event_processing."
@@ -61,11 +61,15 @@ class RawLoader:
 
 
 def _names() -> Mapping[str, Mapping[str, Any]]:
-    events = {name: it for name, it in vars(event_types).items() if name.endswith("Event")}
+    events = {
+        name: it
+        for name, it in vars(event_accumulator).items()
+        if name.endswith("Event") and it.__module__ == event_accumulator.__name__
+    }
     return {
         _READERS + "event_accumulator": {
             "EventAccumulator": AnyAccumulator,
-            "HistogramValue": event_types.HistogramValue,
+            "HistogramValue": event_accumulator.HistogramValue,
             **events,
         },
         _READERS + "event_file_loader": {"RawEventFileLoader": RawLoader},

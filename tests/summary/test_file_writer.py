@@ -19,7 +19,7 @@ from tensorboard.compat.proto import (
 )
 
 from runhooks import events
-from runhooks.events.format.wire import bytes_field
+from runhooks.events.format.proto import bytes_field
 from runhooks.events.writing import write_queue
 from runhooks.summary import (
     Event,

@@ -19,7 +19,7 @@ from torch.utils.tensorboard import SummaryWriter as TorchWriter
 
 from runhooks.summary import FileWriter
 from runhooks.tensorboard import EventAccumulator, SummaryWriter
-from runhooks.tensorboard.reservoir import kept_in_reservoir
+from runhooks.tensorboard.event_accumulator import kept_in_reservoir
 
 RNG = np.random.default_rng(0)
 LISTS = {

@@ -12,7 +12,7 @@ import torch
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.util import tensor_util
 
-from runhooks.summary.kinds.binned_histogram import default_edges
+from runhooks.summary.kinds.histogram import default_edges
 from runhooks.tensorboard import SummaryWriter
 
 EDGES = default_edges()

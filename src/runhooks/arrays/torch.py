@@ -10,8 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from runhooks.arrays.array_library import Array, ArrayLibrary, GeneratorAccess, Packed, copied
-from runhooks.arrays.dtypes import dtype_named
+from runhooks.arrays.array_library import (
+    Array,
+    ArrayLibrary,
+    GeneratorAccess,
+    Packed,
+    copied,
+    dtype_named,
+)
 from runhooks.arrays.histogram import BUCKETS, HistogramCounts, histogram_counts
 from runhooks.arrays.shards import ArrayInMemory, ArraySource, Shard, ShardedArray
 from runhooks.errors import cause

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from runhooks.arrays.array_library import Array, Flat
-from runhooks.arrays.dtypes import is_same_kind
+from runhooks.arrays.array_library import Array, Flat, is_same_kind
 from runhooks.arrays.registry import NO_LIBRARY, flattened, library_describing, library_of
 
 

@@ -1,19 +1,24 @@
-"""``BatchGraph``: what a framework exposes of its batches, as tensors that hooks fetch by name."""
+"""``BatchGraph``: what a framework exposes of its batches; ``BatchSession``: its runs are these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
+from numpy.typing import NDArray
+
+from runhooks.arrays import to_numpy
+from runhooks.arrays.shards import Share
+from runhooks.contract import Snapshot
 from runhooks.engines.numpy.engine import PythonEngine
 from runhooks.graph import nest
-from runhooks.graph.build import group
-from runhooks.graph.framework import Framework
-from runhooks.graph.global_step import get_or_create_global_step
+from runhooks.graph.base import Framework
+from runhooks.graph.build import get_or_create_global_step, group
 from runhooks.graph.graph import Graph
 from runhooks.graph.named_values import NamedValues, ValueGraph
-from runhooks.graph.tensor import Effect, Operation, Placement, Tensor
+from runhooks.graph.nodes import Effect, Operation, Placement, Tensor
 from runhooks.near_names import suggestion
+from runhooks.session.session import Session
 from runhooks.summary import Summary, scalar_value
 
 BATCH = "batch"
@@ -154,3 +159,67 @@ class BatchGraph(ValueGraph):
 
     def release(self) -> None:
         """Let go of what ``prepare`` has made ready."""
+
+
+class BatchSession(Session):
+    """A session that reads what the framework's batches have left, and makes none itself.
+
+    Args:
+        graph: The values of the batches.
+        step: The global step that the framework begins with.
+    """
+
+    def __init__(self, graph: BatchGraph, step: int) -> None:
+        super().__init__(graph)
+        self._exposed = graph.exposed
+        self._move_to(step)
+
+    def count(self, step: int) -> None:
+        """Take note of a batch that has led to the global step ``step``."""
+        self._move_to(step)
+        self.runs += 1
+        self.changes += 1
+
+    def run_batch(self, fetches: Any, step: int) -> Any:
+        """Return the values of ``fetches`` after a batch, and take note of it as ``count`` does."""
+        result = self.run(fetches)
+        self._move_to(step)
+        self.changes += 1
+        return result
+
+    def _move_to(self, step: int) -> None:
+        variable = self._values.step_variable
+        assert variable is not None, "a BatchGraph has a global step"
+        self._variables[variable] = step
+
+    def read(self, name: str) -> dict[str, NDArray[Any]]:
+        value = self.run(name)
+        if isinstance(value, list):  # the rates of several groups
+            value = dict(enumerate(value))
+        if not isinstance(value, Mapping):
+            return {name: to_numpy(value)}
+        return {f"{name}/{path}": to_numpy(it) for path, it in value.items()}
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            self._exposed.assign(name, value)
+
+    def snapshot(
+        self, into: Mapping[str, Any] | None = None, share: Share | None = None
+    ) -> Snapshot:
+        self._refuse()
+
+    def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
+        self._refuse()
+
+    def save_checkpoint(
+        self, saver: Any, save_path: Any, step: int, *, save_graph_def: bool
+    ) -> str:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        title = self._exposed.title
+        raise RuntimeError(
+            f"a hook cannot save or load the state of a training that {title} runs: let {title} "
+            "save its checkpoints, which hold the states of the hooks too"
+        )

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
+
 from runhooks import arguments
-from runhooks.bridges.batch_graph import SUMMARIES, BatchGraph
-from runhooks.bridges.batch_session import BatchSession
-from runhooks.bridges.states_text import from_text, to_text
+from runhooks.bridges.batch_graph import SUMMARIES, BatchGraph, BatchSession
 from runhooks.bridges.validation import ValidationHook
+from runhooks.checkpoint.states import EncodedStates, decode, encode
 from runhooks.contract import SessionRunArgs, SessionRunHook
 from runhooks.errors import cause, described, good_ends
 from runhooks.hooks import CheckpointSaverHook, FeedFnHook, StepCounterHook, SummarySaverHook
 from runhooks.session.asking_run import AskedRun
-from runhooks.session.coordinator import Coordinator
-from runhooks.session.hook_list import HookList, caught, raise_first
-from runhooks.session.hook_names import in_order
-from runhooks.session.hooked import HookedSession
-from runhooks.session.live_session import LiveSession
-from runhooks.session.scheduled_hook import noting_hook
+from runhooks.session.hook_list import HookList, caught, in_order, raise_first
+from runhooks.session.hooked import HookedSession, LiveSession
+from runhooks.session.hooks import noting_hook
+from runhooks.session.threads import Coordinator
+
+
+def to_text(states: Mapping[str, Any]) -> str:
+    """Return ``states`` as JSON; raise TypeError for a value that would not come back."""
+    encoded = encode(states)
+    arrays = {entry: b64encode(data.tobytes()).decode() for entry, data in encoded.arrays.items()}
+    return json.dumps({"states": encoded.text.decode(), "arrays": arrays})
+
+
+def from_text(text: str) -> dict[str, Any]:
+    """Return the states in ``text``; raise ValueError if it is damaged."""
+    try:
+        parts = json.loads(text)
+        arrays = {it: np.frombuffer(b64decode(x), np.uint8) for it, x in parts["arrays"].items()}
+        return decode(EncodedStates(parts["states"].encode(), arrays))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the states of hooks in the checkpoint are damaged: {error}") from error
+
 
 _log = logging.getLogger("runhooks")
 

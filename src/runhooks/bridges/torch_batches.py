@@ -17,15 +17,14 @@ from runhooks.bridges.batch_graph import (
     BatchValues,
 )
 from runhooks.engines.eager import Evaluate
-from runhooks.engines.torch.capture import CAPTURED, Capture, Captured
+from runhooks.engines.torch.capture import CAPTURED, Capture, Captured, ObjectTensors
 from runhooks.engines.torch.engine import ENGINE
-from runhooks.engines.torch.object_tensors import ObjectTensors
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.engines.torch.step import preserving
 from runhooks.graph import nest
 from runhooks.graph.engine import Compiled, FlatRun
 from runhooks.graph.named_values import NamedValues
-from runhooks.graph.tensor import CAPTURES, Operation, Tensor, Variable
+from runhooks.graph.nodes import CAPTURES, Operation, Tensor, Variable
 
 RATE = "learning_rate"
 

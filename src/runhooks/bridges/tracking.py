@@ -12,10 +12,9 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.helpers.evaluation_results import number
+from runhooks.hooks.helpers.base import TimedHook, next_step_of, required_global_step, step_of
+from runhooks.hooks.helpers.evaluations import number
 from runhooks.hooks.helpers.named_tensors import NamedTensors
-from runhooks.hooks.helpers.session import next_step_of, required_global_step, step_of
-from runhooks.hooks.helpers.timed_hook import TimedHook
 from runhooks.trigger import Due, Trigger, timer_of
 
 

@@ -12,10 +12,8 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.helpers.evaluating_hook import EvaluatingHook, Evaluation
-from runhooks.hooks.helpers.evaluation_results import EvaluationResults
-from runhooks.hooks.helpers.session import step_of
-from runhooks.hooks.helpers.summary_output import SummaryWriter
+from runhooks.hooks.helpers.base import SummaryWriter, step_of
+from runhooks.hooks.helpers.evaluations import EvaluatingHook, Evaluation, EvaluationResults
 from runhooks.trigger import Due, Timer, Trigger
 
 #: The framework evaluates when it likes; the hook itself never does.

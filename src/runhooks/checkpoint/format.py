@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from runhooks import clock
 from runhooks.checkpoint import arrays, staging, states
-from runhooks.checkpoint.files import check_arrays, check_size, check_sum, naming, read_file
+from runhooks.checkpoint.arrays import check_arrays, check_size, check_sum, naming, read_file
 from runhooks.checkpoint.manifest import (
     MANIFEST,
     STATE_ARRAYS,
@@ -36,10 +36,9 @@ from runhooks.checkpoint.manifest import (
     is_data_file,
 )
 from runhooks.checkpoint.reading import opened, printable, sizes_below
-from runhooks.checkpoint.sharded import ShardedCheckpoint, check_states, read_states
-from runhooks.checkpoint.spans import read_several
+from runhooks.checkpoint.shards import ShardedCheckpoint, check_states, read_several, read_states
 from runhooks.checkpoint.states import EncodedStates
-from runhooks.contract.snapshot import Snapshot
+from runhooks.contract.session import Snapshot
 from runhooks.stores.path import AnyPath, StorePath
 
 #: Half a million arrays.
@@ -125,7 +124,7 @@ def write_content(
         specs = {name: arrays.spec_of(array) for name, array in content.arrays.items()}
         manifest = manifest._replace(files=files, arrays=specs)
         write_manifest(folder, manifest)
-    return described(path, manifest)
+    return checkpoint_of(path, manifest)
 
 
 def check_free(path: Path) -> None:
@@ -298,7 +297,7 @@ def _is_ours(name: str) -> bool:
     return name == MANIFEST or is_data_file(name)
 
 
-def described(path: AnyPath, manifest: Manifest) -> Checkpoint:
+def checkpoint_of(path: AnyPath, manifest: Manifest) -> Checkpoint:
     """Return the checkpoint ``path`` as ``manifest`` describes it."""
     step = -1 if manifest.global_step is None else manifest.global_step
     return Checkpoint(

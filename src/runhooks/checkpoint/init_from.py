@@ -13,14 +13,12 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from runhooks import arguments
-from runhooks.arrays.dtypes import dtype_named, is_same_kind
+from runhooks.arrays.array_library import dtype_named, is_same_kind
 from runhooks.arrays.shards import Share
 from runhooks.arrays.trees import cast
-from runhooks.checkpoint.adapt import is_run_state, other_names
-from runhooks.checkpoint.best import Choice, Mode
-from runhooks.checkpoint.names import Only, Renaming, first_of
-from runhooks.checkpoint.weight_files import open_file
-from runhooks.checkpoint.weights import Weights, read_weights
+from runhooks.checkpoint.names import Only, Renaming, first_of, is_run_state, other_names
+from runhooks.checkpoint.retention import Choice, Mode
+from runhooks.checkpoint.weights import Weights, open_file, read_weights
 from runhooks.contract import RawSession, Snapshot
 from runhooks.near_names import suggestion
 from runhooks.stores import hidden

@@ -9,10 +9,9 @@ from typing import Any
 
 from runhooks.arrays.array_library import Flat
 from runhooks.arrays.trees import Form, flatten, form_of, place
-from runhooks.checkpoint.best import Choice, Mode
 from runhooks.checkpoint.names import Only, first_of, nested
-from runhooks.checkpoint.weight_files import open_file
-from runhooks.checkpoint.weights import Weights, read_weights
+from runhooks.checkpoint.retention import Choice, Mode
+from runhooks.checkpoint.weights import Weights, open_file, read_weights
 from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")

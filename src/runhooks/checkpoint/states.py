@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.arrays.array_library import Packed
-from runhooks.arrays.dtypes import dtype_name, dtype_named
+from runhooks.arrays.array_library import Packed, dtype_name, dtype_named
 from runhooks.arrays.registry import library_of, unpack
 from runhooks.checkpoint.arrays import is_unicode
 from runhooks.checkpoint.reading import printable

@@ -1,28 +1,39 @@
-"""``Weights``: arrays in a checkpoint or another file that are read one by one."""
+"""``Weights``: arrays of checkpoints and of other programs' files, read one by one; ``export``."""
 
 from __future__ import annotations
 
+import errno
+import json
+import logging
 import os
+import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from runhooks import arguments
-from runhooks.checkpoint.adapt import is_run_state, other_names
-from runhooks.checkpoint.best import Choice
-from runhooks.checkpoint.format import (
-    read_manifest,
-    states_without_arrays,
-    stream_arrays,
-)
+from runhooks import arrays as libraries
+from runhooks.arrays.array_library import dtype_named
+from runhooks.arrays.registry import library_of_file
+from runhooks.arrays.shards import volume
+from runhooks.arrays.trees import flatten
+from runhooks.checkpoint import arrays
+from runhooks.checkpoint.arrays import NOT_OF_THE_FILE
+from runhooks.checkpoint.format import read_manifest, states_without_arrays, stream_arrays
 from runhooks.checkpoint.latest import AnyResult
-from runhooks.checkpoint.manifest import ArraySpec
-from runhooks.checkpoint.places import place_of
-from runhooks.checkpoint.reading import printable
-from runhooks.stores.path import AnyPath
+from runhooks.checkpoint.manifest import ArraySpec, is_shape
+from runhooks.checkpoint.names import Only, is_run_state, nested, other_names
+from runhooks.checkpoint.reading import local_copy, opened, place_of, printable, size_of
+from runhooks.checkpoint.retention import Choice, Mode
+from runhooks.contexts import contextmanager
+from runhooks.errors import DataLossError, NotFoundError, cause
+from runhooks.stores.path import AnyPath, replacing
 
 Named = Iterator[tuple[str, NDArray[Any]]]
 
@@ -112,3 +123,303 @@ def read_weights(
         choice.check_alone(path)
         return read(weights)
     return choice.read(path, lambda it: read(CheckpointWeights(it)))
+
+
+SAFETENSORS, NPZ = ".safetensors", ".npz"
+#: Names of the list of several safetensors files, and of a single one, in a folder.
+_INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
+_MOST_INDEX_BYTES = 64 << 20
+_NPY_HEADERS: dict[Any, Callable[[Any], Any]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+# What deflate makes of zeros, and a little more.
+_MOST_COMPRESSION = 1100
+
+
+def open_file(path: AnyPath) -> Weights | None:
+    """Return the weights in a file, or in a folder of safetensors; None if it is neither.
+
+    Raises:
+        NotFoundError: A file of that name is not there.
+        DataLossError: It is damaged, or not what its name says.
+        ImportError: PyTorch is needed and not installed.
+    """
+    if path.is_dir():
+        found = (path / name for name in (_INDEX, _SINGLE) if (path / name).is_file())
+        path = next(found, path)
+    if path.name.endswith(".index.json"):
+        return ShardedSafetensors(path)
+    for suffix, kind in ((SAFETENSORS, SafetensorsFile), (NPZ, NpzFile)):
+        if path.suffix == suffix and not path.is_dir():
+            return kind(path)
+    library = library_of_file(path.suffix)
+    return None if library is None or path.is_dir() else LibraryFile(path, library)
+
+
+class SafetensorsFile(Weights):
+    """The arrays of one safetensors file."""
+
+    def __init__(self, path: AnyPath) -> None:
+        self.path = path
+        with _naming(path), opened(path) as (file, size):
+            header = arrays.header_of(file, size)
+            self._start = len(header)
+            self._entries = arrays.read_header(header, size)
+        self.specs = {name: ArraySpec(it.dtype, it.shape) for name, it in self._entries.items()}
+
+    def stream(self, wanted: Collection[str]) -> Named:
+        with _naming(self.path), opened(self.path) as (file, _):
+            for name, entry in self._entries.items():
+                if name in wanted:
+                    file.seek(self._start + entry.start)
+                    yield name, arrays.read_array(file, entry)[0]
+
+
+class ShardedSafetensors(Weights):
+    """The arrays of several safetensors files, which an index lists."""
+
+    def __init__(self, path: AnyPath) -> None:
+        self.path = path
+        with _naming(path), opened(path) as (file, size):
+            if size > _MOST_INDEX_BYTES:
+                raise ValueError(f"it has {size} bytes, the most is {_MOST_INDEX_BYTES}")
+            self._file_names = _weight_map(file.read(size))
+        self._files = {
+            name: SafetensorsFile(path.parent / name) for name in {*self._file_names.values()}
+        }
+        with _naming(path):
+            self.specs = {name: self._spec(name) for name in self._file_names}
+
+    def stream(self, wanted: Collection[str]) -> Named:
+        for name, file in self._files.items():
+            here = {it for it in wanted if self._file_names[it] == name}
+            if here:
+                yield from file.stream(here)
+
+    def _spec(self, name: str) -> ArraySpec:
+        file = self._files[self._file_names[name]]
+        if name not in file.specs:
+            raise ValueError(f"it says that {file} has {name!r}, which is not in it")
+        return file.specs[name]
+
+
+class NpzFile(Weights):
+    """The arrays of a file of ``numpy.savez``; none that would have to be unpickled."""
+
+    def __init__(self, path: AnyPath) -> None:
+        self.path = path
+        self.specs = {}
+        with _naming(path), opened(path) as (file, size), zipfile.ZipFile(file) as members:
+            self._members = {it.filename.removesuffix(".npy"): it for it in members.infolist()}
+            if sum(it.compress_size for it in members.infolist()) > size:
+                raise ValueError("its members overlap")
+            for name, member in self._members.items():
+                with members.open(member) as data:
+                    self.specs[name] = _npy_spec(name, data, member)
+
+    def stream(self, wanted: Collection[str]) -> Named:
+        with _naming(self.path), opened(self.path) as (file, _), zipfile.ZipFile(file) as members:
+            for name, member in self._members.items():
+                if name in wanted:
+                    with members.open(member) as data:
+                        yield name, np.lib.format.read_array(data, allow_pickle=False)
+                        data.read()  # to its end, where its checksum is compared
+
+
+class LibraryFile(Weights):
+    """The arrays of a file that an array library reads itself, such as PyTorch's ``.pt``."""
+
+    def __init__(self, path: AnyPath, library: libraries.ArrayLibrary) -> None:
+        self.path = path
+        self._library = library
+        with _naming(path):
+            self._size = size_of(path)  # it must be a regular file
+            with local_copy(path) as local:
+                found = flatten(library.read_file(local)).leaves
+            self._arrays = {name: leaf for name, leaf in found if library.owns(type(leaf))}
+            forms = {name: self._about(name, library.host_form) for name in self._arrays}
+            self._nbytes = {
+                name: volume(it) * dtype.itemsize for name, (it, dtype) in forms.items()
+            }
+            self.specs = {name: ArraySpec(dtype.name, it) for name, (it, dtype) in forms.items()}
+
+    def stream(self, wanted: Collection[str]) -> Named:
+        with _naming(self.path):
+            for name in wanted:
+                self._about(name, self._library.check_readable)
+            # An item may be stored once and stand for a whole array, as a sparse one's zeros do.
+            nbytes = sum(self._nbytes[name] for name in wanted)
+            if nbytes > _MOST_COMPRESSION * self._size:
+                raise ValueError(
+                    f"its arrays would take {nbytes} bytes, more than {_MOST_COMPRESSION} times "
+                    f"the {self._size} of the file"
+                )
+            for name in wanted:
+                yield name, np.array(self._about(name, self._library.to_numpy))
+
+    def _about(self, name: str, ask: Callable[[Any], Any]) -> Any:
+        """Return what ``ask`` says of an array; its errors name the array."""
+        try:
+            return ask(self._arrays[name])
+        except TypeError as error:
+            raise ValueError(f"{name!r}: {error}") from error
+
+
+def _weight_map(content: bytes) -> Mapping[str, str]:
+    try:
+        found = json.loads(content)["weight_map"]
+        names = {name: Path(file) for name, file in found.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ValueError("it has no weight_map of names and files") from None
+    if any(file.name != str(file) or file.suffix != SAFETENSORS for file in names.values()):
+        raise ValueError("its weight_map must name safetensors files of the same folder")
+    return {name: str(file) for name, file in names.items()}
+
+
+def _npy_spec(name: str, data: Any, member: zipfile.ZipInfo) -> ArraySpec:
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name!r} is compressed in a way that NumPy does not write")
+    version = np.lib.format.read_magic(data)
+    if version not in _NPY_HEADERS:
+        raise ValueError(f"{name!r} has the version {version} of its format")
+    shape, _, dtype = _NPY_HEADERS[version](data)
+    if dtype.hasobject:
+        raise ValueError(f"{name!r} is an array of Python objects, which would be unpickled")
+    if not is_shape([*shape]):
+        raise ValueError(f"{name!r} has the shape {shape}")
+    # Memory is taken before the first byte is read.
+    size = data.tell() + volume(shape) * dtype.itemsize
+    if size != member.file_size or size > _MOST_COMPRESSION * (member.compress_size + 1):
+        raise ValueError(f"{name!r} does not have the size that it states")
+    return ArraySpec(dtype.name, shape)
+
+
+@contextmanager
+def _naming(path: AnyPath) -> Iterator[None]:
+    """Turn what is wrong with a file into an error that names it."""
+    try:
+        yield
+    except (MemoryError, ImportError):
+        raise
+    except Exception as error:  # zipfile, NumPy and the libraries raise all kinds on damaged files
+        if isinstance(error, OSError):
+            is_missing = error.errno in (errno.ENOENT, errno.ENAMETOOLONG)
+            if is_missing and error.filename in (None, str(path)):
+                shown = printable(path)
+                raise NotFoundError(f"there is no file {shown}", path=str(path)) from None
+            if error.filename is not None or error.errno in NOT_OF_THE_FILE:
+                raise
+        raise DataLossError(
+            f"{printable(path)} cannot be read: {printable(cause(error))}", path=str(path)
+        ) from error
+
+
+_log = logging.getLogger("runhooks")
+
+#: Writes the arrays with these names in a file, by these names in the weights.
+Writer = Callable[[Path, Weights, Mapping[str, str]], None]
+
+
+def export(
+    source: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    only: str | Iterable[str] | None = None,
+    *,
+    step: int | None = None,
+    best: str | None = None,
+    mode: Mode | None = None,
+) -> None:
+    """Write the arrays of a checkpoint to a file for other programs, replacing an existing one.
+
+    Except for ``.pt``, this needs memory for only one array. Names are those that ``rh.load``
+    gives: if ``only`` is a single name, the rest after it or, for that array itself, the last part
+    of its name.
+
+    Args:
+        source: What to read, as for ``load``.
+        path: The file to write. The ending gives the format: ``.safetensors``; ``.npz``, for
+            ``numpy.load``; ``.pt`` or ``.pth``, for ``torch.load``, with names split at ``/`` into
+            dicts.
+        only: The arrays to write, as for ``load``.
+        step: As for ``load``.
+        best: As for ``load``.
+        mode: As for ``load``.
+
+    Raises:
+        NotFoundError: There is no such checkpoint or file.
+        DataLossError: It is damaged.
+        ValueError: ``only`` names something that is not there, or ``path`` has another ending.
+        TypeError: The format cannot hold an array.
+        ImportError: PyTorch is needed and not installed.
+        OSError: The file cannot be written.
+    """
+    arguments.given(path=path)
+    arguments.directory(path=path)
+    wanted, choice = Only(only), Choice(step, best, mode)
+    target = place_of(path)
+    write = _writer(target.suffix)
+
+    def read(weights: Weights) -> None:
+        names = wanted.relative(weights.names, weights)
+        if target.suffix in (SAFETENSORS, NPZ):  # which have nothing without a name
+            names = {short or name.rpartition("/")[2]: name for short, name in names.items()}
+        with replacing(target) as part:
+            write(part, weights, names)
+        _log.info("exported %d arrays of %s to %s", len(names), weights, target)
+
+    read_weights(source, choice, open_file, read)
+
+
+def _writer(suffix: str) -> Writer:
+    if suffix == SAFETENSORS:
+        return _write_safetensors
+    if suffix == NPZ:
+        return _write_npz
+    library = library_of_file(suffix)
+    if library is None:
+        raise ValueError(f"path must end in .safetensors, .npz or .pt, got the ending {suffix!r}")
+
+    def write(path: Path, weights: Weights, names: Mapping[str, str]) -> None:
+        read = weights.read(names.values())
+        library.write_file(path, nested({short: read[name] for short, name in names.items()}))
+
+    return write
+
+
+def _write_safetensors(path: Path, weights: Weights, names: Mapping[str, str]) -> None:
+    specs = {short: weights.spec(name) for short, name in names.items()}
+    header, offsets = arrays.foreign_layout(specs)
+    with path.open("wb") as file:
+        file.write(header)
+        for short, array in _by_short_name(weights, names):
+            file.seek(len(header) + offsets[short])
+            file.write(arrays.as_bytes(array))  # type: ignore[arg-type] # a buffer
+
+
+def _write_npz(path: Path, weights: Weights, names: Mapping[str, str]) -> None:
+    for short, name in names.items():
+        _check_npz(short, weights.spec(name))
+    with zipfile.ZipFile(path, "w") as members:
+        for short, array in _by_short_name(weights, names):
+            with members.open(f"{short}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _check_npz(name: str, spec: ArraySpec) -> None:
+    dtype = dtype_named(spec.dtype)
+    with suppress(TypeError):
+        if np.dtype(dtype.str) == dtype:  # all that the format keeps of a dtype
+            return
+    raise TypeError(f"{name!r} is {dtype}, which .npz cannot hold: export to .safetensors")
+
+
+def _by_short_name(
+    weights: Weights, names: Mapping[str, str]
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    short_names: dict[str, list[str]] = {}
+    for short, name in names.items():
+        short_names.setdefault(weights.same.get(name, name), []).append(short)
+    for name, array in weights.stream(short_names.keys()):
+        for short in short_names[name]:
+            yield short, array

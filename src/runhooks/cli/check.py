@@ -9,8 +9,7 @@ import typer
 from runhooks import events
 from runhooks.cli import formats, output
 from runhooks.cli.output import CommandError
-from runhooks.cli.parameters import Json, RunPath
-from runhooks.cli.runs import check_exists
+from runhooks.cli.runs import Json, RunPath, check_exists
 from runhooks.cli.table import Column, write_table
 
 _FEW_FILES = 10

@@ -10,8 +10,17 @@ import typer
 
 from runhooks.cli import formats, output
 from runhooks.cli.output import CommandError
-from runhooks.cli.parameters import Higher, Json, Lower, RunPaths, Tags
-from runhooks.cli.runs import NamedRun, hparams_of, no_such, read_runs
+from runhooks.cli.runs import (
+    Higher,
+    Json,
+    Lower,
+    NamedRun,
+    RunPaths,
+    Tags,
+    hparams_of,
+    no_such,
+    read_runs,
+)
 from runhooks.cli.summary import Goal, Goals, ScalarSummary, best_first, summaries_of
 from runhooks.cli.table import Column, say_prefix, short_names, short_titles, write_table
 

@@ -10,8 +10,7 @@ import typer
 from runhooks import events
 from runhooks.cli import formats, output
 from runhooks.cli.output import CommandError
-from runhooks.cli.parameters import RunPath, Tags, anywhere
-from runhooks.cli.runs import read_one
+from runhooks.cli.runs import RunPath, Tags, anywhere, read_one
 from runhooks.stores.path import AnyPath, StorePath
 
 _ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".pq": "parquet"}

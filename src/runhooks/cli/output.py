@@ -23,7 +23,7 @@ from rich.text import Text
 from runhooks.cli import formats
 from runhooks.cli.formats import printable
 from runhooks.contexts import contextmanager
-from runhooks.events.format.json_number import json_number
+from runhooks.events.reading.table import json_number
 from runhooks.stores import masked
 from runhooks.stores.path import AnyPath
 

@@ -12,11 +12,9 @@ import typer
 from runhooks.cli import formats, output
 from runhooks.cli.chart import LINES, Line, thinned, write_chart
 from runhooks.cli.output import CommandError
-from runhooks.cli.parameters import Higher, Json, Lower, RunPaths, Tags, anywhere
-from runhooks.cli.runs import NamedRun, read_runs
+from runhooks.cli.runs import Higher, Json, Lower, NamedRun, RunPaths, Tags, anywhere, read_runs
 from runhooks.cli.summary import Goals, best_first, summarized
-from runhooks.stores.path import AnyPath
-from runhooks.stores.replacing import replacing
+from runhooks.stores.path import AnyPath, replacing
 
 _WIDTH, _HEIGHT = 8.0, 4.5  # of a chart in a picture, in inches
 _DOTS_PER_INCH = 150  # fewer where the picture would be too high

@@ -1,18 +1,78 @@
-"""Reading the runs that a command line names; errors for names that match nothing."""
+"""Reading the runs that a command line names, and the parameters that sub-commands share."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+import typer
 
 from runhooks import events
 from runhooks.cli.formats import count, listed
 from runhooks.cli.output import CommandError, complain, progress
 from runhooks.errors import DataLossError
+from runhooks.events.place import place
 from runhooks.near_names import did_you_mean, nearest, suggestion
-from runhooks.stores.path import AnyPath, StorePath
+from runhooks.stores.path import AnyPath, StorePath, path_of
+
+
+def anywhere(text: str) -> AnyPath:
+    """Return the path or URL ``text``. Raises CommandError if nobody knows its scheme."""
+    try:
+        return path_of(place(path=text))
+    except (ImportError, ValueError) as error:
+        raise CommandError(str(error)) from error
+
+
+RunPath = Annotated[
+    Any,
+    typer.Argument(
+        metavar="RUN",
+        parser=anywhere,
+        help="An event file, the directory of a run, or a directory above runs; a path or a URL.",
+        show_default=False,
+    ),
+]
+RunPaths = Annotated[
+    list[Any],
+    typer.Argument(
+        metavar="RUN...",
+        parser=anywhere,
+        help="Event files, directories of runs, or directories above runs; paths or URLs.",
+        show_default=False,
+    ),
+]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tag",
+        metavar="GLOB",
+        help="Only these tags, such as 'loss*'. May be given several times.",
+        show_default=False,
+    ),
+]
+Lower = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--min",
+        metavar="GLOB",
+        help="Tags whose lowest value is the best, where the name does not tell.",
+        show_default=False,
+    ),
+]
+Higher = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--max",
+        metavar="GLOB",
+        help="Tags whose highest value is the best.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
 
 Kind = Literal["scalar"] | None
 

@@ -8,8 +8,7 @@ from typing import Any
 from runhooks import clock, events
 from runhooks.cli import formats, output
 from runhooks.cli.chart import sparkline
-from runhooks.cli.parameters import Higher, Json, Lower, RunPath, Tags
-from runhooks.cli.runs import NamedRun, hparams_of, read_runs
+from runhooks.cli.runs import Higher, Json, Lower, NamedRun, RunPath, Tags, hparams_of, read_runs
 from runhooks.cli.summary import Extreme, Goals, ScalarSummary, summaries_of
 from runhooks.cli.table import Column, say_prefix, short_names, write_table
 from runhooks.stores.path import AnyPath

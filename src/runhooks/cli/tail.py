@@ -14,8 +14,7 @@ from rich.text import Text
 
 from runhooks import events
 from runhooks.cli import formats, output
-from runhooks.cli.parameters import Json, RunPath, Tags
-from runhooks.cli.runs import check_exists, mention_damage, missing_tags
+from runhooks.cli.runs import Json, RunPath, Tags, check_exists, mention_damage, missing_tags
 from runhooks.stores.path import AnyPath
 
 _PERIOD_SECS = 0.5

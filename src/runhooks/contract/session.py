@@ -3,19 +3,199 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Protocol
+import queue
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from runhooks.arrays.shards import Share
-from runhooks.contract.callable_runs import CallableRuns
-from runhooks.contract.prepared_run import PreparedRun
-from runhooks.contract.snapshot import Snapshot
-from runhooks.contract.stop_request import StopRequest
-from runhooks.graph.base import StepPart
-from runhooks.graph.framework import Framework
+from runhooks.graph import nest
+from runhooks.graph.base import Framework, StepPart
+from runhooks.graph.nest import FetchList, KnownFetches
+from runhooks.graph.nodes import Operation, Tensor
+from runhooks.graph.objects import Resized
+
+_LOOK_SECS = 1.0
+
+
+class StopRequest:
+    """A request to stop, made by any thread or signal handler, that ends a ``wait``.
+
+    A signal handler may interrupt any line of the very thread that waits, and would deadlock on the
+    lock of a ``threading.Event``. ``SimpleQueue.put`` is reentrant.
+    """
+
+    def __init__(self) -> None:
+        #: Who asked first, and why; None if nobody has.
+        self.reason: str | None = None
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def ask(self, reason: str) -> None:
+        """Ask to stop. The first reason is kept."""
+        if self.reason is None:
+            self.reason = reason
+            self._bell.put(None)
+
+    def wait(self, secs: float) -> bool:
+        """Wait up to ``secs`` seconds for a request; return whether there is one."""
+        end = time.monotonic() + secs
+        while self.reason is None and (left := end - time.monotonic()) > 0:
+            with suppress(queue.Empty):
+                # A signal that comes just before Python waits for the lock does not end that wait.
+                self._bell.get(timeout=min(left, _LOOK_SECS))
+                self._bell.put(None)  # for the next who waits
+        return self.reason is not None
+
+
+class Snapshot(NamedTuple):
+    """The state of a session at one moment.
+
+    Attributes:
+        arrays: By the name of the variable, then ``/`` and the path inside the variable's pytree,
+            such as ``"state/params/conv/kernel"``. Arrays of NumPy; of several ranks that save
+            together, each may also take ``ShardedArray`` objects, and gets ``ArraySource`` objects.
+        states: The states of hooks, inputs and other objects by name, as
+            ``SessionRunHook.state_dict`` returns them.
+        resized: Of a checkpoint that another number of ranks has saved; else None.
+        is_given: Whether nothing else uses the memory of the arrays: whoever loads them may keep
+            them without a copy.
+        release: A function to call, in any thread, when the arrays are no longer needed. Until then
+            they may be the variables' own, which runs leave as they are; read them by
+            ``np.asarray``. None: there is nothing to call.
+    """
+
+    arrays: dict[str, Any]
+    states: dict[str, Any]
+    resized: Resized | None = None
+    is_given: bool = False
+    release: Callable[[], None] | None = None
+
+    def only(self, variables: Collection[str]) -> Snapshot:
+        """Return the same with the arrays of the named variables alone.
+
+        Raises:
+            ValueError: For a variable that has no array here.
+        """
+        missing = [
+            name for name in variables if not any(_belongs(key, name) for key in self.arrays)
+        ]
+        if missing:
+            raise ValueError(f"no variable of the session is named {', '.join(map(repr, missing))}")
+        kept = {
+            key: array
+            for key, array in self.arrays.items()
+            if any(_belongs(key, name) for name in variables)
+        }
+        return self._replace(arrays=kept)
+
+
+def _belongs(key: str, variable: str) -> bool:
+    return key == variable or key.startswith(f"{variable}/")
+
+
+class PreparedRun:
+    """A run of some fetches, with some feeds, in one session.
+
+    Attributes:
+        fetches: Whoever gives this very object asks for this run.
+        is_of: Returns whether this is a run of the fetches it is given, as far as that is quickly
+            said.
+        fed: None if nothing is fed; else the keys of the feed_dict.
+        lasts: Whether it may be made again without being found again.
+        steps: By how much it increases the global step.
+        off_steps: How often it can be made before a hook is due, as far as steps and runs go. 0 if
+            that is unknown, as when anything else has looked at variables since.
+    """
+
+    __slots__ = ("fed", "fetches", "is_of", "lasts", "off_steps", "steps")
+
+    def __init__(
+        self, fetches: Any, feed_keys: Iterable[Any], steps: int = 0, off_steps: float = 0
+    ) -> None:
+        self.lasts = True
+        self.steps = steps
+        self.off_steps = off_steps
+        keys = dict.fromkeys(feed_keys)
+        self.fed: Any = keys.keys() if keys else None
+        is_whole = isinstance(fetches, (Tensor, Operation, str, FetchList))
+        # What else is given may change until it is given again.
+        self.fetches = fetches if is_whole else self
+        self.is_of: Callable[[Any], bool] = KnownFetches(fetches).is_the_same_as
+
+    def is_fed(self, feed_dict: Any) -> bool:
+        """Return whether ``feed_dict`` feeds what this run is fed, as far as is quickly said."""
+        return type(feed_dict) is dict and feed_dict.keys() == self.fed
+
+    def foresee(self, off_steps: float) -> None:
+        """Set ``off_steps``, where it is noticed if anything else looks at variables."""
+
+    def again(self, feed_dict: Any) -> Any:
+        """Make the run, as ``RawSession.run`` does; return the values of the fetches."""
+        raise NotImplementedError
+
+
+class CallableRuns:
+    """The part of a session that makes functions of its runs. A subclass provides ``run``."""
+
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None = None,
+        options: Any = None,
+        run_metadata: Any = None,
+        *,
+        hooks: Literal[False] = False,
+    ) -> Any:
+        """Compute ``fetches`` and return their values in the same structure."""
+        raise NotImplementedError
+
+    def make_callable(
+        self, fetches: Any, feed_list: Any = None, accept_options: bool = False
+    ) -> Callable[..., Any]:
+        """Return a function that runs ``fetches``, as TensorFlow's sessions do.
+
+        Each call of it is a call of ``run``, with all that this does.
+
+        Args:
+            fetches: As for ``run``.
+            feed_list: A list or tuple of the keys of a feed_dict. The function takes their values,
+                in this order. None: it takes none.
+            accept_options: Whether it also takes ``options`` and ``run_metadata``, by keyword.
+
+        Raises:
+            TypeError: If ``feed_list`` is not a list or tuple. The function raises it for another
+                number of values than ``feed_list`` has keys.
+            ValueError: If a key is twice in ``feed_list``.
+        """
+        if feed_list is not None and not isinstance(feed_list, list | tuple):
+            raise TypeError(f"feed_list must be a list or tuple of tensors, got {feed_list!r}")
+        keys = tuple(feed_list or ())
+        if len(dict.fromkeys(keys)) < len(keys):
+            raise ValueError(f"feed_list must have each tensor once, got {list(keys)}")
+        run = self.run
+        # A list or dict of the caller may change.
+        nest.structure_key(fetches)  # or the error would be of its levels
+        fetches = nest.map_leaves(lambda leaf: leaf, fetches)
+
+        def feeds(values: tuple[Any, ...]) -> dict[Any, Any] | None:
+            if len(values) != len(keys):
+                raise TypeError(
+                    f"the function takes {len(keys)} values, of {list(keys)}, got {len(values)}"
+                )
+            return dict(zip(keys, values)) if keys else None  # noqa: B905 - compared above
+
+        def call(*values: Any) -> Any:
+            return run(fetches, feeds(values))
+
+        def call_with_options(*values: Any, options: Any = None, run_metadata: Any = None) -> Any:
+            return run(fetches, feeds(values), options, run_metadata)
+
+        if accept_options:
+            return call_with_options
+        return call if keys else lambda: run(fetches)
 
 
 class Stateful(Protocol):

@@ -9,11 +9,10 @@ import importlib
 from functools import partial
 from typing import cast
 
-from runhooks.engines import foreign, groups
+from runhooks.engines import foreign
 from runhooks.engines.eager import EagerEngine
-from runhooks.graph.default_graph import find_default_graph_with
+from runhooks.graph.base import Framework, find_default_graph_with
 from runhooks.graph.engine import Engine, load_engine, register_engine
-from runhooks.graph.framework import Framework
 from runhooks.ranks import find_group_with
 
 __all__ = [
@@ -63,4 +62,4 @@ for _name in _FRAMEWORKS:
     register_engine(_name, partial(_load, _name))
 
 find_default_graph_with(foreign.default_graph)
-find_group_with(groups.find_group)
+find_group_with(foreign.find_group)

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from runhooks.graph.generator_state import has_generator_state
-from runhooks.graph.tensor import Variable
+from runhooks.graph.generators import has_generator_state
+from runhooks.graph.nodes import Variable
 from runhooks.near_names import with_article
 
 #: A shape, and a dtype of NumPy or, where NumPy has none, of the array's own library.

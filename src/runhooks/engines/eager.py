@@ -22,8 +22,8 @@ from runhooks.engines.conform import (
 )
 from runhooks.graph.engine import Compiled, Engine
 from runhooks.graph.evaluate import evaluate
+from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.graph.plan import Body
-from runhooks.graph.tensor import Operation, Tensor, Variable
 
 Evaluate = Callable[[dict[Tensor, Any], Mapping[Variable, Any]], dict[Variable, Any]]
 

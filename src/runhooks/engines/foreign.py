@@ -1,4 +1,4 @@
-"""Graphs and sessions that a framework has of its own, found without importing the framework.
+"""Graphs, sessions and groups that a framework has of its own, found without importing it.
 
 A program that has such a graph or session has imported the framework already.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 from runhooks.contract import RawSession
 from runhooks.graph.base import BaseGraph
+from runhooks.ranks import Group
 
 
 def default_graph() -> BaseGraph | None:
@@ -60,3 +61,22 @@ def _is_tensorflow_imported() -> bool:
 
 def _tensorflow() -> Any:
     return importlib.import_module("runhooks.engines.tensorflow.graph")
+
+
+# By the module that a program has imported if it has joined a group of that framework.
+_ADAPTERS = {
+    "torch.distributed": "runhooks.engines.torch.group",
+    "jax.distributed": "runhooks.engines.jax.group",
+}
+
+
+def find_group() -> Group | None:
+    """Return the group of several processes that a framework has joined; None if none has."""
+    for module, adapter in _ADAPTERS.items():
+        joined = sys.modules.get(module)
+        # A module that is being imported lacks it.
+        if joined is not None and getattr(joined, "is_initialized", lambda: False)():
+            group: Group | None = importlib.import_module(adapter).group()
+            if group is not None and group.size > 1:
+                return group
+    return None

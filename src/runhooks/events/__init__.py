@@ -9,16 +9,14 @@ from runhooks.events.format.event import Event, Message, SessionLog, SessionStat
 from runhooks.events.format.record import frame, read_records
 from runhooks.events.writing.background import flush_all
 from runhooks.events.writing.event_writer import EventWriter
-from runhooks.events.writing.queue_policy import OnFull
+from runhooks.events.writing.write_queue import OnFull
 from runhooks.lazy import lazily
 
 # A program that only writes does not load the reader.
 if TYPE_CHECKING:
     from runhooks.events.reading.check import FileReport, Fold, Gap, check
-    from runhooks.events.reading.read import read, read_events
     from runhooks.events.reading.results import Damage, Point, Points, Scalars
-    from runhooks.events.reading.run import Run, Tag
-    from runhooks.events.reading.runs import Runs
+    from runhooks.events.reading.runs import Run, Runs, Tag, read, read_events
     from runhooks.events.reading.stream import StreamPoint, stream
     from runhooks.events.reading.values import Audio, Histogram, Image, SummaryDecoder, TaggedValue
 else:

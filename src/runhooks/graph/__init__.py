@@ -9,12 +9,10 @@ As an attribute, ``runhooks.graph`` is the function ``rh.graph``, and so is ``g`
 runhooks.graph as g``. ``from runhooks.graph import Graph`` imports from this package.
 """
 
+from runhooks.graph.base import GraphKeys, get_default_graph
 from runhooks.graph.build import call, group, inputs, placeholder
-from runhooks.graph.collections import GraphKeys
-from runhooks.graph.default_graph import get_default_graph
-from runhooks.graph.graph import Graph, name_scope
-from runhooks.graph.random_key import random_key
-from runhooks.graph.tensor import Operation, Placement, Tensor, Variable
+from runhooks.graph.graph import Graph, name_scope, random_key
+from runhooks.graph.nodes import Operation, Placement, Tensor, Variable
 
 __all__ = [
     "Graph",

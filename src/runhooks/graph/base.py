@@ -1,15 +1,257 @@
-"""``BaseGraph``: a graph of any kind, as session layers and hooks see it."""
+"""``BaseGraph``: a graph of any kind, the services of its framework, and the default graph."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-from runhooks.graph.framework import Framework
+from runhooks.contexts import contextmanager
+from runhooks.errors import AbortedError, NanLossDuringTrainingError, UnavailableError
 from runhooks.graph.objects import StatefulObjects
-from runhooks.graph.opener import SessionOpener
+
+
+class GraphKeys:
+    """The collections that sessions, scaffolds and hooks use."""
+
+    #: What checkpoints hold.
+    GLOBAL_VARIABLES = "variables"
+    #: Variables of one session alone, such as the totals of a metric: no checkpoint holds them,
+    #: and each session, one that replaces a lost one too, begins with their initial values.
+    LOCAL_VARIABLES = "local_variables"
+    TRAINABLE_VARIABLES = "trainable_variables"
+    GLOBAL_STEP = "global_step"
+    SUMMARIES = "summaries"
+    SUMMARY_OP = "summary_op"
+    SAVERS = "savers"
+    INIT_OP = "init_op"
+    READY_OP = "ready_op"
+    READY_FOR_LOCAL_INIT_OP = "ready_for_local_init_op"
+    LOCAL_INIT_OP = "local_init_op"
+
+
+class Log(Protocol):
+    """The part of a logger that hooks use."""
+
+    def info(self, msg: str, *args: Any) -> None: ...
+
+    def warning(self, msg: str, *args: Any) -> None: ...
+
+    def error(self, msg: str, *args: Any) -> None: ...
+
+
+class RunTrace(Protocol):
+    """Traces single runs, by options and metadata that travel with them."""
+
+    @property
+    def options(self) -> Any:
+        """The run options that a traced run needs."""
+        ...
+
+    def add(self, step: int, run_metadata: Any) -> Path:
+        """Write the trace of the run that led to ``step``; return its path."""
+        ...
+
+
+class Framework:
+    """The base of every framework, whether runhooks compiles graphs for it or it runs its own.
+
+    The defaults are those of a framework that has nothing of the kind.
+    """
+
+    #: The name of the framework, for messages.
+    name: ClassVar[str]
+
+    #: How it is written in prose.
+    title: ClassVar[str] = "another framework"
+
+    #: Where hooks log: the logger whose level users of the framework have set.
+    log: Log = logging.getLogger("runhooks")
+
+    #: The error that a NaN loss raises: the one that programs of the framework catch.
+    nan_loss_error: type[Exception] = NanLossDuringTrainingError
+
+    #: Whether a hook may have summaries and nowhere to write them, as programs of the framework do.
+    may_drop_summaries: ClassVar[bool] = False
+
+    #: The errors of runs in a session that another thread closes.
+    closed: ClassVar[tuple[type[Exception], ...]] = (RuntimeError,)
+
+    def is_lost(self, error: BaseException) -> bool:
+        """Return whether ``error`` means that the session is lost and may be replaced."""
+        return isinstance(error, AbortedError | UnavailableError)
+
+    def leaves(self, value: Any) -> dict[str, Any]:
+        """Return the leaves of a value by path, such as ``"layers/0/kernel"``; ``""`` for an array.
+
+        By default those in dicts, lists and tuples.
+        """
+        return dict(_leaves("", value))
+
+    def memory(self) -> dict[str, int]:
+        """Return the memory statistics of the devices, such as ``{"cuda:0/allocated_bytes": 1}``.
+
+        Does not wait for the devices. Empty if none has any.
+        """
+        return {}
+
+    def details(self) -> dict[str, str]:
+        """Return what a report on an installation says of it, by title: its devices, say.
+
+        May start the devices.
+        """
+        return {}
+
+    def message(self, message: Any) -> Any:
+        """Return a ``Summary`` or ``SessionLog`` as the framework's own writers take it."""
+        return message
+
+    def share_event_file(self, writer: Any, directory: str | os.PathLike[str]) -> None:
+        """Let the framework's own writers of ``directory`` write to the file of ``writer``."""
+
+    def start_profile(self, folder: Path, step: int) -> Callable[[], Path] | None:
+        """Start the framework's profiler.
+
+        Args:
+            folder: An existing directory for the profile.
+            step: The first global step in the profile, for the name of its file.
+
+        Returns:
+            A function that stops the profiler and returns the path of the profile; None if the
+            framework has no profiler.
+
+        Raises:
+            RuntimeError: If a profiler is running already.
+        """
+        return None
+
+    def trace_runs(
+        self,
+        folder: Path,
+        output_dir: str | os.PathLike[str],
+        *,
+        show_dataflow: bool,
+        show_memory: bool,
+    ) -> RunTrace | None:
+        """Return an object that traces single runs, to be used in place of ``start_profile``.
+
+        It writes files to ``folder``, and events to the event file of ``output_dir``.
+
+        None, the default, if the profiler runs beside the session.
+        """
+        return None
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, Mapping | list | tuple):
+        yield path, value
+        return
+    for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
+        yield from _leaves(f"{path}/{key}" if path else str(key), part)
+
+
+#: A directory or a file; None: none was given.
+Place: TypeAlias = str | os.PathLike[str] | None
+
+
+class Role(NamedTuple):
+    """The role of one process in a training that several may share.
+
+    Attributes:
+        master: The session server to connect to, for TensorFlow's sessions; "" for none.
+        config: The configuration of TensorFlow's sessions, or None.
+        is_chief: Whether it restores or initializes; any other process waits until that is done.
+        has_chief_hooks: Whether it takes the hooks that are for the chief alone.
+        summaries: The folder, inside the directory that the program names, to which it writes
+            summaries; "" is that directory itself, None means that it writes none.
+        checkpoints: The same for checkpoints.
+        in_step: Whether all processes must save in the same steps, and none by the clock.
+    """
+
+    master: str
+    config: Any
+    is_chief: bool
+    has_chief_hooks: bool
+    summaries: str | None
+    checkpoints: str | None
+    in_step: bool = False
+
+
+def role_alone(master: str, is_chief: bool, config: Any) -> Role:
+    """Return the role of a process that knows only what its program says: a chief does it all."""
+    folder = "" if is_chief else None
+    return Role(master, config, is_chief, is_chief, folder, folder)
+
+
+class SessionOpener:
+    """Opens sessions of one kind of graph, for creators, scaffolds and monitored sessions.
+
+    A framework that runs graphs of its own extends it; ``BaseGraph.opener`` returns it. In the
+    arguments, ``scaffold`` is a ``Scaffold``, and sessions are ``RawSession`` objects.
+    """
+
+    #: The framework's own scaffold classes, which creators take as well.
+    scaffolds: tuple[type, ...] = ()
+
+    #: Whether the sessions of all ranks of a group agree; False: the framework has its own way.
+    joins_ranks: ClassVar[bool] = True
+
+    #: Whether runhooks writes the checkpoints of its sessions; False: the framework's savers do.
+    writes_checkpoints: ClassVar[bool] = True
+
+    def check_target(self, master: str, config: Any) -> None:
+        """Raise ValueError if sessions of this graph take no ``master`` or ``config``."""
+
+    def resolve(self, place: str | os.PathLike[str]) -> str | os.PathLike[str]:
+        """Return a path that means the same place whatever the working directory becomes."""
+        return place
+
+    def role(self, master: str, is_chief: bool, config: Any) -> Role:
+        """Return what this process does: as the program says, unless a coordinator has decided."""
+        return role_alone(master, is_chief, config)
+
+    def fill_scaffold(self, scaffold: Any) -> None:
+        """Give ``scaffold`` the defaults it lacks; the graph may be added to for the last time."""
+        raise NotImplementedError
+
+    def default_local_init_op(self) -> Any:
+        """Return the operation that every session runs unless its scaffold names another."""
+        return None
+
+    def open_chief(
+        self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place, path: Place
+    ) -> Any:
+        """Return a session that is restored, or else initialized, and ready.
+
+        Raises:
+            FailedPreconditionError: If the session is not ready.
+        """
+        raise NotImplementedError
+
+    def try_worker(
+        self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place
+    ) -> tuple[Any, Exception | None]:
+        """Return a session and None if the chief has made one ready, else None and the reason."""
+        raise NotImplementedError
+
+    def deadline_error(self, message: str, checkpoint_dir: Place) -> Exception:
+        """Return the error for a worker that has waited too long."""
+        raise NotImplementedError
+
+    def prepare_graph(self) -> None:
+        """Add to the graph, which is not final yet, what sessions of it need."""
+
+    def as_raw_session(self, session: Any) -> Any:
+        """Return ``session``, which a user's own creator made, as a ``RawSession``."""
+        return session
+
+    def start_threads(self, session: Any, coord: Any) -> None:
+        """Start the threads that the graph asks for, under the coordinator ``coord``."""
 
 
 class Unknown(Enum):
@@ -265,3 +507,42 @@ class BaseGraph:
     def stop_flag(self) -> StopFlag | None:
         """Return the flag by which a chief stops its workers; None if sessions share nothing."""
         return None
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.graphs: list[BaseGraph] = []
+
+
+_stack = _Stack()
+_finders: list[Callable[[], BaseGraph | None]] = []
+
+
+@contextmanager
+def entered(graph: BaseGraph) -> Iterator[None]:
+    """Make ``graph`` the default graph of this thread inside the ``with`` block."""
+    _stack.graphs.append(graph)
+    try:
+        yield
+    finally:
+        _stack.graphs.pop()
+
+
+def find_default_graph_with(find: Callable[[], BaseGraph | None]) -> None:
+    """Ask ``find`` for the default graph where none was entered, before those registered earlier.
+
+    ``find`` returns None if it has none.
+    """
+    _finders.insert(0, find)
+
+
+def get_default_graph() -> BaseGraph:
+    """Return the graph of the innermost ``with graph.as_default()`` of this thread.
+
+    Outside any, it is TensorFlow's graph if TensorFlow is building one, as in a ``with`` block of a
+    ``tf.Graph``; otherwise one graph on the python engine that the whole process shares.
+    """
+    if _stack.graphs:
+        return _stack.graphs[-1]
+    found = (find() for find in _finders)
+    return next(graph for graph in found if graph is not None)

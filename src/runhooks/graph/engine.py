@@ -2,18 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from runhooks.arrays import ArrayLibrary
 from runhooks.arrays.shards import ArraySource
-from runhooks.graph.bounded_cache import BoundedCache
-from runhooks.graph.framework import Framework
-from runhooks.graph.kept_buffers import KeptBuffers
+from runhooks.graph.base import Framework
+from runhooks.graph.nodes import Variable
 from runhooks.graph.plan import Body
-from runhooks.graph.tensor import Variable
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+_MOST = 1000
+
+
+class BoundedCache(dict[Key, Value]):
+    """A dict that keeps the thousand items that were added last.
+
+    A loop asks for the same few things again and again. One that never does, as
+    ``session.run({f"w/{i}": w})``, would otherwise fill the memory.
+    """
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        super().__setitem__(key, value)
+        if len(self) > _MOST:
+            with suppress(KeyError, RuntimeError, StopIteration):  # another thread has been faster
+                del self[next(iter(self))]
+
+    def get_or_make(self, key: Any, make: Callable[[], Value]) -> Value:
+        """Return the value of ``key``, made now if there is none.
+
+        The value of an unhashable key is not kept; the run reports what is wrong with such a key.
+        """
+        try:
+            return self[key]
+        except KeyError:
+            value = self[key] = make()
+            return value
+        except TypeError:
+            return make()
+
+
+class HostValues(NamedTuple):
+    """How the values of variables get to the host for a checkpoint that is written beside runs.
+
+    Attributes:
+        read: From leaves of the values to what NumPy reads as arrays, now or later and in any
+            thread. Runs do not change them.
+        release: To call, in any thread, when these are needed no more.
+    """
+
+    read: Callable[[Sequence[Any]], list[Any]]
+    release: Callable[[], None]
+
+
+class KeptBuffers(ABC):
+    """What lets a session write a checkpoint from the very buffers of its variables.
+
+    It is for engines whose runs take over the buffers of the variables that they assign.
+    """
+
+    @abstractmethod
+    def host_values(self, values: Mapping[Variable, Any]) -> HostValues | None:
+        """Return how to write ``values``; None: copy them, and use the memory again."""
+
+    @abstractmethod
+    def concern(self, changed: Collection[Variable]) -> bool:
+        """Whether a run that changes these variables is to be made by ``Engine.keeping_run``."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of all memory but that of the checkpoint being written; the session is over."""
+
 
 #: From the session's variables and the values of ``body.given`` to the new values of
 #: ``body.assigned``, followed by the values of ``body.fetches``, in one flat sequence; what may

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from runhooks.errors import add_note
-from runhooks.graph.tensor import Operation, Tensor, Variable
+from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.near_names import with_article
 
 Values = Mapping[Tensor, Any]

@@ -4,23 +4,155 @@ from __future__ import annotations
 
 import operator
 import threading
+import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cache, partial
 from typing import Any
 
 from runhooks.contexts import contextmanager
+from runhooks.errors import add_note
 from runhooks.graph import names, nest
-from runhooks.graph.base import BaseGraph, RunEffects, StepPart
-from runhooks.graph.bounded_cache import BoundedCache
-from runhooks.graph.default_graph import entered, find_default_graph_with, get_default_graph
-from runhooks.graph.effects import effects_of, step_part_of
-from runhooks.graph.engine import Compiled, Engine, load_engine
-from runhooks.graph.forms import Forms
-from runhooks.graph.kept_buffers import KeptBuffers
-from runhooks.graph.plan import Body, make_plan
-from runhooks.graph.tensor import Effect, Operation, Placement, Tensor, Variable
+from runhooks.graph.base import (
+    UNKNOWN,
+    BaseGraph,
+    GraphKeys,
+    RunEffects,
+    StepPart,
+    entered,
+    find_default_graph_with,
+    get_default_graph,
+)
+from runhooks.graph.build import get_global_step
+from runhooks.graph.engine import BoundedCache, Compiled, Engine, KeptBuffers, load_engine
+from runhooks.graph.generators import generators_left_alone
+from runhooks.graph.nodes import (
+    CAPTURES,
+    Effect,
+    InitialFrom,
+    InitialMade,
+    Operation,
+    Part,
+    Placement,
+    Tensor,
+    Variable,
+)
+from runhooks.graph.plan import Body, elements_of, make_plan, needed_for
 from runhooks.near_names import suggestion
+
+
+class Forms:
+    """The forms of the tensors of one graph: values with shapes and dtypes in place of arrays.
+
+    Those of placeholders and inputs are unknown until they are noted.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._known: dict[Tensor, Any] = {}
+
+    def note(self, tensor: Tensor, form: Any) -> None:
+        """Note the form of ``tensor``."""
+        self._known[tensor] = form
+
+    def of(self, tensor: Tensor) -> Any:
+        """Return the form of ``tensor``, or UNKNOWN.
+
+        Raises:
+            Exception: Whatever the graph's functions raise.
+        """
+        if tensor not in self._known:
+            form = self._form(tensor.op)
+            if form is UNKNOWN:  # it may be noted later
+                return UNKNOWN
+            several = len(tensor.op.outputs) > 1
+            for output in tensor.op.outputs:
+                self._known[output] = form[output.index] if several else form
+        return self._known[tensor]
+
+    def _form(self, op: Operation) -> Any:
+        if not self._engine.finds_forms:
+            return UNKNOWN
+        if op.assigns is not None:
+            return self.of(op.assigns)
+        if isinstance(op.outputs[0], Variable):
+            return self._initial_form(op.outputs[0])
+        if op.fn is None or op.placement is Placement.HOST:
+            return UNKNOWN
+        forms = {tensor: self.of(tensor) for tensor in op.inputs}
+        if any(form is UNKNOWN for form in forms.values()):
+            return UNKNOWN
+        fn = op.fn
+        if isinstance(fn, Part):
+            with suppress(Exception):  # for a part of an array, which has to be computed
+                return fn(*op.read_args(forms))
+        try:
+            with generators_left_alone():  # the run that traces it draws as the user's own would
+                return self._engine.form(
+                    lambda *args: fn(*op.read_args(dict(zip(forms, args, strict=True)))),
+                    *forms.values(),
+                )
+        except Exception as error:
+            add_note(error, f"in the operation {op.name!r} of the graph")
+            raise
+
+    def _initial_form(self, variable: Variable) -> Any:
+        if variable.on_host:
+            return self._engine.form(lambda: self._engine.integer(0))
+        initial = variable.initial_value
+        if isinstance(initial, InitialFrom):
+            return self._engine.form(initial.fn, self.of(initial.variable))
+        if callable(initial) and self._engine.is_leaf(initial):
+            if not isinstance(initial, InitialMade):
+                initial = variable.initial_value = InitialMade(initial)
+            initial = initial.look()
+        return self._engine.form(lambda: initial)
+
+
+def effects_of(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any] = ()) -> RunEffects:
+    """Return the effects of ``fetches`` when ``feed_keys``, and all placeholders, are fed.
+
+    Raises as ``make_plan`` does.
+    """
+    needed = needed_for(graph, fetches, feed_keys)
+    return RunEffects(
+        inputs=tuple(op for op in needed if op.type == "Inputs"),
+        assignments=tuple(op for op in needed if op.assigns is not None),
+        steps=frozenset(op for op in needed if op.effect is Effect.STEP),
+        step_captures=frozenset(op for op in needed if op.effect is Effect.STEP_CAPTURE),
+        captures=frozenset(op for op in needed if op.effect in CAPTURES),
+        reads=frozenset(op for op in needed if op.effect is Effect.READ),
+    )
+
+
+def step_part_of(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
+    """Return what a run of ``fetches`` does to the global step. Raises as ``make_plan`` does."""
+    step = get_global_step(graph)
+    effects = effects_of(graph, fetches, feed_keys)
+    if step is None or any(op.assigns is step for op in effects.assignments):
+        return StepPart.WHOLE
+    if not any(op.assigns is step for op in graph.get_operations()):
+        return StepPart.WHOLE  # nothing tells one run from another
+    return StepPart.PART if effects.steps else StepPart.NONE
+
+
+def step_not_named(
+    graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]
+) -> tuple[Operation, Operation] | None:
+    """Return a step that ``fetches`` make only by asking for one of its outputs, and that output.
+
+    None if there is no such step. A step is named by its own operation, and by operations without
+    a value, such as groups.
+    """
+    needed = needed_for(graph, fetches, feed_keys)
+    steps = {op for op in needed if op.effect is Effect.STEP}
+    if not steps:
+        return None
+    elements = elements_of(graph, fetches)
+    named = [e for e in elements if isinstance(e, Operation) or e.op.effect is Effect.STEP]
+    steps -= effects_of(graph, named, feed_keys).steps
+    outputs = [op for op in needed if op.effect is Effect.STEP_OUTPUT and op.inputs[0].op in steps]
+    return (outputs[0].inputs[0].op, outputs[0]) if outputs else None
 
 
 class Graph(BaseGraph):
@@ -342,3 +474,40 @@ def own_graph(graph: BaseGraph | None = None) -> Graph:
 def name_scope(name: str) -> AbstractContextManager[str]:
     """Prefix names in the default graph with ``name`` inside the ``with`` block."""
     return get_default_graph().name_scope(name)
+
+
+def random_key(seed: int = 0, name: str | None = None) -> Tensor:
+    """Return a tensor that is a fresh random key in each run that needs it.
+
+    On the jax engine it is a typed key, as from ``jax.random.key``; on the python engine a
+    ``numpy.random.Generator``; on the torch engine a ``torch.Generator`` of the default device.
+
+    All functions that take it in one run receive the same key (generators in the same state): give
+    each call its own ``random_key``, or split the key. Keys depend on the seed, the name, and how
+    many runs have drawn one. Checkpoints keep that count as the variable ``<name>/runs``; a run
+    that raises does not count.
+
+    Args:
+        seed: An unsigned integer of 32 bits.
+        name: The name scope of the key; the tensor is ``"<name>/key:0"``. None: ``"random_key"``.
+
+    Raises:
+        TypeError: If ``seed`` is not an integer.
+        ValueError: If it does not fit into 32 bits.
+    """
+    seed = operator.index(seed)
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be from 0 to 2**32 - 1, got {seed}")
+    name = name or "random_key"
+    graph = own_graph()
+    with graph.name_scope(name) as scope:
+        keys = [GraphKeys.GLOBAL_VARIABLES]
+        runs = Variable(0, name="runs", collections=keys, on_host=True)
+        op = graph.add(
+            "RandomKey",
+            partial(graph.engine.random_key, seed, zlib.crc32(scope.encode())),
+            (runs,),
+            name="key",
+            control_inputs=[runs.assign_add(1, name="count").op],
+        )
+    return op.outputs[0]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from runhooks.graph.graph import Graph
-from runhooks.graph.tensor import Operation, Tensor
+from runhooks.graph.nodes import Operation, Tensor
 
 #: Types of operations whose name means their value, where others mean the operation.
 _FETCHED_AS_VALUES = ("StepOutput", "Placeholder", "Variable", "Call", "GetItem")

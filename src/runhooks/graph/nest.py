@@ -9,7 +9,7 @@ from functools import partial
 from operator import is_, itemgetter
 from typing import Any
 
-from runhooks.graph.tensor import Operation, Tensor
+from runhooks.graph.nodes import Operation, Tensor
 
 Values = Mapping[Tensor, Any]
 

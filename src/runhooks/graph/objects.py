@@ -4,12 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.arrays.shards import Share
-from runhooks.graph.resized import Resized
+
+
+class Resized(NamedTuple):
+    """What a rank has to know of a checkpoint that another number of ranks has saved.
+
+    Attributes:
+        saved: How many ranks saved it.
+        size: How many there are now.
+        rank: Which of these this one is.
+        seed: What the random states of all ranks begin with, in place of those that were saved:
+            the same for all, and always the same for one checkpoint.
+        differing: The names of arrays of which some ranks had other values than the chief, whose
+            values all get now.
+    """
+
+    saved: int
+    size: int
+    rank: int
+    seed: int
+    differing: frozenset[str] = frozenset()
+
+    def seed_of(self, name: str) -> int:
+        """Return the seed of this rank's random generator ``name``: 63 bits."""
+        entropy = [self.seed, self.rank, *name.encode()]
+        return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]) >> 1
+
 
 #: The prefix of the names of their states in a snapshot.
 OBJECT_STATES = "objects/"

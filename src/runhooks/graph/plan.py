@@ -8,15 +8,113 @@ again ``tail``, which needs values of the body: summaries, the global step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
 from runhooks.graph import nest
 from runhooks.graph.base import BaseGraph
-from runhooks.graph.placement import Phases, place
-from runhooks.graph.tensor import READS_OBJECTS, Operation, Tensor, Variable
+from runhooks.graph.nodes import (
+    READS_OBJECTS,
+    Operation,
+    Part,
+    Placement,
+    Tensor,
+    Variable,
+    is_of_each_step,
+)
 from runhooks.near_names import suggestion
+
+
+class _Phase(IntEnum):
+    HEAD = 0
+    BODY = 1
+    TAIL = 2
+
+
+class Phases(NamedTuple):
+    """The operations of a run in order: for the host, for the engine, for the host again."""
+
+    head: tuple[Operation, ...]
+    body: tuple[Operation, ...]
+    tail: tuple[Operation, ...]
+
+
+def place(operations: Sequence[Operation], fed: Iterable[Tensor]) -> Phases:
+    """Divide ``operations``, in the order of their numbers, among the phases of a run.
+
+    An operation that must be on the host is computed as soon as its inputs are known. Arithmetic
+    goes to the engine, unless it needs a value that the host computes after the engine. If an
+    operation on the host needs it, the host computes it; if the engine needs it too, both do, so
+    that what the engine computes does not depend on what else is asked for.
+
+    Raises:
+        ValueError: If the engine would need a value that the host computes after it.
+    """
+    phases = _earliest(operations, set(fed))
+    for_host = {tensor for op in operations if _on_host(op, phases) for tensor in op.inputs}
+    for op in reversed(operations):
+        if op.placement is Placement.EITHER and phases[op] is _Phase.HEAD:
+            if for_host.isdisjoint(op.outputs):
+                phases[op] = _Phase.BODY
+            else:
+                for_host.update(op.inputs)
+    twice = _needed_by_engine_too(operations, phases)
+    return Phases(
+        head=tuple(op for op in operations if phases[op] is _Phase.HEAD),
+        body=tuple(op for op in operations if phases[op] is _Phase.BODY or op in twice),
+        tail=tuple(op for op in operations if phases[op] is _Phase.TAIL),
+    )
+
+
+def _earliest(operations: Sequence[Operation], fed: set[Tensor]) -> dict[Operation, _Phase]:
+    phases: dict[Operation, _Phase] = {}
+    last_assigned: dict[Variable, _Phase] = {}
+    for op in operations:
+        needs = max((_known(t, phases, fed) for t in op.inputs), default=_Phase.HEAD)
+        if op.placement is Placement.ENGINE:
+            if needs is _Phase.TAIL:
+                raise ValueError(
+                    f"{op.name!r} runs in the engine, but takes a value that the host computes "
+                    "after it: fetch that value, and feed it to the next run"
+                )
+            phases[op] = _Phase.BODY
+        elif op.placement is Placement.HOST and needs is not _Phase.HEAD:
+            phases[op] = _Phase.TAIL
+        else:
+            phases[op] = needs
+        if op.assigns is not None:
+            # Assignments to one variable keep their order.
+            phases[op] = max(phases[op], last_assigned.get(op.assigns, _Phase.HEAD))
+            last_assigned[op.assigns] = phases[op]
+    return phases
+
+
+def _needed_by_engine_too(
+    operations: Sequence[Operation], phases: dict[Operation, _Phase]
+) -> set[Operation]:
+    taken = {t for op in operations if phases[op] is _Phase.BODY for t in op.inputs}
+    twice = set()
+    for op in reversed(operations):
+        is_on_host = op.placement is Placement.EITHER and phases[op] is _Phase.HEAD
+        if is_on_host and not taken.isdisjoint(op.outputs):
+            twice.add(op)
+            taken.update(op.inputs)
+    return twice
+
+
+def _known(tensor: Tensor, phases: dict[Operation, _Phase], fed: set[Tensor]) -> _Phase:
+    if tensor in fed:
+        return _Phase.HEAD
+    if isinstance(tensor, Variable):
+        return _Phase.HEAD if tensor.on_host else _Phase.BODY
+    return phases.get(tensor.op, _Phase.HEAD)  # what is not computed is drawn from an input
+
+
+def _on_host(op: Operation, phases: dict[Operation, _Phase]) -> bool:
+    return op.placement is Placement.HOST or phases[op] is _Phase.TAIL
+
 
 #: What the caller of a run is called in messages.
 CALLER = "the caller of run"
@@ -295,3 +393,93 @@ def _party(asked: _Asked, parts: Phases, returned: set[Tensor]) -> Party:
         is_steady=asked.is_steady,
         name=asked.name,
     )
+
+
+def core_of(body: Body) -> Body | None:
+    """Return what ``body`` computes for the first party that assigns variables: a training step.
+
+    All that this party asks for is in it, but for parts of what calls return, which can be taken
+    afterwards. Of other parties' assignments it has those to variables that several parties assign,
+    and those that are made in each step.
+    Its fetches are what the party asks for beyond what calls return: values of variables, and
+    arithmetic. None if no party assigns any.
+    """
+    first = stepping_party(body)
+    if first is None:
+        return None
+    kept = _without_last_parts(first)
+    kept |= with_ancestors(set(filter(is_of_each_step, body.operations)), body.operations)
+    while missing := _shared_assignments(body.parties, kept):
+        kept |= with_ancestors(missing, body.operations)
+    operations = [op for op in body.operations if op in kept]
+    taken = {tensor for op in operations for tensor in op.inputs}
+    fetches = [t for t in first.fetches if _is_of_variable(t) or _is_result(t, taken)]
+    return part_of(body, operations, fetches, donate=body.donate)
+
+
+def stepping_party(body: Body) -> Party | None:
+    """Return the first party that assigns variables; None if no party does."""
+    return next((party for party in body.parties if _assignments(party.operations)), None)
+
+
+def _without_last_parts(party: Party) -> set[Operation]:
+    kept: set[Operation] = set()
+    needed = {t for t in party.fetches if not isinstance(t.op.fn, Part) or _is_of_variable(t)}
+    for op in reversed(party.operations):
+        if not is_arithmetic(op) or not needed.isdisjoint(op.outputs):
+            kept.add(op)
+            needed.update(op.inputs)
+    return kept
+
+
+def is_arithmetic(op: Operation) -> bool:
+    """Return whether ``op`` is computed only where somebody needs its value."""
+    return op.placement is Placement.EITHER and op.assigns is None
+
+
+def _is_of_variable(tensor: Tensor) -> bool:
+    """Return whether it is a variable, a new value of one, or a part of these."""
+    while isinstance(tensor.op.fn, Part):
+        tensor = tensor.op.inputs[0]
+    return isinstance(tensor, Variable) or tensor.op.assigns is not None
+
+
+def _is_result(tensor: Tensor, taken: set[Tensor]) -> bool:
+    """Return whether it is arithmetic that only this party needs."""
+    is_part = isinstance(tensor.op.fn, Part)
+    return is_arithmetic(tensor.op) and not is_part and tensor not in taken
+
+
+def _shared_assignments(parties: Iterable[Party], kept: set[Operation]) -> set[Operation]:
+    """Return assignments that must be in the core beside ``kept``, to keep their order."""
+    assigned = {op.assigns for op in kept if op.assigns is not None}
+    by_variable: dict[Variable, set[Operation]] = {}
+    asking: dict[Variable, int] = {}
+    for party in parties:
+        missing = [op for op in _assignments(party.operations) if op not in kept]
+        for variable in {op.assigns for op in missing if op.assigns is not None}:
+            asking[variable] = asking.get(variable, 0) + 1
+        for op in missing:
+            if op.assigns is not None:
+                by_variable.setdefault(op.assigns, set()).add(op)
+    return {
+        op
+        for variable, operations in by_variable.items()
+        if variable in assigned or asking[variable] > 1
+        for op in operations
+    }
+
+
+def with_ancestors(wanted: set[Operation], operations: Sequence[Operation]) -> set[Operation]:
+    """Return ``wanted``, and those of ``operations``, in the order of the graph, that they need."""
+    found = set(wanted)
+    needed = {tensor for op in wanted for tensor in op.inputs}
+    for op in reversed(operations):
+        if op in found or not needed.isdisjoint(op.outputs):
+            found.add(op)
+            needed.update(op.inputs)
+    return found
+
+
+def _assignments(operations: Iterable[Operation]) -> list[Operation]:
+    return [op for op in operations if op.assigns is not None]

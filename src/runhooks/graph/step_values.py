@@ -10,8 +10,7 @@ from typing import Any
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph
 from runhooks.graph.named_values import NamedValues
-from runhooks.graph.part import Below, paths_below
-from runhooks.graph.tensor import Effect, Operation, Placement, Tensor
+from runhooks.graph.nodes import Below, Effect, Operation, Placement, Tensor, paths_below
 from runhooks.near_names import suggestion
 
 #: Stands for the outputs of the step, whose names have nothing in front.

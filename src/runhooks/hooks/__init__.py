@@ -1,4 +1,4 @@
-"""The hooks that come with runhooks, one a file."""
+"""The hooks that come with runhooks."""
 
 from typing import TYPE_CHECKING
 
@@ -7,8 +7,7 @@ from runhooks.lazy import lazily
 
 # A program loads the hooks that it uses.
 if TYPE_CHECKING:
-    from runhooks.hooks.checkpoint_saver import CheckpointSaverHook
-    from runhooks.hooks.checkpoint_saver_listener import CheckpointSaverListener
+    from runhooks.hooks.checkpoint_saver import CheckpointSaverHook, CheckpointSaverListener
     from runhooks.hooks.early_stopping import (
         make_early_stopping_hook,
         read_eval_metrics,
@@ -23,28 +22,31 @@ if TYPE_CHECKING:
     from runhooks.hooks.final_ops import FinalOpsHook
     from runhooks.hooks.garbage_collection import GarbageCollectionHook
     from runhooks.hooks.global_step_waiter import GlobalStepWaiterHook
-    from runhooks.hooks.hook_times import HookTimesHook
     from runhooks.hooks.in_memory_evaluator import InMemoryEvaluatorHook
     from runhooks.hooks.logging_tensor import LoggingTensorHook
-    from runhooks.hooks.memory import MemoryHook
     from runhooks.hooks.nan_tensor import NanTensorHook
     from runhooks.hooks.profiler import ProfilerHook
     from runhooks.hooks.progress import ProgressHook
-    from runhooks.hooks.recovery_counter import RecoveryCounterHook
     from runhooks.hooks.reduce_on_plateau import ReduceOnPlateauHook
     from runhooks.hooks.saved_state import SavedStateHook
-    from runhooks.hooks.step_counter import StepCounterHook
-    from runhooks.hooks.stop_at_step import StopAtStepHook
+    from runhooks.hooks.speed import (
+        HookTimesHook,
+        MemoryHook,
+        RecoveryCounterHook,
+        StepCounterHook,
+        ThroughputHook,
+    )
+    from runhooks.hooks.stopping import StopAtStepHook, TimeLimitHook
     from runhooks.hooks.summary_saver import SummarySaverHook
-    from runhooks.hooks.throughput import ThroughputHook
-    from runhooks.hooks.time_limit import TimeLimitHook
     from runhooks.hooks.watchdog import WatchdogHook
 else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
-            "runhooks.hooks.checkpoint_saver": ["CheckpointSaverHook"],
-            "runhooks.hooks.checkpoint_saver_listener": ["CheckpointSaverListener"],
+            "runhooks.hooks.checkpoint_saver": [
+                "CheckpointSaverHook",
+                "CheckpointSaverListener",
+            ],
             "runhooks.hooks.early_stopping": [
                 "make_early_stopping_hook",
                 "read_eval_metrics",
@@ -53,28 +55,62 @@ else:
                 "stop_if_no_decrease_hook",
                 "stop_if_no_increase_hook",
             ],
-            "runhooks.hooks.ema": ["EmaHook"],
-            "runhooks.hooks.evaluation": ["EvaluationHook"],
-            "runhooks.hooks.feed_fn": ["FeedFnHook"],
-            "runhooks.hooks.final_ops": ["FinalOpsHook"],
-            "runhooks.hooks.garbage_collection": ["GarbageCollectionHook"],
-            "runhooks.hooks.global_step_waiter": ["GlobalStepWaiterHook"],
-            "runhooks.hooks.hook_times": ["HookTimesHook"],
-            "runhooks.hooks.in_memory_evaluator": ["InMemoryEvaluatorHook"],
-            "runhooks.hooks.logging_tensor": ["LoggingTensorHook"],
-            "runhooks.hooks.memory": ["MemoryHook"],
-            "runhooks.hooks.nan_tensor": ["NanTensorHook"],
-            "runhooks.hooks.profiler": ["ProfilerHook"],
-            "runhooks.hooks.progress": ["ProgressHook"],
-            "runhooks.hooks.recovery_counter": ["RecoveryCounterHook"],
-            "runhooks.hooks.reduce_on_plateau": ["ReduceOnPlateauHook"],
-            "runhooks.hooks.saved_state": ["SavedStateHook"],
-            "runhooks.hooks.step_counter": ["StepCounterHook"],
-            "runhooks.hooks.stop_at_step": ["StopAtStepHook"],
-            "runhooks.hooks.summary_saver": ["SummarySaverHook"],
-            "runhooks.hooks.throughput": ["ThroughputHook"],
-            "runhooks.hooks.time_limit": ["TimeLimitHook"],
-            "runhooks.hooks.watchdog": ["WatchdogHook"],
+            "runhooks.hooks.ema": [
+                "EmaHook",
+            ],
+            "runhooks.hooks.evaluation": [
+                "EvaluationHook",
+            ],
+            "runhooks.hooks.feed_fn": [
+                "FeedFnHook",
+            ],
+            "runhooks.hooks.final_ops": [
+                "FinalOpsHook",
+            ],
+            "runhooks.hooks.garbage_collection": [
+                "GarbageCollectionHook",
+            ],
+            "runhooks.hooks.global_step_waiter": [
+                "GlobalStepWaiterHook",
+            ],
+            "runhooks.hooks.speed": [
+                "HookTimesHook",
+                "MemoryHook",
+                "RecoveryCounterHook",
+                "StepCounterHook",
+                "ThroughputHook",
+            ],
+            "runhooks.hooks.in_memory_evaluator": [
+                "InMemoryEvaluatorHook",
+            ],
+            "runhooks.hooks.logging_tensor": [
+                "LoggingTensorHook",
+            ],
+            "runhooks.hooks.nan_tensor": [
+                "NanTensorHook",
+            ],
+            "runhooks.hooks.profiler": [
+                "ProfilerHook",
+            ],
+            "runhooks.hooks.progress": [
+                "ProgressHook",
+            ],
+            "runhooks.hooks.reduce_on_plateau": [
+                "ReduceOnPlateauHook",
+            ],
+            "runhooks.hooks.saved_state": [
+                "SavedStateHook",
+            ],
+            "runhooks.hooks.stopping": [
+                "StopAtStepHook",
+                "TimeLimitHook",
+            ],
+            "runhooks.hooks.summary_saver": [
+                "SummarySaverHook",
+            ],
+            "runhooks.hooks.watchdog": [
+                "WatchdogHook",
+            ],
         },
     )
 

@@ -1,35 +1,85 @@
-"""``CheckpointSaverHook``: saves checkpoints."""
+"""``CheckpointSaverHook``: saves checkpoints, and calls its listeners around each."""
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 from runhooks import arguments
 from runhooks.checkpoint import BackgroundSave, DirectoryLock, Saver, save_under_way
-from runhooks.contract import (
-    RawSession,
-    SessionRunContext,
-    SessionRunValues,
-    StopSignal,
-)
+from runhooks.contexts import contextmanager
+from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
 from runhooks.engines.foreign import session_of
+from runhooks.errors import add_note
 from runhooks.events.place import inside
 from runhooks.events.writing.background import settle_all
-from runhooks.graph.collections import GraphKeys
-from runhooks.graph.default_graph import get_default_graph
-from runhooks.hooks.checkpoint_saver_listener import CheckpointSaverListener, naming_listener
-from runhooks.hooks.helpers.ranking import check_ranking
-from runhooks.hooks.helpers.session import log_of, step_of
-from runhooks.hooks.helpers.summary_output import SummaryOutput
-from runhooks.hooks.helpers.tensorflow_hook import StepReadingHook, SummaryWritingHook
-from runhooks.hooks.helpers.timed_hook import TimedHook
+from runhooks.graph.base import GraphKeys, get_default_graph
+from runhooks.hooks.helpers.base import (
+    StepReadingHook,
+    SummaryOutput,
+    SummaryWritingHook,
+    TimedHook,
+    log_of,
+    step_of,
+)
+from runhooks.hooks.helpers.evaluations import EvaluatingHook
 from runhooks.hooks.helpers.training_time import not_training
 from runhooks.ranks import current_group
 from runhooks.session.opening import opener_of
 from runhooks.summary import SessionLog, SessionStatus
 from runhooks.trigger import Due, Trigger, tensorflow_timer_of
+
+
+class CheckpointSaverListener:
+    """Base class of objects that a ``CheckpointSaverHook`` calls; its methods do nothing.
+
+    As in ``tf.compat.v1.train``.
+    """
+
+    def begin(self) -> None:
+        """Called in the hook's ``begin``; may add to the default graph."""
+
+    def before_save(self, session: RawSession, global_step_value: int) -> None:
+        """Called before a checkpoint of that global step is saved."""
+
+    def after_save(self, session: RawSession, global_step_value: int) -> bool | None:
+        """Called when the checkpoint is on disk; return True to ask the loop to stop.
+
+        With an asynchronous saver ``session`` may be some steps ahead.
+        """
+        return None
+
+    def end(self, session: RawSession, global_step_value: int) -> None:
+        """Called at the end, after the last checkpoint."""
+
+
+@contextmanager
+def naming_listener(listener: CheckpointSaverListener, phase: str) -> Iterator[None]:
+    """Add a note to any error from the ``with`` block: which listener raised it."""
+    try:
+        yield
+    except Exception as error:
+        add_note(error, f"in {phase} of the listener {type(listener).__name__}")
+        raise
+
+
+def check_ranking(saver: Any) -> None:
+    """Raise ValueError if ``saver`` ranks by a metric that its evaluating hook does not have.
+
+    What other functions return for ``metrics`` is known only when a checkpoint is saved.
+    """
+    if not isinstance(saver, Saver) or not inspect.ismethod(saver.metrics):
+        return
+    hook = saver.metrics.__self__
+    if not isinstance(hook, EvaluatingHook):
+        return
+    for name in saver.ranked_by:
+        try:
+            hook.metric(name)
+        except ValueError as error:
+            raise ValueError(f"KeepBest({name!r}) of the saver: {error}") from None
 
 
 class _Save(NamedTuple):

@@ -12,12 +12,15 @@ from runhooks.contract import RawSession, SessionRunArgs, SessionRunContext, Ses
 from runhooks.engines.foreign import graph_of
 from runhooks.graph import Tensor, get_default_graph
 from runhooks.hooks.ema import EmaHook
-from runhooks.hooks.helpers.evaluating_hook import EvaluatingHook, Evaluation
-from runhooks.hooks.helpers.evaluation_metric import EvaluationMetric
-from runhooks.hooks.helpers.evaluation_results import EvaluationResults, Means
-from runhooks.hooks.helpers.fetch_checks import check_no_step, evaluation_inputs
-from runhooks.hooks.helpers.named_tensors import NamedTensors
-from runhooks.hooks.helpers.summary_output import SummaryWriter
+from runhooks.hooks.helpers.base import SummaryWriter
+from runhooks.hooks.helpers.evaluations import (
+    EvaluatingHook,
+    Evaluation,
+    EvaluationMetric,
+    EvaluationResults,
+    Means,
+)
+from runhooks.hooks.helpers.named_tensors import NamedTensors, check_no_step, evaluation_inputs
 from runhooks.near_names import suggestion
 from runhooks.session.nested import NestedLoop, until_stop
 from runhooks.trigger import Trigger, timer_of

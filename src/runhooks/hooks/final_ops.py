@@ -9,7 +9,7 @@ from runhooks import arguments
 from runhooks.contract import RawSession, SessionRunHook, StopSignal
 from runhooks.engines.foreign import graph_of
 from runhooks.errors import good_ends
-from runhooks.hooks.helpers.session import log_of
+from runhooks.hooks.helpers.base import log_of
 
 
 class FinalOpsHook(SessionRunHook):

@@ -13,8 +13,7 @@ from runhooks.contract import (
 )
 from runhooks.engines.foreign import session_of
 from runhooks.errors import OutOfRangeError
-from runhooks.hooks.helpers.session import latest_step_of, log_of
-from runhooks.hooks.helpers.tensorflow_hook import TensorFlowHook
+from runhooks.hooks.helpers.base import TensorFlowHook, latest_step_of, log_of
 from runhooks.trigger import Due
 
 _LOOK_AGAIN_SECS = 0.5

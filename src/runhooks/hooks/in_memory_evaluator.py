@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice, repeat
@@ -13,18 +13,53 @@ from typing import Any
 from runhooks import arguments
 from runhooks.arrays import to_numpy
 from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook, StopSignal
-from runhooks.graph import GraphKeys, get_default_graph
-from runhooks.graph.base import EvaluationGraph
-from runhooks.hooks.helpers.estimator import configured, eval_dir_of
-from runhooks.hooks.helpers.evaluating_hook import EvaluatingHook, Evaluation
-from runhooks.hooks.helpers.evaluation_graph import evaluation_graph
-from runhooks.hooks.helpers.evaluation_results import EvaluationResults, Means, number
-from runhooks.session.hook_names import in_order
+from runhooks.graph import Graph, GraphKeys, get_default_graph, inputs
+from runhooks.graph.base import BaseGraph, EvaluationGraph
+from runhooks.graph.build import get_or_create_global_step
+from runhooks.graph.graph import own_graph
+from runhooks.hooks.early_stopping import configured, eval_dir_of
+from runhooks.hooks.helpers.evaluations import (
+    EvaluatingHook,
+    Evaluation,
+    EvaluationResults,
+    Means,
+    number,
+)
+from runhooks.session.hook_list import in_order
 from runhooks.session.nested import NestedLoop, until_stop
 from runhooks.session.opening import opener_of
 from runhooks.session.scaffold import Scaffold
 from runhooks.summary import Summary, Value, tensor_value
 from runhooks.trigger import DefaultSteps, FirstStepTimer, Timer, Trigger, trigger_of
+
+
+class OwnEvaluationGraph(EvaluationGraph):
+    """An empty graph on the engine of the graph ``training``."""
+
+    def __init__(self, training: Graph) -> None:
+        self.graph = Graph(training.engine)
+        get_or_create_global_step(self.graph)
+
+    def draw(self, given: Any) -> tuple[Any, Any]:
+        features, labels = inputs(given, num_outputs=2)
+        return features, labels
+
+    def draws(self, fetches: Any) -> bool:
+        return bool(self.graph.effects_of(fetches).inputs)
+
+    def copy_variables(
+        self, session: RawSession, training: RawSession, names: Collection[str]
+    ) -> None:
+        session.load(training.snapshot(), only=names)
+
+
+def evaluation_graph(training: BaseGraph) -> EvaluationGraph:
+    """Return an empty graph of the kind and the engine of the graph ``training``."""
+    made = training.evaluation_graph()
+    if made is not None:
+        return made
+    return OwnEvaluationGraph(own_graph(training))
+
 
 _log = logging.getLogger("runhooks")
 

@@ -19,10 +19,10 @@ from runhooks.contract import (
     StopSignal,
 )
 from runhooks.engines.foreign import session_of
-from runhooks.graph.default_graph import get_default_graph
-from runhooks.graph.tensor import Tensor, reads_state
-from runhooks.hooks.helpers.fetch_checks import check_no_summary
-from runhooks.hooks.helpers.session import next_step_of, step_or_none
+from runhooks.graph.base import get_default_graph
+from runhooks.graph.nodes import Tensor, reads_state
+from runhooks.hooks.helpers.base import next_step_of, step_or_none
+from runhooks.hooks.helpers.named_tensors import check_no_summary
 from runhooks.trigger import Due, Timer, Trigger
 
 _NESTED = (Mapping, list, tuple)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,13 +21,47 @@ from runhooks.contract import (
 )
 from runhooks.engines.foreign import session_of
 from runhooks.errors import described
-from runhooks.hooks.helpers.profile_folder import ProfileFolder
-from runhooks.hooks.helpers.rank_folder import rank_folder
-from runhooks.hooks.helpers.session import log_of, next_step_of, step_of
-from runhooks.hooks.helpers.tensorflow_hook import TensorFlowHook
-from runhooks.hooks.helpers.timed_hook import TimedHook
+from runhooks.events.place import place
+from runhooks.hooks.helpers.base import (
+    TensorFlowHook,
+    TimedHook,
+    log_of,
+    next_step_of,
+    rank_folder,
+    step_of,
+)
 from runhooks.hooks.helpers.training_time import not_training
+from runhooks.stores.path import StorePath, path_of
 from runhooks.trigger import Due, Trigger, tensorflow_timer_of
+
+
+class ProfileFolder:
+    """The folder ``output_dir``; one in a store has its files written on this machine first."""
+
+    def __init__(self, output_dir: str | os.PathLike[str]) -> None:
+        self._place = path_of(place(output_dir=output_dir))
+        self._temporary: Path | None = None
+
+    def make(self) -> Path:
+        """Make the folder that a profiler writes to, and return it."""
+        if not isinstance(self._place, StorePath):
+            self._place.mkdir(parents=True, exist_ok=True)
+            return self._place
+        if self._temporary is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="runhooks-profile-"))
+            weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
+        return self._temporary
+
+    def publish(self, written: Path) -> str:
+        """Return where ``written``, a file or folder in the one that was made, is in the end."""
+        temporary = self._temporary
+        if temporary is None:
+            return str(written)
+        for file in [path for path in temporary.rglob("*") if path.is_file()]:
+            name = file.relative_to(temporary).as_posix()
+            (self._place / name).write_bytes(file.read_bytes())
+            file.unlink()
+        return str(self._place / written.relative_to(temporary).as_posix())
 
 
 class ProfilerHook(TimedHook, TensorFlowHook):

@@ -6,7 +6,7 @@ from typing import Any
 
 from runhooks import arguments
 from runhooks.contract import SessionRunHook
-from runhooks.graph.generator_state import GeneratorState, has_generator_state
+from runhooks.graph.generators import GeneratorState, has_generator_state
 
 
 class SavedStateHook(SessionRunHook):

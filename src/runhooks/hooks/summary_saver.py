@@ -13,13 +13,16 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.graph.base import BaseGraph
-from runhooks.graph.default_graph import get_default_graph
-from runhooks.hooks.helpers.fetch_checks import check_for_end
-from runhooks.hooks.helpers.session import next_step_of, step_of
-from runhooks.hooks.helpers.summary_output import SummaryOutput, SummaryWriter
-from runhooks.hooks.helpers.tensorflow_hook import SummaryWritingHook
-from runhooks.hooks.helpers.timed_hook import TimedHook
+from runhooks.graph.base import BaseGraph, get_default_graph
+from runhooks.hooks.helpers.base import (
+    SummaryOutput,
+    SummaryWriter,
+    SummaryWritingHook,
+    TimedHook,
+    next_step_of,
+    step_of,
+)
+from runhooks.hooks.helpers.named_tensors import check_for_end
 from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 
 

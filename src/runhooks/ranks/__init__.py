@@ -5,8 +5,13 @@ Adapters for the distributed runtimes of frameworks stand in ``engines/``.
 
 from __future__ import annotations
 
-from runhooks.ranks.current import current_group, entered, find_group_with
-from runhooks.ranks.group import Group
-from runhooks.ranks.local import AloneGroup, LocalGroup
+from runhooks.ranks.group import (
+    AloneGroup,
+    Group,
+    LocalGroup,
+    current_group,
+    entered,
+    find_group_with,
+)
 
 __all__ = ["AloneGroup", "Group", "LocalGroup", "current_group", "entered", "find_group_with"]

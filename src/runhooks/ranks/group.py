@@ -1,4 +1,4 @@
-"""``Group``: the processes of one training, and the key-value store that they share."""
+"""``Group``: the processes of one training, the key-value store they share, and the current one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, TypeVar
 
 from runhooks import arguments, clock
+from runhooks.contexts import contextmanager
 from runhooks.errors import DeadlineExceededError, PeerFailedError
 from runhooks.ranks.requests import Requests
 
@@ -265,3 +266,100 @@ class Group(ABC):
             f"waited {secs:g} seconds for all {self.size} ranks at {name!r}: rank {ranks} has not "
             "come; all ranks must make the same calls, and see whether it hangs or is slow"
         )
+
+
+class LocalGroup(Group):
+    """A rank in a thread of one process, for tests; ``LocalGroup.together(n)`` creates all ranks.
+
+    Args:
+        rank: The number of this rank, from 0.
+        size: How many ranks there are.
+        memory: The memory that they share; None: a new one.
+    """
+
+    runtime: ClassVar[str] = "one process"
+    has_own_process: ClassVar[bool] = False
+
+    def __init__(self, rank: int, size: int, memory: _Memory | None = None) -> None:
+        super().__init__(rank, size)
+        self._memory = memory or _Memory()
+
+    @classmethod
+    def together(cls, size: int) -> list[LocalGroup]:
+        """Return the ``size`` ranks of a new group."""
+        memory = _Memory()
+        return [cls(rank, size, memory) for rank in range(size)]
+
+    def request(self, act: Callable[..., _T], *args: Any) -> _T:
+        return act(*args)  # memory answers at once
+
+    def store_get(self, key: str) -> str | None:
+        return self._memory.values.get(key)
+
+    def store_set(self, key: str, value: str) -> None:
+        with self._memory.changed:
+            self._memory.values[key] = value
+            self._memory.changed.notify_all()
+
+    def store_set_once(self, key: str, value: str) -> str:
+        with self._memory.changed:
+            self._memory.changed.notify_all()
+            return self._memory.values.setdefault(key, value)
+
+    def store_delete(self, key: str) -> None:
+        with self._memory.changed:
+            self._memory.values.pop(key, None)
+
+    def store_listen(self, key: str) -> str:
+        with self._memory.changed:
+            self._memory.changed.wait_for(lambda: key in self._memory.values)
+            return self._memory.values[key]
+
+
+class AloneGroup(LocalGroup):
+    """A process that trains alone and waits for nobody."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+
+
+class _Memory:
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.changed = threading.Condition()
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.groups: list[Group] = []
+
+
+_ALONE = AloneGroup()
+_stack = _Stack()
+_finders: list[Callable[[], Group | None]] = []
+
+
+def find_group_with(find: Callable[[], Group | None]) -> None:
+    """Ask ``find`` for the group of this process; it returns None if it has none."""
+    _finders.append(find)
+
+
+def current_group() -> Group:
+    """Return the group of this process: of ``torch.distributed`` or ``jax.distributed``.
+
+    An ``AloneGroup`` if neither is initialized, or has one process. Imports no framework.
+    """
+    if _stack.groups:
+        return _stack.groups[-1]
+    found = (find() for find in _finders)
+    return next((group for group in found if group is not None and group.size > 1), _ALONE)
+
+
+@contextmanager
+def entered(group: Group) -> Iterator[None]:
+    """Make ``group`` the current group of this thread inside the ``with`` block."""
+    _stack.groups.append(group)
+    try:
+        yield
+    finally:
+        _stack.groups.pop()

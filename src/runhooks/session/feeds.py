@@ -11,8 +11,8 @@ import numpy as np
 from runhooks.arrays.array_library import ArrayLibrary
 from runhooks.arrays.numpy import ARRAYS as NUMPY
 from runhooks.arrays.registry import NO_LIBRARY, library_of
-from runhooks.graph.framework import Framework
-from runhooks.graph.tensor import Operation, Tensor, Variable
+from runhooks.graph.base import Framework
+from runhooks.graph.nodes import Operation, Tensor, Variable
 
 _ARRAYS = (np.ndarray, np.generic)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from runhooks import clock
 from runhooks.contract import (
@@ -18,13 +19,49 @@ from runhooks.contract import (
     SessionRunValues,
 )
 from runhooks.graph.base import StepPart
-from runhooks.session.asking_run import AskedRun, AskingRun
+from runhooks.session.asking_run import AskedRun, AskingRun, WatchedRun, watch
+from runhooks.session.hooks import NextDue, Placement, ScheduledHook, noting_hook
 from runhooks.session.merge import RequestMerger
-from runhooks.session.next_due import NextDue
-from runhooks.session.placement import Placement
-from runhooks.session.scheduled_hook import ScheduledHook
-from runhooks.session.warm_up import warm_up
-from runhooks.session.watched_run import WatchedRun, watch
+from runhooks.session.threads import Coordinator
+
+
+def warm_up(
+    raw: RawSession,
+    merger: RequestMerger,
+    caller: SessionRunArgs,
+    hooks: Sequence[ScheduledHook],
+    watching: Sequence[ScheduledHook],
+) -> None:
+    """Compile what runs of ``raw`` need.
+
+    Args:
+        raw: The session.
+        merger: Merges the requests of its runs.
+        caller: What their caller will ask for.
+        hooks: All hooks that may take part in them.
+        watching: Those that watch values in off-steps.
+    """
+
+    def compile_for(requests: Mapping[ScheduledHook, SessionRunArgs]) -> None:
+        merged = merger.args(caller, requests) if requests else caller
+        raw.warm_up(merged.fetches, merged.feed_dict)
+
+    context = SessionRunContext(caller, raw, raw.global_step)
+    requests = {hook: hook.warm_up(context) for hook in hooks}
+    known = {
+        hook: request
+        for hook, request in requests.items()
+        if request is not None and not merger.lacks_step(caller, hook, request)
+    }
+    # Those that ask in every run, whatever else is asked for.
+    always = {hook: it for hook, it in known.items() if hook.always}
+    compile_for(always)
+    if watching:
+        raw.warm_up(merger.with_watched(caller.fetches, watching)[0], caller.feed_dict)
+    for hook in [it for it in known if it not in always]:
+        with noting_hook(hook.name, "warm_up"):
+            compile_for({**always, hook: known[hook]})
+
 
 _log = logging.getLogger("runhooks")
 
@@ -482,3 +519,39 @@ class HookedSession:
 
 def _nothing() -> None:
     pass
+
+
+class CoordinatedCreator(NamedTuple):
+    """The raw session and its coordinator, as TensorFlow's session has them; None after its end."""
+
+    tf_sess: RawSession | None
+    coord: Coordinator | None
+
+
+@dataclass
+class LiveSession:
+    """A raw session in use, with its hooks and the coordinator of the threads beside it."""
+
+    raw: RawSession
+    coord: Coordinator
+    hooked: HookedSession
+    #: The hook that asked the coordinator to stop while the session opened, or None.
+    stopped_by: str | None = None
+
+    @property
+    def as_created(self) -> CoordinatedCreator:
+        """What TensorFlow's session has in its place."""
+        return CoordinatedCreator(self.raw, self.coord)
+
+    @property
+    def stop_reason(self) -> str | None:
+        """The hook that has asked to stop, or the thread that has and why; None: nobody has."""
+        return self.hooked.stop_reason or self.stopped_by or self.coord.stop_reason
+
+    def close(self, grace_secs: float) -> None:
+        """Stop the threads, wait for them up to ``grace_secs``, and close the raw session."""
+        self.coord.request_stop()
+        try:
+            self.coord.join(stop_grace_period_secs=grace_secs, ignore_live_threads=True)
+        finally:
+            self.raw.close()

@@ -8,10 +8,10 @@ from typing import Any
 
 from runhooks.contract import Snapshot
 from runhooks.graph.graph import Graph
-from runhooks.graph.resized import Resized
+from runhooks.graph.nodes import Operation
+from runhooks.graph.objects import Resized
 from runhooks.graph.source import OpenInput, Source
-from runhooks.graph.tensor import Operation
-from runhooks.session.values import VariableValues
+from runhooks.session.states import VariableValues
 
 _log = logging.getLogger("runhooks")
 

@@ -11,10 +11,10 @@ from runhooks.engines import foreign
 from runhooks.errors import add_note
 from runhooks.graph import nest
 from runhooks.graph.base import BaseGraph, StepPart
-from runhooks.graph.bounded_cache import BoundedCache
+from runhooks.graph.engine import BoundedCache
+from runhooks.graph.nodes import Tensor
 from runhooks.graph.plan import CALLER
-from runhooks.graph.tensor import Tensor
-from runhooks.session.scheduled_hook import ScheduledHook
+from runhooks.session.hooks import ScheduledHook
 
 _log = logging.getLogger("runhooks")
 

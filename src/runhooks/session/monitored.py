@@ -6,30 +6,154 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
+import os
 import signal
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from runhooks import arguments, clock
 from runhooks.contract import RawSession, SessionRunHook, StopRequest
-from runhooks.contract.callable_runs import CallableRuns
-from runhooks.errors import OutOfRangeError, cause
+from runhooks.contract.session import CallableRuns
+from runhooks.errors import OutOfRangeError, cause, described, good_ends
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
 from runhooks.session.agreement import Agreement
 from runhooks.session.asking_run import AskingRun
-from runhooks.session.creators import SessionCreator, creator_for
-from runhooks.session.ending import blamed, end, is_good_end, leave
-from runhooks.session.hook_list import FixedHooks, HookList
+from runhooks.session.hook_list import FixedHooks, HookList, caught, raise_first, thread_failure
+from runhooks.session.hooked import CoordinatedCreator, LiveSession
 from runhooks.session.interruption import Interruption, tell_stopping
-from runhooks.session.live_session import CoordinatedCreator, LiveSession
 from runhooks.session.opening import Opening, opener_of
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
-from runhooks.session.step_context import StepContext, check_step_fn
+from runhooks.session.scaffold import ChiefSessionCreator, Scaffold, SessionCreator, creator_for
 from runhooks.stores.interruption import forget_interrupt
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class StepContext:
+    """Runs the session of one step, with hooks or without."""
+
+    def __init__(self, session: RawSession, run_with_hooks_fn: Callable[..., Any]) -> None:
+        self._session = session
+        self._run_with_hooks = run_with_hooks_fn
+
+    @property
+    def session(self) -> RawSession:
+        """The raw session, whose runs call no hooks."""
+        return self._session
+
+    def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
+        """Call ``run`` of the monitored session."""
+        return self._run_with_hooks(*args, **kwargs)
+
+    def request_stop(self) -> None:
+        """End the loop well: raise StopIteration."""
+        raise StopIteration("the step function has asked to stop")
+
+
+def check_step_fn(step_fn: Any) -> None:
+    """Raise TypeError or ValueError unless ``step_fn`` is a function of ``step_context``."""
+    if not callable(step_fn):
+        raise TypeError(f"step_fn must be a function of one `step_context`, got {step_fn!r}")
+    parameters = inspect.signature(step_fn).parameters.values()
+    names = [it.name for it in parameters if it.kind in _BY_POSITION]
+    if names not in (["step_context"], ["self", "step_context"]):
+        raise ValueError(
+            "`step_fn` may either have one `step_context` argument or, as a method, `self` before "
+            f"it, got {step_fn!r} with the arguments {names}"
+        )
+
+
+_log = logging.getLogger("runhooks")
+
+
+def is_good_end(
+    error: BaseException,
+    session: RecoverableSession | None,
+    stop: StopRequest,
+    agreement: Agreement | None,
+) -> bool:
+    """Return whether a loop that ``error`` has ended was at its end, and is to be saved.
+
+    Besides the end of the data, that is an input which fails before a step begins, after a stop was
+    requested: a signal to the process group also ends the workers of a loader. An error that means
+    the session is lost is not: the steps since the last checkpoint may be missing.
+    """
+    if isinstance(error, good_ends()):
+        return True
+    inner = None if session is None else session.session
+    raw = None if inner is None else inner.raw
+    if raw is None or raw.input_error is not error or raw.engine.is_lost(error):
+        return False
+    if stop.reason is None or agreement is not None:  # other ranks may be in this step
+        return False
+    _log.warning("after %s, an input has failed: %s", stop.reason, described(error))
+    return True
+
+
+def end(
+    session: RecoverableSession,
+    error: BaseException | None,
+    hooks: HookList,
+    stop: StopRequest,
+    agreement: Agreement | None,
+) -> None:
+    """End ``session``: call ``end`` of the hooks, or ``on_exception``, and close it.
+
+    Args:
+        session: What is to end.
+        error: What has ended its loop; None: it ends well, if no thread has failed.
+        hooks: Its hooks.
+        stop: Asked to stop, with the reason.
+        agreement: That with other ranks; None: there are none.
+
+    Raises:
+        BaseException: The first error other than ``error``, when all is done.
+    """
+    inner = session.session
+    raw = None if inner is None else inner.raw
+    outcome = error if error is not None else thread_failure(inner)
+    outcome = _finish(raw, agreement) if outcome is None else blamed(outcome, agreement)
+    reason = "close was called" if outcome is None else described(outcome)
+    stop.ask((inner and inner.stop_reason) or reason)
+    step = None if raw is None else raw.global_step
+    errors = [] if outcome is None else [outcome]
+    try:
+        if outcome is None and raw is not None:
+            errors += hooks.end(raw)
+        else:
+            hooks.on_exception(raw, outcome or RuntimeError("the session was lost"))
+    finally:
+        errors += [e for e in caught(session.close) if not isinstance(e, good_ends())]
+        at_step = "" if step is None else f" at step {step}"
+        _log.info("the session has ended%s: %s", at_step, stop.reason)
+        errors += leave(errors, agreement)
+    raise_first(errors, already=error)
+
+
+def blamed(error: BaseException, agreement: Agreement | None) -> BaseException:
+    """Return ``error``, or the failure of another rank that it is an effect of."""
+    return error if agreement is None else agreement.blame(error)
+
+
+def leave(errors: Sequence[BaseException], agreement: Agreement | None) -> list[BaseException]:
+    """Leave the other ranks, because of the first of ``errors`` if there is one."""
+    error = errors[0] if errors else None
+    return [] if agreement is None else agreement.close(error)
+
+
+def _finish(raw: RawSession | None, agreement: Agreement | None) -> BaseException | None:
+    """Wait for the ends of all ranks; return the error that ends this one instead."""
+    if agreement is None:
+        return None
+    step = None if raw is None else raw.global_step
+    return next(iter(caught(partial(agreement.finish, step))), None)
 
 
 class MonitoredSession(CallableRuns):
@@ -398,3 +522,31 @@ class MonitoredSession(CallableRuns):
                 end(session, error, self._hook_list, self._stop, self._agreement)
             finally:
                 self._recoveries, self._last_step = session.recoveries, session.global_step
+
+
+class SingularMonitoredSession(MonitoredSession):
+    """A monitored session without recovery: if the session is lost, the error is raised.
+
+    Like ``tf.compat.v1.train.SingularMonitoredSession``. The arguments are those of
+    ``ChiefSessionCreator`` and ``MonitoredSession``.
+    """
+
+    def __init__(
+        self,
+        hooks: Iterable[SessionRunHook] | None = None,
+        scaffold: Scaffold | None = None,
+        master: str = "",
+        config: Any = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        stop_grace_period_secs: float = 120,
+        checkpoint_filename_with_path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        creator = ChiefSessionCreator(
+            scaffold, master, config, checkpoint_dir, checkpoint_filename_with_path
+        )
+        policy = RecoveryPolicy(failures=0)
+        super().__init__(creator, hooks, stop_grace_period_secs, recovery=policy)
+
+    def raw_session(self) -> RawSession | None:
+        """Return the session without hooks; None after ``close``."""
+        return self._tf_sess()

@@ -8,10 +8,9 @@ from typing import Any
 
 from runhooks.contract import RawSession, SessionRunHook
 from runhooks.errors import good_ends
-from runhooks.session.coordinator import Coordinator
 from runhooks.session.hook_list import HookList, caught, raise_first
-from runhooks.session.hooked import HookedSession
-from runhooks.session.live_session import LiveSession
+from runhooks.session.hooked import HookedSession, LiveSession
+from runhooks.session.threads import Coordinator
 
 FeedDict = Mapping[Any, Any] | None
 

@@ -15,18 +15,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from runhooks.checkpoint import Saver, latest_checkpoint, restore_latest
-from runhooks.checkpoint.tensorflow_files import check_no_tensorflow_checkpoints
+from runhooks.checkpoint.latest import check_no_tensorflow_checkpoints
 from runhooks.contract import RawSession, StopRequest
 from runhooks.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
 from runhooks.graph import GraphKeys, get_default_graph
-from runhooks.graph.base import BaseGraph
-from runhooks.graph.opener import Place, Role, SessionOpener, role_alone
+from runhooks.graph.base import BaseGraph, Place, Role, SessionOpener, role_alone
 from runhooks.ranks import current_group
-from runhooks.session.coordinator import Coordinator
 from runhooks.session.hook_list import HookList
-from runhooks.session.hooked import HookedSession
-from runhooks.session.live_session import LiveSession
+from runhooks.session.hooked import HookedSession, LiveSession
 from runhooks.session.session import Session
+from runhooks.session.threads import Coordinator
 from runhooks.stores import is_url, normal, without_file_scheme
 from runhooks.summary import merge_all
 

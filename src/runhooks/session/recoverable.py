@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from runhooks import clock
 from runhooks.contract import RawSession, SessionRunHook
 from runhooks.errors import add_note, described
-from runhooks.session.live_session import LiveSession
+from runhooks.session.hooked import LiveSession
 from runhooks.session.opening import Opening
 
 _log = logging.getLogger("runhooks")

@@ -13,21 +13,27 @@ import numpy as np
 from runhooks.arrays.shards import Share
 from runhooks.contexts import contextmanager
 from runhooks.contract import PreparedRun, RawSession, Snapshot, Stateful
-from runhooks.graph.bounded_cache import BoundedCache
-from runhooks.graph.collections import GraphKeys
-from runhooks.graph.effects import effects_of, step_not_named
-from runhooks.graph.global_step import get_global_step
-from runhooks.graph.graph import Graph, own_graph
+from runhooks.graph.base import GraphKeys
+from runhooks.graph.build import get_global_step
+from runhooks.graph.engine import BoundedCache
+from runhooks.graph.graph import Graph, effects_of, own_graph, step_not_named
 from runhooks.graph.nest import structure_key
+from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.graph.objects import OBJECT_STATES
 from runhooks.graph.plan import make_plan
-from runhooks.graph.tensor import Operation, Tensor, Variable
-from runhooks.session.executable import Executable, make_executable
 from runhooks.session.feeds import check_arguments
 from runhooks.session.inputs import SessionInputs
-from runhooks.session.parts import assigned, leaves_of, substitutes, unknown
-from runhooks.session.saved import arrays_of, merged_arrays, values_from
-from runhooks.session.values import VariableValues
+from runhooks.session.runs import Executable, make_executable
+from runhooks.session.states import (
+    VariableValues,
+    arrays_of,
+    assigned,
+    leaves_of,
+    merged_arrays,
+    substitutes,
+    unknown,
+    values_from,
+)
 
 _log = logging.getLogger("runhooks")
 

@@ -11,15 +11,12 @@ from functools import partial
 from typing import TypeVar
 
 from runhooks import arguments
-from runhooks.stores.asking import ask
 from runhooks.stores.backend import Backend, Buffer, StoredObject
-from runhooks.stores.errors import as_os_error, without_secrets
+from runhooks.stores.errors import as_os_error, lacks_credentials, without_secrets
 from runhooks.stores.fsspec_backend import FsspecBackend, forget_file_system
 from runhooks.stores.interruption import interrupting
-from runhooks.stores.messages import lacks_credentials
 from runhooks.stores.obstore_backend import open_with_obstore
-from runhooks.stores.patience import patience_with
-from runhooks.stores.retry import RetryPolicy, before_any_answer, default_policy
+from runhooks.stores.retry import RetryPolicy, ask, before_any_answer, default_policy, patience_with
 from runhooks.stores.urls import hidden, is_url, joined, normal, revealed
 
 AnyArgument = TypeVar("AnyArgument")

@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING
 from runhooks.arrays.histogram import BUCKETS, HistogramCounts, histogram_counts
 from runhooks.events import Event, SessionLog, SessionStatus
 from runhooks.lazy import lazily
-from runhooks.summary.file_writer import FileWriter
-from runhooks.summary.file_writer_cache import FileWriterCache
-from runhooks.summary.gradient_norms import gradient_norms
+from runhooks.summary.file_writer import FileWriter, FileWriterCache
 from runhooks.summary.graph_def import encode_graph
 from runhooks.summary.kinds.audio import audio_value, clip_value
 from runhooks.summary.kinds.custom_scalars import Margin, custom_scalars_value
@@ -21,6 +19,7 @@ from runhooks.summary.kinds.tensor import tensor_value, text_value
 from runhooks.summary.message import DataClass, Summary, SummaryDescription, SummaryMetadata, Value
 from runhooks.summary.ops import (
     audio,
+    gradient_norms,
     histogram,
     image,
     merge,
@@ -30,7 +29,7 @@ from runhooks.summary.ops import (
     tensor_summary,
     text,
 )
-from runhooks.summary.sinks.adapted import adapted
+from runhooks.summary.sinks.multi_writer import adapted
 from runhooks.summary.summary_writer import SummaryWriter
 
 if TYPE_CHECKING:

@@ -1,23 +1,30 @@
-"""``FileWriter``: summaries into an event file."""
+"""``FileWriter``: summaries into an event file; ``FileWriterCache``: one for each directory."""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from runhooks import arguments, clock
+from runhooks.errors import call_all
 from runhooks.events import Event, EventWriter, Message, OnFull
-from runhooks.events.format import wire
-from runhooks.events.place import place
+from runhooks.events.format import proto
+from runhooks.events.place import identity, place
 from runhooks.events.writing.write_queue import MAX_QUEUE
 from runhooks.summary.graph_def import AnyGraph, GraphLike, encode_graph
 from runhooks.summary.kinds.scalar import kept_numbers
-from runhooks.summary.message import Summary, described_once
-from runhooks.summary.queued_writer import QueuedWriter
-from runhooks.summary.shared_file import FileOptions, SharedFile
-from runhooks.summary.summary_event import nbytes_of, summary_event
-from runhooks.summary.tag_and_step import checked_tag, step_or_zero, step_snapshot
+from runhooks.summary.message import (
+    Summary,
+    checked_tag,
+    described_once,
+    nbytes_of,
+    step_or_zero,
+    step_snapshot,
+    summary_event,
+)
+from runhooks.summary.queued_writer import FileOptions, QueuedWriter, SharedFile
 
 
 class FileWriter(QueuedWriter):
@@ -193,7 +200,7 @@ class FileWriter(QueuedWriter):
         encoded = (
             run_metadata if isinstance(run_metadata, bytes) else run_metadata.SerializeToString()
         )
-        record = wire.text_field(1, checked_tag(tag)) + wire.bytes_field(2, encoded)
+        record = proto.text_field(1, checked_tag(tag)) + proto.bytes_field(2, encoded)
         at = step_or_zero(global_step, "the run metadata")
         self._add(Event(clock.wall(), at, tagged_run_metadata=record))
 
@@ -230,3 +237,43 @@ def _check_message(**given: Any) -> None:
     ((name, message),) = given.items()
     if not isinstance(message, bytes) and not hasattr(message, "SerializeToString"):
         raise TypeError(f"{name} must be a message or the bytes of one, got {message!r}")
+
+
+class FileWriterCache:
+    """Shares one writer per directory. Any thread may ask for it."""
+
+    _lock: ClassVar = threading.RLock()
+    _writers: ClassVar[dict[str, FileWriter]] = {}
+
+    @classmethod
+    def get(cls, logdir: str | os.PathLike[str]) -> FileWriter:
+        """Return the writer of ``logdir``, however its path is spelled.
+
+        If it was closed, or its file was deleted, it continues in a new file.
+
+        Raises:
+            OSError: No file can be made there.
+        """
+        path = identity(place(logdir=logdir))
+        with cls._lock:
+            if path not in cls._writers:
+                cls._writers[path] = FileWriter(path)
+            cls._writers[path].reopen()
+            return cls._writers[path]
+
+    @classmethod
+    def clear(cls) -> None:
+        """Close all writers and forget them; then raise the first error, if any."""
+        with cls._lock:
+            writers = list(cls._writers.values())
+            cls._writers.clear()
+            call_all(writer.close for writer in writers)
+
+    @classmethod
+    def forked(cls) -> None:
+        """Forget the lock: somebody may have held it in the parent when the process was forked."""
+        cls._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=FileWriterCache.forked)

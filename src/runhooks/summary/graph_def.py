@@ -1,18 +1,69 @@
 """A graph as TensorBoard's graph tab reads it.
 
+Field numbers are those of TensorFlow's ``graph.proto``, ``node_def.proto`` and
+``attr_value.proto``.
+
 Field numbers are those of TensorFlow's ``graph.proto`` and ``node_def.proto``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from runhooks.events import Message
-from runhooks.events.format import wire
-from runhooks.events.format.fields import fields
+from runhooks.events.format import proto
+from runhooks.events.format.proto import fields
 
 _PRODUCER = 22  # the oldest graph version that all readers in use take
+
+
+def encode_graph_def(nodes: Iterable[bytes]) -> bytes:
+    """Return ``nodes``, as ``encode_node`` makes them, as a ``GraphDef``."""
+    listed = [proto.bytes_field(1, node) for node in nodes]
+    return b"".join((*listed, proto.bytes_field(4, proto.varint_field(1, _PRODUCER))))
+
+
+def encode_node(
+    name: str,
+    operation: str,
+    inputs: Iterable[str] = (),
+    attributes: Mapping[str, bytes] | None = None,
+) -> bytes:
+    """Return a ``NodeDef``; ``attributes`` by name, each an ``AttrValue``, as below."""
+    parts = [proto.bytes_field(1, name.encode()), proto.bytes_field(2, operation.encode())]
+    parts += [proto.bytes_field(3, source.encode()) for source in inputs]
+    for key, value in (attributes or {}).items():
+        parts.append(
+            proto.bytes_field(5, proto.bytes_field(1, key.encode()) + proto.bytes_field(2, value))
+        )
+    return b"".join(parts)
+
+
+def text_attribute(text: str) -> bytes:
+    """Return an attribute that is a string."""
+    return proto.bytes_field(2, text.encode())
+
+
+def type_attribute(number: int) -> bytes:
+    """Return an attribute that is a type, by its number."""
+    return proto.varint_field(6, number)
+
+
+def shape_attribute(shape: Sequence[int]) -> bytes:
+    """Return an attribute that is a shape."""
+    return proto.bytes_field(7, _shape(shape))
+
+
+def shapes_attribute(shapes: Iterable[Sequence[int]]) -> bytes:
+    """Return an attribute that is a list of shapes."""
+    listed = b"".join(proto.bytes_field(7, _shape(shape)) for shape in shapes)
+    return proto.bytes_field(1, listed)
+
+
+def _shape(shape: Sequence[int]) -> bytes:
+    sizes = (proto.bytes_field(2, proto.int_field(1, size)) for size in shape)
+    return b"".join(sizes)
 
 
 class GraphTensor(Protocol):
@@ -70,8 +121,8 @@ def encode_graph(graph: AnyGraph | None) -> bytes:
         raise TypeError(
             f"graph must be a Graph of runhooks or TensorFlow, or a GraphDef, got {graph!r}"
         )
-    nodes = [wire.bytes_field(1, _node(operation)) for operation in message.get_operations()]
-    return b"".join((*nodes, wire.bytes_field(4, wire.varint_field(1, _PRODUCER))))
+    nodes = [proto.bytes_field(1, _node(operation)) for operation in message.get_operations()]
+    return b"".join((*nodes, proto.bytes_field(4, proto.varint_field(1, _PRODUCER))))
 
 
 def _checked(graph_def: bytes) -> bytes:
@@ -88,8 +139,8 @@ def _node(operation: GraphOperation) -> bytes:
     controls = [f"^{control.name}" for control in operation.control_inputs]
     return b"".join(
         (
-            wire.bytes_field(1, operation.name.encode()),
-            wire.bytes_field(2, operation.type.encode()),
-            *(wire.bytes_field(3, name.encode()) for name in inputs + controls),
+            proto.bytes_field(1, operation.name.encode()),
+            proto.bytes_field(2, operation.type.encode()),
+            *(proto.bytes_field(3, name.encode()) for name in inputs + controls),
         )
     )

@@ -1,20 +1,94 @@
-"""``Summary``: the values of one step, each with a tag.
+"""``Summary``: the values of one step, each with a tag, and its event.
 
 Field numbers are those of TensorFlow's ``summary.proto``.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias, overload
 
+from runhooks import clock
+from runhooks.arrays.registry import NO_LIBRARY, library_of
 from runhooks.errors import add_note
-from runhooks.events import Message
-from runhooks.events.format import wire
+from runhooks.events import Event, Message
+from runhooks.events.format import proto
 from runhooks.events.format.event import scalar_entry
-from runhooks.events.format.fields import Field, as_bytes, as_float, fields, locate_fields
-from runhooks.events.format.wire import int_field, text_field
+from runhooks.events.format.proto import (
+    Field,
+    as_bytes,
+    as_float,
+    fields,
+    int_field,
+    locate_fields,
+    text_field,
+)
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+
+def text_tag(tag: Any) -> str:
+    """Return ``tag``. Raises TypeError if it is not a str."""
+    if not isinstance(tag, str):
+        raise TypeError(f"tag must be a str, got {tag!r}")
+    return tag
+
+
+def checked_tag(tag: Any) -> str:
+    """Return ``tag``. Raises TypeError if it is not a str, ValueError if it is empty."""
+    text = text_tag(tag)
+    if not text:
+        raise ValueError("tag must not be empty, got ''")
+    return text
+
+
+def step_for(tag: Any, step: Any) -> int:
+    """Return ``step`` as an int, after a check of both."""
+    return checked_step(step, repr(checked_tag(tag)))
+
+
+def checked_step(step: Any, what: object) -> int:
+    """Return ``step`` as an int; waits until a device has computed it.
+
+    Args:
+        step: Anything that can be an index, or an array of one integer.
+        what: What has that step, for the message.
+
+    Raises:
+        TypeError: It is not an integer.
+        ValueError: It takes more than 64 bits.
+    """
+    try:
+        number = operator.index(step)
+    except (TypeError, AttributeError):  # the other one comes from TensorFlow
+        number = operator.index(_index(step, what))
+    if not _LEAST <= number <= _MOST:
+        raise ValueError(f"the step of {what} must fit in 64 bits, got {step!r}")
+    return number
+
+
+def step_or_zero(step: Any, what: object) -> int:
+    """Return ``step`` as ``checked_step`` does, and 0 for None, as TensorFlow has it."""
+    return 0 if step is None else checked_step(step, what)
+
+
+def step_snapshot(step: Any, what: object) -> Any:
+    """Return ``step`` as ``checked_step`` does, or as an array if a device still computes it."""
+    if library_of(step) is NO_LIBRARY:
+        return checked_step(step, what)
+    index = _index(step, what)
+    return checked_step(index, what) if type(index) is int else index
+
+
+def _index(step: Any, what: object) -> Any:
+    try:
+        return library_of(step).index(step)
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        hint = "give the number of the step" if step is None else "convert it with int(...)"
+        raise TypeError(f"the step of {what} must be an integer, got {step!r}: {hint}") from None
+
 
 _VALUE = 1
 _TAG = 1
@@ -43,7 +117,7 @@ def entry(tag: str, content: bytes) -> bytes:
         tag: Its tag.
         content: The fields that hold its value.
     """
-    return wire.bytes_field(_VALUE, wire.bytes_field(_TAG, tag.encode()) + content)
+    return proto.bytes_field(_VALUE, proto.bytes_field(_TAG, tag.encode()) + content)
 
 
 class Summary(Sequence[Value]):
@@ -115,7 +189,7 @@ def _parsed(field: Field) -> Value:
 
 
 def _encode_parsed(tag: str, message: bytes) -> bytes:
-    return wire.bytes_field(_VALUE, message)
+    return proto.bytes_field(_VALUE, message)
 
 
 _TENSOR, _METADATA = 8, 9
@@ -189,7 +263,7 @@ def _described_once(value: bytes, described: set[str]) -> bytes:
     if metadata and tag not in described:
         described.add(tag)
         rest.append(metadata)
-    return wire.bytes_field(_VALUE, b"".join(rest))
+    return proto.bytes_field(_VALUE, b"".join(rest))
 
 
 class DataClass(IntEnum):
@@ -253,4 +327,52 @@ def describe(
 def tensor_entry(tag: str, tensor: bytes, metadata: Message | bytes) -> bytes:
     """Return one entry of a summary that holds ``tensor``, a ``TensorProto``."""
     encoded = metadata if isinstance(metadata, bytes) else metadata.SerializeToString()
-    return entry(tag, wire.bytes_field(_TENSOR, tensor) + wire.bytes_field(_METADATA, encoded))
+    return entry(tag, proto.bytes_field(_TENSOR, tensor) + proto.bytes_field(_METADATA, encoded))
+
+
+def summary_event(summary: bytes | Message, step: int | None) -> Event:
+    """Return an event that holds ``summary``, whose values are not read.
+
+    Raises:
+        TypeError: It is neither bytes nor a message, or ``step`` is not an integer.
+        ValueError: The bytes are not a summary, or ``step`` takes more than 64 bits.
+    """
+    if not isinstance(summary, bytes) and not hasattr(summary, "SerializeToString"):
+        raise TypeError(
+            f"summary must be a Summary, a message or bytes, got {summary!r}; "
+            "Summary([scalar_value(tag, number)]) makes one"
+        )
+    if isinstance(summary, bytes):
+        try:
+            Summary.FromString(summary)
+        except ValueError as error:
+            raise ValueError(
+                f"summary must be the bytes of a Summary, got {summary[:20]!r}: {error}"
+            ) from None
+    at = step_or_zero(step, summary if isinstance(summary, Summary) else "the summary")
+    return Event(clock.wall(), at, summary)
+
+
+def session_log_event(session_log: Any, step: int | None) -> Event:
+    """Return an event that holds ``session_log``, ours or one of Protocol Buffers.
+
+    Raises:
+        TypeError: It is neither, or ``step`` is not an integer.
+        ValueError: ``step`` takes more than 64 bits.
+    """
+    if not hasattr(session_log, "status") or not hasattr(session_log, "SerializeToString"):
+        raise TypeError(f"session_log must be a SessionLog, got {session_log!r}")
+    at = step_or_zero(step, "the session log")
+    return Event(clock.wall(), at, session_log=session_log)
+
+
+def nbytes_of(data: Any) -> int:
+    """Return about how many bytes of memory ``data`` keeps, with all arrays in it."""
+    if isinstance(data, bytes):
+        return len(data)
+    if isinstance(data, Summary):
+        return sum(nbytes_of(value.data) for value in data)
+    if isinstance(data, list | tuple):
+        return sum(map(nbytes_of, data))
+    nbytes: int = data.ByteSize() if hasattr(data, "ByteSize") else library_of(data).nbytes(data)
+    return nbytes

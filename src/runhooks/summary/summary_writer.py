@@ -9,9 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from runhooks import arguments
-from runhooks.errors import add_note
+from runhooks.errors import add_note, error_text
 from runhooks.events import Message
-from runhooks.events.writing.failures import error_text
 from runhooks.summary.graph_def import GraphLike
 from runhooks.summary.kinds.audio import clip_value
 from runhooks.summary.kinds.custom_scalars import Chart, custom_scalars_value
@@ -22,8 +21,7 @@ from runhooks.summary.kinds.mesh import mesh_values
 from runhooks.summary.kinds.pr_curve import pr_curve_value
 from runhooks.summary.kinds.scalar import kept_numbers, scalar_value
 from runhooks.summary.kinds.tensor import tensor_value, text_value
-from runhooks.summary.message import Summary
-from runhooks.summary.tag_and_step import checked_step, step_for, step_or_zero
+from runhooks.summary.message import Summary, checked_step, step_for, step_or_zero
 
 
 class SummaryWriter(ABC):

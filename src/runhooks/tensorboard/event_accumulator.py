@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from runhooks import arguments
 from runhooks.contexts import contextmanager
-from runhooks.events.format.fields import as_bytes, fields
-from runhooks.events.reading.metadata import Metadata
-from runhooks.events.reading.parsed_event import (
+from runhooks.events.format.proto import as_bytes, fields
+from runhooks.events.reading.messages import (
     META_GRAPH_DEF,
     TAGGED_RUN_METADATA,
     TENSOR,
+    Metadata,
     parse_value,
 )
 from runhooks.events.reading.tensor import parse_tensor, tensor_array
@@ -32,20 +34,193 @@ from runhooks.tensorboard.event_source import (
     TENSORS,
     EventSource,
 )
-from runhooks.tensorboard.event_types import (
-    AudioEvent,
-    CompressedHistogramEvent,
-    HistogramEvent,
-    HistogramValue,
-    ImageEvent,
-    PluginData,
-    ScalarEvent,
-    TagMetadata,
-    TensorEvent,
-    TensorProto,
-)
-from runhooks.tensorboard.quantiles import NORMAL_BASIS_POINTS, quantiles
-from runhooks.tensorboard.reservoir import kept_in_reservoir
+
+
+class ScalarEvent(NamedTuple):
+    """A number at a step."""
+
+    wall_time: float
+    step: int
+    value: float
+
+
+class HistogramValue(NamedTuple):
+    """How numbers are distributed: ``bucket[i]`` of them are up to ``bucket_limit[i]``."""
+
+    min: float
+    max: float
+    num: float
+    sum: float
+    sum_squares: float
+    bucket_limit: list[float]
+    bucket: list[float]
+
+
+class HistogramEvent(NamedTuple):
+    """A histogram at a step."""
+
+    wall_time: float
+    step: int
+    histogram_value: HistogramValue
+
+
+class CompressedHistogramEvent(NamedTuple):
+    """Some quantiles of a histogram: pairs of basis points, 0 to 10000, and values."""
+
+    wall_time: float
+    step: int
+    compressed_histogram_values: list[tuple[float, float]]
+
+
+class ImageEvent(NamedTuple):
+    """An image at a step, a whole file."""
+
+    wall_time: float
+    step: int
+    encoded_image_string: bytes
+    width: int
+    height: int
+
+
+class AudioEvent(NamedTuple):
+    """A sound at a step, a whole file."""
+
+    wall_time: float
+    step: int
+    encoded_audio_string: bytes
+    content_type: str
+    sample_rate: float
+    length_frames: int
+
+
+class PluginData(NamedTuple):
+    """What a plugin of TensorBoard knows of a tag."""
+
+    plugin_name: str
+    content: bytes
+
+
+class TagMetadata(NamedTuple):
+    """How TensorBoard shows a tag, with the fields of its ``SummaryMetadata``."""
+
+    plugin_data: PluginData
+    display_name: str
+    summary_description: str
+
+
+class Dimension(NamedTuple):
+    """The size of an axis."""
+
+    size: int
+    name: str = ""
+
+
+class TensorShape(NamedTuple):
+    """The sizes of all axes."""
+
+    dim: list[Dimension]
+    unknown_rank: bool = False
+
+
+class TensorProto:
+    """A tensor, with the fields that ``make_ndarray`` of TensorBoard or TensorFlow reads.
+
+    ``numpy()`` returns it as an array without either of them.
+    """
+
+    version_number = 0
+    #: The numbers are in ``tensor_content`` instead.
+    float_val: Sequence[float] = ()
+    double_val: Sequence[float] = ()
+    int_val: Sequence[int] = ()
+    int64_val: Sequence[int] = ()
+    half_val: Sequence[int] = ()
+    bool_val: Sequence[bool] = ()
+    scomplex_val: Sequence[float] = ()
+    dcomplex_val: Sequence[float] = ()
+    uint32_val: Sequence[int] = ()
+    uint64_val: Sequence[int] = ()
+
+    def __init__(self, dtype: int, array: NDArray[Any]) -> None:
+        self._array = array
+        self.dtype = dtype
+        self.tensor_shape = TensorShape([Dimension(size) for size in array.shape])
+        is_text = array.dtype == object
+        self.string_val: list[bytes] = list(array.flat) if is_text else []
+        self.tensor_content = b"" if is_text else array.tobytes()
+
+    def numpy(self) -> NDArray[Any]:
+        """Return it as an array; of bytes objects if it is a tensor of strings."""
+        return self._array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._array, dtype) if copy else np.asarray(self._array, dtype)
+
+    def __repr__(self) -> str:
+        return f"TensorProto({self._array!r})"
+
+
+class TensorEvent(NamedTuple):
+    """A tensor at a step."""
+
+    wall_time: float
+    step: int
+    tensor_proto: TensorProto
+
+
+#: Basis points, of 10000: the middle, and one, one and a half and more deviations around it.
+NORMAL_BASIS_POINTS = (0, 668, 1587, 3085, 5000, 6915, 8413, 9332, 10000)
+
+
+def quantiles(
+    histogram: HistogramValue, basis_points: Sequence[float] = NORMAL_BASIS_POINTS
+) -> list[tuple[float, float]]:
+    """Return each of ``basis_points``, ascending, and the number below which so many are."""
+    counts = np.asarray(histogram.bucket, np.float64)
+    if not histogram.num:
+        return [(point, 0.0) for point in basis_points]
+    reached = (counts * basis_points[-1] / (counts.sum() or 1.0)).cumsum()
+    bins = np.searchsorted(reached, basis_points, "right").tolist()
+    return [
+        (point, _number_at(histogram, point, at, reached) if at < len(reached) else histogram.max)
+        for point, at in zip(basis_points, bins, strict=True)
+    ]
+
+
+def _number_at(
+    histogram: HistogramValue, point: float, at: int, reached: NDArray[np.float64]
+) -> float:
+    """Return the number in bucket ``at`` below which ``point`` are, if they lie evenly in it."""
+    limits = histogram.bucket_limit
+    before = float(reached[at - 1]) if at else 0.0
+    left = max(limits[at - 1], histogram.min) if before else histogram.min
+    right = min(limits[at], histogram.max)
+    return left + (point - before) * (right - left) / (float(reached[at]) - before)
+
+
+def kept_in_reservoir(count: int, size: int, keep_last: bool = True) -> list[int]:
+    """Return the indices of the items that stay, in order, of ``count`` that come one by one.
+
+    Each item has the same chance; which ones it hits is always the same.
+
+    Args:
+        count: How many items come.
+        size: How many stay at most; 0: all.
+        keep_last: Whether the last item always stays.
+    """
+    if not size or count <= size:
+        return list(range(count))
+    draw = random.Random(0).randint
+    kept = list(range(size))
+    for index in range(size, count):
+        place = draw(0, index)
+        if place < size:
+            kept.pop(place)
+            kept.append(index)
+        elif keep_last:
+            kept[-1] = index
+    return kept
+
 
 COMPRESSED_HISTOGRAMS = "distributions"
 GRAPH, META_GRAPH, RUN_METADATA = "graph", "meta_graph", "run_metadata"

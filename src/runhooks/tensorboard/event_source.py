@@ -11,16 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from runhooks.events import Scalars, read_records
-from runhooks.events.format.fields import as_bytes, as_float, fields
+from runhooks.events.format.proto import as_bytes, as_float, fields
 from runhooks.events.place import place
-from runhooks.events.reading.file_contents import StoredPoint
+from runhooks.events.reading.blocks import open_to_scan
+from runhooks.events.reading.contents import RunContents, StoredPoint
 from runhooks.events.reading.find import find_files
-from runhooks.events.reading.metadata import Metadata
-from runhooks.events.reading.opened import open_to_scan
-from runhooks.events.reading.parsed_event import TENSOR, parse_value
-from runhooks.events.reading.row_decoder import RowDecoders
-from runhooks.events.reading.run_contents import RunContents
-from runhooks.events.reading.tag_registry import TagNumbers, Wanted
+from runhooks.events.reading.messages import TENSOR, Metadata, TagNumbers, Wanted, parse_value
+from runhooks.events.reading.rows import RowDecoders
 from runhooks.stores.path import AnyPath, StorePath, path_of
 
 SCALARS, HISTOGRAMS, IMAGES, AUDIO, TENSORS = (

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from runhooks import arguments, clock
 from runhooks.contexts import contextmanager
 from runhooks.events import Event, Message, SessionLog, SessionStatus
-from runhooks.events.format import wire
+from runhooks.events.format import proto
 from runhooks.events.place import place
 from runhooks.events.reading.find import find_files
 from runhooks.events.writing.write_queue import MAX_QUEUE
@@ -17,7 +17,7 @@ from runhooks.stores import hidden
 from runhooks.stores.path import path_of
 from runhooks.summary import FileWriter as EventFileWriter
 from runhooks.summary import Summary
-from runhooks.summary.summary_event import nbytes_of
+from runhooks.summary.message import nbytes_of
 
 _AT_ONCE = 1e-3  # seconds
 _WALL_TIME, _STEP = 1, 2
@@ -138,9 +138,9 @@ class FileWriter:
         """
         number, seconds = self.at(step, walltime)
         # Of a field that comes twice, the later one counts.
-        encoded = event.SerializeToString() + wire.double_field(_WALL_TIME, seconds)
+        encoded = event.SerializeToString() + proto.double_field(_WALL_TIME, seconds)
         if step is not None or self._default_step is not None:
-            encoded += wire.varint_field(_STEP, number)
+            encoded += proto.varint_field(_STEP, number)
         self._writer.add_event(_Encoded(seconds, number, encoded))
 
     def start_session(self, step: int) -> None:
@@ -170,7 +170,7 @@ class FileWriter:
         )
         step, wall_time = self.at(None, walltime)
         self._writer.add(Event(wall_time, step, graph_def=graph))
-        tagged = wire.text_field(1, _GRAPH_TAG) + wire.bytes_field(2, run_metadata)
+        tagged = proto.text_field(1, _GRAPH_TAG) + proto.bytes_field(2, run_metadata)
         self._writer.add(Event(wall_time, step, tagged_run_metadata=tagged))
 
     def add_onnx_graph(self, graph: Message | bytes, walltime: float | None = None) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 
 from runhooks.arrays import host_form
 from runhooks.summary import FileWriter, Summary, Value, clip_value, tensor_value, text_value
-from runhooks.summary.kinds.bucketed_histogram import bucketed_histogram_value
-from runhooks.summary.kinds.image_batch import image_batch_value
+from runhooks.summary.kinds.histogram import bucketed_histogram_value
+from runhooks.summary.kinds.image import image_batch_value
 
 __all__ = ["SummaryWriter"]
 

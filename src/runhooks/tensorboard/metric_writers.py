@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from runhooks.arrays import host_form, is_array, snapshot
-from runhooks.arrays.scalars import NUMBERS, read_number
+from runhooks.arrays.values import NUMBERS, read_number
 from runhooks.contexts import contextmanager
+from runhooks.errors import call_all
 from runhooks.events.place import inside
-from runhooks.events.writing.failures import call_all
 from runhooks.summary import (
     FileWriter,
     Summary,
@@ -35,8 +35,8 @@ from runhooks.summary import (
     tensor_value,
     text_value,
 )
-from runhooks.summary.kinds.bucketed_histogram import bucketed_histogram_value
-from runhooks.summary.kinds.image_batch import image_batch_value
+from runhooks.summary.kinds.histogram import bucketed_histogram_value
+from runhooks.summary.kinds.image import image_batch_value
 from runhooks.summary.kinds.video import video_value
 
 __all__ = [

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.summary.kinds.boxes import check_pillow
-from runhooks.summary.kinds.image_grid import Boxes, grid_value
-from runhooks.summary.kinds.sound import sound_value
+from runhooks.summary.kinds.audio import sound_value
+from runhooks.summary.kinds.image_grid import Boxes, check_pillow, grid_value
 from runhooks.summary.kinds.video import video_value
-from runhooks.tensorboard.refusals import refusals
-from runhooks.tensorboard.run_files import RunFiles
+from runhooks.tensorboard.run_files import RunFiles, refusals
 
 
 class PictureMethods(RunFiles):

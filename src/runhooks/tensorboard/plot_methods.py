@@ -15,14 +15,13 @@ from runhooks.summary import (
     pr_curve_value,
     tensor_value,
 )
-from runhooks.summary.kinds.binned_histogram import (
+from runhooks.summary.kinds.histogram import (
     binned_histogram_value,
     counted_histogram_value,
 )
-from runhooks.summary.kinds.counted_pr_curve import counted_pr_curve_value
-from runhooks.summary.kinds.float_mesh import float_mesh_values
-from runhooks.tensorboard.refusals import ArgumentError, refusals
-from runhooks.tensorboard.run_files import RunFiles
+from runhooks.summary.kinds.mesh import float_mesh_values
+from runhooks.summary.kinds.pr_curve import counted_pr_curve_value
+from runhooks.tensorboard.run_files import ArgumentError, RunFiles, refusals
 
 _TEXT = SummaryMetadata("text")
 _TEXT_SUFFIX = "/text_summary"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runhooks import session
-from runhooks.engines.tensorflow import scaffolding
+from runhooks.engines.tensorflow import opener
 
 
 def _alias(name: str) -> property:
@@ -46,4 +46,4 @@ class Scaffold(session.Scaffold):
 
         It belongs to TensorFlow's default graph, that of a function too; None outside any graph.
         """
-        return scaffolding.default_local_init_op()
+        return opener.default_local_init_op()

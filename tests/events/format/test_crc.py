@@ -3,7 +3,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runhooks.events.format.crc import contributions, crc32c, masked
+from runhooks.events.format.record import contributions, crc32c, masked
 
 
 @given(st.binary(min_size=1, max_size=40), st.data())

@@ -7,63 +7,63 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.proto import event_pb2, summary_pb2
 
-from runhooks.events.format import fields, wire
+from runhooks.events.format import proto
 
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
 @given(int64s)
 def test_an_int64_reads_back_here_and_in_protobuf(value: int) -> None:
-    message = wire.varint_field(2, value)
+    message = proto.varint_field(2, value)
     assert event_pb2.Event.FromString(message).step == value
-    ((number, read),) = fields.fields(message)
-    assert (number, fields.as_int(read)) == (2, value)
+    ((number, read),) = proto.fields(message)
+    assert (number, proto.as_int(read)) == (2, value)
 
 
 @given(st.floats(allow_nan=False))
 def test_a_double_reads_back_here_and_in_protobuf(value: float) -> None:
-    message = wire.double_field(1, value)
+    message = proto.double_field(1, value)
     assert event_pb2.Event.FromString(message).wall_time == value
-    assert [fields.as_float(field.value) for field in fields.fields(message)] == [value]
+    assert [proto.as_float(field.value) for field in proto.fields(message)] == [value]
 
 
 @given(st.floats(width=32))
 def test_a_float_reads_back_here_and_in_protobuf(value: float) -> None:
-    message = wire.float_field(2, value)
+    message = proto.float_field(2, value)
     read = summary_pb2.Summary.Value.FromString(message).simple_value
     assert np.array_equal(
-        [read, fields.as_float(next(fields.fields(message)).value)], [value] * 2, True
+        [read, proto.as_float(next(proto.fields(message)).value)], [value] * 2, True
     )
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_float_beyond_float32_becomes_infinite(sign: int) -> None:
-    message = wire.float_field(2, sign * 1e300)
-    assert fields.as_float(next(fields.fields(message)).value) == sign * math.inf
+    message = proto.float_field(2, sign * 1e300)
+    assert proto.as_float(next(proto.fields(message)).value) == sign * math.inf
 
 
 @given(st.integers(1, 1 << 20), st.binary(max_size=300))
 def test_bytes_read_back(number: int, value: bytes) -> None:
-    assert list(fields.fields(wire.bytes_field(number, value))) == [(number, value)]
+    assert list(proto.fields(proto.bytes_field(number, value))) == [(number, value)]
 
 
 @given(st.lists(st.floats(allow_nan=False)))
 def test_packed_doubles_read_back_in_protobuf(values: list[float]) -> None:
-    message = wire.packed_doubles_field(6, values)
+    message = proto.packed_doubles_field(6, values)
     assert list(summary_pb2.HistogramProto.FromString(message).bucket_limit) == values
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.one_of(int64s, st.binary(max_size=40)))))
 def test_concatenated_fields_are_one_message(written: list[tuple[int, int | bytes]]) -> None:
     message = b"".join(
-        wire.varint_field(number, value)
+        proto.varint_field(number, value)
         if isinstance(value, int)
-        else wire.bytes_field(number, value)
+        else proto.bytes_field(number, value)
         for number, value in written
     )
     read = [
-        (number, fields.as_int(value) if isinstance(value, int) else value)
-        for number, value in fields.fields(message)
+        (number, proto.as_int(value) if isinstance(value, int) else value)
+        for number, value in proto.fields(message)
     ]
     assert read == written
 
@@ -71,7 +71,7 @@ def test_concatenated_fields_are_one_message(written: list[tuple[int, int | byte
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_message_or_a_value_error(message: bytes) -> None:
     with contextlib.suppress(ValueError):
-        assert sum(1 for _ in fields.fields(message)) <= len(message)
+        assert sum(1 for _ in proto.fields(message)) <= len(message)
 
 
 @pytest.mark.parametrize(
@@ -86,15 +86,15 @@ def test_any_bytes_are_a_message_or_a_value_error(message: bytes) -> None:
 )
 def test_what_is_no_message_says_why(message: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        list(fields.fields(message))
+        list(proto.fields(message))
 
 
 def test_a_field_of_another_type_is_refused() -> None:
     with pytest.raises(ValueError, match="varint"):
-        fields.as_int(b"ab")
+        proto.as_int(b"ab")
     with pytest.raises(ValueError, match="varint 7"):
-        fields.as_bytes(7)
+        proto.as_bytes(7)
     with pytest.raises(ValueError, match="4 or 8 bytes"):
-        fields.as_float(b"abc")
+        proto.as_float(b"abc")
     with pytest.raises(ValueError, match="18446744073709551616"):
-        wire.varint(1 << 64)
+        proto.varint(1 << 64)

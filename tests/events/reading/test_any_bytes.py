@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runhooks.events.format.crc import crc32c, masked
-from runhooks.events.format.record import frame
+from runhooks.events.format.record import crc32c, frame, masked
 
 CORPUS = sorted((Path(__file__).parents[2] / "data" / "corpus").glob("*.tfevents"))
 exercise = runpy.run_path(str(Path(__file__).with_name("exercise.py")))["exercise"]

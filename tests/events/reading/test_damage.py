@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from runhooks.errors import DataLossError
 from runhooks.events import Damage, check, frame, read, read_events, stream
-from runhooks.events.format.crc import crc32c, masked
+from runhooks.events.format.record import crc32c, masked
 
 Write = Callable[..., Path]
 Make = Callable[..., Any]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from runhooks.events import Runs, read
-from runhooks.events.format.json_number import json_number
+from runhooks.events.reading.table import json_number
 
 Write = Callable[..., Path]
 Make = Callable[..., Any]

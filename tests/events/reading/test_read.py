@@ -21,7 +21,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
 
 from runhooks.errors import DataLossError
 from runhooks.events import Event, check, frame, read, read_events, stream
-from runhooks.events.format import wire
+from runhooks.events.format import proto
 
 Write = Callable[..., Path]
 Scalar = Callable[..., Any]
@@ -196,7 +196,7 @@ def test_several_scalars_in_an_event(tmp_path: Path, write: Write) -> None:
     assert read(tmp_path, tags="rate").only.scalars["rate"].steps.tolist() == list(range(50))
 
 
-TAG = st.sampled_from([b"loss", b"a rate", b"", b"x" * 150]).map(partial(wire.bytes_field, 1))
+TAG = st.sampled_from([b"loss", b"a rate", b"", b"x" * 150]).map(partial(proto.bytes_field, 1))
 NUMBER = floats32.map(lambda number: b"\x15" + struct.pack("<f", number))
 TENSOR = floats32.map(
     lambda number: summary_pb2.Summary.Value(
@@ -208,16 +208,16 @@ METADATA = st.sampled_from(["scalars", "text", ""]).map(
         metadata=summary_pb2.SummaryMetadata(plugin_data={"plugin_name": plugin})
     ).SerializeToString()
 )
-NODE = st.just(wire.bytes_field(7, b"node"))
+NODE = st.just(proto.bytes_field(7, b"node"))
 IN_ORDER = st.tuples(TAG, NUMBER) | st.tuples(TAG, TENSOR, METADATA)
 IN_ANY_ORDER = st.tuples(TAG, NUMBER, TAG, TENSOR, METADATA, NODE).flatmap(st.permutations)
 IN_ANY_ORDER |= st.tuples(TAG, NUMBER, METADATA).flatmap(st.permutations)
 VALUES = st.lists((IN_ORDER | IN_ANY_ORDER).map(b"".join), max_size=3)
 SUMMARY = VALUES.map(
-    lambda values: wire.bytes_field(5, b"".join(wire.bytes_field(1, value) for value in values))
+    lambda values: proto.bytes_field(5, b"".join(proto.bytes_field(1, value) for value in values))
 )
-TIME = st.floats(0, 1e9).map(partial(wire.double_field, 1))
-STEP = steps.map(lambda step: b"\x10" + wire.varint(step % (1 << 64)))
+TIME = st.floats(0, 1e9).map(partial(proto.double_field, 1))
+STEP = steps.map(lambda step: b"\x10" + proto.varint(step % (1 << 64)))
 EVENT = st.tuples(TIME, STEP, SUMMARY) | st.tuples(TIME, STEP, SUMMARY, SUMMARY).flatmap(
     st.permutations
 )

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runhooks.hooks.helpers.run_timer import RunTimer
+from runhooks.hooks.logging_tensor import RunTimer
 
 RUN = None  # by runs or seconds, what a run is does not matter
 

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 from sklearn.datasets import load_sample_image
 
-from runhooks.summary.kinds.png import encode_png
+from runhooks.summary.kinds.image import encode_png
 
 shapes = st.tuples(st.integers(1, 20), st.integers(1, 20), st.integers(1, 4))
 

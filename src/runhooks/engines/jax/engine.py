@@ -32,7 +32,7 @@ from runhooks.engines.conform import (
     describe,
     number_as,
 )
-from runhooks.engines.jax.failures import note_static
+from runhooks.engines.jax.executables import note_static
 from runhooks.engines.jax.held import (
     Static,
     changed_part,
@@ -47,11 +47,9 @@ from runhooks.engines.jax.held import (
 from runhooks.engines.jax.kept_buffers import JaxKeptBuffers
 from runhooks.engines.jax.run import compile_run, flat_run, keeping_run, warm_up
 from runhooks.errors import AbortedError, UnavailableError
-from runhooks.graph.bounded_cache import BoundedCache
-from runhooks.graph.engine import Compiled, Engine, FlatRun
-from runhooks.graph.kept_buffers import KeptBuffers
+from runhooks.graph.engine import BoundedCache, Compiled, Engine, FlatRun, KeptBuffers
+from runhooks.graph.nodes import Variable
 from runhooks.graph.plan import Body
-from runhooks.graph.tensor import Variable
 
 _MEMORY = {"allocated_bytes": "bytes_in_use", "peak_allocated_bytes": "peak_bytes_in_use"}
 

@@ -4,22 +4,210 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import jax
+import jax.numpy as jnp
 
 from runhooks import clock
 from runhooks.arrays.jax import is_weak
-from runhooks.engines.jax.failures import forms_of
-from runhooks.engines.jax.held import hold, release
-from runhooks.engines.jax.layout import Layout, arrays_of, lay_out
-from runhooks.engines.jax.traced_body import TracedBody, copied, own_buffers
-from runhooks.graph.bounded_cache import BoundedCache
-from runhooks.graph.engine import Engine
+from runhooks.engines.jax.held import Layout, arrays_of, hold, lay_out, release
+from runhooks.errors import add_note
+from runhooks.graph import nest
+from runhooks.graph.engine import BoundedCache, Engine
 from runhooks.graph.evaluate import evaluate
+from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.graph.plan import CALLER, Body
-from runhooks.graph.tensor import Variable
+
+#: What JAX raises if the value of an argument is needed while a function is traced.
+_NOT_KNOWN = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+
+
+def note_failure(error: Exception, assigned: Iterable[Any]) -> None:
+    """Note on ``error`` what to do about it, where that is known."""
+    if type(error).__name__ == "TraceContextError":  # of Flax
+        add_note(
+            error,
+            "a function of the graph cannot change a module that it closes over: hold "
+            "the state of graphdef, state = nnx.split(model) in a variable, take it as "
+            "an argument, and return the new one",
+        )
+    if any(leaf.is_deleted() for leaf in jax.tree.leaves(list(assigned))):
+        add_note(
+            error,
+            "the device failed after it had taken over the variables' buffers: "
+            "their values are gone, restore them from a checkpoint",
+        )
+
+
+def note_static(error: Exception, step: str, args: Mapping[str, Any]) -> None:
+    """Note on ``error``, raised by ``step``, that what must be known when it is traced is bound."""
+    says_so = any(text in str(error) for text in ("Non-hashable static", "concrete value"))
+    if not says_so and not isinstance(error, _NOT_KNOWN):
+        return
+    numbers = [name for name, value in args.items() if getattr(value, "shape", None) == ()]
+    bound = ", ".join(f"{name}=..." for name in numbers or ["name"])
+    add_note(
+        error,
+        "the arguments of a step are traced, as under jax.jit: bind one that must be known before, "
+        f"such as a size or a flag, with functools.partial({step}, {bound})",
+    )
+
+
+def check_given(error: Exception, tensors: Sequence[Tensor], given: Sequence[Any]) -> None:
+    """Raise TypeError in place of ``error`` if JAX cannot take a value that was given.
+
+    Its own message would name neither the tensor nor what to do.
+    """
+    if not isinstance(error, TypeError):
+        return
+    for tensor, value in zip(tensors, given[: len(tensors)], strict=True):
+        for leaf in jax.tree.leaves(value):
+            try:
+                jax.eval_shape(lambda it: it, leaf)
+            except TypeError:
+                raise TypeError(
+                    f"{tensor.name!r} is given {leaf!r}, which JAX cannot compile: give it arrays "
+                    "and numbers alone, and bind a function or a configuration before the graph is "
+                    f"made, with functools.partial(step, {tensor.op.name}=...)"
+                ) from None
+
+
+def forms_of(given: Sequence[Any]) -> list[str]:
+    """Return the shapes and dtypes that values have in JAX, each as text."""
+    return [_form_of(value) for value in given]
+
+
+def note_new_forms(
+    error: Exception, tensors: Sequence[Tensor], before: Sequence[str], now: Sequence[str]
+) -> None:
+    """Note on ``error`` which of ``tensors`` has another form than in a run before.
+
+    Args:
+        error: Raised while a function was traced for what they are given.
+        tensors: What is given.
+        before: The forms of their values in a run that was traced; empty: there was none.
+        now: The forms of their values in this one.
+    """
+    for tensor, old, new in zip(tensors, before, now, strict=False):
+        if old != new:
+            add_note(error, f"{tensor.name!r} is given {new} here, and was given {old} before")
+
+
+class _Form:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _form_of(value: Any) -> str:
+    with suppress(TypeError):  # JAX cannot take it
+        value = jax.eval_shape(lambda it: it, value)
+    return str(jax.tree.map(_form_of_leaf, value))
+
+
+def _form_of_leaf(leaf: Any) -> _Form:
+    shape = getattr(leaf, "shape", ())
+    dtype = getattr(leaf, "dtype", type(leaf).__name__)
+    return _Form(f"{dtype}{list(shape)}")
+
+
+class Evaluated(NamedTuple):
+    """What tracing a body gives: values by tensor, and the new values of variables, held."""
+
+    values: dict[Tensor, Any]
+    new: dict[Variable, Any]
+
+
+class TracedBody:
+    """The operations of ``body`` as a function of the values of ``reads`` and ``body.given``.
+
+    Arrays among a call's arguments are arguments of the function too. Inside it they would be
+    constants: compiled with it, slowly, and no tracers to the function that takes them.
+    """
+
+    def __init__(self, engine: Engine, body: Body) -> None:
+        self._engine = engine
+        self.body = body
+        self.reads = (*body.assigned, *body.kept)
+        self._constants = {id(leaf): leaf for op in body.operations for leaf in _arrays(op.args)}
+        self.placed = list(self._constants.values())
+
+    def args(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> list[Any]:
+        """Return the arguments of the function."""
+        return [*[variables[v] for v in self.reads], *given, *self.placed]
+
+    def evaluate(self, args: Sequence[Any]) -> Evaluated:
+        """Compute all operations."""
+        end = len(self.reads)
+        given_end = end + len(self.body.given)
+        variables = dict(zip(self.reads, args[:end], strict=True))
+        values: dict[Tensor, Any] = dict(zip(self.reads, args[:end], strict=True))
+        values.update(zip(self.body.given, args[end:given_end], strict=True))
+        traced = dict(zip(self._constants, args[given_end:], strict=True))
+
+        def read_args(op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
+            return _own_args(op, values, traced)
+
+        operations = self.body.operations
+        new = evaluate(operations, values, variables, self._engine.conform, read_args)
+        return Evaluated(values, new)
+
+
+def own_buffers(inputs: Sequence[Any], old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+    """Return the new values of variables, each array in a buffer of its own.
+
+    The next run is donated these buffers. So they may be shared neither with feeds or fetched
+    values, nor with other variables; only with the variable's own old value.
+    """
+    taken = {id(leaf) for leaf in jax.tree.leaves(inputs)}
+
+    def own(leaf: Any, before: Any) -> Any:
+        if leaf is not before and (id(leaf) in taken or not isinstance(leaf, jax.core.Tracer)):
+            leaf = jnp.copy(leaf)
+        taken.add(id(leaf))
+        return leaf
+
+    return [jax.tree.map(own, value, before) for value, before in zip(new, old, strict=True)]
+
+
+def copied(values: Sequence[Any], taken: Any) -> list[Any]:
+    """Return ``values`` with copies of those arrays that are among the leaves of ``taken``."""
+    ids = {id(leaf) for leaf in jax.tree.leaves(taken)}
+    own = jax.tree.map(lambda leaf: jnp.copy(leaf) if id(leaf) in ids else leaf, list(values))
+    return list(own)
+
+
+def _own_args(
+    op: Operation, values: Mapping[Tensor, Any], traced: Mapping[int, Any]
+) -> tuple[Any, ...]:
+    """Return the arguments of ``op``, in containers that its function may change.
+
+    ``traced``: what stands in the place of constants, by their id.
+    """
+    args = [
+        nest.map_leaves(lambda leaf: traced.get(id(leaf), leaf), arg) if has_arrays(arg) else arg
+        for arg in op.args
+    ]
+    return nest.args_reader(tuple(args))({it: release(values[it]) for it in op.inputs})
+
+
+def has_arrays(args: Any) -> bool:
+    """Return whether there is an array of JAX among ``args``."""
+    return bool(_arrays(args))
+
+
+def _arrays(args: Any) -> list[jax.Array]:
+    return [leaf for leaf in nest.leaves(args) if isinstance(leaf, jax.Array)]
+
 
 _log = logging.getLogger("runhooks")
 

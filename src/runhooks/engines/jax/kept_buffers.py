@@ -14,19 +14,134 @@ import mmap
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from runhooks.arrays.jax import ARRAYS
-from runhooks.engines.jax.leaving_step import LeavingStep, takes_spare
-from runhooks.engines.jax.pending_array import PendingArray, on_host
-from runhooks.graph.kept_buffers import HostValues, KeptBuffers
-from runhooks.graph.tensor import Variable
+from runhooks import clock
+from runhooks.arrays.jax import ARRAYS, is_key, on_cpu
+from runhooks.errors import described
+from runhooks.graph.engine import HostValues, KeptBuffers
+from runhooks.graph.nodes import Variable
+
+
+class PendingArray:
+    """An array of a device, or of several, on its way to the host."""
+
+    def __init__(self, array: jax.Array) -> None:
+        self.shape = array.shape
+        self.dtype = np.dtype(array.dtype)
+        self._shards = [(it.index, it.data) for it in array.addressable_shards if not it.replica_id]
+        self._host: np.ndarray[Any, Any] | None = None
+        self._lock = threading.Lock()
+        for _, data in self._shards:
+            data.copy_to_host_async()
+
+    def read(self) -> None:
+        """Wait for its values, and need the device no more."""
+        with self._lock:
+            if self._host is None:
+                self._host, self._shards = self._gathered(), []
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        # Whoever writes it reads it once. Not to hold the result saves memory.
+        with self._lock:
+            host = self._gathered() if self._host is None else self._host
+        return host if dtype is None else host.astype(dtype, copy=False)
+
+    def _gathered(self) -> np.ndarray[Any, Any]:
+        if len(self._shards) == 1:
+            return np.asarray(self._shards[0][1])
+        whole = np.empty(self.shape, self.dtype)
+        for index, data in self._shards:
+            whole[index] = np.asarray(data)
+        return whole
+
+
+def on_host(leaf: Any) -> Any:
+    """Return ``leaf`` as an array of NumPy, or as a ``PendingArray`` if it is on a device."""
+    if not isinstance(leaf, jax.Array):
+        return np.asarray(leaf)
+    data = jax.random.key_data(leaf) if is_key(leaf) else leaf
+    return np.asarray(data) if on_cpu(data) and len(data.devices()) == 1 else PendingArray(data)
+
 
 _log = logging.getLogger("runhooks")
+
+#: Smaller arrays are put where the allocator has room for them.
+_LEAST_SPARE_BYTES = 1 << 16
+
+
+class Spare(NamedTuple):
+    """The form of an array whose memory a step may write into."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    sharding: Any
+
+
+class LeavingStep:
+    """A step compiled to leave the buffers of its arguments alone.
+
+    Args:
+        step: The jitted step.
+        assigned: The variables whose values are its first arguments.
+        args: Arguments to compile it for.
+    """
+
+    def __init__(self, step: Any, assigned: Sequence[Variable], args: Sequence[Any]) -> None:
+        self.spares = {
+            variable: [_form(leaf) for leaf in jax.tree.leaves(value) if takes_spare(leaf)]
+            for variable, value in zip(assigned, args, strict=False)
+        }
+        self.is_ready = False
+        self.has_failed = False
+        count = len(assigned)
+
+        def leaving(spare: Any, *args: Any) -> Any:
+            results = step(*args)
+            # Without the copies JAX would return an array that is not changed as it came in. XLA
+            # makes none where the array is new.
+            return [*jax.tree.map(jnp.copy, results[:count]), *results[count:]]
+
+        self._leaving: Any = jax.jit(leaving, donate_argnums=0, keep_unused=True)
+        own = [leaf for leaf in jax.tree.leaves(args[:count]) if takes_spare(leaf)]
+        # In this thread: JAX keeps settings for each.
+        self._lowered: Any = self._leaving.lower(own, *args)
+
+    def compile(self) -> None:
+        """Compile it, in any thread."""
+        start = clock.monotonic()
+        try:
+            self._lowered.compile()
+        except Exception as error:  # noqa: BLE001 - whatever it is: the state can be copied
+            _log.warning(
+                "asynchronous saves go on copying the state, since the step could not be compiled "
+                "so as to leave it alone: %s",
+                described(error),
+            )
+            self.has_failed = True
+            return
+        self._lowered = None
+        secs = clock.monotonic() - start
+        _log.info("compiled the step for asynchronous saves in %.2f seconds", secs)
+        self.is_ready = True
+
+    def __call__(self, spare: Sequence[Any], args: Sequence[Any]) -> Any:
+        return self._leaving(spare, *args)
+
+
+def takes_spare(leaf: Any) -> bool:
+    """Return whether a step may be given the memory of an array like ``leaf`` to write into."""
+    is_large = isinstance(leaf, jax.Array) and leaf.nbytes >= _LEAST_SPARE_BYTES
+    return is_large and not is_key(leaf) and on_cpu(leaf)
+
+
+def _form(leaf: Any) -> Spare:
+    return Spare(leaf.shape, leaf.dtype, leaf.sharding if leaf.committed else None)
+
 
 #: Less is copied in a few milliseconds, which is not worth a compilation.
 _LEAST_BYTES = 64 << 20

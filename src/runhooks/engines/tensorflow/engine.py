@@ -11,10 +11,9 @@ from tensorflow.python.client import timeline
 from tensorflow.python.platform import tf_logging
 
 from runhooks import errors
-from runhooks.engines.tensorflow.event_files import share_event_file
-from runhooks.engines.tensorflow.gfile_backend import open_with_gfile
+from runhooks.engines.tensorflow.files import open_with_gfile, share_event_file
 from runhooks.errors import AbortedError, UnavailableError, register_end_of_input
-from runhooks.graph.framework import Framework
+from runhooks.graph.base import Framework
 from runhooks.stores import add_backend
 from runhooks.summary import FileWriterCache, SessionLog, Summary
 

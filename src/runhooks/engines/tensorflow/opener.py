@@ -1,4 +1,4 @@
-"""``TensorFlowOpener``: how the sessions of a ``tf.Graph`` are created."""
+"""``TensorFlowOpener``: how the sessions of a ``tf.Graph`` are created, with default scaffolds."""
 
 from __future__ import annotations
 
@@ -9,17 +9,85 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute.distribute_coordinator_context import get_current_worker_context
+from tensorflow.python.ops import resources
 
-from runhooks.engines.tensorflow import scaffolding
-from runhooks.engines.tensorflow.adopted import AdoptedSession
-from runhooks.engines.tensorflow.file_systems import check_scheme
-from runhooks.engines.tensorflow.session import Session
+from runhooks.engines.tensorflow.fetches import StepGraph
+from runhooks.engines.tensorflow.files import check_saver, check_scheme
+from runhooks.engines.tensorflow.session import AdoptedSession, Session
 from runhooks.engines.tensorflow.session_manager import SessionManager
-from runhooks.engines.tensorflow.step_graph import StepGraph
 from runhooks.errors import FailedPreconditionError
-from runhooks.graph.opener import Place, Role, SessionOpener, role_alone
+from runhooks.graph.base import Place, Role, SessionOpener, role_alone
 
 v1 = tf.compat.v1
+
+
+def fill(scaffold: Any, graph: StepGraph) -> None:
+    """Fill in what ``scaffold`` lacks, from the collections of ``graph`` or newly made."""
+    keys = v1.GraphKeys
+    with graph.launched.as_default():
+        for name, key, make in (
+            ("init_op", keys.INIT_OP, _init_op),
+            ("ready_op", keys.READY_OP, _ready_op),
+            ("ready_for_local_init_op", keys.READY_FOR_LOCAL_INIT_OP, _ready_for_local_init_op),
+            ("local_init_op", keys.LOCAL_INIT_OP, default_local_init_op),
+            ("summary_op", keys.SUMMARY_OP, v1.summary.merge_all),
+            ("saver", keys.SAVERS, _saver),
+        ):
+            if getattr(scaffold, name) is None:
+                setattr(scaffold, name, scaffold.get_or_default(name, key, make))
+        scaffold.saver = _built(scaffold.saver)
+    graph.step_reads.prepare()
+
+
+def default_local_init_op() -> Any:
+    """Return an operation that initializes local variables, tables and local resources."""
+    return tf.group(
+        v1.local_variables_initializer(),
+        v1.tables_initializer(),
+        resources.initialize_resources(resources.local_resources()),
+    )
+
+
+def _init_op() -> Any:
+    return tf.group(
+        v1.global_variables_initializer(),
+        resources.initialize_resources(resources.shared_resources()),
+        v1.get_collection("saved_model_initializers"),
+    )
+
+
+def _ready_op() -> Any:
+    return tf.concat(
+        [v1.report_uninitialized_variables(), resources.report_uninitialized_resources()], 0
+    )
+
+
+def _ready_for_local_init_op() -> Any:
+    return tf.concat(
+        [
+            v1.report_uninitialized_variables(v1.global_variables()),
+            resources.report_uninitialized_resources(resources.shared_resources()),
+        ],
+        0,
+    )
+
+
+def _saver() -> Any:
+    return v1.train.Saver(sharded=True, allow_empty=True)
+
+
+def _built(saver: Any) -> Any:
+    if isinstance(saver, tf.train.Checkpoint):
+        from tensorflow.python.checkpoint.graph_view import ObjectGraphView
+
+        return v1.train.Saver(
+            var_list=ObjectGraphView(saver).frozen_saveable_objects(), sharded=True
+        )
+    check_saver(saver)
+    build = getattr(saver, "build", None)
+    if build is not None:
+        build()
+    return saver
 
 
 class TensorFlowOpener(SessionOpener):
@@ -40,10 +108,10 @@ class TensorFlowOpener(SessionOpener):
         return current_role(master, is_chief, config)
 
     def fill_scaffold(self, scaffold: Any) -> None:
-        scaffolding.fill(scaffold, self._graph)
+        fill(scaffold, self._graph)
 
     def default_local_init_op(self) -> Any:
-        return scaffolding.default_local_init_op()
+        return default_local_init_op()
 
     def open_chief(
         self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place, path: Place

@@ -1,21 +1,111 @@
-"""``Session``: a ``tf.compat.v1.Session`` whose runs are made by cached callables."""
+"""Sessions of a ``tf.Graph``: ours, whose runs are cached callables, and foreign ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
-from operator import itemgetter
+from operator import is_, itemgetter
 from typing import Any, Literal
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.client.session import SessionInterface
 
-from runhooks.engines.tensorflow.callable_run import CallableRun
-from runhooks.engines.tensorflow.fetches import DirectRun, FetchPlan, make_plan
+from runhooks.contract import PreparedRun
+from runhooks.engines.tensorflow.fetches import (
+    UNCHANGED,
+    DirectRun,
+    FetchPlan,
+    StepChange,
+    make_plan,
+    step_graph_of,
+)
 from runhooks.engines.tensorflow.session_state import SessionState
-from runhooks.engines.tensorflow.step_graph import step_graph_of
-from runhooks.graph.bounded_cache import BoundedCache
+from runhooks.graph.engine import BoundedCache
 from runhooks.graph.nest import structure_key
+
+
+class CallableRun(PreparedRun):
+    """A run of ``fetches`` in ``session``.
+
+    Args:
+        fetches: What is asked for.
+        feed_keys: The keys of the feed_dict.
+        session: The session, which learns the global step and counts the run.
+        change: What the run does to the global step; None if that is not known.
+        direct: How its feeds are converted, and its result read.
+        call: Takes the feeds, and returns what was fetched.
+        step_of: Takes what was fetched, and returns the values of the global step that are in it;
+            None if there are none.
+    """
+
+    __slots__ = (
+        *("_call", "_convert", "_increases", "_keys", "_read", "_session", "_step_of"),
+        "_tells_step",
+    )
+
+    def __init__(
+        self,
+        fetches: Any,
+        feed_keys: Iterable[Any],
+        session: SessionState,
+        change: StepChange | None,
+        direct: DirectRun,
+        call: Callable[..., Any],
+        step_of: Callable[[Any], Any] | None,
+    ) -> None:
+        keys = tuple(feed_keys)
+        super().__init__(fetches, keys)
+        if isinstance(fetches, tf.Tensor | tf.Operation):
+            self.fetches = fetches
+        self._keys = keys
+        self._session = session
+        self._convert, self._read = direct.convert, direct.read
+        self._call = call
+        self._step_of = step_of
+        self._tells_step = change is not UNCHANGED or step_of is not None
+        self._increases = change is not None and change.never_decreases
+        # Where others may change the step, or the run does not say by how much it does, each run
+        # has to be followed by a look at what is due.
+        increase = None if change is None or session.is_shared else change.increase
+        self.steps = -1 if increase is None else increase
+
+    def is_fed(self, feed_dict: Any) -> bool:
+        """As ``PreparedRun.is_fed``; tensors cannot be compared, and their hash takes a while."""
+        keys = self._keys
+        if not feed_dict:
+            return not keys
+        is_fed = type(feed_dict) is dict and len(feed_dict) == len(keys)
+        return is_fed and all(map(is_, feed_dict, keys))
+
+    def foresee(self, off_steps: float) -> None:
+        """As ``PreparedRun.foresee``."""
+        if self.steps >= 0:
+            self._session.foresee(self, off_steps)
+
+    def again(self, feed_dict: Any) -> Any:
+        """Make the run, and return the values of the fetches. An off-step is as fast as this is."""
+        session, convert = self._session, self._convert
+        number = session.begin_change() if self._tells_step else 0
+        values: Any = None
+        try:
+            if convert:
+                values = self._call(*[to_array(feed_dict[key]) for key, to_array in convert])
+            else:
+                values = self._call()
+        except BaseException as error:
+            self.off_steps = 0
+            session.note_error(error)
+            raise
+        finally:
+            if number:
+                steps = None if values is None or self._step_of is None else self._step_of(values)
+                session.end_change(number, steps, self, increases=self._increases)
+        session.runs += 1
+        self.off_steps -= 1
+        return self._read(values)
+
 
 v1 = tf.compat.v1
 
@@ -146,3 +236,98 @@ def _picker(places: list[int]) -> Callable[[Any], Any] | None:
     if places == list(range(places[0], places[-1] + 1)):
         return itemgetter(slice(places[0], places[-1] + 1))
     return itemgetter(*places)
+
+
+_ATTRIBUTE = "runhooks_session"
+
+
+class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
+    """A session around another one of TensorFlow's, which makes the runs.
+
+    Attributes that it lacks are looked up in the other.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self.adopted = session
+        SessionState.__init__(self, step_graph_of(session.graph))
+        self.is_shared = True
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "adopted":  # not made yet
+            raise AttributeError(name)
+        return getattr(self.adopted, name)
+
+    @property
+    def graph(self) -> Any:
+        """The graph that it runs."""
+        return self.adopted.graph
+
+    @property
+    def _sess(self) -> Any:
+        return self.adopted
+
+    @property
+    def sess_str(self) -> Any:
+        """The target of the session, for TensorFlow."""
+        return self.adopted.sess_str
+
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: Any = None,
+        options: Any = None,
+        run_metadata: Any = None,
+        *,
+        hooks: Literal[False] = False,
+    ) -> Any:
+        """As ``Session.run``."""
+        self.check_no_hooks(hooks)
+        return self.run_whole(fetches, feed_dict, options, run_metadata)
+
+    def run_plainly(
+        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+    ) -> Any:
+        """``run`` of the session itself."""
+        return self.adopted.run(fetches, feed_dict, options, run_metadata)
+
+    def close(self) -> None:
+        """Close the session."""
+        self.is_over = True
+        self.adopted.close()
+
+
+class ObservedSession(AdoptedSession):
+    """A session whose runs others make; its global step is read each time that it is needed."""
+
+    def __init__(self, session: Any) -> None:
+        AdoptedSession.__init__(self, session)
+        self._read_step: Callable[[], Any] | None = None
+
+    @property
+    def global_step(self) -> int | None:
+        """The global step, by a run of its own."""
+        return self.refresh_step()
+
+    def run_plainly(
+        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+    ) -> Any:
+        if fetches is not self.step_graph.step_reads.tensor:
+            return AdoptedSession.run_plainly(self, fetches, feed_dict, options, run_metadata)
+        if self._read_step is None:
+            self._read_step = self.adopted.make_callable(fetches)
+        return self._read_step()
+
+
+def observed(session: Any) -> ObservedSession:
+    """Return a session of TensorFlow's as hooks see it; always the same object."""
+    found = getattr(session, _ATTRIBUTE, None)
+    if not isinstance(found, ObservedSession):
+        found = ObservedSession(session)
+        with suppress(AttributeError):
+            setattr(session, _ATTRIBUTE, found)
+    return found
+
+
+def is_session(session: Any) -> bool:
+    """Return whether ``session`` is one of TensorFlow's."""
+    return isinstance(getattr(session, "graph", None), tf.Graph)

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from runhooks import clock
-from runhooks.engines.tensorflow.checkpoints import (
+from runhooks.engines.tensorflow.files import (
     check_no_other_checkpoints,
     respell_checkpoints,
 )

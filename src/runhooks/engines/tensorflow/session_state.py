@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,8 +12,15 @@ import tensorflow as tf
 
 from runhooks.arrays.shards import Share
 from runhooks.contract import PreparedRun, RawSession, Snapshot
-from runhooks.engines.tensorflow import parts, sources
-from runhooks.engines.tensorflow.checkpoints import (
+from runhooks.engines.tensorflow.engine import ENGINE
+from runhooks.engines.tensorflow.fetches import (
+    UNCHANGED,
+    FetchPlan,
+    StepChange,
+    StepGraph,
+    make_plan,
+)
+from runhooks.engines.tensorflow.files import (
     check_saver,
     load_states,
     respell_checkpoints,
@@ -21,13 +28,113 @@ from runhooks.engines.tensorflow.checkpoints import (
     sweep_states,
     take_over_checkpoints,
 )
-from runhooks.engines.tensorflow.engine import ENGINE
-from runhooks.engines.tensorflow.fetches import FetchPlan, make_plan
-from runhooks.engines.tensorflow.step_graph import UNCHANGED, StepChange, StepGraph
-from runhooks.graph.base import StepPart
-from runhooks.graph.framework import Framework
+from runhooks.graph.base import Framework, StepPart
+from runhooks.near_names import suggestion
 
 v1 = tf.compat.v1
+
+
+def read(session: Any, name: str) -> dict[str, np.ndarray[Any, Any]]:
+    """As ``RawSession.read``; makes a run."""
+    below = f"{name}/"
+    known = _variables(session)
+    found = {key: it for key, it in known.items() if key == name or key.startswith(below)}
+    if not found:
+        raise _unknown(name, known)
+    return _values(session, found)
+
+
+def read_all(session: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the values of all global variables by name; makes a run."""
+    return _values(session, _variables(session))
+
+
+def assign(session: Any, values: Mapping[str, Any]) -> None:
+    """As ``RawSession.assign``; makes a run, of the initializers, with other values."""
+    known = _variables(session)
+    for name in values:
+        if name not in known:
+            raise _unknown(name, known)
+    initializers = {name: known[name].initializer for name in values}
+    feeds = {initializers[name].inputs[1]: value for name, value in values.items()}
+    session.run_plainly(list(initializers.values()), feeds)
+
+
+def _values(session: Any, variables: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    values = session.run_plainly(list(variables.values()))
+    return {name: np.asarray(value) for name, value in zip(variables, values, strict=True)}
+
+
+def _variables(session: Any) -> dict[str, Any]:
+    with session.graph.as_default():
+        return {variable.op.name: variable for variable in v1.global_variables()}
+
+
+def _unknown(name: str, known: Mapping[str, Any]) -> ValueError:
+    return ValueError(f"no variable is named {name!r}{suggestion(name, known)}")
+
+
+_SOURCES = {
+    *("Iterator", "OneShotIterator", "IteratorFromStringHandle", "MultiDeviceIterator"),
+    *("FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue"),
+}
+
+
+def sources_of(graph: Any, fetches: Any, fed: Iterable[Any] = ()) -> list[Any]:
+    """Return the inputs that ``fetches``, in any nesting, draw from when ``fed`` is fed."""
+    cut = {tensor.name for tensor in _elements(graph, list(fed))}
+    return [op for op in _needed(_elements(graph, fetches), cut) if _kind(op) in _SOURCES]
+
+
+def is_one_dataset(source: Any) -> bool:
+    """Return whether ``source`` is bound to one dataset for good."""
+    return _kind(source) in ("Iterator", "OneShotIterator") and len(_starts(source)) <= 1
+
+
+def restart(session: Any, sources: Iterable[Any]) -> None:
+    """Restart those of ``sources`` that have one initializer without a placeholder.
+
+    The user restarts all others.
+    """
+    starts = [starts[0] for source in sources if len(starts := _starts(source)) == 1]
+    needed = {start: {_kind(op) for op in _needed([start], set())} for start in starts}
+    unfed = [start for start in starts if "Placeholder" not in needed[start]]
+    if unfed:
+        session.run(unfed)
+
+
+def _starts(source: Any) -> list[Any]:
+    return [op for it in source.outputs for op in it.consumers() if _kind(op) == "MakeIterator"]
+
+
+def _needed(elements: Iterable[Any], cut: set[str]) -> Iterator[Any]:
+    """Yield the operations that ``elements`` need, except through tensors named in ``cut``."""
+    pending, seen = list(elements), set()
+    while pending:
+        element = pending.pop()
+        if element.name in cut:
+            continue
+        operation = getattr(element, "op", element)
+        if operation.name not in seen:
+            seen.add(operation.name)
+            yield operation
+            pending += [*operation.inputs, *operation.control_inputs]
+
+
+def _elements(graph: Any, fetches: Any) -> list[Any]:
+    if isinstance(fetches, Mapping):
+        fetches = list(fetches.values())
+    if isinstance(fetches, list | tuple):
+        return [element for item in fetches for element in _elements(graph, item)]
+    leaves = tf.nest.flatten(fetches, expand_composites=True)
+    try:
+        return [graph.as_graph_element(leaf) for leaf in leaves]
+    except (TypeError, ValueError, KeyError):  # the run will say what is wrong with it
+        return []
+
+
+def _kind(operation: Any) -> str:
+    return str(operation.type).removesuffix("V2")
 
 
 class SessionState(RawSession):
@@ -187,7 +294,7 @@ class SessionState(RawSession):
 
     def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:
         """Return the iterators and queues that ``fetches`` draw from."""
-        return sources.sources_of(self.step_graph, fetches, feed_keys)
+        return sources_of(self.step_graph, fetches, feed_keys)
 
     def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
         # Other workers may increase the step in any run.
@@ -197,11 +304,11 @@ class SessionState(RawSession):
         return StepPart.NONE if plan.step == UNCHANGED else StepPart.WHOLE
 
     def may_share(self, source: Any) -> bool:
-        return not sources.is_one_dataset(source)
+        return not is_one_dataset(source)
 
     def rewind(self, *fetches: Any) -> None:
         """Restart inputs that ``inputs_of`` has found."""
-        sources.restart(self, fetches)
+        restart(self, fetches)
 
     def snapshot(
         self,
@@ -209,13 +316,13 @@ class SessionState(RawSession):
         share: Share | None = None,
     ) -> Snapshot:
         """Return the values of the global variables; TensorFlow's own saver saves them."""
-        return Snapshot(parts.read_all(self), {})
+        return Snapshot(read_all(self), {})
 
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
-        return parts.read(self, name)
+        return read(self, name)
 
     def assign(self, values: Mapping[str, Any]) -> None:
-        parts.assign(self, values)
+        assign(self, values)
         self.changes += 1
         self.forget_step()
 

@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
-from runhooks.engines.torch.forgotten import warn_of_forgotten
-from runhooks.engines.torch.object_tensors import ObjectTensors
+from torch.optim import Optimizer
+
+from runhooks.engines.torch.capture import ObjectTensors
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.engines.torch.step import StepEngine, output_of, step_function
 from runhooks.graph import names
-from runhooks.graph.build import placeholder
-from runhooks.graph.default_graph import get_default_graph
-from runhooks.graph.global_step import get_or_create_global_step
+from runhooks.graph.base import get_default_graph
+from runhooks.graph.build import get_or_create_global_step, placeholder
 from runhooks.graph.named_values import ValueGraph
-from runhooks.graph.step_call import positional
-from runhooks.graph.step_data import drawn
-from runhooks.graph.step_parameters import given_parameters
-from runhooks.graph.step_states import made_for
-from runhooks.graph.tensor import Effect, Operation, Tensor
+from runhooks.graph.nodes import Effect, Operation, Tensor
+from runhooks.graph.step import drawn, given_parameters, made_for, positional
+
+_log = logging.getLogger("runhooks")
+
+
+def warn_of_forgotten(step: str, fn: Callable[..., Any], objects: TorchObjects) -> None:
+    """Log which optimizers ``fn`` uses by name that are not among ``objects``."""
+    known = {id(it) for it in objects.optimizers().values()}
+    for name, value in _used_by(fn):
+        if isinstance(value, Optimizer) and id(value) not in known:
+            known.add(id(value))
+            _log.warning(
+                "the step %r uses %r, an optimizer that is no object of the graph, so that "
+                "checkpoints do not hold its state: give it too, such as %s=%s",
+                *(step, name, name.rpartition(".")[2], name),
+            )
+
+
+def _used_by(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """Yield what ``fn`` refers to outside itself; of a method, the attributes of its object."""
+    whole = inspect.unwrap(fn)
+    with suppress(TypeError, ValueError):  # it is not written in Python, or not defined yet
+        found = inspect.getclosurevars(whole)
+        yield from {**found.globals, **found.nonlocals}.items()
+    owner = getattr(whole, "__self__", None)
+    yield from ((f"self.{name}", it) for name, it in getattr(owner, "__dict__", {}).items())
 
 
 class Graph(ValueGraph):

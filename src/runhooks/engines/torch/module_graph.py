@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 
 from runhooks.contexts import contextmanager
-from runhooks.events.format import wire
-from runhooks.summary.node_def import (
+from runhooks.events.format import proto
+from runhooks.summary.graph_def import (
     encode_graph_def,
     encode_node,
     shapes_attribute,
@@ -62,8 +62,8 @@ def module_graph(
         torch._C._jit_pass_inline(graph)
     if verbose:
         print(graph)  # noqa: T201 (what verbose is for)
-    device = wire.bytes_field(1, _DEVICE.encode())
-    run_metadata = wire.bytes_field(1, wire.bytes_field(1, device))
+    device = proto.bytes_field(1, _DEVICE.encode())
+    run_metadata = proto.bytes_field(1, proto.bytes_field(1, device))
     return ModuleGraph(encode_graph_def(_nodes(graph, trace)), run_metadata)
 
 

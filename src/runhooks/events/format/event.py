@@ -8,9 +8,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from runhooks.events.format import wire
-from runhooks.events.format.fields import as_bytes, as_float, as_int, fields
-from runhooks.events.format.wire import int_field, text_field
+from runhooks.events.format import proto
+from runhooks.events.format.proto import as_bytes, as_float, as_int, fields, int_field, text_field
 
 #: The format, which the first event of a file names.
 FILE_VERSION = "brain.Event:2"
@@ -84,9 +83,9 @@ class Event(NamedTuple):
 
     def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
         """Return the event in the wire format. Raises what a message in it does."""
-        parts = [wire.double_field(1, self.wall_time), int_field(2, self.step)]
+        parts = [proto.double_field(1, self.wall_time), int_field(2, self.step)]
         if self.file_version is not None:
-            parts.append(wire.bytes_field(3, self.file_version.encode()))
+            parts.append(proto.bytes_field(3, self.file_version.encode()))
         for number, message in (
             (4, self.graph_def),
             (5, self.summary),
@@ -95,7 +94,7 @@ class Event(NamedTuple):
             (9, self.meta_graph_def),
         ):
             if message is not None:
-                parts.append(wire.bytes_field(number, _serialized(message)))
+                parts.append(proto.bytes_field(number, _serialized(message)))
         return b"".join(parts)
 
     @classmethod
@@ -128,5 +127,5 @@ def scalar_entry(tag: str, number: float) -> bytes:
 
     Its last 4 bytes are the number. Raises UnicodeEncodeError if ``tag`` has lone surrogates.
     """
-    content = wire.bytes_field(_TAG, tag.encode()) + wire.float_field(_SIMPLE_VALUE, number)
-    return wire.bytes_field(_VALUE, content)
+    content = proto.bytes_field(_TAG, tag.encode()) + proto.float_field(_SIMPLE_VALUE, number)
+    return proto.bytes_field(_VALUE, content)

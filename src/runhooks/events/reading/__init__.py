@@ -1,10 +1,8 @@
 """Reading event files: scalars as columns, everything else when it is touched."""
 
 from runhooks.events.reading.check import FileReport, Fold, Gap, check
-from runhooks.events.reading.read import read, read_events
 from runhooks.events.reading.results import Damage, Point, Points, Scalars
-from runhooks.events.reading.run import Run, Tag
-from runhooks.events.reading.runs import Runs
+from runhooks.events.reading.runs import Run, Runs, Tag, read, read_events
 from runhooks.events.reading.stream import StreamPoint, stream
 from runhooks.events.reading.values import Audio, Histogram, Image, SummaryDecoder, TaggedValue
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.events.place import place
+from runhooks.events.reading.contents import RunContents
 from runhooks.events.reading.find import find_runs
+from runhooks.events.reading.messages import TagNumbers, Wanted
 from runhooks.events.reading.results import Damage
-from runhooks.events.reading.row_decoder import RowDecoders
-from runhooks.events.reading.run_contents import RunContents
-from runhooks.events.reading.tag_registry import TagNumbers, Wanted
+from runhooks.events.reading.rows import RowDecoders
 from runhooks.stores.path import AnyPath, path_of
 
 _ENOUGH = 8  # strides, to know the usual one

@@ -11,25 +11,30 @@ from numpy.typing import NDArray
 
 from runhooks.events.format.event import SessionLog
 from runhooks.events.format.record import HEADER_BYTES, check_of
-from runhooks.events.reading.layout import scalar_field
-from runhooks.events.reading.metadata import SCALAR, kind_of
-from runhooks.events.reading.parsed_event import (
+from runhooks.events.reading.blocks import BAD_PAYLOAD, Block
+from runhooks.events.reading.columns import ScalarColumns, SingleScalar, in_order
+from runhooks.events.reading.messages import (
     GRAPH_DEF,
     META_GRAPH_DEF,
-    SESSION_LOG,
+    SCALAR,
+    SESSION_LOG_FIELD,
     TAGGED_RUN_METADATA,
     ParsedValue,
+    TagRegistry,
+    kind_of,
     parse_event,
     step_of,
     text_at,
     wall_time_of,
 )
-from runhooks.events.reading.record_reader import BAD_PAYLOAD, Block
-from runhooks.events.reading.row_decoder import FEW_ROWS, RowDecoders
-from runhooks.events.reading.scalar_columns import ScalarColumns, SingleScalar, in_order
-from runhooks.events.reading.scalar_event import ReadEvent, ScalarEvents
-from runhooks.events.reading.scalar_reader import Reading
-from runhooks.events.reading.tag_registry import TagRegistry
+from runhooks.events.reading.rows import (
+    FEW_ROWS,
+    ReadEvent,
+    Reading,
+    RowDecoders,
+    ScalarEvents,
+    scalar_field,
+)
 from runhooks.events.reading.values import decode_value
 
 _LONG = 1 << 14  # bytes: longer payloads are decoded one by one
@@ -122,7 +127,7 @@ class _OneByOne:
         for value in event.values:
             self._decode_value(record, at, step, wall_time, payload, value)
         contents = event.contents
-        if event.number == SESSION_LOG:
+        if event.number == SESSION_LOG_FIELD:
             message = b"".join(payload[field.begin : field.end] for field in contents)
             self.logs.append(Log(record, step, wall_time, SessionLog.FromString(message)))
         elif event.number == GRAPH_DEF:

@@ -1,20 +1,228 @@
-"""``Runs``: the runs found under a path."""
+"""``Run`` and ``Runs``: the event files of a directory, or of all below it; ``read``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from runhooks.events.reading.export import Exported
-from runhooks.events.reading.find import FoundRun, find_runs
-from runhooks.events.reading.lazy_mapping import UnknownNameError
-from runhooks.events.reading.results import Damage, Scalars
-from runhooks.events.reading.row_decoder import RowDecoders
-from runhooks.events.reading.run import Run
-from runhooks.events.reading.run_contents import OnFold, RunContents
-from runhooks.events.reading.tag_registry import TagNumbers, Wanted
-from runhooks.stores.path import AnyPath
+from runhooks.errors import DataLossError
+from runhooks.events.format.event import Event
+from runhooks.events.format.record import read_records
+from runhooks.events.place import place
+from runhooks.events.reading.blocks import open_to_scan
+from runhooks.events.reading.contents import OnFold, RunContents
+from runhooks.events.reading.find import FoundRun, find_files, find_runs
+from runhooks.events.reading.messages import KINDS, SCALAR, TagNumbers, Wanted, parse_hparams
+from runhooks.events.reading.results import (
+    Damage,
+    LazyMapping,
+    Point,
+    Points,
+    Scalars,
+    UnknownNameError,
+)
+from runhooks.events.reading.rows import RowDecoders
+from runhooks.events.reading.table import Exported
+from runhooks.stores.path import AnyPath, path_of
+
+
+class Tag(NamedTuple):
+    """A tag: its kind, its number of points, and its metadata; ``plugin`` displays it."""
+
+    kind: str
+    points: int
+    plugin: str = ""
+    display_name: str = ""
+    description: str = ""
+
+
+class Run(Exported):
+    """The contents of the event files of one directory, or of one event file.
+
+    The kinds, and the values of their points:
+
+    - ``scalar``: columns, float64
+    - ``histogram``: ``Histogram``
+    - ``image``: tuple of ``Image``
+    - ``audio``: tuple of ``Audio``
+    - ``text``: str, or an object array of several
+    - ``tensor``: array
+    - ``pr_curve``: float array ``[6, thresholds]``: true and false positives, true and false
+      negatives, precision, recall
+    - ``mesh``: array
+    - ``custom_scalars``: bytes of the layout
+    - ``hparams``: bytes of the plugin's data
+    """
+
+    def __init__(self, name: str, found: FoundRun, contents: RunContents) -> None:
+        self._name = name
+        self._path = found.path
+        self._contents = contents
+        self._point_tags: dict[tuple[str, str], int] = {}
+        self._tags: Mapping[str, Tag] | None = None
+        self._scalars: Mapping[str, Scalars] | None = None
+        self._points: dict[str, Mapping[str, Points]] = {}
+
+    @property
+    def name(self) -> str:
+        """The path relative to what was read, as in TensorBoard; ``.`` if it is the same."""
+        return self._name
+
+    @property
+    def path(self) -> AnyPath:
+        """The directory, or the one event file."""
+        return self._path
+
+    @property
+    def files(self) -> list[AnyPath]:
+        """The event files, in the order in which they are read."""
+        return [file.path for file in self._contents.files]
+
+    @property
+    def tags(self) -> Mapping[str, Tag]:
+        """All tags, sorted. A tag of several kinds has the first of them."""
+        if self._tags is None:
+            found = {tag: (SCALAR, len(self.scalars[tag].steps)) for tag in self.scalars}
+            for kind, tag in self._point_tags:
+                found.setdefault(tag, (kind, len(self.points(kind)[tag])))
+            self._tags = {tag: self._tag(tag, *found[tag]) for tag in sorted(found)}
+        return self._tags
+
+    @property
+    def scalars(self) -> Mapping[str, Scalars]:
+        """The scalar tags, sorted, and their columns."""
+        if self._scalars is None:
+            # No mapping refers to the run, so that deleting a run frees its memory at once.
+            contents = self._contents
+            ids = contents.scalar_tags()
+            self._scalars = LazyMapping("scalar tag", ids, lambda tag: contents.scalars(ids[tag]))
+        return self._scalars
+
+    def points(self, kind: str) -> Mapping[str, Points]:
+        """Return the tags of ``kind``, sorted, and their points.
+
+        Raises:
+            ValueError: If ``kind`` is unknown, or ``"scalar"``.
+        """
+        if kind not in KINDS or kind == SCALAR:
+            others = ", ".join(other for other in KINDS if other != SCALAR)
+            raise ValueError(f"kind must be one of {others}, got {kind!r}")
+        if kind not in self._points:
+            contents = self._contents
+            ids = {tag: i for (other, tag), i in self._point_tags.items() if other == kind}
+            self._points[kind] = LazyMapping(
+                f"{kind} tag", ids, lambda tag: contents.points(kind, ids[tag])
+            )
+        return self._points[kind]
+
+    @property
+    def histograms(self) -> Mapping[str, Points]:
+        """The points of kind histogram."""
+        return self.points("histogram")
+
+    @property
+    def images(self) -> Mapping[str, Points]:
+        """The points of kind image."""
+        return self.points("image")
+
+    @property
+    def audio(self) -> Mapping[str, Points]:
+        """The points of kind audio."""
+        return self.points("audio")
+
+    @property
+    def texts(self) -> Mapping[str, Points]:
+        """The points of kind text."""
+        return self.points("text")
+
+    @property
+    def tensors(self) -> Mapping[str, Points]:
+        """The points of kind tensor, which belong to no known plugin."""
+        return self.points("tensor")
+
+    @property
+    def hparams(self) -> dict[str, Any]:
+        """The hyper-parameters: names and values (float, str or bool).
+
+        Raises:
+            OSError: If the file is gone.
+            DataLossError: If they are malformed.
+        """
+        found: dict[str, Any] = {}
+        for points in self.points("hparams").values():
+            for point in points:
+                try:
+                    found |= parse_hparams(point.value)
+                except ValueError as error:
+                    raise DataLossError(
+                        f"the hyper-parameters in {self._path} cannot be decoded: {error}",
+                        path=str(self._path),
+                    ) from error
+        return found
+
+    @property
+    def session_logs(self) -> list[Point]:
+        """The session logs; the value of each point is a ``SessionLog``."""
+        return [log for file in self._contents.files for log in file.logs]
+
+    @property
+    def graph(self) -> bytes | None:
+        """The last graph that was written, the bytes of a GraphDef message, or None.
+
+        Raises:
+            OSError: If the file is gone.
+            DataLossError: If the file was replaced.
+        """
+        graphs = (file.graph for file in reversed(self._contents.files))
+        return next((graph for graph in graphs if graph is not None), None)
+
+    @property
+    def damages(self) -> list[Damage]:
+        """The records that could not be read, damaged or malformed."""
+        files = self._contents.files
+        return [damage for file in files for damage in sorted(file.records.damages + file.errors)]
+
+    def update(self) -> int:
+        """Read what was added since, and return the number of new points.
+
+        Only new bytes are read. A truncated last record waits for its rest. A file that was
+        replaced, or is shorter than before, is read again, and all of its points count as new. The
+        contents of a file that is gone are dropped. Columns that were returned before stay as they
+        are. A file that cannot be read is listed in ``damages`` until it can.
+
+        Raises:
+            FileNotFoundError: If the directory is gone.
+            OSError: If a file cannot be read, in strict mode or if the run is a single file.
+            DataLossError: If there is a new damage, in strict mode.
+        """
+        return self.update_files(find_files(self._path))
+
+    def update_files(self, files: list[AnyPath]) -> int:
+        """Read what is new in ``files``, all there are of this run; see ``update``."""
+        try:
+            return self._contents.update(files, skip_unreadable=files != [self._path])
+        finally:
+            self._changed()
+
+    def scalars_of_runs(self) -> Mapping[str, Mapping[str, Scalars]]:
+        return {self._name: self.scalars}
+
+    def hparams_of_runs(self) -> Mapping[str, Mapping[str, Any]]:
+        return {self._name: self.hparams}
+
+    def __repr__(self) -> str:
+        return f"<Run {self._name!r} of {len(self._contents.files)} event files at {self._path}>"
+
+    def _changed(self) -> None:
+        self._tags = self._scalars = None
+        self._points = {}
+        self._point_tags = self._contents.point_tags()
+
+    def _tag(self, tag: str, kind: str, points: int) -> Tag:
+        said = self._contents.registry.metadata(tag)
+        return Tag(kind, points, said.plugin, said.display_name, said.description)
 
 
 class Runs(Mapping[str, Run], Exported):
@@ -93,3 +301,67 @@ class Runs(Mapping[str, Run], Exported):
 
     def _opened(self, name: str, found: FoundRun) -> Run:
         return Run(name, found, self._contents())
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    tags: str | Sequence[str] | None = None,
+    kinds: str | Sequence[str] | None = None,
+    strict: bool = False,
+    purge: bool = True,
+    fold: OnFold = "keep",
+) -> Runs:
+    """Return the runs found in ``path``, by name.
+
+    Every CRC of every record is verified. Damaged records are skipped and listed in ``damages``,
+    and so are files that cannot be read.
+
+    Args:
+        path: An event file, a run directory, or a directory above runs.
+        tags: Names or shell patterns (``loss*``) of the tags to decode; None: all. A name with
+            brackets, such as ``w[0]``, also matches itself. Runs without a match have no tags.
+        kinds: The kinds to decode, of those at ``Run``; None: all.
+        strict: Whether to raise at the first damage instead of skipping it.
+        purge: Whether to drop points that a later session repeated after restarting at an earlier
+            step.
+        fold: What to do if a tag goes back to an earlier step without a restart: ``"keep"`` all
+            points, or ``"drop"`` those followed by one of the same or an earlier step, as
+            TensorBoard does.
+
+    Raises:
+        FileNotFoundError: If there is nothing at ``path``.
+        ValueError: If a kind or ``fold`` is unknown.
+        OSError: If ``path`` is a file that cannot be read, or is in a store that does not answer;
+            with ``strict``, also if a file in ``path`` cannot be read.
+        DataLossError: If ``path`` is a file without a single event, or, if ``strict``, damaged.
+    """
+    runs = Runs(path_of(place(path=path)), Wanted(tags, kinds), strict, purge, fold)
+    skipped = sum(damage.skipped for damage in runs.damages)
+    if skipped and runs.path.is_file() and runs.path.stat().st_size <= skipped:
+        raise DataLossError(
+            f"{runs.path} must be an event file, but contains no event: it is another kind of "
+            "file, or all of it is damaged",
+            path=str(runs.path),
+        )
+    return runs
+
+
+def read_events(path: str | os.PathLike[str]) -> Iterator[Event]:
+    """Yield the events of the event file at ``path``, without a truncated last one.
+
+    Raises:
+        OSError: If it cannot be opened.
+        DataLossError: If it is damaged.
+    """
+    path = path_of(place(path=path))
+    with open_to_scan(path) as file:
+        for index, payload in enumerate(read_records(file, str(path))):
+            try:
+                event = Event.FromString(payload)
+            except ValueError as error:
+                raise DataLossError(
+                    f"{path} is damaged: its record {index} is not an event ({error})",
+                    path=str(path),
+                ) from error
+            yield event

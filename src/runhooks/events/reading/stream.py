@@ -11,12 +11,11 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from runhooks.events.place import place
+from runhooks.events.reading.blocks import Block, RecordReader
 from runhooks.events.reading.event_decoder import Decoded, EventDecoder, Log, OtherPoint
 from runhooks.events.reading.find import find_runs
-from runhooks.events.reading.metadata import SCALAR, SESSION_LOG
-from runhooks.events.reading.record_reader import Block, RecordReader
-from runhooks.events.reading.row_decoder import RowDecoders
-from runhooks.events.reading.tag_registry import TagNumbers, TagRegistry, Wanted
+from runhooks.events.reading.messages import SCALAR, SESSION_LOG, TagNumbers, TagRegistry, Wanted
+from runhooks.events.reading.rows import RowDecoders
 from runhooks.events.reading.values import decode_message
 from runhooks.stores.path import AnyPath, path_of
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events.format.fields import (
+from runhooks.events.format.proto import (
     LENGTH_DELIMITED,
     VARINT,
     LocatedField,

@@ -12,23 +12,28 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events.format.fields import (
+from runhooks.events.format.proto import (
     LENGTH_DELIMITED,
     VARINT,
     LocatedField,
     locate_fields,
     signed,
 )
-from runhooks.events.reading.metadata import SCALAR, Metadata, kind_of, parse_metadata
-from runhooks.events.reading.parsed_event import (
+from runhooks.events.reading.messages import (
+    SCALAR,
     TENSOR,
+    Metadata,
     ParsedValue,
+    TagNumbers,
+    TagRegistry,
+    Wanted,
     float_at,
+    kind_of,
+    parse_metadata,
     parse_summary,
     parse_value,
     text_at,
 )
-from runhooks.events.reading.tag_registry import TagNumbers, TagRegistry, Wanted
 from runhooks.events.reading.tensor import tensor_array
 
 _CHUNK = struct.Struct("<4sI")  # of a WAV file: its name, and how many bytes follow

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Protocol
 
 from runhooks import clock
-from runhooks.events.writing.failures import call_all, error_text
+from runhooks.errors import call_all, error_text
 
 #: Seconds from scheduling to writing, unless there is a hurry. The pause turns many small writes
 #: into a large one, and leaves the interpreter to the training loop.

@@ -1,7 +1,8 @@
-"""``EventFile``: one new event file, which only ever contains whole records."""
+"""``EventFile``: one new event file on a disk, which only ever contains whole records."""
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import platform
@@ -11,12 +12,61 @@ import weakref
 from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from runhooks import clock
 from runhooks.errors import add_note
 from runhooks.events.format.event import FILE_VERSION, Event
 from runhooks.events.format.record import complete_records, frame
-from runhooks.events.writing.local_file import deleted, is_other, refuse_deleted
+from runhooks.events.place import place
+from runhooks.stores import is_url
+
+
+def local_path(**named: Any) -> str:
+    """Return the path that is the one argument, as ``place`` does.
+
+    Raises:
+        TypeError: If it is not a path; the message names the argument.
+        ValueError: If it is empty or the URL of a store.
+    """
+    (name,) = named
+    path = place(**named)
+    if is_url(path):
+        raise ValueError(
+            f"{name} must be a path on this machine, got {path!r}: mount it, or copy files there"
+        )
+    return path
+
+
+def is_elsewhere(file: FileIO, path: Path) -> bool:
+    """Return whether ``file``, opened at ``path``, was deleted or moved."""
+    return is_other(os.fstat(file.fileno()), path)
+
+
+def is_other(status: os.stat_result, path: Path) -> bool:
+    """Return whether the file at ``path`` is not, or no longer, the one with this ``status``."""
+    try:
+        return not os.path.samestat(status, path.stat())
+    except OSError:
+        return True
+
+
+def refuse_deleted(file: FileIO, path: Path) -> None:
+    """Raise FileNotFoundError if ``file``, opened at ``path``, was deleted."""
+    # The first look is cheap, but some file systems count no links at all.
+    status = os.fstat(file.fileno())
+    if not status.st_nlink and is_other(status, path):
+        raise deleted(path)
+
+
+def deleted(path: Path) -> FileNotFoundError:
+    """Return the error of writing to a file that was deleted."""
+    reason = (
+        "deleted while it was written: the writer's reopen() continues in a new file; a "
+        "SummaryWriter of runhooks.tensorboard does so after close()"
+    )
+    return FileNotFoundError(errno.ENOENT, reason, str(path))
+
 
 _STAMPED = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
 

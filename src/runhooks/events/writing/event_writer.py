@@ -12,10 +12,8 @@ from runhooks.events.format.event import Message
 from runhooks.events.place import place
 from runhooks.events.writing.event_file import EventFile
 from runhooks.events.writing.event_sink import EventSink
-from runhooks.events.writing.queue_policy import OnFull
-from runhooks.events.writing.store_queue import StoreQueue
-from runhooks.events.writing.stored_file import StoredFile
-from runhooks.events.writing.write_queue import MAX_QUEUE, WriteQueue
+from runhooks.events.writing.stored_file import StoredFile, StoreQueue
+from runhooks.events.writing.write_queue import MAX_QUEUE, OnFull, WriteQueue
 from runhooks.stores import is_url
 
 

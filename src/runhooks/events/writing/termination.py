@@ -12,8 +12,8 @@ import weakref
 from collections.abc import Callable
 from types import FrameType
 
+from runhooks.errors import error_text
 from runhooks.events.writing import background
-from runhooks.events.writing.failures import error_text
 
 #: Seconds that the handler waits for the files, less than the grace period of usual supervisors.
 GRACE_SECS = 5

@@ -10,17 +10,97 @@ from __future__ import annotations
 
 import logging
 import math
+import queue
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
 from runhooks import arguments
-from runhooks.errors import DeadlineExceededError, add_note, described
+from runhooks.errors import DeadlineExceededError, add_note, add_to_message, described, error_text
 from runhooks.events.writing import background, termination
-from runhooks.events.writing.failures import add_to_message, error_text
-from runhooks.events.writing.queue_policy import OnFull, queue_policy
+
+#: ``"wait"``: the caller waits until everything added before is written. ``"raise"``: the call
+#: raises ``queue.Full``. ``"drop"``: the item is not written, but counted.
+OnFull = Literal["wait", "raise", "drop"]
+
+_logger = logging.getLogger("runhooks")
+
+
+class QueuePolicy(Protocol):
+    """A policy; one object for each queue."""
+
+    @property
+    def dropped(self) -> int:
+        """Number of items that were dropped."""
+        ...
+
+    def admits(self, wait_for_room: Callable[[], object]) -> bool:
+        """Return whether to add to the full queue; may call ``wait_for_room`` first."""
+        ...
+
+
+class Wait:
+    """Lets the caller wait until there is room."""
+
+    dropped = 0
+
+    def admits(self, wait_for_room: Callable[[], object]) -> bool:
+        wait_for_room()
+        return True
+
+
+class Raise:
+    """Raises ``queue.Full`` with ``name``."""
+
+    dropped = 0
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def admits(self, wait_for_room: Callable[[], object]) -> bool:
+        raise queue.Full(
+            f"the queue of {self._name} is full: add less, pass a larger max_queue, or wait "
+            'with on_full="wait"'
+        )
+
+
+class Drop:
+    """Drops items and counts them; logs the first one."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._counting = threading.RLock()  # a signal handler may add, too
+        self.dropped = 0
+
+    def admits(self, wait_for_room: Callable[[], object]) -> bool:
+        with self._counting:
+            self.dropped += 1
+            first = self.dropped == 1
+        if first:
+            _logger.warning(
+                "the queue of %s is full: new items are dropped, and counted in `dropped`",
+                self._name,
+            )
+        return False
+
+
+def queue_policy(on_full: OnFull, name: str) -> QueuePolicy:
+    """Return the policy ``on_full`` for the queue of ``name``.
+
+    Raises:
+        ValueError: If there is no such policy.
+    """
+    if on_full == "wait":
+        return Wait()
+    if on_full == "raise":
+        return Raise(name)
+    if on_full == "drop":
+        return Drop(name)
+    raise ValueError(f"on_full must be one of {get_args(OnFull)}, got {on_full!r}")
+
 
 #: The default limit of waiting items. A loop that only adds scalars fills it in more than 0.1
 #: seconds, and then waits until they are encoded. So many scalars take 56 MB.
@@ -362,3 +442,39 @@ class WriteQueue:
         raise DeadlineExceededError(
             f"{self._sink.name} was not written within {timeout:.3g} seconds"
         )
+
+
+class RemoteQueue(WriteQueue):
+    """A ``WriteQueue`` with its own threads, so that event files do not wait for a service."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        max_queue: int = MAX_QUEUE,
+        flush_secs: float = 120,
+        on_full: OnFull = "wait",
+    ) -> None:
+        self._set_locks()
+        super().__init__(sink, max_queue, flush_secs, on_full)
+
+    def _set_locks(self) -> None:
+        self._turn = threading.RLock()
+        #: Held by a thread from its start until its turn: it then writes all that was added.
+        self._next = threading.Semaphore()
+
+    def work(self) -> None:
+        if self._next.acquire(blocking=False):
+            thread = threading.Thread(target=self._work, name="runhooks-remote", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the process ends, or may have no more threads
+                self._work()
+
+    def forked(self) -> None:
+        self._set_locks()
+        super().forked()
+
+    def _work(self) -> None:
+        with self._turn:
+            self._next.release()
+            super().work()

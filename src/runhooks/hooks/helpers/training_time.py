@@ -9,7 +9,7 @@ from runhooks import clock
 from runhooks.contexts import contextmanager
 from runhooks.contract import RawSession
 from runhooks.engines.foreign import session_of
-from runhooks.hooks.helpers.session import step_of
+from runhooks.hooks.helpers.base import step_of
 from runhooks.trigger import DefaultSteps, Due, Timer
 
 #: How often a hook measures unless the caller says otherwise.

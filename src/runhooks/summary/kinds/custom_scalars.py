@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from runhooks.events import Message
-from runhooks.events.format import wire
-from runhooks.events.format.wire import text_field
+from runhooks.events.format import proto
+from runhooks.events.format.proto import text_field
 from runhooks.summary.kinds.tensor import encode_strings
 from runhooks.summary.message import SummaryMetadata, Value, tensor_entry
 
@@ -52,7 +52,7 @@ def _encode(tag: str, layout: bytes) -> bytes:
 
 def _layout(layout: Mapping[str, Mapping[str, Chart]]) -> bytes:
     return b"".join(
-        wire.bytes_field(2, text_field(1, title) + _charts(title, charts))
+        proto.bytes_field(2, text_field(1, title) + _charts(title, charts))
         for title, charts in layout.items()
     )
 
@@ -61,7 +61,7 @@ def _charts(category: str, charts: Mapping[str, Chart]) -> bytes:
     if not isinstance(charts, Mapping):
         raise TypeError(f"category {category!r} must be a dict of charts by title, got {charts!r}")
     return b"".join(
-        wire.bytes_field(2, text_field(1, title) + _chart(title, chart))
+        proto.bytes_field(2, text_field(1, title) + _chart(title, chart))
         for title, chart in charts.items()
     )
 
@@ -73,5 +73,5 @@ def _chart(title: str, chart: Chart) -> bytes:
         )
     if isinstance(chart, Margin):
         series = b"".join(text_field(number, tag) for number, tag in enumerate(chart, 1))
-        return wire.bytes_field(3, wire.bytes_field(1, series))
-    return wire.bytes_field(2, b"".join(wire.bytes_field(1, tag.encode()) for tag in chart))
+        return proto.bytes_field(3, proto.bytes_field(1, series))
+    return proto.bytes_field(2, b"".join(proto.bytes_field(1, tag.encode()) for tag in chart))

@@ -6,18 +6,18 @@ and of ``google/protobuf/struct.proto``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from runhooks import clock
 from runhooks.arrays.values import is_array, to_numpy
-from runhooks.events.format import wire
-from runhooks.events.format.wire import int_field, text_field
+from runhooks.events.format import proto
+from runhooks.events.format.proto import int_field, text_field
 from runhooks.summary.kinds.scalar import scalar_value
 from runhooks.summary.kinds.tensor import encode_tensor
-from runhooks.summary.message import SummaryMetadata, Value, tensor_entry
+from runhooks.summary.message import SummaryMetadata, Value, entry, tensor_entry
 
 _START, _END = 3, 4
 _TAGS = {
@@ -49,10 +49,10 @@ def hparams_values(hparams: Mapping[str, Any], metrics: Mapping[str, Any]) -> li
     _check_names("metrics", metrics)
     plain = {name: _plain(value) for name, value in hparams.items()}
     now = clock.wall()
-    start = [*map(_hparam, plain, plain.values()), wire.double_field(5, now)]
+    start = [*map(_hparam, plain, plain.values()), proto.double_field(5, now)]
     values = [_session(_START, b"".join(start))]
     if metrics:
-        end = int_field(1, _SUCCESS) + wire.double_field(2, now)
+        end = int_field(1, _SUCCESS) + proto.double_field(2, now)
         values += [scalar_value(tag, number) for tag, number in metrics.items()]
         values.append(_session(_END, end))
     return values
@@ -82,18 +82,118 @@ def _plain(value: Any) -> _Plain:
 
 def _hparam(name: str, value: _Plain) -> bytes:
     if isinstance(value, bool):
-        content = wire.varint_field(4, value)
+        content = proto.varint_field(4, value)
     elif isinstance(value, float):
-        content = wire.double_field(2, value)
+        content = proto.double_field(2, value)
     else:
-        content = wire.bytes_field(3, value.encode())
-    return wire.bytes_field(1, text_field(1, name) + wire.bytes_field(2, content))
+        content = proto.bytes_field(3, value.encode())
+    return proto.bytes_field(1, text_field(1, name) + proto.bytes_field(2, content))
 
 
 def _session(kind: int, content: bytes) -> Value:
-    metadata = SummaryMetadata("hparams", wire.bytes_field(kind, content))
+    metadata = SummaryMetadata("hparams", proto.bytes_field(kind, content))
     return Value(_TAGS[kind], metadata, _encode)
 
 
 def _encode(tag: str, metadata: SummaryMetadata) -> bytes:
     return tensor_entry(tag, encode_tensor(tag, _NOTHING), metadata)
+
+
+_EXPERIMENT, _STARTED, _ENDED = 2, 3, 4
+_EXPERIMENT_TAGS = {
+    _EXPERIMENT: "_hparams_/experiment",
+    _STARTED: "_hparams_/session_start_info",
+    _ENDED: "_hparams_/session_end_info",
+}
+_STRING, _NUMBER = 1, 3  # of DataType
+_METADATA = 9
+
+
+class _Kind(NamedTuple):
+    data_type: int
+    encode: Callable[[Any], bytes]
+
+
+_TEXT = _Kind(_STRING, lambda value: proto.bytes_field(3, value.encode()))
+_FLOAT = _Kind(_NUMBER, lambda value: proto.double_field(2, float(value)))
+
+
+def experiment_values(
+    hparams: Mapping[str, Any],
+    metrics: Sequence[str],
+    domains: Mapping[str, Sequence[Any]] | None = None,
+) -> list[Value]:
+    """Return the records of one run: of the experiment, the start of the session, and its end.
+
+    Args:
+        hparams: Numbers, bools (which are written as numbers), strs, functions or classes (their
+            names), or arrays of one number, by name; None is left out.
+        metrics: The tags of the scalars that say how well the run did.
+        domains: All the values that a hyperparameter may have, by name, of its own type.
+
+    Raises:
+        TypeError: An argument is something else, or a domain has values of another type.
+        ValueError: A hyperparameter is none of these.
+    """
+    if not isinstance(hparams, Mapping):
+        raise TypeError(f"hparam_dict must be a dict of values by name, got {hparams!r}")
+    _check_domains(hparams, domains or {})
+    infos, starts = [], []
+    for name, value in hparams.items():
+        if value is None:
+            continue
+        kind, plain = _typed(name, value)
+        listed = [proto.bytes_field(1, kind.encode(one)) for one in (domains or {}).get(name, ())]
+        domain = proto.bytes_field(5, b"".join(listed)) if listed else b""
+        infos.append(text_field(1, name) + int_field(4, kind.data_type) + domain)
+        starts.append(text_field(1, name) + proto.bytes_field(2, kind.encode(plain)))
+    tags = [proto.bytes_field(1, text_field(2, tag)) for tag in metrics]
+    experiment = [proto.bytes_field(4, info) for info in infos]
+    experiment += [proto.bytes_field(5, tag) for tag in tags]
+    return [
+        _record(_EXPERIMENT, b"".join(experiment)),
+        _record(_STARTED, b"".join(proto.bytes_field(1, start) for start in starts)),
+        _record(_ENDED, int_field(1, _SUCCESS)),
+    ]
+
+
+def _check_domains(hparams: Mapping[str, Any], domains: Mapping[str, Any]) -> None:
+    if not isinstance(domains, Mapping):
+        raise TypeError(f"hparam_domain_discrete must be a dict of lists by name, got {domains!r}")
+    for name, domain in domains.items():
+        if name not in hparams:
+            raise TypeError(
+                f"hparam_domain_discrete has {name!r}, which is none of the hyperparameters "
+                f"{', '.join(map(repr, hparams))}"
+            )
+        kind = type(hparams[name])
+        if not isinstance(domain, list) or not all(isinstance(one, kind) for one in domain):
+            raise TypeError(
+                f"hparam_domain_discrete[{name!r}] must be a list of {kind.__name__}, as the "
+                f"hyperparameter is, got {domain!r}"
+            )
+
+
+def _typed(name: str, value: Any) -> tuple[_Kind, Any]:
+    if isinstance(value, str):
+        return _TEXT, value
+    if isinstance(value, int | float):
+        return _FLOAT, value
+    if callable(value) and not is_array(value):
+        return _TEXT, getattr(value, "__name__", str(value))
+    array = to_numpy(value) if is_array(value) else None
+    if array is None or array.size != 1 or array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"the hyperparameter {name!r} must be a bool, a number, a str, a function or an array "
+            f"of one number, got {value!r}"
+        )
+    return _FLOAT, array.item()
+
+
+def _record(kind: int, content: bytes) -> Value:
+    metadata = SummaryMetadata("hparams", proto.bytes_field(kind, content))
+    return Value(_EXPERIMENT_TAGS[kind], metadata.SerializeToString(), _encode_experiment)
+
+
+def _encode_experiment(tag: str, metadata: bytes) -> bytes:
+    return entry(tag, proto.bytes_field(_METADATA, metadata))

@@ -1,7 +1,9 @@
-"""Images, shown as PNG: a batch that is scaled as TensorFlow does it, or pictures as they are."""
+"""Images, shown as PNG: scaled as TensorFlow does it, as they are, or a batch as a tensor."""
 
 from __future__ import annotations
 
+import struct
+import zlib
 from functools import partial
 from typing import Any
 
@@ -9,11 +11,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks import arguments
-from runhooks.events.format import wire
-from runhooks.summary.kinds.png import encode_png
+from runhooks.events.format import proto
 from runhooks.summary.kinds.real_numbers import as_float, finite_in, keep, read, warn_of_range
 from runhooks.summary.kinds.tensor import encode_strings
 from runhooks.summary.message import SummaryMetadata, Value, entry, tensor_entry
+
+_COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
+_UP = 2  # the filter that leaves the difference from the row above
+
+
+def encode_png(image: NDArray[np.uint8]) -> bytes:
+    """Return ``image``, uint8 ``[height, width, channels]`` with 1 to 4 channels, as a PNG file."""
+    height, width, channels = image.shape
+    header = struct.pack(">IIBBBBB", width, height, 8, _COLOR_TYPES[channels], 0, 0, 0)
+    pixels = image.reshape(height, -1)
+    rows = np.empty((height, 1 + width * channels), np.uint8)
+    rows[:, 0] = _UP
+    rows[0, 1:] = pixels[0]
+    np.subtract(pixels[1:], pixels[:-1], out=rows[1:, 1:])
+    # Filtered rows have runs and frequent bytes; a search for more costs many times the time.
+    deflate = zlib.compressobj(strategy=zlib.Z_RLE)
+    data = deflate.compress(rows.data) + deflate.flush()
+    return b"".join(
+        (
+            b"\x89PNG\r\n\x1a\n",
+            _chunk(b"IHDR", header),
+            _chunk(b"IDAT", data),
+            _chunk(b"IEND", b""),
+        )
+    )
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    check = zlib.crc32(content, zlib.crc32(kind))
+    return b"".join((struct.pack(">I", len(content)), kind, content, struct.pack(">I", check)))
+
 
 _IMAGE = 4
 _METADATA = SummaryMetadata("images")
@@ -137,12 +169,12 @@ def _encode_picture(tag: str, data: tuple[Any, str | None]) -> bytes:
 def _image_entry(tag: str, pixels: NDArray[np.uint8]) -> bytes:
     height, width, channels = pixels.shape
     fields = (
-        wire.varint_field(1, height),
-        wire.varint_field(2, width),
-        wire.varint_field(3, channels),
-        wire.bytes_field(4, encode_png(pixels)),
+        proto.varint_field(1, height),
+        proto.varint_field(2, width),
+        proto.varint_field(3, channels),
+        proto.bytes_field(4, encode_png(pixels)),
     )
-    return entry(tag, wire.bytes_field(_IMAGE, b"".join(fields)))
+    return entry(tag, proto.bytes_field(_IMAGE, b"".join(fields)))
 
 
 def _pixels(tag: str, batch: NDArray[Any]) -> NDArray[np.uint8]:
@@ -176,3 +208,73 @@ def _scaled(image: NDArray[Any]) -> NDArray[np.uint8]:
 def _redden(pixels: NDArray[np.uint8], where: NDArray[np.bool_]) -> None:
     """Make the pixels ``where`` it is True red, or white in gray: they have no color to show."""
     pixels[where] = _BAD_PIXEL[: pixels.shape[-1]]
+
+
+_BATCH_CHANNELS = (1, 2, 3, 4)
+_BRIGHTEST = 255.5  # fractions are cut off
+_RED = np.array((255, 0, 0, 255), np.uint8)
+
+
+def image_batch_value(
+    tag: str, images: Any, axes: str = "NHWC", max_outputs: int = 3, rgb: bool = False
+) -> Value:
+    """Return the first ``max_outputs`` of ``images``, to be written under one tag.
+
+    Args:
+        tag: The tag.
+        images: uint8 (0 to 255) is written as it is; a float type has the range 0.0 to 1.0, and
+            what is beyond is cut off. A pixel that is not finite is red, or dark in gray, with a
+            warning once for each tag.
+        axes: What its axes are: ``"NHWC"``, ``"NHW"``, ``"HWC"`` or ``"HW"``.
+        max_outputs: How many images to write at most.
+        rgb: Whether gray images are written in RGB.
+
+    Raises:
+        ValueError: ``images`` has other axes.
+        TypeError: ``images`` has another dtype.
+    """
+    arguments.whole(0, max_outputs=max_outputs)
+    kept = keep(_name(tag), images, partial(_check, axes))
+    return Value(tag, (kept, axes, max_outputs, rgb), _encode)
+
+
+def _check(axes: str, what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    channels = shape[-1] if axes.endswith("C") and shape else 1
+    if (
+        len(shape) != len(axes)
+        or channels not in _BATCH_CHANNELS
+        or 0 in shape[axes.startswith("N") :]
+    ):
+        raise ValueError(
+            f"{what} must have the axes {axes} with 1 to 4 channels, got the shape {list(shape)}"
+        )
+    if dtype.kind in "iu" and dtype != np.uint8:
+        raise TypeError(
+            f"{what} must be uint8 (0 to 255), bool or a float type (0.0 to 1.0), got {dtype}: "
+            "convert it with .astype('uint8')"
+        )
+
+
+def _encode(tag: str, data: tuple[Any, str, int, bool]) -> bytes:
+    kept, axes, max_outputs, rgb = data
+    array = read(_name(tag), kept, partial(_check, axes))
+    array = array if axes.startswith("N") else array[None]
+    array = array if axes.endswith("C") else array[..., None]
+    height, width = array.shape[1:3]
+    pixels = _batch_pixels(tag, array[:max_outputs])
+    if rgb and pixels.shape[-1] == 1:
+        pixels = np.repeat(pixels, 3, axis=-1)
+    strings = (b"%d" % width, b"%d" % height, *map(encode_png, pixels))
+    return tensor_entry(tag, encode_strings((len(strings),), strings), _METADATA)
+
+
+def _batch_pixels(tag: str, batch: NDArray[Any]) -> NDArray[np.uint8]:
+    if batch.dtype == np.uint8:
+        return batch
+    numbers = as_float(batch)
+    finite = finite_in("image", tag, numbers, "shown red or dark")
+    scaled = np.nan_to_num(numbers, posinf=0, neginf=0) * numbers.dtype.type(_BRIGHTEST)
+    pixels: NDArray[np.uint8] = scaled.clip(0, 255).astype(np.uint8)
+    if not finite.all() and pixels.shape[-1] > 2:
+        pixels[~finite.all(axis=-1)] = _RED[: pixels.shape[-1]]
+    return pixels

@@ -2,17 +2,72 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events.format import wire
-from runhooks.summary.kinds.boxes import with_boxes
-from runhooks.summary.kinds.png import encode_png
+from runhooks.events.format import proto
+from runhooks.summary.kinds.image import encode_png
 from runhooks.summary.kinds.real_numbers import finite_in, keep, read, warn_of_range
 from runhooks.summary.message import Value, entry
+
+_RED_PEN, _BLACK = "Red", "black"
+_THICKNESS = 2
+_MARGIN = 0.05  # around a label, of its height
+
+
+def check_pillow(what: str) -> None:
+    """Raise ImportError, which says what to install, if there is no Pillow; ``what`` needs it."""
+    try:
+        import PIL  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f"{what} needs Pillow: pip install pillow") from error
+
+
+def with_boxes(
+    pixels: NDArray[np.uint8], corners: NDArray[Any], labels: list[str] | None, rescale: float
+) -> NDArray[np.uint8]:
+    """Return a picture with red boxes, enlarged by ``rescale``.
+
+    Args:
+        pixels: uint8 ``[height, width, channels]``.
+        corners: ``[n, 4]``: xmin, ymin, xmax and ymax of each box.
+        labels: A text for each box, shown inside of its lower left corner.
+        rescale: By how much the picture is enlarged afterwards.
+    """
+    from PIL import Image, ImageDraw
+
+    height, width = pixels.shape[:2]
+    picture: Any = Image.fromarray(pixels)
+    draw = ImageDraw.Draw(picture)
+    for number, corner in enumerate(corners.tolist()):
+        _draw_box(draw, corner, labels[number] if labels else "")
+    size = int(width * rescale), int(height * rescale)
+    if size != (width, height):
+        picture = picture.resize(size, Image.Resampling.LANCZOS)
+    drawn: NDArray[np.uint8] = np.asarray(picture)
+    return drawn
+
+
+def _draw_box(draw: Any, corner: list[float], label: str) -> None:
+    from PIL import ImageFont
+
+    left, top, right, bottom = corner
+    outline = [(left, top), (left, bottom), (right, bottom), (right, top), (left, top)]
+    draw.line(outline, width=_THICKNESS, fill=_RED_PEN)
+    if not label:
+        return
+    font = ImageFont.load_default()
+    x_min, y_min, x_max, y_max = font.getbbox(label)
+    text_width, text_height = x_max - x_min, y_max - y_min
+    margin = math.ceil(_MARGIN * text_height)
+    above = bottom - text_height - 2 * margin
+    draw.rectangle([(left, above), (left + text_width, bottom)], fill=_RED_PEN)
+    draw.text((left + margin, bottom - text_height - margin), label, fill=_BLACK, font=font)
+
 
 _IMAGE = 4
 _COLUMNS = 8
@@ -107,12 +162,12 @@ def in_rows(images: NDArray[Any], columns: int) -> NDArray[Any]:
 def image_entry(tag: str, height: int, width: int, channels: int, encoded: bytes) -> bytes:
     """Return an entry of a summary that holds ``encoded``, a file of an image or an animation."""
     fields = (
-        wire.varint_field(1, height),
-        wire.varint_field(2, width),
-        wire.varint_field(3, channels),
-        wire.bytes_field(4, encoded),
+        proto.varint_field(1, height),
+        proto.varint_field(2, width),
+        proto.varint_field(3, channels),
+        proto.bytes_field(4, encoded),
     )
-    return entry(tag, wire.bytes_field(_IMAGE, b"".join(fields)))
+    return entry(tag, proto.bytes_field(_IMAGE, b"".join(fields)))
 
 
 def _name(tag: str) -> str:

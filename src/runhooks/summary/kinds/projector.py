@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from runhooks.arrays import to_numpy
 from runhooks.stores.path import AnyPath, StorePath
+from runhooks.summary.kinds.image import encode_png
 from runhooks.summary.kinds.image_grid import as_bytes_of_color, in_rows
-from runhooks.summary.kinds.png import encode_png
 
 CONFIG = "projector_config.pbtxt"
 _MOST_PIXELS = 8192  # on a side of the sprite: the projector shows nothing of a larger one

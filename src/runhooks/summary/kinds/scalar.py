@@ -1,4 +1,4 @@
-"""Scalars: one number a step."""
+"""Scalars: one number a step, alone or with what TensorBoard shall know of it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 
 from runhooks.arrays import is_array
 from runhooks.arrays.registry import library_of
-from runhooks.arrays.scalars import NUMBERS, read_number
+from runhooks.arrays.values import NUMBERS, read_number
+from runhooks.events.format import proto
 from runhooks.events.format.event import scalar_entry
 from runhooks.summary.kinds.real_numbers import keep
-from runhooks.summary.message import Value
-from runhooks.summary.tag_and_step import checked_tag
+from runhooks.summary.kinds.tensor import encode_tensor
+from runhooks.summary.message import SummaryMetadata, Value, checked_tag, entry, tensor_entry
 
 
 def scalar_value(tag: str, value: Any) -> Value:
@@ -72,3 +73,34 @@ def _described(value: Any) -> str:
     return (
         f"a {type(value).__name__} with {list(value)}: write each with scalar, or all with scalars"
     )
+
+
+_SIMPLE_VALUE, _METADATA = 2, 9
+_SCALARS = SummaryMetadata("scalars")
+
+
+def described_scalar_value(tag: str, value: Any, metadata: SummaryMetadata) -> Value:
+    """Return ``value``, to be written as float32 with ``metadata``. Raises as ``scalar_value``."""
+    return Value(tag, (kept_number(tag, value), metadata), _encode_described)
+
+
+def tensor_scalar_value(tag: str, value: Any, *, double_precision: bool = False) -> Value:
+    """Return ``value``, to be written as a tensor of one float32, or one float64.
+
+    Raises what ``scalar_value`` does.
+    """
+    kept = kept_number(tag, value)
+    return Value(tag, (kept, "float64" if double_precision else "float32"), _encode_tensor)
+
+
+def _encode_described(tag: str, data: tuple[Any, SummaryMetadata]) -> bytes:
+    kept, metadata = data
+    content = proto.float_field(_SIMPLE_VALUE, read_number(kept))
+    return entry(tag, content + proto.bytes_field(_METADATA, metadata.SerializeToString()))
+
+
+def _encode_tensor(tag: str, data: tuple[Any, str]) -> bytes:
+    kept, dtype = data
+    with np.errstate(over="ignore"):
+        number = np.array(read_number(kept)).astype(dtype)
+    return tensor_entry(tag, encode_tensor(tag, number), _SCALARS)

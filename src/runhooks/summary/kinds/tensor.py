@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from runhooks.arrays import to_numpy
 from runhooks.events import Message
-from runhooks.events.format import wire
+from runhooks.events.format import proto
 from runhooks.summary.kinds.real_numbers import kept_form
 from runhooks.summary.message import (
     DataClass,
@@ -92,7 +92,7 @@ def encode_tensor(tag: str, array: NDArray[Any]) -> bytes:
     if array.dtype == np.longdouble:
         array = array.astype(np.float64)
     content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-    return _tensor(_TYPES[array.dtype.name], array.shape, wire.bytes_field(_CONTENT, content))
+    return _tensor(_TYPES[array.dtype.name], array.shape, proto.bytes_field(_CONTENT, content))
 
 
 def encode_texts(array: NDArray[Any], rule: str) -> bytes:
@@ -105,13 +105,13 @@ def encode_texts(array: NDArray[Any], rule: str) -> bytes:
 
 def encode_strings(shape: tuple[int, ...], strings: Iterable[bytes]) -> bytes:
     """Return ``strings``, as many as ``shape`` says, as a ``TensorProto``."""
-    content = b"".join(wire.bytes_field(_STRINGS, string) for string in strings)
+    content = b"".join(proto.bytes_field(_STRINGS, string) for string in strings)
     return _tensor(_STRING, shape, content)
 
 
 def _tensor(dtype: int, shape: tuple[int, ...], content: bytes) -> bytes:
-    sizes = b"".join(wire.bytes_field(2, wire.varint_field(1, size)) for size in shape)
-    return b"".join((wire.varint_field(_DTYPE, dtype), wire.bytes_field(_SHAPE, sizes), content))
+    sizes = b"".join(proto.bytes_field(2, proto.varint_field(1, size)) for size in shape)
+    return b"".join((proto.varint_field(_DTYPE, dtype), proto.bytes_field(_SHAPE, sizes), content))
 
 
 def _encode(tag: str, data: tuple[Any, bytes]) -> bytes:

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks import arguments
-from runhooks.summary.kinds.boxes import check_pillow
-from runhooks.summary.kinds.image_grid import as_bytes_of_color, image_entry
+from runhooks.summary.kinds.image_grid import as_bytes_of_color, check_pillow, image_entry
 from runhooks.summary.kinds.real_numbers import keep, read
 from runhooks.summary.message import Value
 

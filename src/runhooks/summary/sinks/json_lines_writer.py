@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from runhooks.events import SessionLog, SessionStatus
-from runhooks.events.format.json_number import json_number
-from runhooks.events.writing.local_file import is_elsewhere, local_path, refuse_deleted
+from runhooks.events.reading.table import json_number
+from runhooks.events.writing.event_file import is_elsewhere, local_path, refuse_deleted
 from runhooks.events.writing.write_queue import WriteQueue
 from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint
 

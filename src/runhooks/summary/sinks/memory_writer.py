@@ -8,7 +8,7 @@ from typing import NoReturn
 import numpy as np
 
 from runhooks.events import Scalars, SessionStatus
-from runhooks.events.reading.metadata import SESSION_LOG
+from runhooks.events.reading.messages import SESSION_LOG
 from runhooks.events.writing.write_queue import WriteQueue
 from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint
 

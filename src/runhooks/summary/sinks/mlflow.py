@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runhooks.events.reading.metadata import SESSION_LOG
-from runhooks.events.writing.failures import call_all
-from runhooks.events.writing.remote_queue import RemoteQueue
+from runhooks.errors import call_all
+from runhooks.events.reading.messages import SESSION_LOG
+from runhooks.events.writing.write_queue import RemoteQueue
 from runhooks.summary.sinks.json_lines_writer import json_point
-from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint
-from runhooks.summary.sinks.remote import optional
+from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint, optional
 
 _PACKAGE = "mlflow"
 

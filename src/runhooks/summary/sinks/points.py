@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from operator import index
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from runhooks import clock
-from runhooks.arrays.scalars import read_number, read_numbers
+from runhooks.arrays.values import read_number, read_numbers
 from runhooks.errors import add_note
 from runhooks.events import Event, SessionLog, SummaryDecoder, TaggedValue
-from runhooks.events.reading.metadata import SESSION_LOG, parse_hparams
+from runhooks.events.reading.messages import SESSION_LOG, parse_hparams
 from runhooks.events.writing.write_queue import MESSAGE, Batch
 from runhooks.summary.kinds.scalar import encode_scalar, kept_numbers
-from runhooks.summary.message import Summary
+from runhooks.summary.message import Summary, step_snapshot
 from runhooks.summary.queued_writer import QueuedWriter
-from runhooks.summary.tag_and_step import step_snapshot
+
+
+def optional(module: str, package: str) -> ModuleType:
+    """Return ``module``. Raises ImportError, naming ``package``, if it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{module} is missing: pip install {package}", name=module) from error
 
 
 class SummaryPoint(NamedTuple):

@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 
 from runhooks.events import Histogram
-from runhooks.events.writing.remote_queue import RemoteQueue
-from runhooks.events.writing.write_queue import WriteQueue
+from runhooks.events.writing.write_queue import RemoteQueue, WriteQueue
 from runhooks.summary.sinks.json_lines_writer import json_value
-from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint
-from runhooks.summary.sinks.remote import optional
+from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint, optional
 
 _STEP = "global_step"
 _Row = dict[str, SummaryPoint]

@@ -1,0 +1,375 @@
+"""Files of TensorFlow beside ours: its file systems, checkpoints, event files and stores.
+
+Its savers write there, whatever runhooks itself can write to.
+
+TensorFlow's saver saves variables alone, and deletes its files without telling anybody.
+
+A ``START`` in one file hides what another file beside it has of later steps.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.summary.writer.writer import SummaryToEventTransformer
+
+from runhooks.checkpoint import Saver, Snapshot, read_checkpoint, write_checkpoint
+from runhooks.checkpoint.latest import HOOK_STATES
+from runhooks.checkpoint.manifest import MANIFEST, is_data_file
+from runhooks.checkpoint.staging import discard
+from runhooks.contexts import contextmanager
+from runhooks.errors import DataLossError, NotFoundError
+from runhooks.stores import StoredObject, joined, masked, scheme_of
+from runhooks.stores.backend import Buffer
+from runhooks.summary import FileWriter
+
+_gfile = tf.io.gfile
+
+
+def is_url(path: str | os.PathLike[str]) -> bool:
+    """Return whether ``path`` is a URL, such as ``gs://bucket/run``."""
+    return "://" in os.fspath(path)
+
+
+def check_scheme(path: str | os.PathLike[str]) -> None:
+    """Raise ValueError if checkpoints cannot be at ``path``: TensorFlow does not know its scheme.
+
+    The savers of a ``tf.Graph`` are TensorFlow's, and so are the file systems they write to.
+    """
+    scheme, separator, _ = os.fspath(path).partition("://")
+    known = _gfile.get_registered_schemes()
+    if separator and scheme not in known:
+        names = ", ".join(f"{name}://" for name in sorted(filter(None, known)))
+        raise ValueError(
+            f"checkpoints of a tf.Graph cannot be at {masked(os.fspath(path))!r}: TensorFlow "
+            f"writes them, and knows {names} and local paths; give one of these, or import a "
+            f"package that adds {scheme}://, such as tensorflow_io"
+        )
+
+
+def upload(folder: Path, url: str, last: str) -> None:
+    """Copy the files of ``folder`` to ``url``, the one named ``last`` after all others.
+
+    What was there is removed first. Raises ``tf.errors.OpError`` if it cannot be written.
+    """
+    remove(url)
+    _gfile.makedirs(url)
+    for path in sorted(folder.iterdir(), key=lambda path: (path.name == last, path.name)):
+        _gfile.copy(str(path), f"{url}/{path.name}")
+
+
+@contextmanager
+def downloaded(url: str) -> Iterator[Path]:
+    """Copy the files at ``url`` into a temporary folder, which is empty if there are none."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file in names_in(url):
+            _gfile.copy(f"{url}/{file}", str(folder / file))
+        yield folder
+
+
+def names_in(url: str) -> list[str]:
+    """Return the names of the files and folders in ``url``; none if there is no such folder."""
+    if not _gfile.isdir(url):
+        return []
+    return [name.rstrip("/") for name in _gfile.listdir(url)]
+
+
+def remove(url: str) -> None:
+    """Remove the folder ``url``, if there is one."""
+    if _gfile.isdir(url):
+        _gfile.rmtree(url)
+
+
+v1 = tf.compat.v1
+
+_log = logging.getLogger("runhooks")
+
+# What follows the path of a checkpoint in the name of one of its files; of format V1, nothing if
+# it has but one file.
+_PART = re.compile(r"(\.index|-\d{5}-of-\d{5})$")
+
+
+def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
+    """Write ``states`` for the checkpoint ``path``, before it: so no checkpoint lacks them.
+
+    Raises as ``write_checkpoint`` does.
+    """
+    if not states:
+        return
+    snapshot = Snapshot({}, dict(states))
+    if not is_url(path):
+        write_checkpoint(Path(path + HOOK_STATES), snapshot, global_step=step)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        local = Path(folder, "states")
+        write_checkpoint(local, snapshot, global_step=step)
+        upload(local, path + HOOK_STATES, last=MANIFEST)
+
+
+def load_states(path: str) -> dict[str, Any]:
+    """Return the states saved with the checkpoint ``path``; empty if there are none, or damaged."""
+    try:
+        if not is_url(path):
+            return read_checkpoint(Path(path + HOOK_STATES)).states
+        with downloaded(path + HOOK_STATES) as folder:
+            return read_checkpoint(folder).states if any(folder.iterdir()) else {}
+    except NotFoundError:
+        return {}
+    except DataLossError as error:
+        _log.warning("hooks start over: their saved states are damaged: %s", error)
+        return {}
+
+
+def sweep_states(path: str) -> None:
+    """Remove the states of checkpoints beside ``path`` that no longer exist."""
+    parent = os.path.dirname(path) or "."  # noqa: PTH120 - it may be a URL
+    names = names_in(parent)
+    checkpoints = {_PART.sub("", name) for name in names}
+    for name in names:
+        if name.endswith(HOOK_STATES) and name.removesuffix(HOOK_STATES) not in checkpoints:
+            if is_url(path):
+                remove(f"{parent}/{name}")
+            else:
+                discard(Path(parent, name))
+
+
+def take_over_checkpoints(saver: Any, path: str, restored: str | None) -> None:
+    """Let a saver that knows no checkpoint know those of its name that a session goes on from.
+
+    Else it would delete none of them, and list none as what to fall back to.
+
+    Args:
+        saver: A saver of TensorFlow's.
+        path: What it saves as, without the step.
+        restored: The checkpoint that the session was restored from; None: from none.
+    """
+    if restored is None or saver.last_checkpoints:
+        return
+    folder, name = os.path.split(path)
+    if os.path.realpath(os.path.dirname(restored)) != os.path.realpath(folder):  # noqa: PTH120
+        return
+    state = v1.train.get_checkpoint_state(folder)
+    listed = [] if state is None else state.all_model_checkpoint_paths
+    own = [it for it in listed if os.path.basename(it).rpartition("-")[0] == name]  # noqa: PTH119
+    saver.recover_last_checkpoints(own)
+
+
+def respell_checkpoints(saver: Any, folder: str) -> None:
+    """Let ``saver`` know its checkpoints in ``folder`` by the name that it is about to use.
+
+    Where a directory is spelled in two ways, as ``ck`` and ``./ck``, TensorFlow's saver takes one
+    checkpoint for two, and deletes a good one too early.
+    """
+    known = list(getattr(saver, "last_checkpoints", ()))
+    here = os.path.realpath(folder)
+    spelled = [
+        os.path.join(folder, name) if os.path.realpath(parent) == here else path  # noqa: PTH118
+        for path in known
+        for parent, name in [os.path.split(path)]
+    ]
+    if spelled != known:
+        saver.recover_last_checkpoints(list(dict.fromkeys(spelled)))
+
+
+def check_no_other_checkpoints(checkpoint_dir: str) -> None:
+    """Raise ValueError if runhooks has saved checkpoints of another engine in a directory."""
+    folder = checkpoint_dir.rstrip("/")
+    for name in sorted(names_in(checkpoint_dir)):
+        files = [] if name.endswith(HOOK_STATES) else names_in(f"{folder}/{name}")
+        if MANIFEST in files and any(map(is_data_file, files)):
+            raise ValueError(
+                f"checkpoint_dir {checkpoint_dir!r} has checkpoints of another engine, such as "
+                f"{name!r}, which a session of a tf.Graph cannot restore: give another "
+                "checkpoint_dir to start over. To begin with their weights, also give "
+                f"Scaffold(init_from=rh.InitFrom({checkpoint_dir!r}))"
+            )
+
+
+def check_saver(saver: Any) -> None:
+    """Raise TypeError for a ``runhooks.Saver``, which saves graphs of the other engines."""
+    if isinstance(saver, Saver):
+        raise TypeError(
+            "the saver must be a tf.compat.v1.train.Saver, or in a Scaffold a tf.train.Checkpoint, "
+            f"where the graph is TensorFlow's, got {saver!r}: rh.Saver is for the other engines"
+        )
+
+
+_START = v1.SessionLog.START
+
+
+class SharedEventFile:
+    """Stands in the place of TensorFlow's ``EventFileWriter``, and adds events to ``writer``."""
+
+    def __init__(self, writer: FileWriter) -> None:
+        self._writer = writer
+        self._reached = 0  # the last step of TensorFlow's events since a session has started
+        self._starts = writer.starts
+
+    def get_logdir(self) -> str:
+        """Return the directory of the file."""
+        return self._writer.get_logdir()
+
+    def add_event(self, event: Any) -> None:
+        """Add ``event``, unless it is a START that would hide steps which are not made again.
+
+        TensorFlow's hooks write one each, some after the first run; where a session of runhooks
+        starts, its own START is there already.
+        """
+        if self._starts != self._writer.starts:
+            self._starts, self._reached = self._writer.starts, 0
+        if event.session_log.status == _START:
+            if event.step >= self._reached:
+                return
+            self._reached = 0
+        self._reached = max(self._reached, event.step)
+        if self._writer.closed:
+            self._writer.reopen()
+        self._writer.add_event(event)
+
+    def flush(self) -> None:
+        """Return when all events are written."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Flush; the file stays open for the others who write to it."""
+        self._writer.flush()
+
+    def reopen(self) -> None:
+        """Continue in a new file if this one was closed or deleted."""
+        self._writer.reopen()
+
+
+_TheirWriter: Any = v1.summary.FileWriter
+
+
+class _FileWriter(_TheirWriter):  # type: ignore[misc]
+    """A writer of TensorFlow's without a file of its own."""
+
+    def __init__(self, file: SharedEventFile) -> None:
+        self._closed = False
+        SummaryToEventTransformer.__init__(self, file)
+
+
+def share_event_file(writer: FileWriter, directory: str | os.PathLike[str]) -> None:
+    """Let the writers of TensorFlow's ``FileWriterCache`` for ``directory`` write to ``writer``.
+
+    Whoever asks the cache for the directory, by this path, later is given one that does, too.
+    """
+    here = os.path.realpath(directory)
+    cache = vars(v1.summary.FileWriterCache)
+    with cache["_lock"]:
+        known: dict[str, Any] = cache["_cache"]
+        there = [it for path, it in known.items() if os.path.realpath(path) == here]
+        for theirs in there:
+            if not isinstance(theirs.event_writer, SharedEventFile):
+                theirs.event_writer.close()
+                theirs.event_writer = SharedEventFile(writer)
+        made = there[0] if there else _FileWriter(SharedEventFile(writer))
+        known.setdefault(os.fspath(directory), made)
+
+
+_NANOSECONDS = 1e-9
+
+
+def open_with_gfile(url: str) -> GfileBackend | None:
+    """Return the files below ``url``; None if TensorFlow does not know the scheme."""
+    return GfileBackend(url) if scheme_of(url) in _gfile.get_registered_schemes() else None
+
+
+class GfileBackend:
+    """The files below ``url``, through ``tf.io.gfile``."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def put(self, key: str, data: Sequence[Buffer]) -> None:
+        path = self._path(key)
+        with _as_of_a_disk():
+            _gfile.makedirs(path.rpartition("/")[0])
+            # ram:// appends to a file that is there, whatever the mode.
+            to = f"{path}.new" if scheme_of(path) == "ram" else path
+            with _gfile.GFile(to, "wb") as file:
+                for piece in data:
+                    file.write(bytes(piece))
+            if to != path:
+                _gfile.rename(to, path, overwrite=True)
+
+    def create(self, key: str, data: bytes) -> None:
+        with _as_of_a_disk():  # TensorFlow has no word for both at once
+            if _gfile.exists(self._path(key)):
+                raise FileExistsError(self._path(key))
+        self.put(key, [data])
+
+    def read(self, key: str, start: int, end: int | None) -> bytes:
+        with _as_of_a_disk(), _gfile.GFile(self._path(key), "rb") as file:
+            file.seek(start)
+            content: bytes = file.read(-1 if end is None else end - start)
+            return content
+
+    def stat(self, key: str) -> StoredObject:
+        path = self._path(key)
+        with _as_of_a_disk():
+            found = _gfile.stat(path)
+        if found.is_directory:
+            raise FileNotFoundError(path)
+        return StoredObject(key, int(found.length), found.mtime_nsec * _NANOSECONDS)
+
+    def objects(self, folder: str) -> Iterable[StoredObject]:
+        with _as_of_a_disk():
+            if not _gfile.isdir(self._path(folder)):
+                return
+            names = [name.rstrip("/") for name in _gfile.listdir(self._path(folder))]
+        for name in names:
+            key = f"{folder}/{name}" if folder else name
+            if _gfile.isdir(self._path(key)):
+                yield from self.objects(key)
+            else:
+                yield self.stat(key)
+
+    def folders(self, folder: str) -> Iterable[str]:
+        with _as_of_a_disk():
+            if not _gfile.isdir(self._path(folder)):
+                return []
+            names = [name.rstrip("/") for name in _gfile.listdir(self._path(folder))]
+            return [name for name in names if _gfile.isdir(f"{self._path(folder)}/{name}")]
+
+    def delete(self, keys: Sequence[str]) -> None:
+        with _as_of_a_disk():
+            for key in keys:
+                if _gfile.exists(self._path(key)):
+                    _gfile.remove(self._path(key))
+
+    def _path(self, key: str) -> str:
+        return joined(self._url, key)
+
+
+_ERRORS: tuple[tuple[Any, type[Exception]], ...] = (
+    (tf.errors.NotFoundError, FileNotFoundError),
+    (tf.errors.PermissionDeniedError, PermissionError),
+    (tf.errors.UnauthenticatedError, PermissionError),
+    (tf.errors.UnimplementedError, NotImplementedError),
+    (tf.errors.AlreadyExistsError, FileExistsError),
+    (tf.errors.InvalidArgumentError, ValueError),
+    (tf.errors.FailedPreconditionError, ValueError),
+    (tf.errors.OutOfRangeError, ValueError),
+)
+
+
+@contextmanager
+def _as_of_a_disk() -> Iterator[None]:
+    """Raise what a disk would raise instead of errors of TensorFlow that no repetition changes."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        for theirs, ours in _ERRORS:
+            if isinstance(error, theirs):
+                raise ours(error.message or theirs.__name__) from error
+        raise

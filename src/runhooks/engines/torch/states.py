@@ -1,0 +1,373 @@
+"""States of torch in checkpoints: state dicts, shards, generators, open gradients."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from runhooks import arguments
+from runhooks.arrays.shards import ArrayInMemory, ShardedArray, Share, parts_of_replicas
+from runhooks.arrays.torch import ARRAYS, from_numpy, is_distributed
+from runhooks.checkpoint import read_checkpoint
+from runhooks.checkpoint.reading import place_of
+from runhooks.checkpoint.retention import Choice, Mode
+from runhooks.graph.objects import (
+    MODULE_VERSIONS,
+    OBJECT_STATES,
+    PENDING,
+    RANDOM_STATES,
+    STANDS_FOR_ARRAY,
+    Arrays,
+)
+
+_WRAPPER = nn.parallel.DistributedDataParallel
+
+
+def unwrapped(it: Any) -> Any:
+    """Return the object that ``torch.compile`` or ``DistributedDataParallel`` has wrapped.
+
+    What they make of a module has another name for each of its parameters.
+    """
+    while True:
+        inner = it.module if isinstance(it, _WRAPPER) else getattr(it, "_orig_mod", it)
+        if inner is it:
+            return it
+        it = inner
+
+
+def whole_here(tensor: Any) -> Any:
+    """Return ``tensor``; of a ``DTensor`` that this process alone holds, the tensor inside."""
+    alone = is_distributed(tensor) and tensor.device_mesh.size() == 1
+    return tensor.to_local() if alone else tensor
+
+
+def sharded_tensors(
+    tensors: Mapping[str, torch.Tensor], replicas: Collection[str], share: Share
+) -> dict[str, ShardedArray]:
+    """Return what this rank has to write of those tensors that several ranks hold.
+
+    Args:
+        tensors: All tensors by name.
+        replicas: The names of those that are the same on all ranks, unless they are ``DTensor``
+            objects. Each rank writes some rows of these.
+        share: Which rank this is.
+    """
+    found = {name: ARRAYS.sharded(tensor) for name, tensor in tensors.items()}
+    sharded = {name: it for name, it in found.items() if it is not None}
+    same = {
+        name: tensor for name, tensor in tensors.items() if name in replicas and name not in sharded
+    }
+    forms = {name: ARRAYS.host_form(tensor) for name, tensor in same.items()}
+    return sharded | parts_of_replicas(same, forms, share)
+
+
+def tensor_of(array: Any, like: torch.Tensor | None, *, copy: bool) -> torch.Tensor:
+    """Return an array of a checkpoint as a tensor; a ``DTensor`` where ``like`` is one.
+
+    Args:
+        array: An array of NumPy or an ``ArraySource``, of which only what is needed is read.
+        like: The tensor that it belongs to, or that has its place. None: there is none.
+        copy: Whether something else may use the memory of ``array``.
+    """
+    if like is None or not is_distributed(like) or tuple(like.shape) != tuple(array.shape):
+        return from_numpy(np.asarray(array), copy=copy)
+    source = ArrayInMemory(array) if isinstance(array, np.ndarray) else array
+    tensor: torch.Tensor = ARRAYS.from_source(source, like)
+    return tensor
+
+
+def places_of_states(
+    name: str, optimizer: torch.optim.Optimizer
+) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield the prefix of the names of an optimizer's tensors and the parameter they belong to."""
+    parameters = [it for group in optimizer.param_groups for it in group["params"]]
+    for number, parameter in enumerate(parameters):
+        yield f"{name}/state/{number}", parameter
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def split(
+    name: str, state: Mapping[str, Any], *, in_parts: bool = False
+) -> tuple[dict[str, torch.Tensor], Any]:
+    """Return the tensors of a state by name, and the rest, where their names stand for them.
+
+    Args:
+        name: The name of the object; its tensors are named ``"<name>/<path>"``.
+        state: Its state dict. A tensor that occurs twice, as a shared parameter does, comes once.
+        in_parts: Whether each rank saves what it has of a tensor that several ranks hold.
+
+    Raises:
+        TypeError, ValueError: For what cannot be saved; the error names it.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    names: dict[Any, str] = {}
+
+    def rest(value: Any, name: str) -> Any:
+        if isinstance(value, torch.Tensor):
+            value = whole_here(value)
+            if not (in_parts and is_distributed(value)):
+                check(name, value)
+            seen = names.setdefault(_memory(value, name), name)
+            if seen == name and name in tensors:
+                raise ValueError(f"two tensors of one state have the path {name!r}: rename a key")
+            tensors[seen] = value
+            return STANDS_FOR_ARRAY, seen
+        if type(value) in (dict, OrderedDict, Counter):
+            return type(value)({key: rest(it, f"{name}/{key}") for key, it in value.items()})
+        if type(value) in (list, tuple):
+            return type(value)(rest(it, f"{name}/{index}") for index, it in enumerate(value))
+        return value
+
+    whole = rest(dict(state), name)
+    # It says which version of a module's class a state is of.
+    metadata = getattr(state, "_metadata", None)
+    if metadata is None:
+        return tensors, {"state": whole}
+    return tensors, {
+        "state": whole,
+        MODULE_VERSIONS: {key: dict(it) for key, it in metadata.items()},
+    }
+
+
+def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Return the state dict that ``split`` has split; KeyError if ``tensors`` lacks one."""
+
+    def whole(value: Any) -> Any:
+        if type(value) is tuple and value[:1] == (STANDS_FOR_ARRAY,):
+            return tensors[value[1]]
+        if type(value) in (dict, OrderedDict, Counter):
+            return type(value)({key: whole(it) for key, it in value.items()})
+        if type(value) in (list, tuple):
+            return type(value)(whole(it) for it in value)
+        return value
+
+    state = whole(saved["state"])
+    if MODULE_VERSIONS not in saved:
+        return state  # type: ignore[no-any-return]
+    ordered = OrderedDict(state)
+    metadata = OrderedDict((key, dict(it)) for key, it in saved[MODULE_VERSIONS].items())
+    setattr(ordered, "_metadata", metadata)  # noqa: B010 - what torch itself does
+    return ordered
+
+
+def names_in(saved: Any) -> Iterator[str]:
+    """Yield the names of the tensors in the rest of a state, as often as they occur."""
+    if type(saved) is tuple and saved[:1] == (STANDS_FOR_ARRAY,):
+        yield saved[1]
+        return
+    inner = saved.values() if isinstance(saved, dict) else saved
+    if isinstance(saved, dict | list | tuple):
+        for item in inner:
+            yield from names_in(item)
+
+
+def check(name: str, tensor: torch.Tensor) -> None:
+    """Raise TypeError for a tensor whose values are not all in this process."""
+    kind = None
+    if torch.nn.parameter.is_lazy(tensor):
+        kind = "is not initialized: run the module once before"
+    elif type(tensor) not in _PLAIN:
+        kind = f"is a {type(tensor).__name__}, of which this process may hold a part only"
+    elif tensor.is_meta:
+        kind = "is on the meta device and has no values: make some with module.to_empty(device=...)"
+    elif tensor.layout != torch.strided or tensor.is_quantized:
+        kind = f"is of {tensor.layout}, and not a plain dense tensor"
+    if kind is not None:
+        raise TypeError(f"{name!r} cannot be saved in a checkpoint: it {kind}")
+
+
+def _memory(tensor: Any, name: str) -> Any:
+    if tensor.numel() == 0:
+        return name
+    if is_distributed(tensor):
+        tensor = tensor.to_local()
+    place = tensor.data_ptr(), tensor.device, tensor.dtype
+    return *place, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg()
+
+
+def state_dicts(arrays: Arrays, states: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the state dicts of the user's objects in a checkpoint, by name."""
+    named = {
+        k.removeprefix(OBJECT_STATES): v for k, v in states.items() if k.startswith(OBJECT_STATES)
+    }
+    return {
+        name: join(saved, {it: from_numpy(arrays[it]) for it in names_in(saved)})
+        for name, saved in named.items()
+        if name not in (RANDOM_STATES, PENDING)
+    }
+
+
+def export(
+    source: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    step: int | None = None,
+    best: str | None = None,
+    mode: Mode | None = None,
+) -> None:
+    """Write the state dicts of the objects in a checkpoint to a file that ``torch.load`` reads.
+
+    ``torch.load(path, weights_only=True)["model"]`` is what ``model.load_state_dict`` takes, and
+    ``["optimizer"]`` has the learning rates and all else that is no array: ``rh.export`` writes
+    arrays alone. Arrays and numbers of NumPy become tensors and plain numbers. The random states
+    are left out.
+
+    Args:
+        source: A checkpoint, or a directory of them.
+        path: The file to write.
+        step: As for ``rh.load``.
+        best: As for ``rh.load``.
+        mode: As for ``rh.load``.
+
+    Raises:
+        NotFoundError: If there is no such checkpoint.
+        DataLossError: If it is damaged.
+        ValueError: If it was not saved from a graph of ``rh.torch``.
+        TypeError: If an argument has the wrong type.
+    """
+    arguments.given(source=source, path=path)
+    arguments.directory(source=source, path=path)
+    snapshot = Choice(step, best, mode).read(place_of(source), read_checkpoint)
+    found = state_dicts(snapshot.arrays, snapshot.states)
+    objects = {name: _plain(state) for name, state in found.items()}
+    if not objects:
+        raise ValueError(
+            f"source must be of a graph of rh.torch, got {str(source)!r} without objects"
+        )
+    torch.save(objects, path)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return from_numpy(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) in (list, tuple):
+        return type(value)(_plain(item) for item in value)
+    if type(value) is dict:
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+_log = logging.getLogger("runhooks")
+
+
+#: In the place of the state of a random generator: the seed to begin with.
+SEED = "seed"
+
+
+class StateAsDict:
+    """Adapts ``get_state`` and ``set_state``, as of a ``torch.Generator``, to state dicts."""
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"state": self._of.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if SEED in state:
+            self._of.manual_seed(state[SEED])
+        else:
+            self._of.set_state(state["state"])
+
+    @property
+    def takes_seed(self) -> bool:
+        """Whether it is a random generator of torch."""
+        return isinstance(self._of, torch.Generator)
+
+    @property
+    def is_generator(self) -> bool:
+        """Whether it is a random generator."""
+        return isinstance(self._of, torch.Generator | np.random.RandomState)
+
+
+class RandomStates:
+    """The states of the random generators of torch (CPU, every CUDA device), NumPy and Python."""
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = {
+            "cpu": torch.get_rng_state(),
+            "numpy": np.random.get_state(legacy=False),
+            "python": random.getstate(),
+        }
+        if torch.cuda.is_available() and cast(Any, torch.cuda).is_initialized():
+            state["cuda"] = torch.cuda.get_rng_state_all()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if SEED in state:
+            torch.manual_seed(state[SEED])
+            np.random.seed(state[SEED] % (1 << 32))
+            random.seed(state[SEED])
+            return
+        torch.set_rng_state(state["cpu"])
+        np.random.set_state(state["numpy"])
+        random.setstate(state["python"])
+        saved = state.get("cuda", [])
+        here = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        for device, device_state in enumerate(saved[:here]):
+            torch.cuda.set_rng_state(device_state, device)
+        if len(saved) > here:
+            _log.warning(
+                "the checkpoint has the random states of %d CUDA devices, and %d are available: "
+                "randomness of the others is not resumed",
+                *(len(saved), here),
+            )
+
+
+class PendingGradients:
+    """The gradients of ``modules`` while ``pending``: after a step that does not count.
+
+    Without them, a training stopped in the middle of an accumulation would lose its first half.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        self._modules = modules
+        #: Whether a step that does not count was begun after the last one that counts.
+        self.pending = False
+
+    def state_dict(self) -> dict[str, Any]:
+        if not self.pending:
+            return {}
+        return {name: _dense(p.grad) for name, p in self._parameters() if p.grad is not None}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, parameter in self._parameters():
+            saved = state.get(name)
+            parameter.grad = None if saved is None else _restored(saved, parameter)
+        self.pending = bool(state)
+
+    def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        seen: set[int] = set()
+        for name, module in self._modules.items():
+            for path, parameter in module.named_parameters():
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield f"{name}/{path}", parameter
+
+
+def _dense(gradient: torch.Tensor) -> Any:
+    if not gradient.is_sparse:
+        return gradient
+    whole = gradient.coalesce()
+    return {"indices": whole.indices(), "values": whole.values()}
+
+
+def _restored(saved: Any, parameter: nn.Parameter) -> torch.Tensor:
+    if isinstance(saved, torch.Tensor):
+        return saved.to(parameter.device)
+    whole = torch.sparse_coo_tensor(
+        saved["indices"], saved["values"], parameter.shape, check_invariants=True
+    )
+    return whole.to(parameter.device)

@@ -1,0 +1,212 @@
+"""Protocol Buffers messages: reading and writing their fields.
+
+Format: protobuf.dev/programming-guides/encoding.
+
+A message is a sequence of fields; a field is a key, ``number << 3 | wire type``, and its content.
+The ``*_field`` functions return one whole field, so a message is their concatenation, and two
+concatenated messages are the merged message. Format: protobuf.dev/programming-guides/encoding.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5
+
+_DOUBLE = struct.Struct("<d")
+_FLOAT = struct.Struct("<f")
+
+
+class Field(NamedTuple):
+    """A field: an int if it was sent as a varint, else the bytes of its content."""
+
+    number: int
+    value: int | bytes
+
+
+class LocatedField(NamedTuple):
+    """A field whose content is at ``[begin:end]``; ``value`` is that of a varint, else 0."""
+
+    number: int
+    wire_type: int
+    begin: int
+    end: int
+    value: int
+
+
+def fields(message: bytes) -> Iterator[Field]:
+    """Yield the fields of ``message``, in order.
+
+    Raises:
+        ValueError: If ``message`` is cut off or malformed.
+    """
+    for field in locate_fields(message, 0, len(message)):
+        is_varint = field.wire_type == VARINT
+        yield Field(field.number, field.value if is_varint else message[field.begin : field.end])
+
+
+def locate_fields(message: bytes, begin: int, end: int) -> Iterator[LocatedField]:
+    """Yield the fields of the message at ``message[begin:end]``, in order, without copying them.
+
+    Raises:
+        ValueError: If the message is cut off or malformed.
+    """
+    at = begin
+    while at < end:
+        key, at = varint_at(message, at, end)
+        number, wire_type = key >> 3, key & 7
+        if not 0 < number < 1 << 29:
+            raise ValueError(f"a field must have a number from 1 to 2**29 - 1, got {number}")
+        first, value = at, 0
+        if wire_type == VARINT:
+            value, at = varint_at(message, at, end)
+        elif wire_type == LENGTH_DELIMITED:
+            length, first = varint_at(message, at, end)
+            at = first + length
+        elif wire_type == FIXED64:
+            at += 8
+        elif wire_type == FIXED32:
+            at += 4
+        else:
+            raise ValueError(f"field {number} has the unknown wire type {wire_type}")
+        if at > end:
+            raise ValueError(f"field {number} is cut off: it ends at byte {at} of {end}")
+        yield LocatedField(number, wire_type, first, at, value)
+
+
+def varint_at(message: bytes, at: int, end: int) -> tuple[int, int]:
+    """Return the varint at byte ``at``, as a uint64, and the byte after it.
+
+    Raises:
+        ValueError: If the varint is cut off or too long.
+    """
+    if at < end and message[at] < 0x80:
+        return message[at], at + 1
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= end:
+            raise ValueError(f"a varint is cut off at byte {at}")
+        digit = message[at]
+        at += 1
+        value |= (digit & 0x7F) << shift
+        if digit < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at
+    raise ValueError(f"a varint is longer than ten bytes before byte {at}")
+
+
+def signed(value: int) -> int:
+    """Return the int64 with the bits of the uint64 ``value``."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def as_int(value: int | bytes) -> int:
+    """Return the value of an int32, int64 or enum field.
+
+    Raises:
+        ValueError: If it was not sent as a varint.
+    """
+    if not isinstance(value, int):
+        raise ValueError(f"a varint was expected, got {len(value)} bytes")
+    return signed(value)
+
+
+def as_bytes(value: int | bytes) -> bytes:
+    """Return the value of a bytes, string or message field.
+
+    Raises:
+        ValueError: If it was sent as a varint.
+    """
+    if not isinstance(value, bytes):
+        raise ValueError(f"bytes were expected, got the varint {value}")
+    return value
+
+
+def as_float(value: int | bytes) -> float:
+    """Return the value of a float or double field.
+
+    Raises:
+        ValueError: If it does not have four or eight bytes.
+    """
+    content = as_bytes(value)
+    if len(content) not in (4, 8):
+        raise ValueError(f"4 or 8 bytes were expected, got {len(content)}")
+    number: float = (_FLOAT if len(content) == 4 else _DOUBLE).unpack(content)[0]
+    return number
+
+
+def varint(value: int) -> bytes:
+    """Return ``value`` in base 128, low digits first; a negative int64 takes ten bytes.
+
+    Raises:
+        ValueError: If ``value`` fits neither int64 nor uint64.
+    """
+    if 0 <= value < 0x80:
+        return bytes((value,))
+    value = operator.index(value)  # it may be NumPy's
+    if not -(1 << 63) <= value < 1 << 64:
+        raise ValueError(f"value must fit in 64 bits, got {value}")
+    value &= (1 << 64) - 1
+    digits = bytearray()
+    while value >= 0x80:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    digits.append(value)
+    return bytes(digits)
+
+
+@functools.cache
+def _key(number: int, wire_type: int) -> bytes:
+    return varint(number << 3 | wire_type)
+
+
+def varint_field(number: int, value: int) -> bytes:
+    """Return a field of type int32, int64, uint32, uint64, bool or enum."""
+    return _key(number, VARINT) + varint(value)
+
+
+def int_field(number: int, value: int) -> bytes:
+    """Return a ``varint_field``, or nothing if ``value`` is 0, the default of proto3."""
+    return varint_field(number, value) if value else b""
+
+
+def double_field(number: int, value: float) -> bytes:
+    """Return a field of type double."""
+    return _key(number, FIXED64) + _DOUBLE.pack(value)
+
+
+def float_field(number: int, value: float) -> bytes:
+    """Return a field of type float: ``value`` rounded, or infinity if it is beyond float32."""
+    try:
+        packed = _FLOAT.pack(value)
+    except OverflowError:
+        packed = _FLOAT.pack(math.copysign(math.inf, value))
+    return _key(number, FIXED32) + packed
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    """Return a field of type bytes or string, or one that is a message."""
+    return _key(number, LENGTH_DELIMITED) + varint(len(value)) + value
+
+
+def text_field(number: int, value: str | bytes) -> bytes:
+    """Return a ``bytes_field``, or nothing if ``value`` is empty, the default of proto3."""
+    content = value.encode() if isinstance(value, str) else value
+    return bytes_field(number, content) if content else b""
+
+
+def packed_doubles_field(number: int, values: ArrayLike) -> bytes:
+    """Return a packed repeated field of type double."""
+    return bytes_field(number, np.asarray(values, "<f8").tobytes())
+
+
+def packed_ints_field(number: int, values: Iterable[int]) -> bytes:
+    """Return a packed repeated field of an integer type; nothing if there are no values."""
+    return text_field(number, b"".join(map(varint, values)))

@@ -1,0 +1,370 @@
+"""The contents of one event file, and of the files of one run without what was replaced later."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runhooks.errors import DataLossError
+from runhooks.events.format.event import SessionStatus
+from runhooks.events.format.record import FRAME_BYTES
+from runhooks.events.reading.blocks import Block, RecordReader, read_places
+from runhooks.events.reading.columns import ScalarStore, joined
+from runhooks.events.reading.event_decoder import Decoded, EventDecoder
+from runhooks.events.reading.messages import TagRegistry
+from runhooks.events.reading.results import Damage, Point, Points, Scalars
+from runhooks.events.reading.rows import RowDecoders
+from runhooks.events.reading.values import decode_message
+from runhooks.stores.path import AnyPath
+
+
+class StoredPoint(NamedTuple):
+    """A point that is not a scalar: its value is at ``[begin:end]`` of the file.
+
+    ``segment``: how many sessions started in the file before it was written.
+    """
+
+    segment: int
+    step: int
+    wall_time: float
+    begin: int
+    end: int
+
+
+class FileContents:
+    """The contents of the event file ``path``.
+
+    Each session that starts opens a segment.
+
+    Attributes:
+        path: The file.
+        records: The reader of its records.
+        starts: The step at which each segment but the first starts.
+        segments: The scalars of each segment.
+        points: The other points, by kind and number of the tag.
+        logs: The session logs.
+        errors: Records whose CRCs are right but whose content is malformed.
+    """
+
+    def __init__(
+        self, path: AnyPath, registry: TagRegistry, rows: RowDecoders, strict: bool
+    ) -> None:
+        self.path = path
+        self.records = RecordReader(path, strict)
+        self.starts: list[int] = []
+        self.segments = [ScalarStore()]
+        self.points: dict[tuple[str, int], list[StoredPoint]] = {}
+        self.logs: list[Point] = []
+        self.errors: list[Damage] = []
+        self._graph: tuple[int, int] | None = None
+        self._messages: list[tuple[int, int, int]] = []
+        self._registry = registry
+        self._strict = strict
+        self._decoder = EventDecoder(registry, rows)
+
+    def update(self, skip_unreadable: bool = False) -> int:
+        """Read new records and return the number of new points.
+
+        Raises DataLossError if strict; OSError, unless it is to be listed as a damage.
+        """
+        new = 0
+        try:
+            for block in self.records.blocks():
+                new += self._take(block, self._decoder.decode(block))
+        except OSError as error:
+            if not skip_unreadable:
+                raise
+            self.records.skip_rest(error)
+        return new
+
+    def is_replaced(self, path: AnyPath) -> bool:
+        """Return whether another file has taken the place of the one that was read.
+
+        ``path``: the path as it was found last.
+        """
+        self.path = path
+        return self.records.is_replaced(path)
+
+    @property
+    def graph(self) -> bytes | None:
+        """The last graph. Raises OSError if the file is gone, DataLossError if it was replaced."""
+        return self._read(*self._graph) if self._graph else None
+
+    def messages(self, number: int) -> list[bytes]:
+        """Return the messages in field ``number`` of events: metagraphs, metadata of runs.
+
+        Raises OSError if the file is gone, DataLossError if it was replaced.
+        """
+        return self._read_all([(begin, end) for n, begin, end in self._messages if n == number])
+
+    def encoded(self, points: Sequence[StoredPoint]) -> list[bytes]:
+        """Return the values of ``points`` as they are in the file, each a value of a summary.
+
+        Raises OSError if the file is gone, DataLossError if it was replaced.
+        """
+        return self._read_all([(point.begin, point.end) for point in points])
+
+    def value(self, point: StoredPoint, kind: str, tag: str) -> Any:
+        """Return the value of ``point``, which is of this kind and tag.
+
+        Raises:
+            OSError: If the file is gone.
+            DataLossError: If the file was replaced, or the value is malformed.
+        """
+        try:
+            return self._decoded(point, kind, tag)
+        except ValueError as error:
+            raise DataLossError(
+                f"{self.path} holds a {kind} of tag {tag!r} at byte {point.begin} that cannot be "
+                f"decoded: {error}",
+                path=str(self.path),
+            ) from error
+
+    def undecodable(self) -> list[Damage]:
+        """Return the values, scalars excepted, that are malformed. Raises OSError."""
+        found = []
+        for (kind, tag_id), points in self.points.items():
+            for point in points:
+                try:
+                    self._decoded(point, kind, tag := self._registry.numbers.names[tag_id])
+                except ValueError as error:
+                    length = point.end - point.begin
+                    reason = f"a {kind} of tag {tag!r} that cannot be decoded: {error}"
+                    found.append(Damage(self.path, point.begin, length, reason))
+        return found
+
+    def _decoded(self, point: StoredPoint, kind: str, tag: str) -> Any:
+        message = self._read(point.begin, point.end)
+        return decode_message(message, kind, self._registry.metadata(tag))
+
+    def _take(self, block: Block, decoded: Decoded) -> int:
+        for fault in decoded.faults:
+            self._note(block, fault.record, fault.is_damage, fault.reason)
+        starts = [log for log in decoded.logs if log.log.status == SessionStatus.START]
+        first = len(self.starts)
+        scalars, begin = decoded.scalars, 0
+        for log in starts:
+            end = int(scalars.first[log.record])
+            self.segments[-1].add(scalars, begin, end)
+            begin = end
+            self.starts.append(log.step)
+            self.segments.append(ScalarStore())
+        self.segments[-1].add(scalars, begin, len(scalars.ids))
+        records = [log.record for log in starts]
+        for point in decoded.points:
+            segment = first + bisect.bisect_left(records, point.record)
+            place = block.offset + point.begin, block.offset + point.end
+            self.points.setdefault((point.kind, point.tag_id), []).append(
+                StoredPoint(segment, point.step, point.wall_time, *place)
+            )
+        self.logs += [Point(log.step, log.wall_time, log.log) for log in decoded.logs]
+        if decoded.graph:
+            self._graph = block.offset + decoded.graph[0], block.offset + decoded.graph[1]
+        self._messages += [
+            (number, block.offset + begin, block.offset + end)
+            for number, begin, end in decoded.messages
+        ]
+        return len(scalars.ids) + len(decoded.points)
+
+    def _note(self, block: Block, record: int, is_damage: bool, reason: str) -> None:
+        offset = block.offset + int(block.found[0][record])
+        size = int(block.found[1][record]) + FRAME_BYTES
+        if is_damage:
+            self.records.bad_payload(offset, size)
+        elif self._strict:
+            raise DataLossError(
+                f"{self.path} is damaged: the record at byte {offset} is not an event ({reason})",
+                path=str(self.path),
+            )
+        else:
+            self.errors.append(Damage(self.path, offset, size, reason))
+
+    def _read(self, begin: int, end: int) -> bytes:
+        (message,) = self._read_all([(begin, end)])
+        return message
+
+    def _read_all(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        if not places:
+            return []
+        messages = read_places(self.path, places)
+        if self.is_replaced(self.path):
+            raise DataLossError(
+                f"{self.path} was replaced since it was read: call update() to read it",
+                path=str(self.path),
+            )
+        return messages
+
+
+def limits(files: Sequence[FileContents]) -> list[list[int | None]]:
+    """Return, for each segment of each file, the first step that later sessions replaced.
+
+    None: no session started later.
+    """
+    limit: int | None = None
+    of_files = []
+    for file in reversed(files):
+        of_file = [limit]
+        for start in reversed(file.starts):
+            limit = start if limit is None else min(start, limit)
+            of_file.append(limit)
+        of_files.append(of_file[::-1])
+    return of_files[::-1]
+
+
+#: What becomes of the points of a tag that goes back to an earlier step without a restart of the
+#: session. ``"keep"``: all stay, in the order in which they were written. ``"drop"``: a point drops
+#: those before it whose step is the same or later, as in TensorBoard.
+OnFold: TypeAlias = Literal["keep", "drop"]
+
+
+class RunContents:
+    """The contents of the event files of one run, in order.
+
+    Args:
+        rows: Those of all runs that are read together.
+        strict: Whether to raise at a damage.
+        purge: Whether to leave out points from the step on at which a later session started.
+        fold: Whether to leave out points that were written again.
+
+    Raises:
+        ValueError: If ``fold`` is unknown.
+    """
+
+    def __init__(self, rows: RowDecoders, strict: bool, purge: bool, fold: OnFold) -> None:
+        if fold not in get_args(OnFold):
+            raise ValueError(f"fold must be one of {get_args(OnFold)}, got {fold!r}")
+        self.registry = TagRegistry(rows.numbers)
+        self.files: list[FileContents] = []
+        self._limits: list[list[int | None]] = []
+        self._rows = rows
+        self._strict = strict
+        self._purge = purge
+        self._fold = fold
+
+    def update(self, paths: Sequence[AnyPath], skip_unreadable: bool = False) -> int:
+        """Read what is new in the files ``paths``, sorted; return the number of new points.
+
+        All other files are dropped. Raises DataLossError if strict; OSError, unless files that
+        cannot be read are to be skipped and listed as damages.
+        """
+        known = {file.path: file for file in self.files}
+        self.files = [self._file(known.get(path), path) for path in paths]
+        try:
+            return sum(file.update(skip_unreadable and not self._strict) for file in self.files)
+        finally:
+            self._limits = (
+                limits(self.files)
+                if self._purge
+                else [[None] * len(file.segments) for file in self.files]
+            )
+
+    def _file(self, known: FileContents | None, path: AnyPath) -> FileContents:
+        if known is not None and not known.is_replaced(path):
+            return known
+        return FileContents(path, self.registry, self._rows, self._strict)
+
+    def scalars(self, tag_id: int) -> Scalars:
+        """Return the scalars of the tag."""
+        scalars = joined(self.scalars_of_files(tag_id))
+        if self._fold == "keep":
+            return scalars
+        return _chosen(scalars, _not_replaced(scalars.steps))
+
+    def scalars_of_files(self, tag_id: int) -> list[Scalars]:
+        """Return the scalars of the tag in each file, in order, folds included."""
+        found = []
+        for file, of_file in zip(self.files, self._limits, strict=True):
+            pieces = [
+                columns[tag_id] if limit is None else _before(columns[tag_id], limit)
+                for segment, limit in zip(file.segments, of_file, strict=True)
+                if tag_id in (columns := segment.columns())
+            ]
+            found.append(joined(pieces))
+        return found
+
+    def points_of_files(self, kind: str, tag_id: int) -> list[list[StoredPoint]]:
+        """Return the points of this kind and tag in each file, in order, folds included."""
+        return [
+            [
+                point
+                for point in file.points.get((kind, tag_id), ())
+                if (limit := of_file[point.segment]) is None or point.step < limit
+            ]
+            for file, of_file in zip(self.files, self._limits, strict=True)
+        ]
+
+    def points(self, kind: str, tag_id: int) -> Points:
+        """Return the points of this kind and tag, which are decoded when they are used."""
+        tag = self._name(tag_id)
+        found = [
+            (point, partial(file.value, point, kind, tag))
+            for file, points in zip(self.files, self.points_of_files(kind, tag_id), strict=True)
+            for point in points
+        ]
+        steps = np.array([point.step for point, _ in found], np.int64)
+        if self._fold == "drop":
+            keep = _not_replaced(steps)
+            found = [pair for pair, stays in zip(found, keep.tolist(), strict=True) if stays]
+            steps = steps[keep]
+        return Points(
+            steps,
+            np.array([point.wall_time for point, _ in found], np.float64),
+            lambda at: found[at][1](),
+        )
+
+    def encoded_points(self, kind: str, tag_id: int) -> list[tuple[StoredPoint, bytes]]:
+        """Return the points of this kind and tag, each with its value of a summary as bytes.
+
+        Folds are included. Raises OSError if a file is gone, DataLossError if it was replaced.
+        """
+        return [
+            pair
+            for file, points in zip(self.files, self.points_of_files(kind, tag_id), strict=True)
+            for pair in zip(points, file.encoded(points), strict=True)
+        ]
+
+    def scalar_tags(self, purged: bool = False) -> dict[str, int]:
+        """Return the tags with scalars, and their numbers; ``purged``: also of those left out."""
+        sure: set[int] = set()
+        unsure: set[int] = set()
+        for file, of_file in zip(self.files, self._limits, strict=True):
+            for segment, limit in zip(file.segments, of_file, strict=True):
+                (sure if limit is None else unsure).update(segment.columns())
+        sure.update(
+            i for i in unsure - sure if purged or len(joined(self.scalars_of_files(i)).steps)
+        )
+        return {self._name(tag_id): tag_id for tag_id in sorted(sure)}
+
+    def point_tags(self, purged: bool = False) -> dict[tuple[str, str], int]:
+        """Return the kinds and tags of other points, and the numbers; ``purged``: as above."""
+        keys = dict.fromkeys(key for file in self.files for key in file.points)
+        return {
+            (kind, self._name(tag_id)): tag_id
+            for kind, tag_id in keys
+            if purged or any(self.points_of_files(kind, tag_id))
+        }
+
+    def _name(self, tag_id: int) -> str:
+        return self.registry.numbers.names[tag_id]
+
+
+def _before(scalars: Scalars, limit: int) -> Scalars:
+    return _chosen(scalars, scalars.steps < limit)
+
+
+def _chosen(scalars: Scalars, keep: NDArray[np.bool_]) -> Scalars:
+    if keep.all():
+        return scalars
+    return Scalars(scalars.steps[keep], scalars.values[keep], scalars.wall_times[keep])
+
+
+def _not_replaced(steps: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which points have an earlier step than all points after them: bool ``[n]``."""
+    keep = np.ones(len(steps), np.bool_)
+    keep[:-1] = steps[:-1] < np.minimum.accumulate(steps[:0:-1])[::-1]
+    return keep

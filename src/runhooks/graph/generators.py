@@ -1,0 +1,201 @@
+"""Random generators of NumPy, Python and of loaders: found, and their states kept.
+
+A loader that shuffles draws the order of an epoch when the epoch begins. To have that order again,
+a resumed session gives the generators the states that they had then.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+
+import numpy as np
+
+from runhooks.arrays.array_library import GeneratorAccess
+from runhooks.arrays.registry import generator_state, global_generators
+from runhooks.contexts import contextmanager
+
+if TYPE_CHECKING:
+    import random
+
+    Generator: TypeAlias = np.random.Generator | np.random.RandomState | random.Random
+
+
+class GeneratorState:
+    """A random generator as an endless iterable that gives it, with a state.
+
+    Args:
+        generator: A ``Generator``, or ``numpy.random`` or ``random``, whose functions share one.
+
+    Raises:
+        NotImplementedError: If it has no state, as a ``random.SystemRandom``.
+    """
+
+    def __init__(self, generator: Generator | ModuleType) -> None:
+        self._generator = generator
+        self._get, self._set = _methods(generator)
+        self._get()
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.repeat(self._generator)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"state": self._get()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._set(state["state"])
+
+
+def is_generator(value: Any) -> bool:
+    """Return whether ``value`` is a random generator of NumPy or Python."""
+    return any(isinstance(value, getattr(module, name)) for module, name in _kinds())
+
+
+def has_generator_state(value: Any) -> bool:
+    """Return whether ``GeneratorState`` takes ``value``: a generator, or a module that has one."""
+    return is_generator(value) or any(value is module for module, _ in _kinds())
+
+
+def _kinds() -> Iterator[tuple[ModuleType, str]]:
+    # What a module has made can only be there once it is imported; importing it takes a while.
+    for module, *names in (("numpy.random", "Generator", "RandomState"), ("random", "Random")):
+        if module in sys.modules:
+            yield from ((sys.modules[module], name) for name in names)
+
+
+def _methods(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    if isinstance(generator, np.random.Generator):
+        bits = generator.bit_generator
+        return lambda: bits.state, partial(setattr, bits, "state")
+    if isinstance(generator, np.random.RandomState) or generator is np.random:
+        return generator.get_state, generator.set_state
+    return generator.getstate, generator.setstate
+
+
+_CONTAINERS = (list, tuple, range, dict, str, bytes, np.ndarray)
+
+_NOW = "now"
+
+States = dict[str, Any]
+
+
+class InputGenerators:
+    """The generators that programs share, and those that are attributes of ``elements``.
+
+    Those of a loader are looked for in its samplers and its data set, too. They are kept in a
+    position once they have moved, by name, with their states at some moments of the epoch:
+
+        {"torch": {"epoch": <state>, "first": <state>, "now": <state>}}
+
+    Args:
+        elements: An iterable.
+    """
+
+    def __init__(self, elements: Any) -> None:
+        own = dict(_own(elements))
+        self._access = {**_shared(), **own}
+        self._opened = self._read()
+        self._moments = {"epoch": self._opened}
+        self._kept = set(own)
+
+    def begin_epoch(self) -> None:
+        """Note the states before ``elements`` is iterated."""
+        self._moments = {"epoch": self._read()}
+
+    def begin_elements(self) -> None:
+        """Note the states before the first element is drawn; others may have drawn till then."""
+        self._moments["first"] = self._read()
+
+    def position(self) -> dict[str, States]:
+        """Return the states of generators that have moved since ``elements`` was opened."""
+        moments = {**self._moments, _NOW: self._read()}
+        for name in self._access.keys() - self._kept:
+            if any(not _same(states[name], self._opened[name]) for states in moments.values()):
+                self._kept.add(name)
+        return {
+            name: {moment: states[name] for moment, states in moments.items()}
+            for name in sorted(self._kept & self._access.keys())
+        }
+
+    def go_to(self, position: Mapping[str, States], moment: str = _NOW) -> None:
+        """Set the generators to their states at ``moment``, where ``position`` has these."""
+        self._kept.update(position)
+        for name, states in position.items():
+            if name in self._access and moment in states:
+                self._access[name].set(states[moment])
+
+    def _read(self) -> States:
+        return {name: access.get() for name, access in self._access.items()}
+
+
+def is_container(elements: object) -> TypeGuard[Iterable[Any]]:
+    """Return whether ``elements`` are there: to iterate them draws nothing and changes nothing."""
+    return type(elements) in _CONTAINERS
+
+
+def generators_of(elements: Any) -> InputGenerators | None:
+    """Return ``InputGenerators``; None if ``elements`` draws from no generator."""
+    return None if is_container(elements) else InputGenerators(elements)
+
+
+@contextmanager
+def generators_left_alone() -> Iterator[None]:
+    """Put the generators that programs share back at the end of the ``with`` block."""
+    states = [(access, access.get()) for access in _shared().values()]
+    try:
+        yield
+    finally:
+        for access, state in states:
+            access.set(state)
+
+
+def holders(elements: Any) -> Iterator[tuple[str, Any]]:
+    """Yield ``elements``, and where it is a loader, its samplers and data set; with paths."""
+    yield "", elements
+    batch_sampler = getattr(elements, "batch_sampler", None)
+    yield "sampler.", getattr(elements, "sampler", None)
+    yield "batch_sampler.", batch_sampler
+    yield "batch_sampler.sampler.", getattr(batch_sampler, "sampler", None)
+    yield "dataset.", getattr(elements, "dataset", None)
+
+
+def _own(elements: Any) -> Iterator[tuple[str, GeneratorAccess]]:
+    seen: set[int] = set()
+    for path, holder in holders(elements):
+        for name, value in getattr(holder, "__dict__", {}).items():
+            access = _access(value)
+            if access is not None and id(value) not in seen:
+                seen.add(id(value))
+                yield f"{path}{name}", access
+
+
+def _shared() -> dict[str, GeneratorAccess]:
+    import random  # takes a while, and few programs need it
+
+    generators = {"numpy": np.random, "python": random, **global_generators()}
+    found = {name: _access(it) for name, it in generators.items()}
+    return {name: access for name, access in found.items() if access is not None}
+
+
+def _access(value: Any) -> GeneratorAccess | None:
+    if has_generator_state(value):
+        try:
+            state = GeneratorState(value)
+        except NotImplementedError:  # it has none, as a random.SystemRandom
+            return None
+        return GeneratorAccess(state.state_dict, state.load_state_dict)
+    return generator_state(value)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)

@@ -1,0 +1,559 @@
+"""``Tensor``, ``Operation`` and ``Variable``: the nodes of a deferred graph.
+
+A tensor is a value that a run will compute: an array, a number or any pytree of these. Arithmetic
+on tensors, and indexing them, adds operations to their graph and computes nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from runhooks.errors import add_note
+from runhooks.graph import names
+from runhooks.graph.base import UNKNOWN, BaseGraph, GraphKeys, get_default_graph
+from runhooks.near_names import suggestion
+
+_NO_INIT = "there are no initializers to run: in a new session, a variable has its initial value"
+_ITSELF = "a variable is the tensor of its value; session.run(variable) fetches it"
+
+#: Advice by the names of the methods.
+INSTEAD = {
+    "initializer": _NO_INIT,
+    "initialized_value": _NO_INIT,
+    "eval": _ITSELF,
+    "value": _ITSELF,
+    "read_value": _ITSELF,
+    "assign_sub": "use variable.assign_add(-delta)",
+    "load": "fetch variable.assign(value), or call session.assign({name: value})",
+}
+
+
+#: Returns the parts of a value one level down, by key; none of a leaf.
+Children: TypeAlias = Callable[[Any], Mapping[str, Any]]
+
+
+class Part:
+    """A function that returns a part of its first argument.
+
+    Out of a container, such as a dict or a tuple, it takes something that is there already: an
+    engine need not compile it, and may call it after a run. Out of an array it computes.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, value: Any, *args: Any) -> Any:
+        raise NotImplementedError
+
+
+class Item(Part):
+    """Takes an item of a value; its errors say what the value has, and where it was asked for."""
+
+    __slots__ = ("_place", "_tensor")
+
+    def __init__(self, tensor: str, place: str) -> None:
+        self._tensor = tensor
+        self._place = place
+
+    def __call__(self, value: Any, *args: Any) -> Any:
+        (key,) = args
+        try:
+            return value[key]
+        except Exception as error:
+            if isinstance(error, KeyError) and isinstance(value, Mapping):
+                error = no_item(self._tensor, value, key)
+            add_note(error, f"the item is asked for at {self._place}")
+            raise error from None
+
+
+class Below(Part):
+    """Takes what stands at a path below a value, such as ``"dense/kernel"``.
+
+    Args:
+        path: The keys down to it, with ``"/"`` between them.
+        children: Returns the parts of a value one level down, by key.
+        missing: Returns the error to raise of a value that has nothing there.
+    """
+
+    __slots__ = ("_children", "_missing", "_path")
+
+    def __init__(self, path: str, children: Children, missing: Callable[[Any], Exception]) -> None:
+        self._path = path
+        self._children = children
+        self._missing = missing
+
+    def __call__(self, value: Any, *args: Any) -> Any:
+        found = list(_at(self._path, value, self._children))
+        if not found:
+            raise self._missing(value)
+        return found[0]
+
+
+def _at(path: str, value: Any, children: Children) -> Iterator[Any]:
+    for key, child in children(value).items():  # keys may have a "/" in them
+        if key == path:
+            yield child
+        elif path.startswith(f"{key}/"):
+            yield from _at(path.removeprefix(f"{key}/"), child, children)
+
+
+def paths_below(value: Any, children: Children) -> Iterator[str]:
+    """Yield the paths of everything below ``value``, of containers before what is in them."""
+    for key, child in children(value).items():
+        yield key
+        yield from (f"{key}/{path}" for path in paths_below(child, children))
+
+
+def no_item(tensor: str, value: Mapping[Any, Any], key: Any) -> KeyError:
+    """Return the error that the value of ``tensor`` has no item ``key``, with what it has."""
+    known = list(map(str, value))
+    return KeyError(
+        f"the value of {tensor!r} has no item {key!r}: it has {known}{suggestion(str(key), known)}"
+    )
+
+
+class Tensor:
+    """One output of an operation, named ``"<operation>:<index>"``.
+
+    ``==`` compares the identity of tensors, as in TensorFlow's graphs; to compare their values, use
+    ``rh.call``.
+    """
+
+    __slots__ = ("__weakref__", "index", "op")
+
+    # NumPy must leave `array + tensor` to the tensor instead of trying it on every element.
+    __array_ufunc__ = None
+
+    def __init__(self, op: Operation, index: int) -> None:
+        self.op = op
+        self.index = index
+
+    @property
+    def name(self) -> str:
+        """``"loss:0"`` for the first output of the operation ``"loss"``."""
+        return f"{self.op.name}:{self.index}"
+
+    @property
+    def graph(self) -> BaseGraph:
+        """The graph it belongs to."""
+        return self.op.graph
+
+    def __repr__(self) -> str:
+        return f"<Tensor {self.name!r}>"
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"{self.name!r} has no truth value before a run computes it: fetch it first"
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        form = self._container()
+        return iter(form) if isinstance(form, Mapping) else (self[i] for i in range(len(form)))
+
+    def __len__(self) -> int:
+        return len(self._container())
+
+    def _container(self) -> Any:
+        """Return the form of its value, which must be a dict, a list or a tuple."""
+        form = self.graph.form_of(self)
+        if form is not UNKNOWN and isinstance(form, Mapping | list | tuple):
+            return form
+        raise TypeError(
+            f"{self.name!r} cannot be iterated before a run computes it: "
+            "give num_outputs to the call that makes it, or index it"
+        )
+
+    def __array__(self, *args: object, **kwargs: object) -> NoReturn:
+        raise TypeError(self._not_an_array())
+
+    __float__ = __int__ = __index__ = __array__
+
+    @property
+    def __jax_array__(self) -> NoReturn:
+        # JAX looks it up, does not call it, and puts a page of its own in place of a TypeError.
+        raise ValueError(self._not_an_array())
+
+    def _not_an_array(self) -> str:
+        return (
+            f"{self.name!r} is not an array before a run computes it: fetch it with run(), or "
+            "compute with it in a function of the graph, rh.call(fn, tensor)"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_") or name in ("op", "index"):
+            raise AttributeError(name)
+        use = f"{name}()" if callable(vars(np.ndarray).get(name)) else name
+        raise AttributeError(
+            f"{self.name!r} is a tensor and has no attribute {name!r}: compute with its value in a "
+            f"function of the graph, rh.call(lambda value: value.{use}, tensor)"
+        )
+
+    def _apply(self, kind: str, fn: Callable[..., Any], *args: Any) -> Tensor:
+        op: Operation = self.graph.add(
+            kind, fn, args, name=kind.lower(), placement=Placement.EITHER
+        )
+        return op.outputs[0]
+
+    def __getitem__(self, key: Any) -> Tensor:
+        fn = Item(self.name, _line_of_caller())
+        op: Operation = self.graph.add(
+            "GetItem", fn, (self, key), name=self._item_name(key), placement=Placement.EITHER
+        )
+        return op.outputs[0]
+
+    def _item_name(self, key: Any) -> str:
+        # What is read of objects has names of that kind already: "model/conv1.weight".
+        if not isinstance(key, str | int) or self.op.effect in READS_OBJECTS:
+            return "getitem"
+        name = names.cleaned(str(key), "")
+        return f"{self.op.name.removeprefix(self.graph.scope)}/{name}" if name else "getitem"
+
+    def __neg__(self) -> Tensor:
+        return self._apply("Neg", operator.neg, self)
+
+    def __abs__(self) -> Tensor:
+        return self._apply("Abs", operator.abs, self)
+
+    def __invert__(self) -> Tensor:
+        return self._apply("Invert", operator.invert, self)
+
+    def __add__(self, other: Any) -> Tensor:
+        return self._apply("Add", operator.add, self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return self._apply("Add", operator.add, other, self)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return self._apply("Sub", operator.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return self._apply("Sub", operator.sub, other, self)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return self._apply("Mul", operator.mul, self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return self._apply("Mul", operator.mul, other, self)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return self._apply("Div", operator.truediv, self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return self._apply("Div", operator.truediv, other, self)
+
+    def __floordiv__(self, other: Any) -> Tensor:
+        return self._apply("FloorDiv", operator.floordiv, self, other)
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        return self._apply("FloorDiv", operator.floordiv, other, self)
+
+    def __mod__(self, other: Any) -> Tensor:
+        return self._apply("Mod", operator.mod, self, other)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return self._apply("Mod", operator.mod, other, self)
+
+    def __pow__(self, other: Any) -> Tensor:
+        return self._apply("Pow", operator.pow, self, other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return self._apply("Pow", operator.pow, other, self)
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return self._apply("MatMul", operator.matmul, self, other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return self._apply("MatMul", operator.matmul, other, self)
+
+    def __and__(self, other: Any) -> Tensor:
+        return self._apply("And", operator.and_, self, other)
+
+    def __rand__(self, other: Any) -> Tensor:
+        return self._apply("And", operator.and_, other, self)
+
+    def __or__(self, other: Any) -> Tensor:
+        return self._apply("Or", operator.or_, self, other)
+
+    def __ror__(self, other: Any) -> Tensor:
+        return self._apply("Or", operator.or_, other, self)
+
+    def __xor__(self, other: Any) -> Tensor:
+        return self._apply("Xor", operator.xor, self, other)
+
+    def __rxor__(self, other: Any) -> Tensor:
+        return self._apply("Xor", operator.xor, other, self)
+
+    def __lt__(self, other: Any) -> Tensor:
+        return self._apply("Less", operator.lt, self, other)
+
+    def __le__(self, other: Any) -> Tensor:
+        return self._apply("LessEqual", operator.le, self, other)
+
+    def __gt__(self, other: Any) -> Tensor:
+        return self._apply("Greater", operator.gt, self, other)
+
+    def __ge__(self, other: Any) -> Tensor:
+        return self._apply("GreaterEqual", operator.ge, self, other)
+
+
+def _line_of_caller() -> str:
+    """Return the place in the program that has called the function that calls this one."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+class Placement(Enum):
+    """Where an operation may be computed."""
+
+    ENGINE = "engine"  # in what the engine compiles: the user's functions
+    HOST = "host"  # before or after it: inputs, summaries, the global step
+    EITHER = "either"  # arithmetic: on the host where something on the host needs it
+
+
+class Effect(Enum):
+    """The effect of an operation beyond computing a value from its inputs.
+
+    Only graphs with objects that are changed in place (``BaseGraph.objects``) have operations with
+    an effect.
+    """
+
+    NONE = "none"
+    STEP = "changes the objects in place"
+    STEP_OUTPUT = "takes a value out of what a step returned"
+    READ = "reads the objects"
+    CAPTURE = "captures a value inside the objects, in any run"
+    STEP_CAPTURE = "captures a value inside the objects while a step is made"
+
+
+#: The effects of operations that capture a value inside the objects.
+CAPTURES = frozenset({Effect.CAPTURE, Effect.STEP_CAPTURE})
+
+#: The effects of operations whose value comes from the objects, and so cannot be fed.
+READS_OBJECTS = CAPTURES | {Effect.READ}
+
+
+class Operation:
+    """A node: a function of tensors and constants, with a name that is unique in its graph.
+
+    ``type`` says what it is ("Call", "Add", "Placeholder"). ``fn`` computes it from ``args``, a
+    nest in which tensors stand for their values, as ``read_args`` reads them; None if there is
+    nothing to compute. ``assigns`` is the variable that gets the result, and whose old value
+    ``fn`` then takes first. ``number`` counts the operations of the graph: inputs have lower ones.
+    ``effect`` says what else it does.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "args",
+        "assigns",
+        "control_inputs",
+        "effect",
+        "fn",
+        "graph",
+        "inputs",
+        "name",
+        "number",
+        "outputs",
+        "placement",
+        "read_args",
+        "type",
+    )
+
+    def __init__(
+        self,
+        graph: BaseGraph,
+        kind: str,
+        name: str,
+        number: float,
+        *,
+        fn: Callable[..., Any] | None,
+        args: tuple[Any, ...],
+        inputs: tuple[Tensor, ...],
+        read_args: Callable[[Mapping[Tensor, Any]], tuple[Any, ...]],
+        control_inputs: tuple[Operation, ...],
+        num_outputs: int,
+        placement: Placement,
+        assigns: Variable | None,
+        effect: Effect,
+    ) -> None:
+        self.graph = graph
+        self.type = kind
+        self.name = name
+        self.number = number
+        self.fn = fn
+        self.args = args
+        self.inputs = inputs
+        self.read_args = read_args
+        self.control_inputs = control_inputs
+        self.placement = placement
+        self.assigns = assigns
+        self.effect = effect
+        self.outputs: tuple[Tensor, ...] = tuple(Tensor(self, i) for i in range(num_outputs))
+
+    def __repr__(self) -> str:
+        return f"<Operation {self.name!r} type={self.type}>"
+
+
+class Variable(Tensor):
+    """A value that a session keeps from run to run and saves in checkpoints.
+
+    As a tensor, it is the value that the variable had before the run.
+
+    Args:
+        initial_value: An array, a number or a pytree of these, or a function without arguments
+            that returns one: it is called at each start, also if a checkpoint is then restored.
+            The structure, shapes and dtypes never change.
+            A session keeps a copy, so your arrays do not change.
+        name: The name of its operation; made unique.
+        trainable: Whether it joins ``GraphKeys.TRAINABLE_VARIABLES``, if ``collections`` is None.
+        collections: The collections it joins; None: ``[GraphKeys.GLOBAL_VARIABLES]``, whose
+            variables checkpoints hold. A variable in ``[GraphKeys.LOCAL_VARIABLES]`` is not saved
+            and starts from its initial value in each session.
+        on_host: Whether it is an integer that sessions keep on the host, like the global step.
+    """
+
+    __slots__ = ("initial_value", "on_host")
+
+    def __init__(
+        self,
+        initial_value: Any | Callable[[], Any],
+        name: str | None = None,
+        trainable: bool = True,
+        collections: Sequence[str] | None = None,
+        *,
+        on_host: bool = False,
+    ) -> None:
+        graph = get_default_graph()
+        graph.check_initial("Variable" if name is None else name, initial_value)
+        placement = Placement.HOST if on_host else Placement.ENGINE
+        op: Operation = graph.add(
+            "Variable", None, name="Variable" if name is None else name, placement=placement
+        )
+        super().__init__(op, 0)
+        op.outputs = (self,)
+        self.initial_value = initial_value
+        #: Whether it is an integer that sessions keep on the host, like the global step.
+        self.on_host = on_host
+        if collections is None:
+            collections = [GraphKeys.GLOBAL_VARIABLES]
+            collections += [GraphKeys.TRAINABLE_VARIABLES] if trainable else []
+        for key in collections:
+            graph.add_to_collection(key, self)
+
+    def __repr__(self) -> str:
+        return f"<Variable {self.name!r}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if instead := INSTEAD.get(name):
+            raise AttributeError(f"{self.name!r} has no attribute {name!r}: {instead}")
+        super().__getattr__(name)
+
+    def __getitem__(self, key: Any) -> Tensor:
+        initial = self.initial_value
+        if isinstance(initial, Mapping) and key not in initial:
+            raise no_item(self.name, initial, key)
+        return super().__getitem__(key)
+
+    def assign(self, value: Any, name: str | None = None) -> Tensor:
+        """Return a tensor that, when run, sets the variable to ``value`` and is the new value.
+
+        A run that fetches it returns a copy of that value. A run that fetches its ``op``, or a
+        ``group`` that contains it, does not.
+        """
+        return self._assignment(value, increment=False, name=name or f"{self.op.name}/Assign")
+
+    def assign_add(self, delta: Any, name: str | None = None) -> Tensor:
+        """Return a tensor that, when run, adds ``delta`` leaf by leaf and is the new value."""
+        return self._assignment(delta, increment=True, name=name or f"{self.op.name}/AssignAdd")
+
+    def _assignment(self, value: Any, *, increment: bool, name: str) -> Tensor:
+        op: Operation = self.graph.add_assignment(self, value, increment=increment, name=name)
+        return op.outputs[0]
+
+
+def reads_state(tensor: Any) -> bool:
+    """Return whether ``tensor`` is a state of a session, or a part of one.
+
+    Such is a variable, or what is read of objects; its value is the one from before the run.
+    """
+    while isinstance(tensor, Tensor) and tensor.op.type in ("Part", "GetItem"):
+        if len(tensor.op.inputs) > 1:
+            return False
+        tensor = tensor.op.inputs[0]
+    is_read = isinstance(tensor, Tensor) and tensor.op.effect is Effect.READ
+    return is_read or isinstance(tensor, Variable)
+
+
+class InitialMade:
+    """The initial value that a function makes: called once for the graph and its first session.
+
+    A second call would draw other random numbers than the user's own program does.
+
+    Args:
+        make: The user's function, which returns the value.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._made: list[Any] = []
+
+    def look(self) -> Any:
+        """Return the value that the first session will begin with."""
+        if not self._made:
+            self._made.append(self._make())
+        return self._made[0]
+
+    def __call__(self) -> Any:
+        """Return the value for a session, which need not be kept any longer."""
+        try:
+            return self._made.pop()
+        except IndexError:
+            return self._make()
+
+
+class InitialFrom:
+    """The initial value of a variable, ``fn`` of the initial value of another.
+
+    A session gives ``fn`` the value that it has begun with, so that a function which makes it, at
+    random for example, is called once.
+
+    Args:
+        variable: The other variable.
+        fn: A function of its value, as an engine keeps it.
+    """
+
+    def __init__(self, variable: Variable, fn: Callable[[Any], Any]) -> None:
+        self.variable = variable
+        self.fn = fn
+
+    def __call__(self) -> Any:
+        """Return a value as if it were the first of a session of its own."""
+        initial = self.variable.initial_value
+        return self.fn(initial() if callable(initial) else initial)
+
+
+class EachStep:
+    """Calls ``fn``; an engine compiles what is assigned from it with the step, as a part of it.
+
+    For what a hook asks for in every run, and not now and then: there is no step without it.
+    """
+
+    __slots__ = ("_fn",)
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self._fn = fn
+
+    def __call__(self, *args: Any) -> Any:
+        return self._fn(*args)
+
+
+def is_of_each_step(op: Operation) -> bool:
+    """Return whether ``op`` assigns what an ``EachStep`` has computed."""
+    return op.assigns is not None and any(isinstance(it.op.fn, EachStep) for it in op.inputs)

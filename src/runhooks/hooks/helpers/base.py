@@ -1,0 +1,288 @@
+"""What hooks share: the step and log of their session, where they write, their timer and names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self, TypeAlias
+from weakref import WeakKeyDictionary
+
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    StopSignal,
+)
+from runhooks.engines.foreign import session_of
+from runhooks.graph.base import Framework, Log, get_default_graph
+from runhooks.graph.build import get_global_step
+from runhooks.graph.nodes import Variable
+from runhooks.ranks import current_group
+from runhooks.session.threads import Coordinator
+from runhooks.summary import FileWriterCache, SessionLog, SessionStatus
+from runhooks.summary.sinks.multi_writer import AnyWriter, adapted
+from runhooks.trigger import Timer
+
+
+def required_global_step(hook: SessionRunHook) -> Variable:
+    """Return the global step of the default graph, for the ``begin`` of a hook that needs one.
+
+    Raises:
+        RuntimeError: If the graph has none; the message names the hook.
+    """
+    global_step = get_global_step()
+    if global_step is None:
+        cure = "call train.get_or_create_global_step() before the session is made"
+        if not get_default_graph().get_operations():
+            cure = "the default graph is empty; enter yours, with graph.as_default()"
+        raise RuntimeError(f"Global step should be created to use {type(hook).__name__}: {cure}")
+    return global_step
+
+
+def step_of(session: RawSession) -> int:
+    """Return the global step of a session whose graph has one; makes no run of our sessions."""
+    step = session_of(session).global_step
+    assert step is not None, "begin() made sure that the graph has a global step"
+    return step
+
+
+def step_or_none(session: RawSession) -> int | None:
+    """Return the global step of a session; None if its graph has none."""
+    return session_of(session).global_step
+
+
+def latest_step_of(session: RawSession) -> int:
+    """Return the global step, which other processes may have advanced; costs a run where needed."""
+    step = session_of(session).refresh_step()
+    assert step is not None, "begin() made sure that the graph has a global step"
+    return step
+
+
+def next_step_of(run_context: SessionRunContext) -> int:
+    """Return the global step that a run is expected to lead to; makes no run."""
+    # TensorFlow's own context does not have it.
+    expected: int | None = getattr(run_context, "next_step", None)
+    return step_of(run_context.session) + 1 if expected is None else expected
+
+
+def ask_to_stop(run_context: SessionRunContext, reason: str | None) -> None:
+    """Ask the loop to stop, and say why where the context takes a reason; TensorFlow's does not."""
+    if reason is not None and isinstance(run_context, SessionRunContext):
+        run_context.request_stop(reason)
+    else:
+        run_context.request_stop()
+
+
+def ask_coordinator(coord: StopSignal, reason: str | None) -> None:
+    """As ``ask_to_stop``, while a session opens."""
+    if reason is not None and isinstance(coord, Coordinator):
+        coord.request_stop(reason=reason)
+    else:
+        coord.request_stop()
+
+
+def log_of(session: RawSession | None) -> Log:
+    """Return the logger of the framework that runs ``session``; ours if ``session`` is None.
+
+    Users who have set TensorFlow's log level have set it for TensorFlow's hooks too.
+    """
+    return Framework.log if session is None else session_of(session).engine.log
+
+
+def rank_folder(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return ``directory`` on the chief, and its folder ``rank-1`` on rank 1."""
+    group = current_group()
+    # Not a Path, which would turn gs:// into gs:/.
+    return directory if group.is_chief else f"{os.fspath(directory)}/rank-{group.rank}"
+
+
+#: A writer of summaries as hooks take it; see ``summary.adapted``.
+SummaryWriter: TypeAlias = AnyWriter
+
+#: The writers that have the START of a session already, and those that have a graph.
+_started: WeakKeyDictionary[RawSession, list[Any]] = WeakKeyDictionary()
+_with_graph: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+
+
+class SummaryOutput:
+    """Writes for one hook: with a given writer, with that of a directory, or nowhere.
+
+    A writer of another library or of the user's own gets messages of the framework whose graph it
+    is, if the framework has any: the writer may not know others.
+
+    Args:
+        output_dir: A directory, whose writer all hooks of the process share. Ignored if a
+            ``summary_writer`` is given.
+        summary_writer: The writer. With neither, what is added is dropped.
+
+    Raises:
+        TypeError: If ``summary_writer`` cannot write summaries.
+    """
+
+    def __init__(
+        self,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+    ) -> None:
+        self._output_dir = output_dir if summary_writer is None else None
+        self._given: Any = summary_writer
+        self._writer: Any = None if summary_writer is None else adapted(summary_writer)
+        self._is_others = self._writer is not summary_writer
+        self._message: Callable[[Any], Any] = _as_it_is
+
+    @property
+    def has_place(self) -> bool:
+        """Whether there is a directory or a writer to write to."""
+        return self._output_dir is not None or self._given is not None
+
+    @property
+    def writer(self) -> Any:
+        """The writer in use; None if there is none."""
+        return self._writer
+
+    def open(self, on_each_rank: bool = False) -> None:
+        """Get the writer; for a hook's ``begin``.
+
+        Args:
+            on_each_rank: Whether a rank other than the chief writes, too: to a directory of its
+                own, ``rank-1`` inside the directory of the chief.
+        """
+        if not on_each_rank and not current_group().is_chief:
+            self._writer = None
+        elif self._output_dir is not None:
+            directory = rank_folder(self._output_dir)
+            self._given = FileWriterCache.get(directory)
+            get_default_graph().engine.share_event_file(self._given, directory)
+            self._writer = adapted(self._given)
+        elif self._is_others:
+            self._message = get_default_graph().engine.message
+
+    def start(self, session: RawSession) -> None:
+        """Write that a session starts, or goes on, at the step after its global step.
+
+        TensorBoard then drops what an earlier session wrote of the steps that are made again. The
+        writer of a directory also gets the graph. Of all hooks that share a writer the first one
+        writes this.
+        """
+        if self._writer is None:
+            return
+        if self._output_dir is not None and self._is_first(_with_graph, session.graph):
+            self._writer.graph(session.graph)
+        if self._is_first(_started, session_of(session)):
+            self.add_session_log(SessionLog(SessionStatus.START), step_of(session) + 1)
+
+    def _is_first(self, known: WeakKeyDictionary[Any, list[Any]], key: Any) -> bool:
+        writers = known.setdefault(key, [])
+        if any(self._given is writer for writer in writers):
+            return False
+        writers.append(self._given)
+        return True
+
+    def add_session_log(self, session_log: SessionLog, step: int) -> None:
+        """Add ``session_log`` at ``step``."""
+        if self._writer is not None:
+            self._writer.add_session_log(self._message(session_log), step)
+
+    def add_summary(self, summary: Any, step: int) -> None:
+        """Add ``summary`` at ``step``."""
+        if self._writer is not None:
+            self._writer.add_summary(self._message(summary), step)
+
+    def flush(self) -> None:
+        """Return when all that was added is written."""
+        if self._writer is not None:
+            self._writer.flush()
+
+
+def _as_it_is(message: Any) -> Any:
+    return message
+
+
+class TimedHook(SessionRunHook):
+    """A hook that keeps its timer in checkpoints, and nothing else.
+
+    It has no ``next_due``: a session heeds the one that stands beside ``before_run`` and
+    ``after_run`` in a class.
+
+    Args:
+        timer: Says when the hook acts.
+    """
+
+    def __init__(self, timer: Timer) -> None:
+        self._timer = timer
+
+    def state_dict(self) -> Mapping[str, Any]:
+        return self._timer.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._timer.load_state_dict(state)
+
+
+class TensorFlowHook(SessionRunHook):
+    """The base of hooks that TensorFlow has, too, and that programs have extended.
+
+    A subclass finds the private names that it knows from TensorFlow's class. For those that have no
+    counterpart here an error says so: when a hook is made that overrides a method which nobody
+    would call, or when an attribute is read.
+    """
+
+    #: The private methods of TensorFlow's class that are never called here.
+    never_called: ClassVar[tuple[str, ...]] = ()
+
+    #: The private attributes of TensorFlow's class that do not exist here.
+    absent: ClassVar[tuple[str, ...]] = ()
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        for name in cls.never_called:
+            if hasattr(cls, name):
+                raise TypeError(
+                    f"{cls.__name__} overrides {name}, which TensorFlow's hook calls and that of "
+                    "runhooks does not: override before_run, after_run or end instead"
+                )
+        return super().__new__(cls)
+
+    def __getattr__(self, name: str) -> Any:
+        hint = ""
+        if name in self.absent:
+            hint = (
+                ": TensorFlow's hook has it, that of runhooks works without; use what before_run "
+                "and after_run are given instead"
+            )
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{hint}")
+
+    def begin(self) -> None:
+        self._global_step_tensor = required_global_step(self)
+
+
+class SummaryWritingHook(TensorFlowHook):
+    """The base of those that write summaries, with ``_output``."""
+
+    _output: SummaryOutput
+
+    @property
+    def _summary_writer(self) -> Any:
+        return self._output.writer
+
+    @_summary_writer.setter
+    def _summary_writer(self, writer: Any) -> None:
+        self._output = SummaryOutput(summary_writer=writer)
+        self._output.open()
+
+
+class StepReadingHook(TensorFlowHook):
+    """The base of those whose TensorFlow class fetches the global step in every run.
+
+    A subclass with an ``after_run`` of its own gets the step as ``run_values.results``.
+    """
+
+    _steps_per_run = 1
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        own = type(self).after_run.__module__
+        is_ours = own.startswith("runhooks.hooks.")
+        return None if is_ours else SessionRunArgs(self._global_step_tensor)
+
+    def _set_steps_per_run(self, steps_per_run: int) -> None:
+        """Note it for subclasses; TensorFlow's loops call it. Here the step is always known."""
+        self._steps_per_run = steps_per_run

@@ -1,0 +1,519 @@
+"""Hooks that measure: steps and examples per second, the cost of hooks, memory, recoveries."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from runhooks import arguments, clock
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    StopSignal,
+)
+from runhooks.engines.foreign import session_of
+from runhooks.graph.base import StepPart
+from runhooks.hooks.helpers.base import (
+    StepReadingHook,
+    SummaryOutput,
+    SummaryWriter,
+    SummaryWritingHook,
+    TimedHook,
+    log_of,
+    required_global_step,
+    step_of,
+)
+from runhooks.hooks.helpers.named_tensors import NamedTensors
+from runhooks.hooks.helpers.training_time import EVERY_N_STEPS, Window, Windows
+from runhooks.ranks import current_group
+from runhooks.summary import Summary, scalar_value
+from runhooks.trigger import DefaultSteps, Due, Trigger, tensorflow_timer_of, timer_of
+
+
+class StepCounterHook(StepReadingHook, SummaryWritingHook):
+    """Logs and writes steps per second, under the tag ``<name of the global step>/sec``.
+
+    As in ``tf.compat.v1.train``. The first step, which compiles, does not count, and neither does
+    time spent in evaluations and synchronous saving.
+
+        hooks = [rh.StepCounterHook(every_n_steps=100, output_dir="runs/a")]
+
+    Args:
+        every_n_steps: Steps from one measurement to the next.
+        every_n_secs: Seconds from one measurement to the next.
+        output_dir: The directory to write to if ``summary_writer`` is None. With neither, the hook
+            only logs.
+        summary_writer: The writer to write with.
+        trigger: Says when to measure.
+
+    Raises:
+        ValueError: If more than one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
+            given.
+    """
+
+    runs_on = "chief"
+
+    _last_global_step: int | None = None
+
+    def __init__(
+        self,
+        every_n_steps: int | None = EVERY_N_STEPS,
+        every_n_secs: float | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+        *,
+        trigger: Trigger | None = None,
+    ) -> None:
+        self._windows = Windows(
+            tensorflow_timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs)
+        )
+        self._timer = self._windows.timer
+        # After that many runs the timer is due, or the loop does not increase the step.
+        self._most_runs = self._windows.every_steps or math.inf
+        self._output = SummaryOutput(output_dir, summary_writer)
+        self._output_dir = output_dir
+        self._summary_tag = ""
+        self._warned = False
+
+    def begin(self) -> None:
+        super().begin()
+        self._summary_tag = f"{self._global_step_tensor.op.name}/sec"
+        self._output.open(on_each_rank=self.runs_on == "all")
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._windows.start(session)
+        self._warned = False
+        self._output.start(session)
+
+    def next_due(self) -> Due | None:
+        due = self._windows.due()
+        return due._replace(runs=min(due.runs, self._most_runs))
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        session = run_context.session
+        if self._windows.is_due(session):
+            self._record(session)
+        elif step_of(session) == self._windows.opened_at and not _is_part(run_context):
+            self._warn(session)
+
+    def end(self, session: RawSession) -> None:
+        if self._windows.is_due_at_end(session):
+            self._record(session)
+        self._output.flush()
+
+    def _record(self, session: RawSession) -> None:
+        window = self._windows.turn(session)
+        if window is not None:
+            self._log = log_of(session)
+            self._log_and_record(window.steps, window.training_secs, step_of(session))
+
+    def _log_and_record(self, elapsed_steps: int, elapsed_time: float, global_step: int) -> None:
+        """Log and write the speed; subclasses override it, as in TensorFlow.
+
+        Args:
+            elapsed_steps: Steps since the last time.
+            elapsed_time: Seconds of training since the last time.
+            global_step: The global step.
+        """
+        steps_per_sec = elapsed_steps / elapsed_time if elapsed_time > 0 else math.inf
+        value = scalar_value(self._summary_tag, steps_per_sec)
+        self._output.add_summary(Summary([value]), global_step)
+        self._log.info("%s: %g", self._summary_tag, steps_per_sec)
+
+    def _warn(self, session: RawSession) -> None:
+        if not self._warned:
+            log_of(session).warning(
+                "the global step has not been increased since it was last looked at: it has stayed "
+                "at %d; put global_step.assign_add(1) into what the loop runs",
+                step_of(session),
+            )
+        self._warned = True
+
+
+def _is_part(run_context: SessionRunContext) -> bool:
+    """Return whether the run was a part of a step, such as one that accumulates gradients."""
+    asked = run_context.original_args
+    part = session_of(run_context.session).step_part(asked.fetches, asked.feed_dict or ())
+    return part is StepPart.PART
+
+
+_log = logging.getLogger("runhooks")
+
+_MOST_UNREAD = 1000
+
+AnyElement = TypeVar("AnyElement")
+
+
+class ThroughputHook(SessionRunHook):
+    """Logs and writes examples, tokens and steps per second, and the share of time spent on input.
+
+    The tags are ``throughput/steps_per_sec``, ``throughput/examples_per_sec``,
+    ``throughput/tokens_per_sec`` and ``throughput/input_wait``. The last one, from 0 to 1, is the
+    share of time spent drawing from the graph's inputs and in the iterators of ``timed``; it is
+    written if there was any.
+
+    Each figure covers the time since the previous one, in this session. The first run, which
+    compiles, does not count, and neither do evaluations and synchronous saving. When the hook is
+    due, it waits for the device, so it measures finished work, not queued work.
+
+    With several PyTorch ranks, the chief measures, and multiplies its examples and tokens by the
+    number of ranks. With ``jax.distributed``, one run is one program on all ranks, so the numbers
+    already cover all of them.
+
+        hooks = [rh.ThroughputHook(examples=32, every_n_steps=100, output_dir="runs/a")]
+
+    Args:
+        examples: The number of examples in a step; or a tensor or its name that gives the number
+            for each run. A tensor is fetched in every run, and read when the hook is due; with a
+            plain number, the hook is not called in between.
+        tokens: The same for tokens.
+        every_n_steps: Measure at the multiples of this number.
+        every_n_secs: Seconds from one measurement to the next.
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+        trigger: Says when to measure.
+
+    Raises:
+        ValueError: If more than one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
+            given, or for a number that is not above zero.
+    """
+
+    runs_on = "chief"
+
+    def __init__(
+        self,
+        examples: Any = None,
+        tokens: Any = None,
+        every_n_steps: int | None = EVERY_N_STEPS,
+        every_n_secs: float | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+        *,
+        trigger: Trigger | None = None,
+    ) -> None:
+        given = {"examples": examples, "tokens": tokens}
+        self._per_step = {k: v for k, v in given.items() if isinstance(v, int | float)}
+        arguments.positive(**self._per_step)
+        tensors = {k: v for k, v in given.items() if v is not None and k not in self._per_step}
+        self._tensors = NamedTensors(tensors)
+        self._totals = {label: _Total() for label in tensors}
+        self._fetches: dict[str, Any] = {}
+        self._windows = Windows(
+            timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs)
+        )
+        self._output = SummaryOutput(output_dir, summary_writer)
+        self._timed_secs = 0.0
+        self._waited_before = 0.0
+
+    def timed(self, source: Iterable[AnyElement]) -> Iterator[AnyElement]:
+        """Yield the elements of ``source``; time spent waiting for them counts as input."""
+        iterator = iter(source)
+        while True:
+            start = clock.monotonic()
+            try:
+                element = next(iterator)
+            except StopIteration:
+                return
+            finally:
+                self._timed_secs += clock.monotonic() - start
+            yield element
+
+    def begin(self) -> None:
+        required_global_step(self)
+        self._fetches = self._tensors.fetches()
+        group = current_group()
+        self._ranks = 1 if group.runs_one_program else group.size
+        self._output.open(on_each_rank=self.runs_on == "all")
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        session_of(session).time_inputs()
+        self._windows.start(session)
+        self._output.start(session)
+
+    def next_due(self) -> Due | None:
+        return None if self._fetches else self._windows.due()
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        return SessionRunArgs(self._fetches) if self._fetches else None
+
+    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        return SessionRunArgs(self._fetches) if self._fetches else None
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        for label, value in (run_values.results or {}).items():
+            self._totals[label].add(value)
+        if self._windows.is_due(run_context.session):
+            self._measure(run_context.session)
+
+    def end(self, session: RawSession) -> None:
+        if self._windows.is_due_at_end(session):
+            self._measure(session)
+        self._output.flush()
+
+    def _measure(self, session: RawSession) -> None:
+        raw = session_of(session)
+        raw.wait()
+        window = self._windows.turn(session)
+        made = {label: total.take() for label, total in self._totals.items()}
+        waited = self._timed_secs + raw.input_secs
+        waited, self._waited_before = waited - self._waited_before, waited
+        if window is not None:
+            made |= {label: number * window.steps for label, number in self._per_step.items()}
+            made = {label: number * self._ranks for label, number in made.items()}
+            self._record(step_of(session), window, made, waited)
+
+    def _record(self, step: int, window: Window, made: dict[str, float], waited: float) -> None:
+        speeds = {"steps": window.steps_per_sec}
+        speeds |= {label: window.per_sec(made[label]) for label in sorted(made)}
+        values = [scalar_value(f"throughput/{k}_per_sec", v) for k, v in speeds.items()]
+        parts = [f"{value:.4g} {label}/sec" for label, value in speeds.items()]
+        if self._waited_before > 0:
+            share = window.per_sec(waited)
+            values.append(scalar_value("throughput/input_wait", share))
+            parts.append(f"{share:.1%} of the time waiting for input")
+        self._output.add_summary(Summary(values), step)
+        _log.info("step %d: %s", step, ", ".join(parts))
+
+
+class _Total:
+    """The sum of values that stay on their device until there are too many of them."""
+
+    def __init__(self) -> None:
+        self._unread: list[Any] = []
+        self._read = 0.0
+
+    def add(self, value: Any) -> None:
+        self._unread.append(value)
+        if len(self._unread) > _MOST_UNREAD:
+            self._read_first(_MOST_UNREAD // 2)  # computed long ago: reading them does not wait
+
+    def take(self) -> float:
+        """Return the sum, and start over at 0."""
+        self._read_first(len(self._unread))
+        total, self._read = self._read, 0.0
+        return total
+
+    def _read_first(self, count: int) -> None:
+        self._read += sum(float(np.sum(value)) for value in self._unread[:count])
+        del self._unread[:count]
+
+
+class HookTime(NamedTuple):
+    """The cost of one hook.
+
+    Attributes:
+        us_per_step: Microseconds per step.
+        percent: Percent of the total time.
+    """
+
+    us_per_step: float
+    percent: float
+
+
+class HookTimesHook(SessionRunHook):
+    """Measures ``before_run`` and ``after_run`` of every hook in the session, including itself.
+
+    When it is due, it logs a table of the times since the last one, and writes a scalar
+    ``hook_times/<name of the hook>_us_per_step`` for each hook that was called. The first run does
+    not count. Computing what a hook fetches counts as the run's time, not the hook's.
+
+        hooks = [rh.HookTimesHook(every_n_steps=100, output_dir="runs/a")]
+
+    Args:
+        every_n_steps: Log a table at the multiples of this number.
+        every_n_secs: Seconds per table.
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+        trigger: Says when a table is due.
+
+    Attributes:
+        times: The last table: the cost of each hook that was called, by the hook's name, the most
+            expensive first.
+
+    Raises:
+        ValueError: If more than one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
+            given.
+    """
+
+    runs_on = "chief"
+
+    def __init__(
+        self,
+        every_n_steps: int | None = EVERY_N_STEPS,
+        every_n_secs: float | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+        *,
+        trigger: Trigger | None = None,
+    ) -> None:
+        self._windows = Windows(
+            timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs)
+        )
+        self._output = SummaryOutput(output_dir, summary_writer)
+        self._secs: dict[str, float] = {}
+        self.hook_secs = self._secs
+        self.times: dict[str, HookTime] = {}
+
+    def begin(self) -> None:
+        required_global_step(self)
+        self.times = {}
+        self._output.open(on_each_rank=self.runs_on == "all")
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._windows.start(session)
+        self._output.start(session)
+
+    def next_due(self) -> Due | None:
+        return self._windows.due()
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if self._windows.is_due(run_context.session):
+            self._measure(run_context.session)
+
+    def end(self, session: RawSession) -> None:
+        if self._windows.is_due_at_end(session):
+            self._measure(session)
+        self._output.flush()
+
+    def _measure(self, session: RawSession) -> None:
+        window = self._windows.turn(session)
+        secs = sorted(self._secs.items(), key=lambda item: -item[1])
+        self._secs.clear()
+        if window is None:
+            return
+        self.times = {
+            name: HookTime(1e6 * taken / max(window.steps, 1), 100 * taken / max(window.secs, 1e-9))
+            for name, taken in secs
+        }
+        self._record(step_of(session))
+
+    def _record(self, step: int) -> None:
+        values = [
+            scalar_value(f"hook_times/{name}_us_per_step", time.us_per_step)
+            for name, time in self.times.items()
+        ]
+        self._output.add_summary(Summary(values), step)
+        width = max(map(len, self.times), default=0)
+        rows = [
+            f"  {name:{width}}  {time.us_per_step:10.1f} us/step  {time.percent:5.1f} %"
+            for name, time in self.times.items()
+        ]
+        _log.info("%s", "\n".join([f"the cost of each hook, at step {step}:", *rows]))
+
+
+_EVERY_N_STEPS = DefaultSteps(100)
+
+
+class MemoryHook(TimedHook):
+    """Writes the memory statistics of the devices: ``memory/cuda:0/allocated_bytes`` and others.
+
+    It does not wait for a device. If no device has statistics, as on a CPU, the log says so once,
+    and the hook is not called again.
+
+        hooks = [rh.MemoryHook(every_n_steps=100, output_dir="runs/a")]
+
+    Args:
+        every_n_steps: Write at the multiples of this number.
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+        trigger: Says when to write.
+
+    Raises:
+        ValueError: If both ``every_n_steps`` and ``trigger`` are given, or neither ``output_dir``
+            nor ``summary_writer`` is.
+    """
+
+    runs_on = "chief"
+
+    def __init__(
+        self,
+        every_n_steps: int | None = _EVERY_N_STEPS,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+        *,
+        trigger: Trigger | None = None,
+    ) -> None:
+        arguments.at_least_one(output_dir=output_dir, summary_writer=summary_writer)
+        super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
+        self._output = SummaryOutput(output_dir, summary_writer)
+        self._has_statistics = False
+
+    def begin(self) -> None:
+        required_global_step(self)
+        self._timer.reset()
+        self._output.open(on_each_rank=self.runs_on == "all")
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._timer.start(step_of(session))
+        self._output.start(session)
+        self._has_statistics = bool(session_of(session).engine.memory())
+        if not self._has_statistics:
+            _log.info("MemoryHook writes nothing: no device of this session has memory statistics")
+
+    def next_due(self) -> Due | None:
+        return self._timer.due() if self._has_statistics else Due()
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        step = step_of(run_context.session)
+        if self._has_statistics and self._timer.should_trigger_for_step(step):
+            self._timer.update_last_triggered_step(step)
+            self._write(run_context.session, step)
+
+    def end(self, session: RawSession) -> None:
+        step = step_of(session)
+        if self._has_statistics and self._timer.should_trigger_at_end(step):
+            self._write(session, step)
+        self._output.flush()
+
+    def _write(self, session: RawSession, step: int) -> None:
+        numbers = session_of(session).engine.memory().items()
+        values = [scalar_value(f"memory/{name}", number) for name, number in numbers]
+        self._output.add_summary(Summary(values), step)
+
+
+class RecoveryCounterHook(SessionRunHook):
+    """Writes the number of recoveries after each recovery, under the tag ``recoveries``.
+
+    The value is written at the first step after the recovery.
+
+        hooks = [rh.RecoveryCounterHook(output_dir="runs/a")]
+
+    Args:
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+
+    Raises:
+        ValueError: If neither is given.
+    """
+
+    runs_on = "chief"
+
+    def __init__(
+        self,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+    ) -> None:
+        arguments.at_least_one(output_dir=output_dir, summary_writer=summary_writer)
+        self._output = SummaryOutput(output_dir, summary_writer)
+
+    def begin(self) -> None:
+        required_global_step(self)
+        self._output.open(on_each_rank=self.runs_on == "all")
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._output.start(session)
+        recoveries = session_of(session).recoveries
+        if recoveries > 0:
+            summary = Summary([scalar_value("recoveries", recoveries)])
+            self._output.add_summary(summary, step_of(session) + 1)
+
+    def end(self, session: RawSession) -> None:
+        self._output.flush()

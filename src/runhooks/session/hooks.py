@@ -1,0 +1,376 @@
+"""``ScheduledHook``: one hook in one session: on which ranks it is called, and when it is due."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from runhooks import clock
+from runhooks.contract import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
+from runhooks.errors import add_note
+from runhooks.graph.base import StepPart
+from runhooks.graph.engine import BoundedCache
+from runhooks.graph.objects import StatefulObjects
+from runhooks.ranks import Group
+from runhooks.trigger import Due
+
+_MARGIN_SECS = 0.001
+
+
+class GroupTime:
+    """The time by which hooks of all ranks act: it moves only when the ranks agree on it.
+
+    It is counted from the start of the training, by the clock of the chief, and told in seconds
+    of the monotonic clock of this process.
+    """
+
+    def __init__(self) -> None:
+        self._start = clock.monotonic()
+        self.now = self._start
+
+    def strike(self) -> str:
+        """Return the time of this rank, for all to take."""
+        # What is due for the chief must be due for all, however their clocks are rounded.
+        return repr(clock.monotonic() - self._start + _MARGIN_SECS)
+
+    def take(self, text: str) -> None:
+        """Take the time that ``strike`` has returned, here or on another rank."""
+        self.now = max(self.now, self._start + float(text))
+
+    def inside(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``call``, for which the time stands still."""
+
+        def called(*args: Any) -> Any:
+            with clock.standing_at(self.now):
+                return call(*args)
+
+        return called
+
+
+class Placement:
+    """Says where hooks run, and which of them live by the time of the group.
+
+    Args:
+        group: The ranks.
+        objects: What the steps of the training change, if it is no variable.
+    """
+
+    def __init__(self, group: Group, objects: StatefulObjects | None) -> None:
+        self._group = group
+        self._objects = objects
+        self.time = GroupTime()
+
+    def is_here(self, hook: SessionRunHook) -> bool:
+        """Return whether ``hook`` is called on this rank."""
+        return self._group.is_chief or self.is_shared(hook)
+
+    def is_shared(self, hook: SessionRunHook) -> bool:
+        """Return whether all ranks call ``hook``, in the same runs.
+
+        Where a run is one program of all ranks they must all ask for the same, also for what only
+        the chief writes; where they hold parts of objects, what may be made of these.
+        """
+        if self._group.runs_one_program or runs_on(hook) == "all":
+            return True
+        return getattr(hook, "asks_on_all", False) and self._holds_parts
+
+    @cached_property
+    def _holds_parts(self) -> bool:
+        objects = self._objects
+        return objects is not None and any(map(objects.is_spread, objects.names))
+
+    def time_of(self, hook: SessionRunHook) -> AbstractContextManager[None]:
+        """Return the context of a call of ``hook`` outside of runs."""
+        return clock.standing_at(self.time.now) if self.is_shared(hook) else nullcontext()
+
+
+def runs_on(hook: SessionRunHook) -> str:
+    """Return where ``hook`` runs, ``"chief"`` or ``"all"``; foreign hooks run on all ranks."""
+    return getattr(hook, "runs_on", "all")
+
+
+class noting_hook:  # noqa: N801 - used like a function
+    """Note on any error out of the ``with`` block which hook it came from, and in which phase."""
+
+    __slots__ = ("_hook", "_phase")
+
+    def __init__(self, hook: str, phase: str) -> None:
+        self._hook = hook
+        self._phase = phase
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+    ) -> None:
+        if isinstance(error, Exception):
+            add_note(error, hook_note(self._hook, self._phase))
+
+
+def hook_note(hook: str, phase: str) -> str:
+    """Return the note on an error that came out of a hook."""
+    return f"in {phase} of the hook {hook}"
+
+
+class ScheduledHook:
+    """A hook as a session calls it.
+
+    Attributes:
+        hook: The hook itself.
+        before_run: Its method; None if it does not override it.
+        after_run: The same.
+        name: What it is called in messages and checkpoints.
+        sleeps: Whether it says when it is next due; if not, it is called in every run.
+        watched: The tensor it watches in runs in which no other hook is due, or None.
+        shared_time: The time of the group, by which a hook of all ranks lives; None: it lives by
+            the clock of this process.
+        is_lone: Whether other ranks train too, and do not call this hook.
+        always: Whether it is called in every run.
+        step: The global step at which it is next due.
+        time: The time, by the monotonic clock, at which it is next due.
+        run: The number of the run in which it is next due.
+    """
+
+    __slots__ = (
+        *("_next_due", "after_run", "always", "before_run", "hook", "is_lone", "name", "run"),
+        *("shared_time", "sleeps", "step", "time", "watched"),
+    )
+
+    def __init__(self, hook: SessionRunHook, name: str, placement: Placement | None = None) -> None:
+        self.hook = hook
+        self.name = name
+        self.is_lone = placement is not None and not placement.is_shared(hook)
+        shared_time = None if placement is None or self.is_lone else placement.time
+        self.shared_time = shared_time
+        methods = _methods_of(hook)
+        self.before_run = hook.before_run if methods.before else None
+        self.after_run = hook.after_run if methods.after else None
+        self.sleeps = methods.next_due
+        self.watched = None
+        if methods.watched:
+            with noting_hook(name, "watched"):
+                self.watched = hook.watched()
+                if self.watched is not None and self.before_run is None:
+                    raise TypeError("before_run must ask for the tensor that watched() returns")
+        self._next_due = hook.next_due if self.sleeps else None
+        if shared_time is not None:
+            self.before_run, self.after_run, self._next_due = (
+                call and shared_time.inside(call)
+                for call in (self.before_run, self.after_run, self._next_due)
+            )
+        self.always = True
+        self.step = self.time = self.run = -math.inf
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether the hook does anything in a run."""
+        return self.before_run is not None or self.after_run is not None
+
+    def measure(self, secs: dict[str, float]) -> None:
+        """Add the time that its calls take to ``secs``, under the hook's name, from now on."""
+        self.before_run = _timed(self.before_run, secs, self.name)
+        self.after_run = _timed(self.after_run, secs, self.name)
+        self.watched = None
+
+    def warm_up(self, context: SessionRunContext) -> SessionRunArgs | None:
+        """Return what the hook will ask for, if it says so; foreign hooks do not."""
+        if not isinstance(self.hook, SessionRunHook):
+            return None
+        with noting_hook(self.name, "warm_up"):
+            return self.hook.warm_up(context)
+
+    def ask_next_due(self, runs: int) -> None:
+        """Ask the hook when it is next due, ``runs`` runs having been made."""
+        assert self._next_due is not None, "only a hook that sleeps is asked"
+        try:
+            due = self._next_due()
+            if due is not None and not isinstance(due, Due):
+                raise TypeError(f"next_due must return a Due or None, got {due!r}")
+        except Exception as error:
+            add_note(error, hook_note(self.name, "next_due"))
+            raise
+        self.always = due is None
+        if due is None:
+            self.step = self.time = self.run = -math.inf
+        else:
+            self.step, self.time, self.run = due.step, due.time, runs + due.runs
+
+    def is_due(self, step: int, run: int, now: float, part: StepPart) -> bool:
+        """Return whether it takes part in the run ``run``, which is to lead to ``step``."""
+        if self.watched is not None or run >= self.run:
+            return True
+        return part is not StepPart.PART and (
+            step >= self.step
+            or (now if self.shared_time is None else self.shared_time.now) >= self.time
+        )
+
+    def before(self, context: SessionRunContext) -> SessionRunArgs | None:
+        """Return what the hook asks of this run."""
+        if self.before_run is None:
+            return None
+        try:
+            request = self.before_run(context)
+            if type(request) is not SessionRunArgs or request.feed_dict is not None:
+                self.check(request)
+        except Exception as error:
+            add_note(error, hook_note(self.name, "before_run"))
+            raise
+        return request
+
+    def check(self, request: Any) -> None:
+        """Raise TypeError if ``request`` is nothing that ``before_run`` may return."""
+        if request is None:
+            return
+        if not hasattr(request, "fetches"):  # TensorFlow's class has the same fields
+            raise TypeError(f"before_run must return SessionRunArgs or None, got {request!r}")
+        fed = request.feed_dict
+        if fed is not None and not isinstance(fed, Mapping):
+            raise TypeError(f"feed_dict must map tensors to values, got {fed!r}")
+
+    def after(self, context: SessionRunContext, values: SessionRunValues) -> None:
+        """Hand the hook the results of this run."""
+        if self.after_run is None:
+            return
+        try:
+            self.after_run(context, values)
+        except Exception as error:
+            add_note(error, hook_note(self.name, "after_run"))
+            raise
+
+
+def _timed(
+    call: Callable[..., Any] | None, secs: dict[str, float], name: str
+) -> Callable[..., Any] | None:
+    if call is None:
+        return None
+
+    def timed(*args: Any) -> Any:
+        start = clock.monotonic()
+        try:
+            return call(*args)
+        finally:
+            secs[name] = secs.get(name, 0.0) + clock.monotonic() - start
+
+    return timed
+
+
+class _Overridden(NamedTuple):
+    """The methods of a hook that a session calls in runs."""
+
+    before: bool
+    after: bool
+    next_due: bool
+    watched: bool
+
+
+_RUN_METHODS = ("before_run", "after_run", "next_due", "watched")
+_methods_by_class: BoundedCache[type, _Overridden] = BoundedCache()
+
+
+def _methods_of(hook: SessionRunHook) -> _Overridden:
+    if not isinstance(hook, SessionRunHook) or not vars(hook).keys().isdisjoint(_RUN_METHODS):
+        return _find_methods(hook)  # a class of others, or an object with methods of its own
+    found = _methods_by_class.get(type(hook))
+    if found is None:
+        found = _methods_by_class[type(hook)] = _find_methods(hook)
+    return found
+
+
+def _find_methods(hook: SessionRunHook) -> _Overridden:
+    return _Overridden(
+        before=_overrides(hook, "before_run"),
+        after=_overrides(hook, "after_run"),
+        next_due=_is_as_specific_as_run_methods(hook, "next_due"),
+        watched=_is_as_specific_as_run_methods(hook, "watched"),
+    )
+
+
+def _overrides(hook: SessionRunHook, method: str) -> bool:
+    function = getattr(getattr(hook, method), "__func__", None)
+    if function is getattr(SessionRunHook, method):
+        return False
+    # The base class of TensorFlow's own hooks does nothing either.
+    module: str = getattr(function, "__module__", None) or ""
+    name: str = getattr(function, "__qualname__", "")
+    return not (module.endswith("training.session_run_hook") and name == f"SessionRunHook.{method}")
+
+
+def _is_as_specific_as_run_methods(hook: SessionRunHook, method: str) -> bool:
+    """Return whether ``method`` was written by whoever wrote before_run and after_run, or later.
+
+    A subclass that adds to before_run or after_run wants every run, whatever its base class says.
+    """
+    if not callable(getattr(hook, method, None)):
+        return False
+
+    def depth(method: str) -> int:
+        if method in getattr(hook, "__dict__", ()):
+            return -1
+        return next((i for i, c in enumerate(type(hook).__mro__) if method in vars(c)), -1)
+
+    return depth(method) <= min(depth("before_run"), depth("after_run"))
+
+
+class NextDue:
+    """The least of the moments at which hooks are due, beside those that are called in every run.
+
+    Attributes:
+        always: Whether there are hooks that are called in every run.
+        step: The global step.
+        run: The number of the run.
+        time: The time, by the monotonic clock; None: no hook goes by it.
+        shared_time: The time at which a hook that lives by the time of the group is due.
+    """
+
+    def __init__(self) -> None:
+        self.always = False
+        self.step = self.run = math.inf
+        self.time: float | None = None
+        self.shared_time = math.inf
+
+    def is_reached(self, step: int, run: int, part: StepPart) -> bool:
+        """Return whether a hook is due in the run ``run``, which is to lead to ``step``.
+
+        A hook that goes by steps or seconds is not due in a run of a part of a step.
+        """
+        if self.always or run >= self.run:
+            return True
+        return part is not StepPart.PART and (
+            step >= self.step or (self.time is not None and clock.monotonic() >= self.time)
+        )
+
+    def find(self, hooks: Iterable[ScheduledHook]) -> bool:
+        """Set it anew; return whether a hook is due already by the time of the group."""
+        step, run, time, shared_time = math.inf, math.inf, math.inf, math.inf
+        self.always = is_due = False
+        for hook in hooks:
+            if hook.always:
+                self.always = True
+                continue
+            step, run = min(step, hook.step), min(run, hook.run)
+            if (shared := hook.shared_time) is None:
+                time = min(time, hook.time)
+            elif shared.now < hook.time:
+                shared_time = min(shared_time, hook.time)
+            else:
+                is_due = True
+        self.step, self.run, self.shared_time = step, run, shared_time
+        self.time = time if time < math.inf else None
+        return is_due
+
+    def runs_until(self, step: int, stride: int, runs: int) -> float:
+        """Return how many runs can be made before a hook is due, as far as steps and runs go.
+
+        Args:
+            step: The global step now.
+            stride: How many steps each of them makes.
+            runs: How many were made.
+        """
+        by_steps = self.step - stride - step
+        if by_steps < math.inf:
+            by_steps = -(-by_steps // stride)
+        return min(by_steps, self.run - 1 - runs)

@@ -1,0 +1,376 @@
+"""What the variables of a session hold, and their parts by their names in checkpoints."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from runhooks.arrays import to_numpy
+from runhooks.arrays.shards import Share, to_host
+from runhooks.contract import PreparedRun
+from runhooks.engines.conform import check_leaf, number_as
+from runhooks.graph.engine import Engine, HostValues
+from runhooks.graph.nodes import InitialFrom, Variable
+from runhooks.near_names import suggestion
+
+
+class FlatValues(PreparedRun):
+    """A run that can be lent the values of variables, as flat lists in an order of its own.
+
+    Attributes:
+        assigned: The variables that it assigns.
+        kept: Those that it only reads.
+        values: While it is lent them, the values of ``assigned``.
+        kept_values: And those of ``kept``.
+    """
+
+    __slots__ = ("assigned", "kept", "kept_values", "values")
+
+    def __init__(
+        self,
+        fetches: Any,
+        feed_keys: Iterable[Any],
+        steps: int,
+        assigned: Sequence[Variable],
+        kept: Sequence[Variable],
+    ) -> None:
+        super().__init__(fetches, feed_keys, steps)
+        self.assigned = assigned
+        self.kept = kept
+        self.values: list[Any] = []
+        self.kept_values: list[Any] = []
+
+
+class VariableValues:
+    """The values of a session's variables, and the counts of its runs; ``lock`` guards them all.
+
+    A run that is made again and again takes and gives the values as a flat list, and need not put
+    them anywhere in between: it is lent them, until somebody looks at ``by_variable``.
+
+    Attributes:
+        lent: The run that is lent the values it assigns; None: no run is.
+        counters: The values by variable, of which those of variables on the host are never lent;
+            only the global step is.
+        step_variable: The global step; None if there is none.
+        step: Its value, while a run is lent the values.
+        runs: The number of runs that have succeeded.
+        changes: The number of successful runs that may have changed a variable.
+        is_closed: Whether the session is closed.
+    """
+
+    __slots__ = (
+        *("acquire", "changes", "counters", "is_closed", "lent", "lock"),
+        *("release", "runs", "step", "step_variable"),
+    )
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        # `with lock` takes twice as long, and every run does it.
+        self.acquire, self.release = self.lock.acquire, self.lock.release
+        self.counters: dict[Variable, Any] = {}
+        self.is_closed = False
+        self.lent: FlatValues | None = None
+        self.step_variable: Variable | None = None
+        self.step = 0
+        self.runs = self.changes = 0
+
+    @property
+    def by_variable(self) -> dict[Variable, Any]:
+        """The values by variable. What is put there counts from the next run on.
+
+        Raises:
+            RuntimeError: If the session is closed.
+        """
+        if (lent := self.lent) is not None:
+            lent.off_steps = 0
+            self.counters.update(zip(lent.assigned, lent.values, strict=True))
+            if self.step_variable is not None:
+                self.counters[self.step_variable] = self.step
+            self.lent = None
+            lent.values, lent.kept_values = [], []
+        self.check_open()
+        return self.counters
+
+    @property
+    def global_step(self) -> int | None:
+        """The global step; None if there is none. To be read without the lock."""
+        if self.lent is not None:
+            return None if self.step_variable is None else self.step
+        return self.counters.get(self.step_variable)  # type: ignore[arg-type]
+
+    def counter(self, variable: Variable) -> int:
+        """Return the value of a variable on the host, such as the global step."""
+        is_step = variable is self.step_variable and self.lent is not None
+        return self.step if is_step else int(self.counters[variable])
+
+    def initialize(self, variable: Variable, engine: Engine) -> None:
+        """Give ``variable`` its initial value, if it has none."""
+        values = self.by_variable
+        if variable in values:
+            return
+        initial = variable.initial_value
+        if isinstance(initial, InitialFrom):
+            self.initialize(initial.variable, engine)
+            initial = initial.fn(values[initial.variable])
+        # A function is called; a pytree that can be called, as some models can, is a value.
+        value = initial() if callable(initial) and engine.is_leaf(initial) else initial
+        if not variable.on_host:
+            value = engine.initial(variable.op.name, value)
+        values[variable] = value
+
+    def check_open(self) -> None:
+        """Raise RuntimeError if the session is closed."""
+        if self.is_closed:
+            raise RuntimeError("the session is closed: create a new one")
+
+    def lend(self, run: FlatValues) -> None:
+        """Let ``run`` have the values. Raises RuntimeError if the session is closed."""
+        values = self.by_variable
+        run.values = [values[variable] for variable in run.assigned]
+        run.kept_values = [values[variable] for variable in run.kept]
+        values.update(dict.fromkeys(run.assigned))  # lest the old values be kept alive here
+        if self.step_variable is not None:
+            self.step = values[self.step_variable]
+        self.lent = run
+
+    def close(self) -> None:
+        """Let go of all values."""
+        self.lent, self.counters, self.is_closed = None, {}, True
+
+
+#: What makes the name of a variable unique.
+_NUMBER = re.compile(r"_\d+(?=/|$)")
+
+
+def saved_leaves(engine: Engine, variable: Variable, value: Any) -> dict[str, Any]:
+    """Return the leaves of ``value`` by their names in checkpoints, such as ``state/params/w``."""
+    name = variable.op.name
+    if variable.on_host:
+        return {name: np.int64(value)}
+    leaves = engine.leaves(value).items()
+    return {f"{name}/{path}" if path else name: leaf for path, leaf in leaves}
+
+
+def arrays_of(
+    engine: Engine,
+    values: Mapping[Variable, Any],
+    into: Mapping[str, np.ndarray[Any, Any]] | None,
+    share: Share | None = None,
+    host_values: HostValues | None = None,
+) -> dict[str, Any]:
+    """Return all leaves of ``values`` as arrays on the host, by name.
+
+    ``into`` and ``share``: as for ``Session.snapshot``. ``host_values``: how to get them there, if
+    not by the engine's own way. Raises ValueError if two leaves have one
+    name.
+    """
+    leaves: dict[str, Any] = {}
+    for variable, value in values.items():
+        for key, leaf in saved_leaves(engine, variable, value).items():
+            if key in leaves:
+                raise ValueError(f"two variables have a leaf that is saved as {key!r}: rename one")
+            leaves[key] = leaf
+    if share is not None:
+        found = {key: engine.arrays.sharded(leaf) for key, leaf in leaves.items()}
+        sharded = {key: it for key, it in found.items() if it is not None}
+        return to_host(engine.to_host, leaves, sharded, into)
+    if host_values is not None:
+        return dict(zip(leaves, host_values.read(list(leaves.values())), strict=True))
+    places = None if into is None else [into.get(key) for key in leaves]
+    return dict(zip(leaves, engine.to_host(list(leaves.values()), places), strict=True))
+
+
+def merged_arrays(arrays: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """Return all of ``arrays`` and ``others``. Raises ValueError if two have one name."""
+    if same := sorted(arrays.keys() & others.keys()):
+        raise ValueError(f"a variable and an object are both saved as {same[0]!r}: rename one")
+    return {**arrays, **others}
+
+
+def values_from(
+    engine: Engine,
+    values: Mapping[Variable, Any],
+    arrays: Mapping[str, Any],
+    *,
+    all_arrays: bool,
+    is_given: bool,
+) -> dict[Variable, Any]:
+    """Return new values in place of ``values``, made of ``arrays``.
+
+    ``is_given``: as in ``Snapshot``.
+
+    Raises:
+        ValueError: Naming the arrays that are missing, or of another shape or dtype, or that, with
+            ``all_arrays``, belong to no variable.
+    """
+    problems: list[str] = []
+    known: set[str] = set()
+    new: dict[Variable, Any] = {}
+    for variable, value in values.items():
+        leaves = saved_leaves(engine, variable, value)
+        known.update(leaves)
+        if missing := sorted(leaves.keys() - arrays.keys()):
+            problems.append(f"missing {missing}")
+            continue
+        try:
+            loaded = [
+                _leaf(engine, variable, key, leaf, arrays[key], is_given=is_given)
+                for key, leaf in leaves.items()
+            ]
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        new[variable] = loaded[0] if variable.on_host else engine.with_leaves(value, loaded)
+    if all_arrays and (unknown := sorted(arrays.keys() - known)):
+        problems.append(f"no variable for {unknown}")
+    if problems:
+        raise ValueError(
+            f"the values are of another model: {_first(problems)}{_twice(known, arrays)}"
+        )
+    return new
+
+
+def _twice(ours: Iterable[str], saved: Collection[str]) -> str:
+    """A hint for a program that has built its model in one graph twice, as notebooks do."""
+    ours = set(ours)
+    for name in sorted(ours.difference(saved)):
+        first = _NUMBER.sub("", name)
+        if first != name and first in ours and first in saved:
+            return (
+                f". The graph has {first!r} as well as {name!r}: a model that is built again needs "
+                "a graph of its own, such as rh.Graph().as_default()"
+            )
+    return ""
+
+
+def _leaf(
+    engine: Engine, variable: Variable, key: str, leaf: Any, array: Any, *, is_given: bool
+) -> Any:
+    if variable.on_host:
+        if array.shape != () or array.dtype.kind not in "iu":
+            raise ValueError(f"{key!r} must be one integer, got {array.dtype}{list(array.shape)}")
+        return int(np.asarray(array))
+    shape, dtype = engine.host_form(leaf)
+    if array.shape != shape or not engine.fits_saved(leaf, array.dtype):
+        raise ValueError(
+            f"{key!r} must be {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}"
+        )
+    if isinstance(array, np.ndarray):
+        return engine.place(leaf, array) if is_given else engine.from_host(leaf, array)
+    return engine.from_source(leaf, array)
+
+
+def _first(problems: Iterable[str], most: int = 5) -> str:
+    listed = list(problems)
+    more = f"; and {len(listed) - most} more" if len(listed) > most else ""
+    return "; ".join(listed[:most]) + more
+
+
+Variables = Mapping[Variable, Any]
+
+
+def leaves_of(engine: Engine, variables: Variables, name: str) -> dict[str, Any]:
+    """Return the leaves called ``name``, or below it, by their names; empty if there are none."""
+    below = f"{name}/"
+    return {
+        key: leaf
+        for variable, value in variables.items()
+        if name == variable.op.name or _is_near(variable, name)
+        for key, leaf in saved_leaves(engine, variable, value).items()
+        if key == name or key.startswith(below)
+    }
+
+
+def assigned(
+    engine: Engine, variables: Variables, values: Mapping[str, Any]
+) -> tuple[dict[Variable, Any], dict[str, Any]]:
+    """Return new values of the variables that have leaves in ``values``, and the rest of these.
+
+    Raises:
+        ValueError: For an array of another shape, or a dtype that does not fit.
+    """
+    new: dict[Variable, Any] = {}
+    rest = dict(values)
+    for variable, old in variables.items():
+        leaves = saved_leaves(engine, variable, old)
+        if rest.keys().isdisjoint(leaves):
+            continue
+        changed = [
+            _fitted_leaf(engine, key, leaf, rest.pop(key)) if key in rest else leaf
+            for key, leaf in leaves.items()
+        ]
+        if variable.on_host:
+            new[variable] = int(changed[0])
+        else:
+            new[variable] = engine.with_leaves(old, changed)
+    return new, rest
+
+
+def substitutes(
+    engine: Engine, variables: Variables, places: Mapping[str, str]
+) -> tuple[dict[Variable, Any], dict[str, str]]:
+    """Return values with other parts in ``places``, by variable, and the rest of ``places``.
+
+    Args:
+        engine: The engine of the variables.
+        variables: Their values.
+        places: The names of what takes a place, by the name of the place.
+
+    Raises:
+        ValueError: If there is nothing for a place, or if it has another shape.
+    """
+    new: dict[Variable, Any] = {}
+    rest = dict(places)
+    for place, name in places.items():
+        others = leaves_of(engine, variables, name)
+        for variable, old in variables.items():
+            leaves = saved_leaves(engine, variable, old)
+            inside = [key for key in leaves if key == place or key.startswith(f"{place}/")]
+            if not inside:
+                continue
+            rest.pop(place, None)
+            taken = {key: _other(engine, leaves[key], key, place, name, others) for key in inside}
+            value = new.get(variable, old)
+            leaves = saved_leaves(engine, variable, value)
+            new[variable] = engine.with_leaves(value, list({**leaves, **taken}.values()))
+    return new, rest
+
+
+def _other(
+    engine: Engine, old: Any, key: str, place: str, name: str, others: Mapping[str, Any]
+) -> Any:
+    other = name + key[len(place) :]
+    if other not in others:
+        raise ValueError(f"there is no {other!r} to put in the place of {key!r}")
+    if old.shape != others[other].shape:
+        raise ValueError(
+            f"{other!r} of shape {list(others[other].shape)} does not fit in the place of {key!r}, "
+            f"of shape {list(old.shape)}"
+        )
+    return engine.as_like(old, others[other])
+
+
+def unknown(engine: Engine, variables: Variables, name: str) -> ValueError:
+    """Return the error for a name that no leaf of ``variables`` has."""
+    known = [key for v, value in variables.items() for key in saved_leaves(engine, v, value)]
+    return ValueError(f"no variable, or part of one, is named {name!r}{suggestion(name, known)}")
+
+
+def _is_near(variable: Variable, name: str) -> bool:
+    own = variable.op.name
+    return name.startswith(f"{own}/") or own.startswith(f"{name}/")
+
+
+def _fitted_leaf(engine: Engine, name: str, old: Any, value: Any) -> Any:
+    on_host = isinstance(old, np.int64)
+    shape, dtype = (old.shape, old.dtype) if on_host else engine.host_form(old)
+    if isinstance(value, int | float) and not isinstance(value, np.generic):
+        value = number_as(name, "", value, dtype)
+    array = np.asarray(to_numpy(value))
+    check_leaf(name, "", (shape, dtype), (array.shape, array.dtype))
+    array = array.astype(dtype)
+    return array if on_host else engine.from_host(old, array)

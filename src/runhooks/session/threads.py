@@ -1,0 +1,275 @@
+"""``Coordinator``: stops threads together and reports failures; ``LooperThread`` is one of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from runhooks import arguments, clock
+from runhooks.contexts import contextmanager
+from runhooks.errors import add_note, cause, described, ends_of_input
+
+_log = logging.getLogger("runhooks")
+
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+class Coordinator:
+    """Asks threads to stop, waits for them, and raises the error of the first one that failed.
+
+    Like ``tf.compat.v1.train.Coordinator``. Each thread checks ``should_stop()``, or waits in
+    ``wait_for_stop``, and reports its error with ``request_stop(error)``; ``stop_on_exception``
+    does that for a block.
+
+    Args:
+        clean_stop_exception_types: Errors that only ask to stop; None: ``OutOfRangeError``, the
+            end of an input.
+
+    Attributes:
+        stop_requested: Whether a stop was requested, as ``should_stop()`` says.
+        given_reason: The ``reason`` that was given to ``request_stop``, or None.
+    """
+
+    def __init__(
+        self, clean_stop_exception_types: Iterable[type[BaseException]] | None = None
+    ) -> None:
+        if clean_stop_exception_types is None:
+            clean_stop_exception_types = ends_of_input()
+        self._clean_stop_types = tuple(clean_stop_exception_types)
+        self._lock = threading.Condition()  # notified of a stop, and of the end of all threads
+        self.stop_requested = False
+        self.given_reason: str | None = None
+        self._joined = False
+        self._error: BaseException | None = None
+        self._reason: str | None = None
+        self._registered_threads: set[threading.Thread] = set()
+
+    @property
+    def joined(self) -> bool:
+        """Whether ``join`` has returned or raised."""
+        return self._joined
+
+    @property
+    def stop_reason(self) -> str | None:
+        """The thread that has asked to stop, and why; None if none has."""
+        return self._reason
+
+    def should_stop(self) -> bool:
+        """Return whether a stop was requested."""
+        return self.stop_requested
+
+    def request_stop(
+        self, ex: BaseException | ExcInfo | None = None, *, reason: str | None = None
+    ) -> None:
+        """Ask all threads to stop.
+
+        Args:
+            ex: The reason: an exception, or the result of ``sys.exc_info()``. ``join`` raises that
+                of the first request. After ``join``, it is raised immediately, because nobody would
+                see it otherwise.
+            reason: Why a hook asks, in a few words; shown after its name in
+                ``session.stop_reason``. TensorFlow's coordinator does not have it.
+
+        Raises:
+            TypeError: If ``ex`` is not an exception.
+        """
+        error = self._reportable(ex)
+        with self._lock:
+            if self._joined and error is not None:
+                raise error
+            if self.stop_requested:
+                return
+            self._reason = _reason(threading.current_thread(), error)
+            if error is not None:
+                _log.info("%s; all threads are asked to stop", self._reason)
+            self._error = error
+            self.given_reason = reason
+            self.stop_requested = True
+            self._lock.notify_all()
+
+    def clear_stop(self) -> None:
+        """Forget the request to stop, and its reason."""
+        with self._lock:
+            self.stop_requested = self._joined = False
+            self._error = self._reason = self.given_reason = None
+
+    @contextmanager
+    def stop_on_exception(self) -> Iterator[None]:
+        """Catch any exception from the ``with`` block and pass it to ``request_stop``."""
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001 - join raises it in the main thread
+            self.request_stop(error)
+
+    def wait_for_stop(self, timeout: float | None = None) -> bool:
+        """Wait up to ``timeout`` seconds for a request to stop; return whether there is one."""
+        with self._lock:
+            return self._lock.wait_for(self.should_stop, timeout)
+
+    def register_thread(self, thread: threading.Thread) -> None:
+        """Make ``join`` wait for ``thread`` as well."""
+        with self._lock:
+            self._registered_threads.add(thread)
+
+    def join(
+        self,
+        threads: Iterable[threading.Thread] | None = None,
+        stop_grace_period_secs: float = 120,
+        ignore_live_threads: bool = False,
+    ) -> None:
+        """Wait until ``threads`` and the registered ones have ended.
+
+        Args:
+            threads: Threads to wait for, in addition to the registered ones.
+            stop_grace_period_secs: How long they have after a stop is requested.
+            ignore_live_threads: Whether threads that still run then cause only a warning.
+
+        Raises:
+            BaseException: The error that was given to ``request_stop``.
+            RuntimeError: If threads still run, or the calling thread is one of them; it names them.
+        """
+        with self._lock:
+            waited_for = [t for t in self._registered_threads.union(threads or ()) if t.is_alive()]
+        self._wait_for_end_or_stop(waited_for)
+        deadline = clock.monotonic() + stop_grace_period_secs
+        for thread in waited_for:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - clock.monotonic()))
+        with self._lock:
+            self._joined = True
+            self._registered_threads.clear()
+        live = sorted(t.name for t in waited_for if t.is_alive())
+        message = (
+            f"Coordinator stopped with threads still running {stop_grace_period_secs} seconds "
+            f"after they were asked to stop: {', '.join(live)}; they must check should_stop() or "
+            "wait in wait_for_stop()"
+        )
+        if live and (ignore_live_threads or self._error is not None):
+            _log.warning(message)
+        self.raise_requested_exception()
+        if live and not ignore_live_threads:
+            raise RuntimeError(message)
+
+    def raise_requested_exception(self) -> None:
+        """Raise the error that was given to ``request_stop``, if any."""
+        if self._error is not None:
+            raise self._error
+
+    def _reportable(self, ex: BaseException | ExcInfo | None) -> BaseException | None:
+        error = ex[1] if isinstance(ex, tuple) and len(ex) == 3 else ex
+        if not isinstance(error, BaseException | None):
+            raise TypeError(
+                f"ex must be an exception or what sys.exc_info() gives in an except block, "
+                f"got {ex!r}"
+            )
+        return None if isinstance(error, self._clean_stop_types) else error
+
+    def _wait_for_end_or_stop(self, threads: Sequence[threading.Thread]) -> None:
+        ended = False
+
+        def watch() -> None:
+            nonlocal ended
+            for thread in threads:
+                thread.join()
+            with self._lock:
+                ended = True
+                self._lock.notify_all()
+
+        if threads and not self.stop_requested:
+            # Only a join sees a thread end: one thread joins them all.
+            threading.Thread(target=watch, name="coordinator-join", daemon=True).start()
+            with self._lock:
+                self._lock.wait_for(lambda: ended or self.stop_requested)
+
+
+def _reason(thread: threading.Thread, error: BaseException | None) -> str:
+    """Why ``thread`` asks to stop; noted on ``error`` too if it is a failure of another thread."""
+    name = f"the thread {thread.name!r}"
+    if error is None:
+        return f"{name} asked the coordinator to stop"
+    if isinstance(error, ends_of_input()):
+        return f"{name} has reached the end of its input: {cause(error)}"
+    if thread is not threading.main_thread():
+        add_note(error, f"in {name}")
+    return f"{name} failed: {described(error)}"
+
+
+class LooperThread(threading.Thread):
+    """A daemon thread that calls ``target(*args, **kwargs)`` until its coordinator says to stop.
+
+    An error in a call goes to ``coord.request_stop``. A subclass may override ``run_loop``
+    instead of giving a ``target``, and ``start_loop`` and ``stop_loop``, called once in the thread.
+
+    Args:
+        coord: The coordinator.
+        timer_interval_secs: The seconds from one call to the next; 0 or None: no pause.
+        target: The function to call.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+
+    Raises:
+        ValueError: If ``coord`` is not a Coordinator, or ``args`` or ``kwargs`` are given without a
+            ``target``.
+    """
+
+    def __init__(
+        self,
+        coord: Coordinator,
+        timer_interval_secs: float | None,
+        target: Callable[..., object] | None = None,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not hasattr(coord, "stop_on_exception"):  # TensorFlow's has it too
+            raise ValueError(f"coord must be a Coordinator, got {coord!r}")
+        arguments.not_negative(timer_interval_secs=timer_interval_secs)
+        arguments.function(target=target)
+        if target is None and (args or kwargs):
+            raise ValueError(f"args={args!r} and kwargs={kwargs!r} need a target to be given to")
+        super().__init__(daemon=True)
+        self._coord = coord
+        self._interval_secs = timer_interval_secs
+        self._call = (target, tuple(args or ()), dict(kwargs or {}))
+        coord.register_thread(self)
+
+    @staticmethod
+    def loop(
+        coord: Coordinator,
+        timer_interval_secs: float | None,
+        target: Callable[..., object],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> LooperThread:
+        """Create one, start it and return it."""
+        looper = LooperThread(coord, timer_interval_secs, target, args, kwargs)
+        looper.start()
+        return looper
+
+    def run(self) -> None:
+        with self._coord.stop_on_exception():
+            self.start_loop()
+            next_time = clock.monotonic()
+            while not self._stopped_before(next_time):
+                next_time += self._interval_secs or 0.0
+                self.run_loop()
+            self.stop_loop()
+
+    def start_loop(self) -> None:
+        """Called when the thread starts."""
+
+    def run_loop(self) -> None:
+        """Called again and again."""
+        target, args, kwargs = self._call
+        if target is not None:
+            target(*args, **kwargs)
+
+    def stop_loop(self) -> None:
+        """Called when the thread stops on request."""
+
+    def _stopped_before(self, moment: float) -> bool:
+        if self._interval_secs is None:
+            return self._coord.should_stop()
+        return self._coord.wait_for_stop(max(0.0, moment - clock.monotonic()))
