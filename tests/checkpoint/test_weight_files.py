@@ -212,6 +212,29 @@ HUGE = {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
 SMALL = {"descr": "<f8", "fortran_order": False, "shape": (4,)}
 
 
+@pytest.mark.parametrize(("place", "content"), [(-12, bytes(8)), (-14, bytes(4) + bytes(6))])
+def test_an_npz_whose_list_of_members_is_lost(place, content, tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.ones(3), b=np.zeros(2))
+    data = bytearray(path.read_bytes())
+    data[place : place + len(content)] = content
+    path.write_bytes(data)
+    with pytest.raises(DataLossError, match="a.npz"):
+        rh.load(path)
+
+
+def test_an_npz_in_which_a_comment_hides_a_member(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.ones(3), b=np.zeros(2))
+    data = bytearray(path.read_bytes())
+    first = data.index(b"PK\1\2")
+    second = data.index(b"PK\1\2", first + 1)
+    data[first + 32 : first + 34] = (data.index(b"PK\5\6") - second).to_bytes(2, "little")
+    path.write_bytes(data)
+    with pytest.raises(DataLossError, match="a.npz"):
+        rh.load(path)
+
+
 @pytest.mark.parametrize(
     "content",
     [

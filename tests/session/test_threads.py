@@ -341,3 +341,10 @@ def test_checkpoints_are_saved_in_a_thread_that_has_no_default_graph(p, tmp_path
     with p.graph.as_default(), p.opened(hooks=[saver]) as session:
         in_threads(asks_for(p, session.run, 0))
     assert list(tmp_path.glob(f"model.ckpt-{RUNS}*"))
+
+
+def test_threads_save_checkpoints_one_at_a_time(p, tmp_path):
+    saver = rh.CheckpointSaverHook(tmp_path, save_steps=1)
+    with p.graph.as_default(), p.opened(hooks=[saver]) as session:
+        in_threads(*[asks_for(p, session.run, thread) for thread in range(3)])
+    assert list(tmp_path.glob(f"model.ckpt-{3 * RUNS}*"))

@@ -135,6 +135,7 @@ _NPY_HEADERS: dict[Any, Callable[[Any], Any]] = {
 }
 # What deflate makes of zeros, and a little more.
 _MOST_COMPRESSION = 1100
+_EMPTY = 22  # bytes of a zip file without members
 
 
 def open_file(path: AnyPath) -> Weights | None:
@@ -214,6 +215,11 @@ class NpzFile(Weights):
             self._members = {it.filename.removesuffix(".npy"): it for it in members.infolist()}
             if sum(it.compress_size for it in members.infolist()) > size:
                 raise ValueError("its members overlap")
+            # NumPy writes no comments: one may hide the members behind it.
+            if any(it.comment for it in members.infolist()) or (
+                not self._members and size > _EMPTY
+            ):
+                raise ValueError("its list of members is damaged")
             for name, member in self._members.items():
                 with members.open(member) as data:
                     self.specs[name] = _npy_spec(name, data, member)

@@ -159,6 +159,7 @@ class SessionState(RawSession):
         self._step_is_known = False
         # Runs of several threads may overlap. Those that may change the step are numbered.
         self._lock = threading.Lock()
+        self._saving = threading.Lock()  # a saver has one list of its checkpoints
         self._begun = self._in_flight = 0
         self._unordered = 0  # the last of those that had begun when the step was lost track of
         self._foreseen: PreparedRun | None = None
@@ -337,17 +338,18 @@ class SessionState(RawSession):
     ) -> str:
         check_saver(saver)
         path = os.fspath(save_path)
-        if isinstance(saver, v1.train.Saver):
-            take_over_checkpoints(saver, path, self._restored)
-        respell_checkpoints(saver, os.path.dirname(path))  # noqa: PTH120 - it may be a URL
-        save_states(f"{path}-{step}", self.attached_states(), step)
-        with self.graph.as_default():  # a thread has none, and a saver would take it for eager
+        # A thread has no default graph, and a saver would take it for eager.
+        with self._saving, self.graph.as_default():
+            if isinstance(saver, v1.train.Saver):
+                take_over_checkpoints(saver, path, self._restored)
+            respell_checkpoints(saver, os.path.dirname(path))  # noqa: PTH120 - it may be a URL
+            save_states(f"{path}-{step}", self.attached_states(), step)
             if isinstance(saver, v1.train.Saver):
                 saved = saver.save(self, path, global_step=step, write_meta_graph=save_graph_def)
             else:
                 saved = saver.save(self, path, global_step=step)
-        sweep_states(path)
-        self.checkpoint = str(saved)
+            sweep_states(path)
+            self.checkpoint = str(saved)
         return self.checkpoint
 
     def take_checkpoint(self, path: str) -> None:
