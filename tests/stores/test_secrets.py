@@ -247,6 +247,7 @@ def test_a_signature_reaches_the_server_and_nobody_else(tmp_path, caplog):
         ("az://box/run?se=2030&sig=ab%2F&sp=r", "az://box/run?se=2030&sig=***&sp=r"),
         ("https://a/b?X-Amz-Signature=ab&x=1", "https://a/b?X-Amz-Signature=***&x=1"),
         ("ftp://u:pw@host/a?token=b", "ftp://u:***@host/a?token=***"),
+        ("https://host/a?auth=b&jwt=c&sas=d&lr=1", "https://host/a?auth=***&jwt=***&sas=***&lr=1"),
     ],
 )
 def test_what_is_hidden_can_be_revealed(url, shown):

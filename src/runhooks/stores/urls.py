@@ -13,7 +13,7 @@ _AUTHORITY = re.compile(r"[^/?#]*://[^/?#]*")
 _PASSWORD = re.compile(r"(://[^/?#\s:@'\"]*:)[^/?#\s'\"]+(?=@)")
 _QUERY = re.compile(r"(://[^\s'\"?]*\?)([^\s'\"]+)")
 _SECRET_VALUE = re.compile(
-    r"([^=&]*(?:sig|token|secret|passw|pwd|credential|key)[^=&]*=)[^&]+", re.I
+    r"([^=&]*(?:sig|token|secret|passw|pwd|credential|key|auth|jwt|sas)[^=&]*=)[^&]+", re.I
 )
 _HIDDEN = "***"
 #: The parts before the path, and the URLs, that ``hidden`` has hidden something of.
