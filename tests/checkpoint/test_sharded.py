@@ -118,8 +118,7 @@ def test_whatever_the_split_any_block_can_be_read(
     path = tmp_path_factory.mktemp("sharded") / "model-7"
     with pytest.MonkeyPatch.context() as patch:
         piece = data.draw(st.sampled_from([8, 24, 4 << 20]))  # smaller than most blocks, or larger
-        for module in ("shard_index", "sharded"):
-            patch.setattr(f"runhooks.checkpoint.{module}.PIECE_BYTES", piece)
+        patch.setattr("runhooks.checkpoint.shards.PIECE_BYTES", piece)
         sharded = save(
             path,
             [
@@ -201,8 +200,7 @@ def test_no_more_is_read_than_is_asked_for(tmp_path: Path) -> None:
 def test_one_piece_of_a_shard_is_checked_without_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("shard_index", "sharded"):
-        monkeypatch.setattr(f"runhooks.checkpoint.{module}.PIECE_BYTES", 1024)
+    monkeypatch.setattr("runhooks.checkpoint.shards.PIECE_BYTES", 1024)
     array = two_halves(tmp_path / "model-7", 4096)
     damage(tmp_path / "model-7" / "variables-0.safetensors", -1)
     manifest = read_manifest(tmp_path / "model-7")

@@ -141,12 +141,12 @@ def test_ctrl_c_leaves_nothing_under_the_final_name(run_file, terminal, tmp_path
     (tmp_path / "old.csv").write_text("as it was")
     interrupted = """
 import time
-from runhooks.events.reading import export
-def slow(table):
+from runhooks.events.reading import table
+def slow(rows):
     yield "half of it" * 10_000
     print("begun", flush=True)
     time.sleep(60)
-export.csv_lines = slow
+table.csv_lines = slow
 """
     for name in ("new.csv", "old.csv"):
         exporting = terminal("export", file.path, "-o", tmp_path / name, first=interrupted)
