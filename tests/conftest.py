@@ -205,6 +205,7 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
 
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()  # a test without a server may have made some
     yield s3_server.new_bucket()
     s3fs.S3FileSystem.clear_instance_cache()  # they know this server, or a proxy of the test
 
