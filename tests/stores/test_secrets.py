@@ -277,3 +277,21 @@ def test_a_password_is_not_given_to_another_host():
     hidden("ftp://user:pw@host/run")
     for url in ("ftp://user:***@evil/run", "sftp://user:***@host/run", "ftp://other:***@host"):
         assert revealed(url) == url
+
+
+def test_a_run_below_a_query_is_found_again():
+    url = f"memory://{uuid4()}/run?token=abc"
+    graph = rh.graph(lambda w: w + 1, w=np.zeros(2))
+    for steps in (3, 5):
+        hooks = [rh.StopAtStepHook(last_step=steps)]
+        with (
+            graph.as_default(),
+            rh.MonitoredTrainingSession(checkpoint_dir=url, hooks=hooks) as session,
+        ):
+            while not session.should_stop():
+                session.run("train_op")
+    newest = rh.latest_checkpoint(url)
+    assert newest is not None
+    assert "abc" not in str(newest)
+    assert rh.load(url)["w"].tolist() == [5, 5]
+    assert rh.events.read(url)["."].files

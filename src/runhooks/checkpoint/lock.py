@@ -245,10 +245,10 @@ class DirectoryLock:
                 if file is None:
                     return
                 _locked[key] = file
-                staging.sweep(self._directory)
         self._file = file
         # Not __del__, which the interpreter may call when nothing is left of the modules.
         self._leave = weakref.finalize(self, file.leave)
+        staging.sweep(self._directory)
 
     def _leave_file(self) -> None:
         self._file = None

@@ -180,7 +180,7 @@ def _is_stale(path: Path, host: str, pid: str, token: str) -> bool:
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass

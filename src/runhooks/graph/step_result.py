@@ -47,6 +47,7 @@ class ResultRule:
         self._outputs = outputs
         self._engine = engine
         self._names_all = not set(states).isdisjoint(nest.leaves(outputs))
+        self._size: int | None = None  # how many elements each result without names has
         self._returned: list[int] | None = None  # the states that are not changed in place
         self._unnamed: type | None = None  # of a result without names
 
@@ -73,6 +74,7 @@ class ResultRule:
                 elements = returned
             elif nest.fields(returned) is None:
                 self._unnamed = kind  # which is the same of all values of this type
+        self._check_size(len(elements), returned)
         if count < len(old):
             elements = self._without_objects(elements, returned, old)
         if len(elements) < count:
@@ -82,6 +84,15 @@ class ResultRule:
             new = dict(zip(self._returned, states, strict=True))
             states = [new.get(i, before) for i, before in enumerate(old)]
         return states, self._named(rest) if rest or self._outputs else {}
+
+    def _check_size(self, size: int, returned: Any) -> None:
+        if self._size is None:
+            self._size = size
+        elif size != self._size:
+            raise ValueError(
+                f"{self.step!r} returned {self._described(returned)}, and {self._size} elements "
+                "before: it must return the same elements in each run"
+            )
 
     def _divided(
         self, by_name: dict[str, Any], returned: Any, old: Sequence[Any]

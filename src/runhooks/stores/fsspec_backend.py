@@ -106,7 +106,7 @@ class FsspecBackend:
     def stat(self, key: str) -> StoredObject:
         info = self._fs.info(self._path(key))
         if info["type"] != "file":
-            raise FileNotFoundError(f"{key} is no object")
+            raise FileNotFoundError("there is no such object")
         return _stored(key, info)
 
     def objects(self, folder: str) -> Iterable[StoredObject]:

@@ -13,7 +13,7 @@ _AUTHORITY = re.compile(r"[^/?#]*://[^/?#]*")
 _PASSWORD = re.compile(r"(://[^/?#\s:@'\"]*:)[^/?#\s'\"]+(?=@)")
 _QUERY = re.compile(r"(://[^\s'\"?]*\?)([^\s'\"]+)")
 _SECRET_VALUE = re.compile(
-    r"([^=&]*(?:sig|token|secret|passw|pwd|credential|key|auth|jwt|sas)[^=&]*=)[^&]+", re.I
+    r"([^=&]*(?:sig|token|secret|passw|pwd|credential|key|auth|jwt|sas)[^=&/]*=)[^&/]+", re.I
 )
 _HIDDEN = "***"
 #: The parts before the path, and the URLs, that ``hidden`` has hidden something of.
@@ -81,7 +81,7 @@ def normal(url: str) -> str:
 
 def masked(text: str) -> str:
     """Return ``text`` with ``***`` for the passwords and signatures of the URLs in it."""
-    for shown, real in _authorities.items():  # some libraries leave the scheme out
+    for shown, real in list(_authorities.items()):  # some libraries leave the scheme out
         text = text.replace(real.partition("://")[2], shown.partition("://")[2])
     if "://" not in text:
         return text
@@ -99,16 +99,23 @@ def hidden(url: str) -> str:
         authority, real = _AUTHORITY.match(shown), _AUTHORITY.match(url)
         if authority is not None and real is not None and authority[0] != real[0]:
             _authorities[authority[0]] = real[0]
-        if shown.partition("?")[2] != url.partition("?")[2]:
-            _queries[shown] = url
+        if (begin := _queried(shown)) != (real_begin := _queried(url)):
+            _queries[begin] = real_begin
     return shown
 
 
 def revealed(url: str) -> str:
     """Return the URL that ``hidden`` has returned ``url`` for, or that it is below of."""
-    url = _queries.get(url, url)
+    begin = _queried(url)
+    url = _queries.get(begin, begin) + url[len(begin) :]
     found = _AUTHORITY.match(url)
     return url if found is None else _authorities.get(found[0], found[0]) + url[found.end() :]
+
+
+def _queried(url: str) -> str:
+    """Return ``url`` up to the end of its query, which what is below it has as well."""
+    path, mark, rest = url.partition("?")
+    return path + mark + rest.partition("/")[0]
 
 
 def joined(url: str, *keys: str) -> str:
