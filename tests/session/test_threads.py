@@ -348,3 +348,32 @@ def test_threads_save_checkpoints_one_at_a_time(p, tmp_path):
     with p.graph.as_default(), p.opened(hooks=[saver]) as session:
         in_threads(*[asks_for(p, session.run, thread) for thread in range(3)])
     assert list(tmp_path.glob(f"model.ckpt-{3 * RUNS}*"))
+
+
+def test_an_error_of_the_users_own_is_raised_though_another_thread_has_replaced_the_session():
+    inside, gone, calls, losses = threading.Event(), threading.Event(), [], []
+
+    class LosesOnce(rh.SessionRunHook):
+        def before_run(self, run_context):
+            if not losses:
+                losses.append(run_context)
+                raise rh.errors.AbortedError("the device went away")
+
+    def step_fn(step_context):
+        calls.append(step_context)
+        inside.set()
+        assert gone.wait(60)
+        raise RuntimeError("of the user")
+
+    p = own_program("python")
+    with p.graph.as_default(), rh.MonitoredSession(hooks=[LosesOnce()]) as session:
+
+        def lose():
+            assert inside.wait(60)
+            session.run(p.train, p.feed)
+            gone.set()
+
+        with pytest.raises(RuntimeError, match="of the user"):
+            in_threads(lambda: session.run_step_fn(step_fn), lose)
+        assert session.recoveries == 1
+    assert len(calls) == 1

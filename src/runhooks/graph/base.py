@@ -58,6 +58,10 @@ class RunTrace(Protocol):
         ...
 
 
+class ClosedSessionError(RuntimeError):
+    """The session is closed."""
+
+
 class Framework:
     """The base of every framework, whether runhooks compiles graphs for it or it runs its own.
 
@@ -80,7 +84,7 @@ class Framework:
     may_drop_summaries: ClassVar[bool] = False
 
     #: The errors of runs in a session that another thread closes.
-    closed: ClassVar[tuple[type[Exception], ...]] = (RuntimeError,)
+    closed: ClassVar[tuple[type[Exception], ...]] = (ClosedSessionError,)
 
     def is_lost(self, error: BaseException) -> bool:
         """Return whether ``error`` means that the session is lost and may be replaced."""

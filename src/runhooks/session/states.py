@@ -13,6 +13,7 @@ from runhooks.arrays import to_numpy
 from runhooks.arrays.shards import Share, to_host
 from runhooks.contract import PreparedRun
 from runhooks.engines.conform import check_leaf, number_as
+from runhooks.graph.base import ClosedSessionError
 from runhooks.graph.engine import Engine, HostValues
 from runhooks.graph.nodes import InitialFrom, Variable
 from runhooks.near_names import suggestion
@@ -125,7 +126,7 @@ class VariableValues:
     def check_open(self) -> None:
         """Raise RuntimeError if the session is closed."""
         if self.is_closed:
-            raise RuntimeError("the session is closed: create a new one")
+            raise ClosedSessionError("the session is closed: create a new one")
 
     def lend(self, run: FlatValues) -> None:
         """Let ``run`` have the values. Raises RuntimeError if the session is closed."""
