@@ -26,7 +26,7 @@ class _Dump(NamedTuple):
     abort: bool
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may fork inside of it
 _dumps: dict[object, _Dump] = {}
 
 
@@ -68,9 +68,11 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_parent() -> None:
-    if _dumps:
-        _set_timer()
-    _lock.release()
+    try:
+        if _dumps:
+            _set_timer()
+    finally:
+        _lock.release()
 
 
 def _after_fork_in_child() -> None:
