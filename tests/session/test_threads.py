@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from contextlib import suppress
 from types import SimpleNamespace
 
 import numpy as np
@@ -252,6 +253,17 @@ class ActsWhenFed:
         return np.array(1, np.float32)
 
 
+class LosesOnce(ActsWhenFed):
+    """Loses the session the first time, once it has called ``act``."""
+
+    def __array__(self, dtype=None, copy=None):
+        if self.act is not None:
+            self.act()
+            self.act = None
+            raise rh.errors.AbortedError("the device went away")
+        return np.array(1, np.float32)
+
+
 @pytest.mark.parametrize("kind", HOOKS)
 def test_run_that_is_made_in_the_middle_of_another_is_not_repeated_in_its_place(p, kind):
     """Whatever the session knows of its last run is then of the inner run."""
@@ -273,14 +285,6 @@ def test_run_that_is_made_in_the_middle_of_another_is_not_repeated_in_its_place(
 def test_session_that_several_threads_lose_is_replaced_once():
     p, both = tensorflow_program(), threading.Barrier(2)
 
-    class LosesOnce(ActsWhenFed):
-        def __array__(self, dtype=None, copy=None):
-            if self.act is not None:
-                both.wait()  # until the other run is being made, too
-                self.act = None
-                raise rh.errors.AbortedError("the device went away")
-            return np.array(1, np.float32)
-
     with p.graph.as_default(), p.opened() as session:
         run = [lambda: session.run(p.train, {p.x: LosesOnce(both.wait)})] * 2
         in_threads(*run)
@@ -291,14 +295,6 @@ def test_session_that_several_threads_lose_is_replaced_once():
 @pytest.mark.parametrize("engine", ["python", "jax", "torch"])
 def test_run_that_waited_for_the_one_that_lost_the_session_is_made_in_the_next(engine):
     p, waits = own_program(engine), threading.Event()
-
-    class LosesOnce(ActsWhenFed):
-        def __array__(self, dtype=None, copy=None):
-            if self.act is not None:
-                waits.wait()
-                self.act = None
-                raise rh.errors.AbortedError("the device went away")
-            return np.array(1, np.float32)
 
     with p.graph.as_default(), rh.MonitoredSession(hooks=[Asks(p, 5)]) as session:
 
@@ -377,3 +373,159 @@ def test_an_error_of_the_users_own_is_raised_though_another_thread_has_replaced_
             in_threads(lambda: session.run_step_fn(step_fn), lose)
         assert session.recoveries == 1
     assert len(calls) == 1
+
+
+def test_a_runtime_error_of_the_users_own_in_a_tensorflow_program_is_raised_too():
+    p, inside, gone, calls = tensorflow_program(), threading.Event(), threading.Event(), []
+
+    def step_fn(step_context):
+        calls.append(step_context)
+        inside.set()
+        assert gone.wait(60)
+        raise RuntimeError("of the user")
+
+    def lose():
+        assert inside.wait(60)
+        session.run(p.train, {p.x: LosesOnce(lambda: None)})
+        gone.set()
+
+    with p.graph.as_default(), p.opened() as session:
+        with pytest.raises(RuntimeError, match="of the user"):
+            in_threads(lambda: session.run_step_fn(step_fn), lose)
+        assert session.recoveries == 1
+    assert len(calls) == 1
+
+
+def test_a_run_that_finds_its_session_closed_is_made_in_the_next(p):
+    """Whether it is closed before the run begins, or in the middle of it."""
+    inside, gone, calls = threading.Event(), threading.Event(), []
+
+    def step_fn(step_context):
+        calls.append(step_context)
+        inside.set()
+        assert gone.wait(60)
+        return number(step_context.session.run(p.marks[3]))
+
+    def lose():
+        assert inside.wait(60)
+        session.run(p.train, {p.x: LosesOnce(lambda: None)})
+        gone.set()
+
+    with p.graph.as_default(), p.opened() as session:
+        got = []
+        in_threads(lambda: got.append(session.run_step_fn(step_fn)), lose)
+        assert got == [3]
+        assert len(calls) == 2
+
+
+class UsesBeforeItOpens(rh.SessionRunHook):
+    """In the second session, lets another thread ask ``should_stop`` before it may go on."""
+
+    def __init__(self):
+        self.opened, self.session, self.answers = 0, None, []
+
+    def after_create_session(self, session, coord):
+        self.opened += 1
+        if self.opened == 2:
+            asks = threading.Thread(
+                target=lambda: self.answers.append(self.session.should_stop()), daemon=True
+            )
+            asks.start()
+            asks.join(20)
+
+
+def test_a_hook_may_wait_for_a_thread_that_asks_whether_to_stop(p):
+    hook = UsesBeforeItOpens()
+    with p.graph.as_default(), p.opened(hooks=[hook]) as session:
+        hook.session = session
+        session.run(p.train, {p.x: LosesOnce(lambda: None)})
+        assert hook.answers == [False]
+        assert session.recoveries == 1
+
+
+def test_using_the_monitored_session_while_it_opens_says_what_to_use(p):
+    class Uses(UsesBeforeItOpens):
+        def after_create_session(self, session, coord):
+            self.opened += 1
+            if self.opened == 2:
+                self.session.run(p.train, p.feed)
+
+    hook = Uses()
+    with p.graph.as_default(), pytest.raises(RuntimeError, match="session that the hook is given"):
+        with p.opened(hooks=[hook]) as session:
+            hook.session = session
+            session.run(p.train, {p.x: LosesOnce(lambda: None)})
+
+
+def test_threads_that_a_lost_session_waits_for_do_not_wait_for_the_next(p):
+    """They run the session, or ask whether to stop, after they were asked to stop."""
+    seen = []
+
+    class Starts(rh.SessionRunHook):
+        def after_create_session(self, session, coord):
+            if not starts:
+                thread = threading.Thread(target=works, args=(coord,), daemon=True)
+                coord.register_thread(thread)
+                thread.start()
+                starts.append(thread)
+
+    def works(coord):
+        with coord.stop_on_exception():
+            assert coord.wait_for_stop(60)
+            while starts[0] is threading.current_thread() and not lost.session_is_gone():
+                pass
+            seen.append(session.should_stop())
+            try:
+                session.run(p.marks[3])
+            except RuntimeError as error:
+                seen.append(str(error))
+
+    class Lost:
+        def session_is_gone(self):
+            return session._tf_sess() is None
+
+    starts, lost = [], Lost()
+    with p.graph.as_default(), p.opened(hooks=[Starts()], stop_grace_period_secs=60) as session:
+        session.run(p.train, {p.x: LosesOnce(lambda: None)})
+        assert not starts[0].is_alive()
+        assert session.recoveries == 1
+    stops, error = seen
+    assert stops
+    assert "is to stop" in error
+
+
+def test_a_session_that_another_thread_opens_while_it_is_closed_is_closed_too(p):
+    opens, closes, ended, sessions = threading.Event(), threading.Event(), [], []
+
+    class Waits(rh.SessionRunHook):
+        def after_create_session(self, session, coord):
+            sessions.append(session)
+            if len(sessions) == 2:
+                opens.set()
+                assert closes.wait(60)
+
+        def end(self, session):
+            ended.append(session)
+
+    with p.graph.as_default():
+        session = p.opened(hooks=[Waits()])
+
+        def lose():
+            with suppress(RuntimeError):  # it is closed before the run is made again
+                session.run(p.train, {p.x: LosesOnce(lambda: None)})
+
+        def close():
+            assert opens.wait(60)
+            asks = threading.Thread(target=lambda: (stops(), closes.set()), daemon=True)
+            asks.start()
+            session.close()
+            asks.join(60)
+
+        def stops():
+            while session.stop_reason is None:
+                pass
+
+        in_threads(lose, close)
+    assert ended == sessions[1:]
+    with pytest.raises(RuntimeError, match="closed"):
+        sessions[1].run(p.marks[1])

@@ -13,7 +13,7 @@ import numpy as np
 
 from runhooks.arrays.shards import Share
 from runhooks.graph import nest
-from runhooks.graph.base import Framework, StepPart
+from runhooks.graph.base import ClosedSessionError, Framework, StepPart
 from runhooks.graph.nest import FetchList, KnownFetches
 from runhooks.graph.nodes import Operation, Tensor
 from runhooks.graph.objects import Resized
@@ -315,6 +315,10 @@ class RawSession(CallableRuns):
 
     def wait(self) -> None:
         """Return when the device has computed all that was run; raise the error it failed with."""
+
+    def found_closed(self, error: Exception) -> bool:
+        """Return whether a run has raised ``error`` because this very session is closed."""
+        return isinstance(error, ClosedSessionError) and error.owner is self
 
     def close(self) -> None:
         """Release what it holds. May be called again."""

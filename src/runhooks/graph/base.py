@@ -59,7 +59,14 @@ class RunTrace(Protocol):
 
 
 class ClosedSessionError(RuntimeError):
-    """The session is closed."""
+    """The session is closed.
+
+    ``owner``: the session, or the object that holds its values.
+    """
+
+    def __init__(self, message: str, owner: object = None) -> None:
+        super().__init__(message)
+        self.owner = owner
 
 
 class Framework:
@@ -82,9 +89,6 @@ class Framework:
 
     #: Whether a hook may have summaries and nowhere to write them, as programs of the framework do.
     may_drop_summaries: ClassVar[bool] = False
-
-    #: The errors of runs in a session that another thread closes.
-    closed: ClassVar[tuple[type[Exception], ...]] = (ClosedSessionError,)
 
     def is_lost(self, error: BaseException) -> bool:
         """Return whether ``error`` means that the session is lost and may be replaced."""

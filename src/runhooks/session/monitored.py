@@ -1,6 +1,6 @@
 """``MonitoredSession``: a session with hooks that watches threads and survives its loss.
 
-``run`` -> ``RecoverableSession.run_or_recover`` -> ``HookedSession.run_with_hooks`` ->
+``run`` -> ``RecoverableSession.call`` -> ``HookedSession.run_with_hooks`` ->
 ``Session.run`` -> ``PreparedRun.again``; in an off-step like the run before, the last at once.
 """
 
@@ -116,9 +116,11 @@ def end(
     Raises:
         BaseException: The first error other than ``error``, when all is done.
     """
+    why = "close was called" if error is None else described(error)
+    interrupts = caught(partial(session.finish, why))
     inner = session.session
     raw = None if inner is None else inner.raw
-    outcome = error if error is not None else thread_failure(inner)
+    outcome = next((it for it in (error, *interrupts) if it is not None), thread_failure(inner))
     outcome = _finish(raw, agreement) if outcome is None else blamed(outcome, agreement)
     reason = "close was called" if outcome is None else described(outcome)
     stop.ask((inner and inner.stop_reason) or reason)
@@ -447,8 +449,8 @@ class MonitoredSession(CallableRuns):
         if hooks is None or hooks is True:
             self._calls_hooks = True
             if self._agreement is not None:
-                return self._agreement.make_run(self._live(), session.run_or_recover, *args)
-            return session.run_or_recover(*args)
+                return self._agreement.make_run(self._live(), session.call, run_watched, *args)
+            return session.call(run_watched, *args)
         if self._agreement is not None:
             self._agreement.note_run_beside()
         return self._run_named(session, hooks, args)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from runhooks import clock
 from runhooks.contract import RawSession, SessionRunHook
 from runhooks.errors import add_note, described
+from runhooks.graph.base import ClosedSessionError
 from runhooks.session.hooked import LiveSession
 from runhooks.session.opening import Opening
 
@@ -65,8 +66,14 @@ class RecoveryPolicy:
 class RecoverableSession:
     """An open session that is replaced whenever it is lost, with the run that lost it repeated.
 
-    ``is_lost`` tells which errors mean that it is. A stop request ends a wait between two attempts:
-    one more is made at once.
+    One thread replaces it: it closes the lost session, waits, and opens the next. Others that make
+    runs wait until it has; ``should_stop`` does not. A stop request ends a wait between two
+    attempts: one more is made at once.
+
+    Args:
+        opening: Opens its sessions.
+        is_lost: Tells which errors mean that the session is lost.
+        policy: How often, and for how long, it is replaced.
     """
 
     def __init__(
@@ -85,11 +92,15 @@ class RecoverableSession:
         self._last_step: int | None = None
         self._last_checkpoint: str | None = None
         self._lost: tuple[int | None, Exception] | None = None
-        self._lock = threading.RLock()  # several threads may lose one session; one replaces it
+        # Never held while anything of others is called or waited for.
+        self._changed = threading.Condition()
+        self._replacer: int | None = None  # the thread that replaces the session
+        self._closing: LiveSession | None = None  # whose threads it waits for
+        self._is_over = False
         self.recoveries = 0
         #: The session in use; None while it is lost.
         self.session: LiveSession | None = None
-        self.call(lambda session: None)
+        self._replace()
 
     @property
     def global_step(self) -> int | None:
@@ -104,7 +115,13 @@ class RecoverableSession:
         return session is not None and session.hooked.within_step
 
     def should_stop(self) -> bool:
-        """Return whether a hook or a thread has asked to stop, or a thread has failed."""
+        """Return whether a hook or a thread has asked to stop, or a thread has failed.
+
+        While another thread replaces the session, only the threads of the lost one should stop.
+        """
+        with self._changed:
+            if self._replacer not in (None, threading.get_ident()):
+                return self._is_waited_for()
         try:
             return bool(self.call(_should_stop))
         except Exception:
@@ -112,27 +129,20 @@ class RecoverableSession:
                 raise
             return True
 
-    def run_or_recover(
-        self,
-        fetches: Any,
-        feed_dict: Mapping[Any, Any] | None = None,
-        options: Any = None,
-        run_metadata: Any = None,
-        hooks: Iterable[SessionRunHook] | None = None,
-    ) -> Any:
-        """Make one run with hooks, in a new session if the one in use is lost.
-
-        The arguments are those of ``HookedSession.run_with_hooks``. It does what ``call`` would,
-        without a closure, since every step goes through it.
-        """
+    def call(self, act: Callable[..., Any], *args: Any) -> Any:
+        """Return ``act(session, *args)``, repeated in a new session whenever it is lost."""
         while True:
-            session = None
+            session = self.session or self._replace()
             try:
-                session = self.session or self._open()
-                return run_watched(session, fetches, feed_dict, options, run_metadata, hooks)
+                return act(session, *args)
             except Exception as error:
-                if not self._may_replace_after(error, session):
+                if not self._means_loss(error, session):
                     raise
+                lost_by = error
+            try:
+                self._replace(session, lost_by)
+            finally:
+                del lost_by  # its traceback holds this frame
 
     def run_after(
         self,
@@ -149,60 +159,118 @@ class RecoverableSession:
         try:
             _raise_cause(session, error)
         except Exception as cause:
-            if not self._may_replace_after(cause, session):
+            if not self._means_loss(cause, session):
                 raise
-        return self.run_or_recover(fetches, feed_dict)
+            self._replace(session, cause)
+        return self.call(run_watched, fetches, feed_dict)
 
-    def call(self, act: Callable[[LiveSession], Any]) -> Any:
-        """Return ``act(session)``, repeated in a new session whenever it is lost."""
-        while True:
-            session = None
-            try:
-                session = self.session or self._open()
-                return act(session)
-            except Exception as error:
-                if not self._may_replace_after(error, session):
-                    raise
+    def finish(self, reason: str) -> None:
+        """Replace no session any more; wait until a thread that does so now is done.
+
+        ``reason``: why it is asked to stop, and so to make one more attempt.
+        """
+        with self._changed:
+            self._is_over = True
+            if self._replacer not in (None, threading.get_ident()):
+                self._opening.stop.ask(reason)
+                self._changed.wait_for(lambda: self._replacer is None)
 
     def close(self) -> None:
         """Close the session in use."""
-        if self.session is not None:
+        with self._changed:
+            session = self.session
+            if session is None:
+                return
             self._last_step = self.global_step
-            session, self.session = self.session, None
             self._last_checkpoint = session.raw.checkpoint or self._last_checkpoint
+            self._closing, self.session = session, None
+            self._changed.notify_all()  # its threads may wait for the next
+        try:
             session.close(self._opening.grace_secs)
+        finally:
+            self._closing = None
+
+    def _means_loss(self, error: Exception, session: LiveSession) -> bool:
+        """Return whether ``error`` means that ``session`` is lost, or is an effect of that.
+
+        A run that waited for the one that lost it finds it closed.
+        """
+        if self._is_lost(error):
+            return True
+        with self._changed:
+            is_replaced = self.session is not session and (
+                self.session is not None or self._replacer is not None or self._lost is not None
+            )
+        return is_replaced and session.raw.found_closed(error)
+
+    def _replace(
+        self, lost: LiveSession | None = None, error: Exception | None = None
+    ) -> LiveSession:
+        """Return the session that comes after ``lost``, opened if no other thread has done so.
+
+        Args:
+            lost: The session that the caller has found lost; None: it has found none.
+            error: By which it was lost.
+
+        Raises:
+            Exception: The last error, if no other session is to be had.
+        """
+        if self._replacer == threading.get_ident():
+            raise RuntimeError(
+                "the monitored session was used while it opens: in after_create_session, use the "
+                "session that the hook is given"
+            )
+        try:
+            with self._changed:
+                self._wait_for_replacer(error)
+                if self.session is not None and self.session is not lost:
+                    return self.session  # another thread has been faster
+                if self._is_over:
+                    raise error or ClosedSessionError("the session is closed: create a new one")
+                error = error if self.session is lost else None
+                self._replacer = threading.get_ident()
+            while True:
+                if error is not None:
+                    self._close_after(error)
+                try:
+                    return self._open()
+                except Exception as failed:  # noqa: BLE001 - raised there, unless it is tried again
+                    error = failed
+        finally:
+            del error  # its traceback holds this frame
+            with self._changed:
+                if self._replacer == threading.get_ident():
+                    self._replacer = None
+                    self._changed.notify_all()
+
+    def _wait_for_replacer(self, error: Exception | None) -> None:
+        while self._replacer is not None:
+            if self._is_waited_for():
+                raise error or ClosedSessionError(
+                    "the session is lost, and this thread, which was started beside it, is to stop"
+                )
+            self._changed.wait()
+
+    def _is_waited_for(self) -> bool:
+        closing = self._closing
+        return closing is not None and closing.coord.has_registered(threading.current_thread())
 
     def _open(self) -> LiveSession:
-        with self._lock:
-            if self.session is not None:  # another thread has been faster
-                return self.session
-            recoveries = self.recoveries + (self._lost is not None)
-            self.session = self._opening.open(recoveries, self._last_checkpoint)
-            self._count_recovery(self.session.raw)
-            return self.session
+        recoveries = self.recoveries + (self._lost is not None)
+        session = self._opening.open(recoveries, self._last_checkpoint)
+        self.session = session
+        self._count_recovery(session.raw)
+        return session
 
-    def _may_replace_after(self, error: Exception, session: LiveSession | None) -> bool:
-        """Close ``session`` and wait, if ``error`` means it is lost and may be replaced.
-
-        If another thread has replaced it already, there is nothing to do but to run again.
-        """
-        with self._lock:
-            if session is not None and self.session is not session:
-                # A run that waited for the one that lost it finds it closed.
-                is_replaced = self.session is not None or self._lost is not None
-                is_effect = is_replaced and isinstance(error, self._opening.graph.engine.closed)
-                if is_effect or self._is_lost(error):
-                    return True
-            return self._closes_after(error)
-
-    def _closes_after(self, error: Exception) -> bool:
+    def _close_after(self, error: Exception) -> None:
+        """Close the session that ``error`` has lost, and wait; raise ``error`` to give up."""
         if not self._is_lost(error):
             if self._lost is not None:
                 add_note(
                     error,
                     f"while replacing the session that was lost by {described(self._lost[1])}",
                 )
-            return False
+            raise error
         step = self.session.raw.global_step if self.session is not None else None
         if self._has_progressed(step):
             self._furthest, self._failures = step, 0
@@ -212,7 +280,7 @@ class RecoverableSession:
         self._lost = self._lost or (step, error)
         if self._is_last_attempt or self._failures > self._policy.failures or self._secs_left() < 0:
             self._note_end(error)
-            return False
+            raise error
         try:
             self.close()
         except Exception as closing:  # noqa: BLE001 - what it was lost by matters more
@@ -222,7 +290,6 @@ class RecoverableSession:
         if secs > 0:
             _log.info("replacing the lost session in %g seconds: %s", secs, described(error))
         self._is_last_attempt = self._opening.stop.wait(secs)
-        return True
 
     def _secs_left(self) -> float:
         return self._failing_since + self._policy.limit_secs - clock.monotonic()

@@ -13,7 +13,7 @@ import numpy as np
 from runhooks.arrays.shards import Share
 from runhooks.contexts import contextmanager
 from runhooks.contract import PreparedRun, RawSession, Snapshot, Stateful
-from runhooks.graph.base import GraphKeys
+from runhooks.graph.base import ClosedSessionError, GraphKeys
 from runhooks.graph.build import get_global_step
 from runhooks.graph.engine import BoundedCache
 from runhooks.graph.graph import Graph, effects_of, own_graph, step_not_named
@@ -309,6 +309,9 @@ class Session(RawSession):
             for name in super().unclaimed_states()
             if name not in ours and not name.startswith(OBJECT_STATES)
         ]
+
+    def found_closed(self, error: Exception) -> bool:
+        return isinstance(error, ClosedSessionError) and error.owner is self._values
 
     def close(self) -> None:
         """Release the variables; runs then raise RuntimeError. May be called again."""

@@ -126,7 +126,7 @@ class VariableValues:
     def check_open(self) -> None:
         """Raise RuntimeError if the session is closed."""
         if self.is_closed:
-            raise ClosedSessionError("the session is closed: create a new one")
+            raise ClosedSessionError("the session is closed: create a new one", self)
 
     def lend(self, run: FlatValues) -> None:
         """Let ``run`` have the values. Raises RuntimeError if the session is closed."""

@@ -114,6 +114,11 @@ class Coordinator:
         with self._lock:
             self._registered_threads.add(thread)
 
+    def has_registered(self, thread: threading.Thread) -> bool:
+        """Return whether ``join`` waits, or is to wait, for ``thread``."""
+        with self._lock:
+            return thread in self._registered_threads
+
     def join(
         self,
         threads: Iterable[threading.Thread] | None = None,

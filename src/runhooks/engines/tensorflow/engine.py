@@ -80,7 +80,6 @@ class TensorFlow(Framework):
     title = "TensorFlow"
     log = tf_logging
     nan_loss_error = NanLossDuringTrainingError
-    closed = (RuntimeError, tf.errors.CancelledError)
 
     def is_lost(self, error: BaseException) -> bool:
         return isinstance(error, _LOST)

@@ -194,7 +194,11 @@ class Session(_Session, SessionState):  # type: ignore[misc]
             plan = self._plan(key, fetches, feed_dict or {})
             if plan.direct is None or self._closed:
                 return None
-            run = self._callable(plan, plan.direct, fetches, feed_dict or ())
+            try:
+                run = self._callable(plan, plan.direct, fetches, feed_dict or ())
+            except RuntimeError as error:  # closed by another thread just now
+                self.note_error(error)
+                raise
             self._runs_by_key[key] = run
         return run
 

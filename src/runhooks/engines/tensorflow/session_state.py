@@ -28,7 +28,7 @@ from runhooks.engines.tensorflow.files import (
     sweep_states,
     take_over_checkpoints,
 )
-from runhooks.graph.base import Framework, StepPart
+from runhooks.graph.base import ClosedSessionError, Framework, StepPart
 from runhooks.near_names import suggestion
 
 v1 = tf.compat.v1
@@ -135,6 +135,23 @@ def _elements(graph: Any, fetches: Any) -> list[Any]:
 
 def _kind(operation: Any) -> str:
     return str(operation.type).removesuffix("V2")
+
+
+#: What TensorFlow says of a run in a closed session.
+_CLOSED = "Attempted to use a closed Session."
+
+
+class CancelledRunError(ClosedSessionError, tf.errors.CancelledError):  # type: ignore[misc]
+    """A run was cancelled because its session was closed.
+
+    Args:
+        error: As TensorFlow has raised it.
+        owner: The session.
+    """
+
+    def __init__(self, error: Any, owner: object) -> None:
+        tf.errors.CancelledError.__init__(self, error.node_def, error.op, error.message)
+        self.owner = owner
 
 
 class SessionState(RawSession):
@@ -244,9 +261,17 @@ class SessionState(RawSession):
             self._foreseen, run.off_steps = run, off_steps
 
     def note_error(self, error: BaseException) -> None:
-        """Note the error of a run; a lost session is not asked for its step."""
+        """Note the error of a run; a lost session is not asked for its step.
+
+        Raises:
+            ClosedSessionError: If the session is closed, and ``error`` says so or comes of it.
+        """
         if self.engine.is_lost(error):
             self.is_over = True
+        elif self.is_over and isinstance(error, tf.errors.CancelledError):
+            raise CancelledRunError(error, self) from error
+        elif type(error) is RuntimeError and str(error) == _CLOSED:
+            raise ClosedSessionError(_CLOSED, self) from error
 
     def steps_to_fetch(self, change: StepChange | None) -> list[Any]:
         """Return what a run is to fetch as well, so that the global step is known after it."""
