@@ -1,4 +1,5 @@
-# Needs Python 3.11 or newer and make. Everything else is installed into .venv when first needed.
+# Needs Python 3.11 or newer and make. Everything else is installed into .venv when first needed,
+# by uv, which comes from pip and takes over where pip is told to look.
 #
 #   make train         train the JAX example and show the results; Ctrl-C stops it cleanly, and the
 #                      same command resumes it. ARGS="--steps 500" RUNS=other
@@ -8,7 +9,7 @@
 #   make test-core     test the core without a framework, in .venv-core
 #   make test-lowest   test one engine with the lowest supported versions: OF=jax (or core,
 #                      stores, tensorflow, torch), in .venv-lowest-jax
-#   make locks         update the lists of these versions, tests/lowest/; needs uv
+#   make locks         update the lists of these versions, tests/lowest/
 #   make lint          check formatting, rules and types
 #   make docs          build the documentation, build/site/index.html; warnings and dead links are errors
 #   make pictures      make its pictures from real runs; needs Chromium
@@ -36,6 +37,12 @@ TEST_CORE := .venv-core/.test-core
 TEST_LOWEST := .venv-lowest-$(OF)/.test-$(OF)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
+ifdef PIP_FIND_LINKS
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+endif
 # The tests start hundreds of programs, which find the byte code that the first has left.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -73,9 +80,9 @@ test-lowest: $(TEST_LOWEST)
 	@.venv-lowest-$(OF)/bin/pytest --core --ignore=tests/release \
 	  -W ignore::DeprecationWarning -W ignore::FutureWarning $(ARGS)
 
-locks:
+locks: $(TEST)
 	@for file in tests/lowest/*.txt; do name=$$(basename "$$file" .txt); \
-	  uv pip compile --quiet pyproject.toml --extra "test-$$name" --resolution lowest-direct \
+	  .venv/bin/uv pip compile --quiet pyproject.toml --extra "test-$$name" --resolution lowest-direct \
 	    --python-version 3.11 --no-annotate --custom-compile-command 'make locks' \
 	    --upgrade --output-file "$$file" || exit 1; done
 
@@ -121,6 +128,7 @@ $(TRAIN) $(TRAIN_TORCH) $(TEST) $(SOAK) $(DOCS) $(BENCH) $(TEST_CORE) $(TEST_LOW
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo 'runhooks needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11' >&2; exit 1; }
 	@echo 'installing into $(@D)'
-	@$(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python -m pip install --quiet $(CONSTRAINTS) --editable '.[$(patsubst .%,%,$(@F))]'
+	@test -x $(@D)/bin/uv || { $(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet uv; }
+	@$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python $(CONSTRAINTS) \
+	  --editable '.[$(patsubst .%,%,$(@F))]'
 	@touch $@
