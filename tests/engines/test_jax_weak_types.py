@@ -111,3 +111,20 @@ def test_number_that_the_checkpoint_has_in_an_unfitting_dtype_is_refused(tmp_pat
         pytest.raises(ValueError, match=r"'w' must be int32\[\], got float32\[\]"),
     ):
         rh.MonitoredTrainingSession(checkpoint_dir=tmp_path)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_weakly_typed_states_come_back_from_a_checkpoint_as_they_were(x64, tmp_path):
+    start = {"n": weak(0), "rate": jnp.asarray(0.5)}
+    with jax.enable_x64(x64):
+        for _ in range(2):
+            graph = rh.jax.graph(lambda s: {"n": -s["n"], "rate": -s["rate"]}, s=start)
+            with (
+                graph.as_default(),
+                rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as session,
+            ):
+                restored = session.run("s")
+                session.run("train_op")
+    assert {key: (str(leaf.dtype), leaf.weak_type) for key, leaf in restored.items()} == {
+        key: (str(leaf.dtype), True) for key, leaf in start.items()
+    }

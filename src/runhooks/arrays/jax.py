@@ -46,8 +46,8 @@ class JaxArrays(ArrayLibrary):
             return self.from_source(ArrayInMemory(array), like)
         if is_key(like):
             return jax.random.wrap_key_data(jnp.array(array), impl=jax.random.key_impl(like))
-        if (number := _weak_number(array, like)) is not None:
-            return number
+        if (weak := _weak(array, like)) is not None:
+            return weak
         # Put on a device by name, an array would no longer go where the others of a run are.
         return jax.device_put(array.copy(), like.sharding) if like.committed else jnp.array(array)
 
@@ -60,8 +60,8 @@ class JaxArrays(ArrayLibrary):
         if is_key(like):
             key = jax.random.wrap_key_data(jnp.array(array), impl=_key_impl(like))
             return key if sharding is None else jax.device_put(key, sharding)
-        if (number := _weak_number(array, like)) is not None:
-            return number
+        if (weak := _weak(array, like)) is not None:
+            return weak
         if sharding is None:
             # On a CPU device_put shares aligned memory. Small arrays are copied faster.
             is_large = array.nbytes >= _LEAST_BYTES_TO_SHARE
@@ -215,12 +215,13 @@ def _to_write(array: jax.Array) -> Iterator[Shard]:
             yield Shard(start, mine[block])
 
 
-def _weak_number(array: Array, like: Any) -> Any:
-    """Return the number in ``array`` weakly typed as ``like`` is; None if that is not."""
-    if array.ndim or not is_weak(like) or array.dtype != like.dtype:
+def _weak(array: Array, like: Any) -> Any:
+    """Return ``array`` weakly typed as ``like`` is; None if that is not."""
+    if not is_weak(like) or array.dtype != like.dtype:
         return None
-    number = jnp.asarray(array.item())
-    return jax.device_put(number, like.sharding) if like.committed else number
+    # What is written into a weakly typed array becomes one, and nothing else of JAX makes one.
+    weak = jnp.zeros_like(like).at[...].set(array)
+    return jax.device_put(weak, like.sharding) if like.committed else weak
 
 
 def _block(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
