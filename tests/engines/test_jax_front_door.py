@@ -278,8 +278,9 @@ def test_other_objects_in_the_place_of_those_given_need_names():
         return 5.0, teacher, new
 
     states = {"student": Weights(), "teacher": Weights()}
-    with pytest.raises(ValueError, match=r"outputs=\['loss', 'teacher', 'student'\]"):
-        rh.jax.graph(step, **states)
+    for outputs in ([], ["loss"]):
+        with pytest.raises(ValueError, match=r"outputs=\['loss', 'teacher', 'student'\]"):
+            rh.jax.graph(step, outputs, **states)
     named = rh.jax.graph(step, ["loss", "teacher", "student"], **states)
     assert [it.tolist() for it in run(named, 2, "student/w")] == [[0, 0], [1, 1]]
 

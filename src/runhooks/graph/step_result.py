@@ -83,7 +83,7 @@ class ResultRule:
         if count < len(old):
             new = dict(zip(self._returned, states, strict=True))
             states = [new.get(i, before) for i, before in enumerate(old)]
-        return states, self._named(rest) if rest or self._outputs else {}
+        return states, self._named(rest, returned, old) if rest or self._outputs else {}
 
     def _check_size(self, size: int, returned: Any) -> None:
         if self._size is None:
@@ -103,7 +103,7 @@ class ResultRule:
         states = [by_name.pop(name, before) for name, before in zip(self._states, old, strict=True)]
         if self._names_all or not (by_name or self._outputs):
             return states, by_name
-        return states, self._named([by_name] if by_name else [])
+        return states, self._named([by_name] if by_name else [], returned, old)
 
     def check(self, returned: Any, old: Sequence[Any], new: Sequence[Any]) -> None:
         """Check the states ``new``, found in ``returned``, against those before.
@@ -149,7 +149,7 @@ class ResultRule:
                 raise self._refusal(returned, old, range(len(old)))
         return left
 
-    def _named(self, rest: Sequence[Any]) -> dict[str, Any]:
+    def _named(self, rest: Sequence[Any], returned: Any, old: Sequence[Any]) -> dict[str, Any]:
         names = self._outputs
         rest = [value for value in rest if value is not None]
         fields = nest.fields(rest[0]) if len(rest) == 1 else None
@@ -164,10 +164,12 @@ class ResultRule:
             return found  # type: ignore[return-value]
         known = fields or {}
         unknown = next((name for name in nest.leaves(names) if name not in known), "")
+        cure = suggestion(unknown, known) if known else ""
+        if len(self._returned or ()) < len(old) and (line := self._line(returned, old)):
+            cure = f": name each element, outputs={line}"  # a new object in place of a changed one
         raise ValueError(
             f"outputs must name what {self.step!r} returns beside its states, "
-            f"{self._described(tuple(rest))}, got {list(names)}"
-            f"{suggestion(unknown, known) if known else ''}"
+            f"{self._described(tuple(rest))}, got {list(names)}{cure}"
         )
 
     def _refusal(
