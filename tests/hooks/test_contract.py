@@ -83,6 +83,11 @@ def test_the_same_hook_serves_a_second_session(hook, train):
     assert train(hook, steps=3) == 3
 
 
+def test_a_hook_that_is_due_on_the_chief_is_due_on_all_that_hold_parts_of_a_model(hook):
+    # Another hook may read what it watches only when a hook is due: all ranks do so at once.
+    assert hook.runs_on == "all" or hook.asks_on_all
+
+
 METHODS = ["begin", "after_create_session", "before_run", "after_run", "end"]
 
 

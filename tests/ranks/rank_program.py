@@ -161,7 +161,7 @@ def train(folder, case, rank, size, events):
     batches = events.get("batches", {}).get(str(rank), 10**6)
     try:
         if "asks_for" in events:
-            run_sharded(events["asks_for"], hooks, on_chief=events.get("on_chief"))
+            run_sharded(events["asks_for"], hooks, found, on_chief=events.get("on_chief"))
         elif "unlike" in events:
             run_unlike(folder / case, events["unlike"] == rank, hooks, events["asynchronous"])
         elif "parts" in events:
@@ -202,7 +202,7 @@ class AsksOnChief(rh.SessionRunHook):
         return rh.SessionRunArgs(self.name)
 
 
-def run_sharded(name, hooks, on_chief):
+def run_sharded(name, hooks, found, on_chief):
     """Train a module of which each rank holds a part, while hooks ask for ``name`` of it."""
     from torch.distributed.fsdp import fully_shard
 
@@ -219,10 +219,12 @@ def run_sharded(name, hooks, on_chief):
 
     graph = rh.torch.graph(step, outputs=["loss"], model=model, optimizer=optimizer)
     asking = AsksOnChief(name) if on_chief else rh.LoggingTensorHook([name], every_n_iter=1)
-    hooks += [rh.StopAtStepHook(last_step=2), asking]
+    measuring = rh.HookTimesHook(every_n_steps=1)
+    hooks += [rh.StopAtStepHook(last_step=2), asking, measuring]
     with graph.as_default(), rh.MonitoredTrainingSession(hooks=hooks) as session:
         while not session.should_stop():
             session.run("train_op", {"x": torch.ones(2, 4)})
+    found["measured"] = list(measuring.times)
 
 
 def run_unlike(folder, is_chief, hooks, asynchronous):

@@ -246,7 +246,9 @@ def test_a_chief_may_ask_for_what_each_rank_has(ranks):
 
 def test_all_ask_for_what_all_hold_and_the_chief_logs_it(ranks):
     training = ranks.train(asks_for="global_gradient_norm")
-    assert errors(ended(training)) == [None, None]
+    found = ended(training)
+    assert errors(found) == [None, None]
+    assert sorted(found[0]["measured"]) == sorted(found[1]["measured"]) != []
     assert "global_gradient_norm = " in training.log(0)
     assert "global_gradient_norm = " not in training.log(1)
 

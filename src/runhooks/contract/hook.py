@@ -127,8 +127,9 @@ class SessionRunHook:
     #: goes by a ``Timer``, which follows the clock of the chief.
     runs_on: str = "all"
 
-    #: Whether all ranks call a hook of the ``"chief"`` where each holds a part of the values that
-    #: it may ask for. It still writes on the chief alone.
+    #: Whether all ranks call a hook of the ``"chief"`` where each holds a part of the model, so
+    #: that all read what it, or another hook, asks for in the same run. It still writes on the
+    #: chief alone.
     asks_on_all: ClassVar[bool] = False
 
     #: The name of this hook in messages and in checkpoints, by which its state is found again.

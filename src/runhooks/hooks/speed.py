@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -60,6 +60,7 @@ class StepCounterHook(StepReadingHook, SummaryWritingHook):
     """
 
     runs_on = "chief"
+    asks_on_all: ClassVar[bool] = True
 
     _last_global_step: int | None = None
 
@@ -187,6 +188,7 @@ class ThroughputHook(SessionRunHook):
     """
 
     runs_on = "chief"
+    asks_on_all: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -344,6 +346,7 @@ class HookTimesHook(SessionRunHook):
     """
 
     runs_on = "chief"
+    asks_on_all: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -432,6 +435,7 @@ class MemoryHook(TimedHook):
     """
 
     runs_on = "chief"
+    asks_on_all: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -495,6 +499,7 @@ class RecoveryCounterHook(SessionRunHook):
     """
 
     runs_on = "chief"
+    asks_on_all: ClassVar[bool] = True
 
     def __init__(
         self,
