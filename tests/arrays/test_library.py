@@ -131,6 +131,23 @@ def test_a_snapshot_of_what_never_changes_is_the_thing_itself() -> None:
         assert snapshot(value) is value
 
 
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda inner: {"a": inner},
+        lambda inner: [{"a": {"b": inner}}],
+        lambda inner: np.array([inner, None], object),
+        lambda inner: np.array([{"a": [inner]}], object),
+    ],
+)
+def test_what_is_inside_of_a_snapshot_does_not_change(hold) -> None:
+    inner = [1, 2]
+    kept = snapshot(hold(inner))
+    before = repr(kept)
+    inner.append(3)
+    assert repr(kept) == before
+
+
 def test_random_keys_of_jax_are_read_by_nobody_but_come_through() -> None:
     key = jax.random.key(3)
     library = library_of(key)

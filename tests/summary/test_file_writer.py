@@ -18,6 +18,7 @@ from tensorboard.compat.proto import (
     summary_pb2,
 )
 
+import runhooks as rh
 from runhooks import events
 from runhooks.events.format.proto import bytes_field
 from runhooks.events.writing import write_queue
@@ -202,37 +203,44 @@ def described(tag: str, content: bytes = b"about") -> summary_pb2.Summary:
     return summary_pb2.Summary(value=[plain, value])
 
 
-def test_metadata_is_written_with_the_first_value_of_a_tag_in_a_file(tmp_path: Path) -> None:
-    summary = described("a")
-    with FileWriter(tmp_path) as writer, FileWriter(tmp_path) as other:
+def test_the_caller_may_change_a_message_at_once(tmp_path: Path) -> None:
+    summary, event = described("a"), event_pb2.Event(step=2, summary=described("b"))
+    log = event_pb2.SessionLog(status=SessionStatus.STOP, msg="done")
+    with FileWriter(tmp_path) as writer:
         writer.add_summary(summary, 1)
-        other.add_summary(summary.SerializeToString(), 2)
-        other.add_summary(described("b"), 3)
-    assert summary == described("a")  # the caller's own is as it was
-    ((_, *events),) = recorded(tmp_path)
-    values = {event.step: event.summary.value for event in events}
-    assert values[1] == summary.value
-    assert [(it.tag, it.simple_value, it.HasField("metadata")) for it in values[2]] == [
-        ("plain", 2.0, False),
-        ("a", 1.0, False),
-    ]
-    assert values[3] == described("b").value
+        writer.add_event(event)
+        writer.add_session_log(log, 3)
+        summary.value[0].tag = event.summary.value[0].tag = log.msg = "changed"
+    ((_, first, second, third),) = recorded(tmp_path)
+    assert (first.summary, second.summary) == (described("a"), described("b"))
+    assert third.session_log.msg == "done"
 
 
-def test_a_new_file_has_the_metadata_again(tmp_path: Path) -> None:
-    writer = FileWriter(tmp_path)
-    writer.add_summary(described("a"), 1)
-    writer.flush()
-    for path in tmp_path.iterdir():
-        path.unlink()
-    writer.reopen()
-    writer.add_summary(described("a"), 2)
+def test_what_is_dropped_takes_nothing_along(tmp_path: Path) -> None:
+    start, graph = SessionLog(SessionStatus.START), rh.Graph()
+    held = Held()
+    writer = FileWriter(tmp_path, max_queue=3, flush_secs=0.001, on_full="drop")
+
+    def add() -> None:
+        writer.add_summary(described("a"), 5)
+        writer.graph(graph)
+        writer.add_session_log(start, 6)
+
+    writer.scalar("loss", held, 0)
+    assert held.read.wait(timeout=60)
+    writer.scalars(0, {"one": 1.0})
+    writer.scalars(0, {"two": 2.0})
+    add()
+    assert writer.dropped == 3
+    held.computed.set()
+    for _ in range(3):
+        writer.flush()
+        add()
     writer.close()
-    writer.reopen()
-    writer.add_summary(described("a"), 3)
-    writer.close()
-    files = recorded(tmp_path)
-    assert [[event.summary for event in file[1:]] for file in files] == [[described("a")]] * 2
+    ((_, _, _, _, *events),) = recorded(tmp_path)
+    kinds = [event.WhichOneof("what") for event in events]
+    assert kinds == ["summary", "graph_def", "session_log", "summary", "summary"]
+    assert events[0].summary == described("a")
 
 
 def test_a_graph_is_given_once(tmp_path: Path) -> None:

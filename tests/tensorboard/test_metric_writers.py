@@ -261,6 +261,34 @@ def test_an_async_writer_writes_what_the_values_were_without_waiting():
     assert inner.calls[-1][0] == "close"
 
 
+def test_what_is_nested_is_written_as_it_was_by_an_async_writer():
+    inner = Recorder()
+    writer = metric_writers.AsyncWriter(inner)
+    inner.may_go_on.clear()
+    sizes, weights = [1, 2], np.zeros(2)
+    writer.write_hparams({"model": {"sizes": sizes, "by name": [{"a": sizes}]}})
+    writer.write_histograms(1, {"weights": [weights, [weights]]})
+    sizes.append(3)
+    weights += 1
+    inner.may_go_on.set()
+    writer.close()
+    (_, (hparams,), _), (_, (_, arrays), _), *_ = inner.calls
+    assert hparams == {"model": {"sizes": [1, 2], "by name": [{"a": [1, 2]}]}}
+    first, (second,) = arrays["weights"]
+    assert first.tolist() == second.tolist() == [0, 0]
+
+
+def test_an_async_writer_that_is_closed_refuses():
+    inner = Recorder()
+    writer = metric_writers.AsyncWriter(inner)
+    writer.close()
+    with pytest.raises(RuntimeError, match="AsyncWriter is closed: make a new one"):
+        writer.write_scalars(1, {"loss": 0.5})
+    writer.flush()
+    writer.close()
+    assert [name for name, *_ in inner.calls] == ["flush", "close"]
+
+
 @pytest.mark.parametrize("raising", ["flush", "close"])
 def test_an_error_of_the_thread_is_raised_once(raising):
     inner = Recorder()

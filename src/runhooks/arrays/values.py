@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,7 @@ def read_numbers(values: Sequence[Any]) -> NDArray[np.float64]:
 
 _CONSTANTS = NUMBERS | {complex, str, bytes, type(None)}
 _CONTAINERS = frozenset((list, tuple))
+_CHANGING = (list, tuple, np.ndarray)
 _READ_LATER = ("__array__", "__dlpack__", "numpy")
 _RAGGED = "the elements of a list must all have the same shape: write each by itself"
 
@@ -77,7 +78,8 @@ def snapshot(value: Any) -> Any:
 
     A copy of what may still change; else ``value`` itself. A list or tuple of numbers becomes an
     array, any other a list of snapshots; what is no array, such as a ``range`` or a buffer, becomes
-    what NumPy makes of it. Does not wait for a device.
+    what NumPy makes of it. Lists, dicts and arrays inside are copied, too. Does not wait for a
+    device.
 
     Raises:
         TypeError: Its values cannot be kept: a masked array, a traced one, or one that is spread
@@ -90,13 +92,27 @@ def snapshot(value: Any) -> Any:
     if kind not in _CONTAINERS:
         library = library_of(value)
         if library is NO_LIBRARY and not any(hasattr(value, name) for name in _READ_LATER):
-            return np.array(value)
+            return _as_now(np.array(value))
         library.check_readable(value)
-        return library.snapshot(value)
+        kept = library.snapshot(value)
+        return _as_now(kept) if type(kept) is np.ndarray else kept
     if NUMBERS.issuperset(map(type, value)):
         return np.array(value)
     kept = list(map(snapshot, value))
     return _stacked(kept) if all(type(element) is np.ndarray for element in kept) else kept
+
+
+def _as_now(array: NDArray[Any]) -> NDArray[Any]:
+    """Return ``array``, whose elements are as they are now if they are objects."""
+    if array.dtype != object:
+        return array
+    now = np.empty(array.shape, object)
+    for place, element in np.ndenumerate(array):
+        if isinstance(element, Mapping):
+            now[place] = {key: snapshot(item) for key, item in element.items()}
+        else:
+            now[place] = snapshot(element) if isinstance(element, _CHANGING) else element
+    return now
 
 
 def host_form(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]] | None:

@@ -16,13 +16,10 @@ from runhooks.events.writing.write_queue import MAX_QUEUE
 from runhooks.summary.graph_def import AnyGraph, GraphLike, encode_graph
 from runhooks.summary.kinds.scalar import kept_numbers
 from runhooks.summary.message import (
-    Summary,
+    EncodedEvent,
     checked_tag,
-    described_once,
-    nbytes_of,
     step_or_zero,
     step_snapshot,
-    summary_event,
 )
 from runhooks.summary.queued_writer import FileOptions, QueuedWriter, SharedFile
 
@@ -101,7 +98,7 @@ class FileWriter(QueuedWriter):
         self._file = SharedFile.join(
             self, logdir, options, lambda: events or EventWriter(logdir, *options)
         )
-        super().__init__(self._file.events.queue, self._file.start)
+        super().__init__(self._file.events.queue, self._file.state)
 
     @property
     def closed(self) -> bool:
@@ -138,19 +135,7 @@ class FileWriter(QueuedWriter):
         numbers = kept_numbers(values)
         at = step_snapshot(step, list(numbers))
         self._put(tuple(numbers), tuple(numbers.values()), at, clock.wall())
-        self._start.step = None
-
-    def add_summary(self, summary: bytes | Message, global_step: int | None = None) -> None:
-        """As ``SummaryWriter.add_summary``.
-
-        As in TensorFlow, of bytes and Protocol Buffers the first value of a tag alone keeps its
-        metadata; it holds for the others in the file.
-        """
-        event = summary_event(summary, global_step)
-        if not isinstance(summary, Summary):
-            message = summary if isinstance(summary, bytes) else summary.SerializeToString()
-            event = event._replace(summary=described_once(message, self._file.described))
-        self._add(event, nbytes_of(summary))
+        self._state.start = None
 
     def add_graph(
         self,
@@ -205,8 +190,9 @@ class FileWriter(QueuedWriter):
         self._add(Event(clock.wall(), at, tagged_run_metadata=record))
 
     def graph(self, graph: GraphLike) -> None:
-        """Write ``graph``, as ``add_graph`` does."""
-        self.add_graph(graph)
+        """Write ``graph``, as ``add_graph`` does, unless it is in the file already."""
+        if graph not in self._state.graphs and self._add(_graph_event(graph, None, 0)):
+            self._state.graphs.add(graph)
 
     def add_event(self, event: Message) -> None:
         """Add ``event``, an ``Event`` from runhooks or Protocol Buffers, with its own time.
@@ -214,14 +200,18 @@ class FileWriter(QueuedWriter):
         Raises:
             TypeError: It is neither.
         """
-        if not hasattr(event, "wall_time") or not hasattr(event, "SerializeToString"):
+        if isinstance(event, Event):
+            self._add(event)
+            return
+        seconds, step = getattr(event, "wall_time", None), getattr(event, "step", None)
+        if seconds is None or step is None or not hasattr(event, "SerializeToString"):
             raise TypeError(f"event must be an Event, got {event!r}")
-        self._add(event)
+        self._add(EncodedEvent(seconds, step, event.SerializeToString()))
 
-    def _add(self, event: Any, nbytes: int = 0) -> None:
+    def _add(self, event: Any, nbytes: int = 0) -> bool:
         if self._closed:
             self._refuse()
-        super()._add(event, nbytes)
+        return super()._add(event, nbytes)
 
     def _refuse(self, *item: Any) -> None:
         raise RuntimeError(f"the event writer of {self._logdir!r} is closed: reopen() it first")

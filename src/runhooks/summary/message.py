@@ -22,7 +22,6 @@ from runhooks.events.format.proto import (
     as_float,
     fields,
     int_field,
-    locate_fields,
     text_field,
 )
 
@@ -239,33 +238,6 @@ def _check(message: bytes, parts: _Parts) -> None:
                 _check(field.value, inner)
 
 
-def described_once(summary: bytes, described: set[str]) -> bytes:
-    """Return ``summary`` with the metadata of a tag in its first value alone.
-
-    Args:
-        summary: A ``Summary`` in the wire format.
-        described: The tags whose metadata is not repeated; it gets those that have some now.
-    """
-    return b"".join(_described_once(as_bytes(field.value), described) for field in fields(summary))
-
-
-def _described_once(value: bytes, described: set[str]) -> bytes:
-    tag, metadata, rest, begin = "", b"", [], 0
-    for field in locate_fields(value, 0, len(value)):
-        whole = value[begin : field.end]
-        begin = field.end
-        if field.number == _METADATA:
-            metadata += whole
-        else:
-            rest.append(whole)
-        if field.number == _TAG:
-            tag = value[field.begin : field.end].decode()
-    if metadata and tag not in described:
-        described.add(tag)
-        rest.append(metadata)
-    return proto.bytes_field(_VALUE, b"".join(rest))
-
-
 class DataClass(IntEnum):
     """The kind of data under a tag."""
 
@@ -330,8 +302,20 @@ def tensor_entry(tag: str, tensor: bytes, metadata: Message | bytes) -> bytes:
     return entry(tag, proto.bytes_field(_TENSOR, tensor) + proto.bytes_field(_METADATA, encoded))
 
 
+class EncodedEvent(NamedTuple):
+    """An event as bytes."""
+
+    wall_time: float
+    step: int
+    encoded: bytes
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
+        """Return the event in the wire format."""
+        return self.encoded
+
+
 def summary_event(summary: bytes | Message, step: int | None) -> Event:
-    """Return an event that holds ``summary``, whose values are not read.
+    """Return an event that holds ``summary`` as it is now; the values of ours are not read.
 
     Raises:
         TypeError: It is neither bytes nor a message, or ``step`` is not an integer.
@@ -350,11 +334,13 @@ def summary_event(summary: bytes | Message, step: int | None) -> Event:
                 f"summary must be the bytes of a Summary, got {summary[:20]!r}: {error}"
             ) from None
     at = step_or_zero(step, summary if isinstance(summary, Summary) else "the summary")
+    if not isinstance(summary, Summary | bytes):
+        summary = summary.SerializeToString()
     return Event(clock.wall(), at, summary)
 
 
 def session_log_event(session_log: Any, step: int | None) -> Event:
-    """Return an event that holds ``session_log``, ours or one of Protocol Buffers.
+    """Return an event that holds ``session_log``, ours or one of Protocol Buffers, as it is now.
 
     Raises:
         TypeError: It is neither, or ``step`` is not an integer.
@@ -363,7 +349,7 @@ def session_log_event(session_log: Any, step: int | None) -> Event:
     if not hasattr(session_log, "status") or not hasattr(session_log, "SerializeToString"):
         raise TypeError(f"session_log must be a SessionLog, got {session_log!r}")
     at = step_or_zero(step, "the session log")
-    return Event(clock.wall(), at, session_log=session_log)
+    return Event(clock.wall(), at, session_log=session_log.SerializeToString())
 
 
 def nbytes_of(data: Any) -> int:

@@ -44,17 +44,25 @@ class FileOptions(NamedTuple):
         return self._replace(flush_secs=120) == FileOptions() and self.flush_secs >= LINGER_SECS
 
 
-class StartMark:
-    """The step of a ``START`` that nothing of that step or later came after; None if none is.
+class FileState:
+    """What is in a file already, and need not be written again.
 
-    ``count``: how many were written.
+    Attributes:
+        start: The step of a ``START`` that nothing of that step or later came after; None if none.
+        starts: How many were written.
+        graphs: The graphs that are in the file.
     """
 
-    __slots__ = ("count", "step")
+    __slots__ = ("graphs", "start", "starts")
 
     def __init__(self) -> None:
-        self.step: int | None = None
-        self.count = 0
+        self.starts = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Note that a new file begins."""
+        self.start: int | None = None
+        self.graphs: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class SharedFile:
@@ -67,9 +75,7 @@ class SharedFile:
 
     def __init__(self, events: EventWriter) -> None:
         self.events = events
-        self.start = StartMark()
-        #: The tags whose metadata is in the file.
-        self.described: set[str] = set()
+        self.state = FileState()
         self._writers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @classmethod
@@ -113,8 +119,7 @@ class SharedFile:
     def reopen(self) -> None:
         """Continue in a new file if this one was deleted."""
         if self.events.reopen():
-            self.start.step = None
-            self.described.clear()
+            self.state.begin()
 
     @classmethod
     def forked(cls) -> None:
@@ -131,13 +136,13 @@ class QueuedWriter(SummaryWriter):
 
     Args:
         queue: The queue.
-        start: Where its last ``START`` is kept, if other writers write through it too.
+        state: What is in its file, if other writers write through it too.
     """
 
-    def __init__(self, queue: WriteQueue, start: StartMark | None = None) -> None:
+    def __init__(self, queue: WriteQueue, state: FileState | None = None) -> None:
         self._queue = queue
-        self._put: Callable[[Any, Any, Any, float], None] = queue.put
-        self._start = StartMark() if start is None else start
+        self._put: Callable[[Any, Any, Any, float], object] = queue.put
+        self._state = FileState() if state is None else state
 
     @property
     def closed(self) -> bool:
@@ -147,13 +152,13 @@ class QueuedWriter(SummaryWriter):
     @property
     def starts(self) -> int:
         """How many times it, or another writer of its file, has written that a session starts."""
-        return self._start.count
+        return self._state.starts
 
     def scalar(self, tag: str, value: Any, step: int) -> None:
         # The common case costs next to nothing: a str, a float and an int above zero.
         if type(tag) is not str or not tag or type(step) is not int or step >> 63:
             step = step_snapshot(step, repr(checked_tag(tag)))
-        self._start.step = None
+        self._state.start = None
         if type(value) is not float and type(value) not in NUMBERS:
             value = kept_number(tag, value)
         self._put(tag, value, step, clock.wall())
@@ -168,13 +173,11 @@ class QueuedWriter(SummaryWriter):
         later has been added since.
         """
         event = session_log_event(session_log, global_step)
-        start_step = event.step if session_log.status == SessionStatus.START else None
-        if start_step is None:
+        if session_log.status != SessionStatus.START:
             self._add(event)
-        elif start_step != self._start.step:
-            self._add(event)
-            self._start.step = start_step
-            self._start.count += 1
+        elif event.step != self._state.start and self._add(event):
+            self._state.start = event.step
+            self._state.starts += 1
 
     def flush(self) -> None:
         self._queue.flush()
@@ -185,9 +188,11 @@ class QueuedWriter(SummaryWriter):
     def reopen(self) -> None:
         """Continue after it was closed or its file was deleted, in a new file if it has one."""
         if self._queue.reopen():
-            self._start.step = None
+            self._state.begin()
 
-    def _add(self, event: Any, nbytes: int = 0) -> None:
-        self._queue.put_message(event, nbytes)
-        if self._start.step is not None and event.step >= self._start.step:
-            self._start.step = None
+    def _add(self, event: Any, nbytes: int = 0) -> bool:
+        """Add ``event``; return whether it was, and not dropped."""
+        is_added = self._queue.put_message(event, nbytes)
+        if self._state.start is not None and event.step >= self._state.start:
+            self._state.start = None
+        return is_added

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from runhooks import arguments, clock
 from runhooks.contexts import contextmanager
@@ -17,24 +17,13 @@ from runhooks.stores import hidden
 from runhooks.stores.path import path_of
 from runhooks.summary import FileWriter as EventFileWriter
 from runhooks.summary import Summary
-from runhooks.summary.message import nbytes_of
+from runhooks.summary.message import EncodedEvent, nbytes_of
 
 _AT_ONCE = 1e-3  # seconds
 _WALL_TIME, _STEP = 1, 2
 _GRAPH_TAG = "step1"
 
 _Number = TypeVar("_Number", int, float)
-
-
-class _Encoded(NamedTuple):
-    """An event as bytes."""
-
-    wall_time: float
-    step: int
-    encoded: bytes
-
-    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
-        return self.encoded
 
 
 class TimedWriter(EventFileWriter):
@@ -50,19 +39,8 @@ class TimedWriter(EventFileWriter):
         """The path of the newest event file in the directory."""
         return str(max(find_files(path_of(place(log_dir=self.get_logdir())))))
 
-    def add_event(self, event: Message) -> None:
-        """Add ``event``, an ``Event`` from runhooks or Protocol Buffers, as it is now.
-
-        Raises:
-            TypeError: It is neither.
-        """
-        seconds, step = getattr(event, "wall_time", None), getattr(event, "step", None)
-        if seconds is None or step is None or not hasattr(event, "SerializeToString"):
-            raise TypeError(f"event must be an Event, got {event!r}")
-        self._add(_Encoded(seconds, step, event.SerializeToString()))
-
     def put(self, tag: str, value: Any, step: int, wall_time: float) -> None:
-        self._start.step = None
+        self._state.start = None
         self._put(tag, value, step, wall_time)
 
     def add(self, event: Event, nbytes: int = 0) -> None:
@@ -141,7 +119,7 @@ class FileWriter:
         encoded = event.SerializeToString() + proto.double_field(_WALL_TIME, seconds)
         if step is not None or self._default_step is not None:
             encoded += proto.varint_field(_STEP, number)
-        self._writer.add_event(_Encoded(seconds, number, encoded))
+        self._writer.add_event(EncodedEvent(seconds, number, encoded))
 
     def start_session(self, step: int) -> None:
         """Have TensorBoard drop what was written before of this step and later ones."""

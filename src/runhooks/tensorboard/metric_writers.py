@@ -339,6 +339,7 @@ class AsyncWriter(_PassingWriter):
         self._threads = ThreadPoolExecutor(num_workers, "AsyncWriter")
         self._calls: deque[Future[None]] = deque()
         self._lock = Lock()
+        self._closed = False
 
     def _pass(self, method: str, *args: Any, **kwargs: Any) -> None:
         call = partial(
@@ -347,16 +348,23 @@ class AsyncWriter(_PassingWriter):
             **{name: _as_now(value) for name, value in kwargs.items()},
         )
         with self._lock:
+            if self._closed:
+                raise RuntimeError(f"the {type(self).__name__} is closed: make a new one")
             made = self._made(wait=False)
             self._calls.append(self._threads.submit(call))
             call_all(made)
 
     def flush(self) -> None:
         with self._lock:
-            call_all([*self._made(wait=True), self._writer.flush])
+            if not self._closed:
+                call_all([*self._made(wait=True), self._writer.flush])
 
     def close(self) -> None:
-        call_all([self.flush, self._writer.close, self._threads.shutdown])
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                last = self._writer.flush, self._writer.close, self._threads.shutdown
+                call_all([*self._made(wait=True), *last])
 
     def _made(self, wait: bool) -> Sequence[Callable[[], None]]:
         """Return what raises the errors of the calls that were made, or, with ``wait``, of all."""
@@ -464,11 +472,17 @@ def _kind_of(tag: str, value: Any) -> str:
     raise TypeError(f"metric {tag!r} must be a number or one of {kinds}, got {value!r}")
 
 
-def _as_now(argument: Any) -> Any:
-    """Return ``argument``, with the values that its arrays have now."""
-    if not isinstance(argument, Mapping):
-        return argument
-    return {tag: snapshot(it) if is_array(it) else it for tag, it in argument.items()}
+def _as_now(value: Any) -> Any:
+    """Return ``value`` as it is now: a copy of the dicts, lists and arrays in it."""
+    if _is_dict(value):
+        return {tag: _as_now(element) for tag, element in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_now(element) for element in value]
+    return snapshot(value) if is_array(value) else value
+
+
+def _is_dict(value: Any) -> bool:
+    return callable(getattr(value, "items", None))  # ConfigDict of ml_collections is no Mapping
 
 
 def _ndim(array: Any) -> int:
@@ -483,7 +497,7 @@ def _flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         path = f"{prefix}{name}"
         if isinstance(value, list | tuple):
             value = {str(index): element for index, element in enumerate(value)}
-        if callable(getattr(value, "items", None)):  # ConfigDict of ml_collections is no Mapping
+        if _is_dict(value):
             flat |= _flattened(dict(value.items()), f"{path}.")
         else:
             flat[path] = "" if value is None else value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import tensorboardX
@@ -192,3 +194,16 @@ def test_hooks_that_share_a_writer_write_one_start_for_each_session(model):
         *(("START", 1), (["loss"], 1)),
         *(("START", 1), (["loss"], 1)),
     ]
+
+
+def test_a_file_has_the_graph_though_the_directory_was_removed_between_two_sessions(
+    tmp_path, model, train
+):
+    for _ in range(2):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        hooks = [rh.StepCounterHook(1, output_dir=tmp_path / "run") for _ in range(2)]
+        with rh.MonitoredSession(hooks=hooks) as sess:
+            sess.run(model.train_op)
+        (path,) = (tmp_path / "run").iterdir()
+        events = list(EventFileLoader(str(path)).Load())
+        assert [event.HasField("graph_def") for event in events].count(True) == 1

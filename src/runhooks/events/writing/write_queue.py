@@ -234,8 +234,8 @@ class WriteQueue:
         """Number of items that were dropped because the queue was full."""
         return self._policy.dropped
 
-    def put(self, tag: Any, value: Any, step: Any, wall_time: float) -> None:
-        """Add one item of a ``Batch``.
+    def put(self, tag: Any, value: Any, step: Any, wall_time: float) -> bool:
+        """Add one item of a ``Batch``; return whether it was, and not dropped.
 
         If this raises, the item is not written. An item that another thread adds while the queue
         is being closed may be lost; the next call then raises.
@@ -247,22 +247,23 @@ class WriteQueue:
         """
         items = self._items
         if len(items) >= self._mark and not self._admits():
-            return
+            return False
         items.extend((tag, value, step, wall_time))
         if self._idle:
             self._wake()
+        return True
 
-    def put_message(self, message: Any, nbytes: int = 0) -> None:
-        """Add ``message``, with ``nbytes`` bytes of arrays in it. Raises what ``put`` does."""
-        if nbytes >= _LARGE:
-            if not self._admits(nbytes):
-                return
-            self._sizes.append(nbytes)
-            self._items.extend((MESSAGE, message, True, 0.0))
-            if self._idle:
-                self._wake()
-        else:
-            self.put(MESSAGE, message, False, 0.0)
+    def put_message(self, message: Any, nbytes: int = 0) -> bool:
+        """Add ``message``, with ``nbytes`` bytes of arrays in it, as ``put`` does."""
+        if nbytes < _LARGE:
+            return self.put(MESSAGE, message, False, 0.0)
+        if not self._admits(nbytes):
+            return False
+        self._sizes.append(nbytes)
+        self._items.extend((MESSAGE, message, True, 0.0))
+        if self._idle:
+            self._wake()
+        return True
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when all items added before are written: see ``EventWriter.flush``.

@@ -100,9 +100,8 @@ def rank_folder(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:
 #: A writer of summaries as hooks take it; see ``summary.adapted``.
 SummaryWriter: TypeAlias = AnyWriter
 
-#: The writers that have the START of a session already, and those that have a graph.
+#: The writers that have the START of a session already.
 _started: WeakKeyDictionary[RawSession, list[Any]] = WeakKeyDictionary()
-_with_graph: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
 
 
 class SummaryOutput:
@@ -161,23 +160,18 @@ class SummaryOutput:
     def start(self, session: RawSession) -> None:
         """Write that a session starts, or goes on, at the step after its global step.
 
-        TensorBoard then drops what an earlier session wrote of the steps that are made again. The
-        writer of a directory also gets the graph. Of all hooks that share a writer the first one
-        writes this.
+        TensorBoard then drops what an earlier session wrote of the steps that are made again. Of
+        all hooks that share a writer the first one writes this. The file of a directory also gets
+        the graph, once.
         """
         if self._writer is None:
             return
-        if self._output_dir is not None and self._is_first(_with_graph, session.graph):
+        if self._output_dir is not None:
             self._writer.graph(session.graph)
-        if self._is_first(_started, session_of(session)):
+        writers = _started.setdefault(session_of(session), [])
+        if all(self._given is not writer for writer in writers):
+            writers.append(self._given)
             self.add_session_log(SessionLog(SessionStatus.START), step_of(session) + 1)
-
-    def _is_first(self, known: WeakKeyDictionary[Any, list[Any]], key: Any) -> bool:
-        writers = known.setdefault(key, [])
-        if any(self._given is writer for writer in writers):
-            return False
-        writers.append(self._given)
-        return True
 
     def add_session_log(self, session_log: SessionLog, step: int) -> None:
         """Add ``session_log`` at ``step``."""

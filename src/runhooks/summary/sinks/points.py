@@ -185,4 +185,4 @@ class PointWriter(QueuedWriter):
         at, now = step_snapshot(step, list(numbers)), clock.wall()
         for tag, number in numbers.items():
             self._put(tag, number, at, now)
-        self._start.step = None
+        self._state.start = None
