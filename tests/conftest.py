@@ -52,7 +52,6 @@ LONGEST = [
     "test_store.py",
     "test_doctor.py",
     "test_sharded_jax.py",
-    "test_kept_buffers.py",
     "test_jax_compilations.py",
     "test_cluster.py",
     "test_command.py",

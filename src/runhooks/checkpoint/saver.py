@@ -259,16 +259,11 @@ class Saver:
             step = _value(sess, global_step)
             path = base.with_name(f"{base.name}-{step}")
         snapshot = self._snapshot(sess)
-        release = snapshot.release or _nothing
-        try:
-            content, metrics = content_of(snapshot), self._metrics_of(step)
-        except BaseException:
-            release()
-            raise
+        content, metrics = content_of(snapshot), self._metrics_of(step)
         if base not in self._series:
             self._series[base] = Series(base, self._keep, current_group())
         write = partial(self._series[base].save, path, content, step, metrics)
-        self._write(sess, str(path), write, release)
+        self._write(sess, str(path), write)
         return str(path)
 
     def restore(self, sess: RawSession, save_path: str | os.PathLike[str]) -> None:
@@ -316,27 +311,17 @@ class Saver:
                     f"{suggestion(name, known)}"
                 )
 
-    def _write(
-        self,
-        sess: RawSession,
-        path: str,
-        write: Callable[[], object],
-        release: Callable[[], object],
-    ) -> None:
+    def _write(self, sess: RawSession, path: str, write: Callable[[], object]) -> None:
         def fail() -> None:
             if sess.checkpoint == path:
                 sess.checkpoint = None
 
         def save() -> None:
-            nonlocal write
             try:
                 write()
             except BaseException:
                 fail()
                 raise
-            finally:
-                write = _nothing  # whoever hears of the release may need the memory of its arrays
-                release()
 
         background = BackgroundSave(path, save) if self._asynchronous else None
         try:
@@ -350,7 +335,6 @@ class Saver:
         except BaseException:  # a Ctrl-C may come before anything is written
             if background is None or background.cancel():
                 fail()
-                release()
             raise
 
     def _snapshot(self, sess: RawSession) -> Snapshot:
@@ -363,7 +347,7 @@ class Saver:
             snapshot = snapshot.only(self._only)
         if self._asynchronous:
             # Copies are writeable, and the next save may reuse their memory. The rest is shared.
-            arrays = by_key(snapshot.arrays) if snapshot.release is None else {}
+            arrays = by_key(snapshot.arrays)
             self._reusable = {key: it for key, it in arrays.items() if it.flags.writeable}
         return snapshot
 

@@ -62,16 +62,12 @@ class Snapshot(NamedTuple):
         resized: Of a checkpoint that another number of ranks has saved; else None.
         is_given: Whether nothing else uses the memory of the arrays: whoever loads them may keep
             them without a copy.
-        release: A function to call, in any thread, when the arrays are no longer needed. Until then
-            they may be the variables' own, which runs leave as they are; read them by
-            ``np.asarray``. None: there is nothing to call.
     """
 
     arrays: dict[str, Any]
     states: dict[str, Any]
     resized: Resized | None = None
     is_given: bool = False
-    release: Callable[[], None] | None = None
 
     def only(self, variables: Collection[str]) -> Snapshot:
         """Return the same with the arrays of the named variables alone.
@@ -104,18 +100,16 @@ class PreparedRun:
         is_of: Returns whether this is a run of the fetches it is given, as far as that is quickly
             said.
         fed: None if nothing is fed; else the keys of the feed_dict.
-        lasts: Whether it may be made again without being found again.
         steps: By how much it increases the global step.
         off_steps: How often it can be made before a hook is due, as far as steps and runs go. 0 if
             that is unknown, as when anything else has looked at variables since.
     """
 
-    __slots__ = ("fed", "fetches", "is_of", "lasts", "off_steps", "steps")
+    __slots__ = ("fed", "fetches", "is_of", "off_steps", "steps")
 
     def __init__(
         self, fetches: Any, feed_keys: Iterable[Any], steps: int = 0, off_steps: float = 0
     ) -> None:
-        self.lasts = True
         self.steps = steps
         self.off_steps = off_steps
         keys = dict.fromkeys(feed_keys)
@@ -366,8 +360,7 @@ class RawSession(CallableRuns):
 
         Args:
             into: Arrays by name, to copy into where they fit. If given, even empty, the result is
-                independent of later runs, up to its ``release`` if it has one; if None, it may
-                share the variables' memory.
+                independent of later runs; if None, it may share the variables' memory.
             share: Which of several ranks this is, all of which take a snapshot. It then holds what
                 this rank has to write. None: a process alone.
         """

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -46,38 +45,6 @@ class BoundedCache(dict[Key, Value]):
             return value
         except TypeError:
             return make()
-
-
-class HostValues(NamedTuple):
-    """How the values of variables get to the host for a checkpoint that is written beside runs.
-
-    Attributes:
-        read: From leaves of the values to what NumPy reads as arrays, now or later and in any
-            thread. Runs do not change them.
-        release: To call, in any thread, when these are needed no more.
-    """
-
-    read: Callable[[Sequence[Any]], list[Any]]
-    release: Callable[[], None]
-
-
-class KeptBuffers(ABC):
-    """What lets a session write a checkpoint from the very buffers of its variables.
-
-    It is for engines whose runs take over the buffers of the variables that they assign.
-    """
-
-    @abstractmethod
-    def host_values(self, values: Mapping[Variable, Any]) -> HostValues | None:
-        """Return how to write ``values``; None: copy them, and use the memory again."""
-
-    @abstractmethod
-    def concern(self, changed: Collection[Variable]) -> bool:
-        """Whether a run that changes these variables is to be made by ``Engine.keeping_run``."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of all memory but that of the checkpoint being written; the session is over."""
 
 
 #: From the session's variables and the values of ``body.given`` to the new values of
@@ -186,19 +153,6 @@ class Engine(Framework):
         ``AssignedError``.
         """
         return self.compile(body)
-
-    def kept_buffers(self, shared: BoundedCache[Any, Any]) -> KeptBuffers | None:
-        """Return what keeps buffers of the variables of one session; None if there is no need.
-
-        ``shared``: as for ``compile_run``.
-        """
-        return None
-
-    def keeping_run(
-        self, body: Body, shared: BoundedCache[Any, Any], kept: KeptBuffers
-    ) -> Compiled:
-        """Return a function as ``compile_run`` does, which leaves the buffers in ``kept`` alone."""
-        return self.compile_run(body, shared)
 
     def flat_run(
         self, compiled: Compiled, variables: dict[Variable, Any], given: Sequence[Any]

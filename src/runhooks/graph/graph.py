@@ -24,7 +24,7 @@ from runhooks.graph.base import (
     get_default_graph,
 )
 from runhooks.graph.build import get_global_step
-from runhooks.graph.engine import BoundedCache, Compiled, Engine, KeptBuffers, load_engine
+from runhooks.graph.engine import BoundedCache, Compiled, Engine, load_engine
 from runhooks.graph.generators import generators_left_alone
 from runhooks.graph.nodes import (
     CAPTURES,
@@ -276,14 +276,6 @@ class Graph(BaseGraph):
         return self._compiled.get_or_make(
             body, lambda: self._engine.compile_run(body, self._shared_by_runs)
         )
-
-    def kept_buffers(self) -> KeptBuffers | None:
-        """Return what keeps buffers of the variables of one session, if the engine has that."""
-        return self._engine.kept_buffers(self._shared_by_runs)
-
-    def keeping_run(self, body: Body, kept: KeptBuffers) -> Compiled:
-        """Return what computes ``body`` and leaves the buffers in ``kept`` alone."""
-        return self._engine.keeping_run(body, self._shared_by_runs, kept)
 
     def warm_up(self, body: Body, variables: dict[Variable, Any], given: Sequence[Any]) -> None:
         """Let the engine compile what a run of ``body`` with these arguments needs."""

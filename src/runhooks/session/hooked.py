@@ -483,7 +483,7 @@ class HookedSession:
 
     def _foresees(self, run: PreparedRun) -> bool:
         """Tell ``run`` how often it can be made before a hook is due; return whether it can be."""
-        if not run.lasts or self._stop_reason is not None:
+        if self._stop_reason is not None:
             return False
         if run.steps != self.stride and (run.steps or self.due.step != math.inf):
             return False  # hooks have made steps too, or it makes none

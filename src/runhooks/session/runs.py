@@ -15,12 +15,12 @@ import numpy as np
 from runhooks.contract import PreparedRun
 from runhooks.engines.conform import check_unassigned
 from runhooks.errors import OutOfRangeError, add_note
-from runhooks.graph.engine import AssignedError, Compiled, Engine, FlatRun, KeptBuffers
+from runhooks.graph.engine import AssignedError, Compiled, Engine, FlatRun
 from runhooks.graph.evaluate import evaluate, outputs_of
 from runhooks.graph.graph import Graph
 from runhooks.graph.nest import reader
 from runhooks.graph.nodes import Operation, Tensor, Variable
-from runhooks.graph.plan import Body, Plan, make_plan
+from runhooks.graph.plan import Plan, make_plan
 from runhooks.graph.source import OpenInput, Source
 from runhooks.session.feeds import Converter, converter
 from runhooks.session.inputs import SessionInputs
@@ -261,22 +261,19 @@ class Executable:
     warm_up: WarmUp
 
 
-def make_executable(
-    graph: Graph, fetches: Any, feed_keys: tuple[Any, ...], kept: KeptBuffers | None = None
-) -> Executable:
+def make_executable(graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> Executable:
     """Make ``fetches`` ready to run.
 
     Args:
         graph: The graph they belong to.
         fetches: As for ``Session.run``.
         feed_keys: The keys of the feed_dict as the caller writes them, in their order.
-        kept: Buffers of one session that are to be left alone.
 
     Raises:
         ValueError, TypeError: As ``make_plan``.
     """
     plan = make_plan(graph, fetches, feed_keys)
-    body = None if plan.body.is_empty else _compiled(graph, plan.body, kept)
+    body = None if plan.body.is_empty else graph.compiled(plan.body)
     feeds = [(key, converter(t)) for key, t in zip(feed_keys, plan.feeds, strict=True)]
     make_run = BodyRun if is_only_body(plan) else PhasedRun
     changed = frozenset({*plan.body.assigned, *_assigned_on_host(plan)})
@@ -287,10 +284,6 @@ def make_executable(
         bound=lambda fetches, *held: make_run(fetches, feeds, plan, body, graph.engine, *held),
         warm_up=_warm_up(plan, feeds, graph),
     )
-
-
-def _compiled(graph: Graph, body: Body, kept: KeptBuffers | None) -> Compiled:
-    return graph.compiled(body) if kept is None else graph.keeping_run(body, kept)
 
 
 class PhasedRun(PreparedRun):

@@ -60,8 +60,6 @@ class Session(RawSession):
         self._lock = self._values.lock
         self._ready: dict[Any, PreparedRun] = BoundedCache()
         self._last: PreparedRun | None = None  # the run that was asked for last
-        self._kept = self._graph.kept_buffers()
-        self._keeping: BoundedCache[Any, PreparedRun] = BoundedCache()
         self._inputs = SessionInputs(self._graph, self._values)
         self._warned_of_step = False
         self._find_global_step()
@@ -201,18 +199,14 @@ class Session(RawSession):
     ) -> Snapshot:
         with self._lock:
             self._check_open()
-            objects, saved, values = self._graph.objects, self._saved(), None
-            if self._kept is not None and into is not None and share is None:
-                values = self._kept.host_values(saved)
-                self._forget_runs()
-            arrays = arrays_of(self._graph.engine, saved, into, share, values)
+            objects, saved = self._graph.objects, self._saved()
+            arrays = arrays_of(self._graph.engine, saved, into, share)
             object_arrays, object_states = (
                 ({}, {}) if objects is None else objects.save(into, share)
             )
             return Snapshot(
                 merged_arrays(arrays, object_arrays),
                 {**self.attached_states(), **object_states, **self._inputs.positions()},
-                release=None if values is None else values.release,
             )
 
     def saved_names(self) -> list[str]:
@@ -317,9 +311,6 @@ class Session(RawSession):
         """Release the variables; runs then raise RuntimeError. May be called again."""
         with self._lock:
             self._forget_runs()
-            self._keeping.clear()
-            if self._kept is not None:
-                self._kept.close()
             self._values.close()
             self._inputs.close()
 
@@ -353,18 +344,9 @@ class Session(RawSession):
                 run = None
             if run is None:
                 executable = self._executable(key, fetches, feed_dict or {})
-                if self._kept is not None and self._kept.concern(executable.changed):
-                    return self._keeping.get_or_make(key, lambda: self._keeping_run(fetches, keys))
                 run = executable.bound(fetches, self._values, self._inputs)
                 self._ready[key] = run
             self._last = run
-        return run
-
-    def _keeping_run(self, fetches: Any, feed_keys: tuple[Any, ...]) -> PreparedRun:
-        """Return a run that leaves the buffers alone that a checkpoint is written from."""
-        executable = make_executable(self._graph, fetches, feed_keys, self._kept)
-        run = executable.bound(fetches, self._values, self._inputs)
-        run.lasts = False
         return run
 
     def _forget_runs(self) -> None:

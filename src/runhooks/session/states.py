@@ -14,7 +14,7 @@ from runhooks.arrays.shards import Share, to_host
 from runhooks.contract import PreparedRun
 from runhooks.engines.conform import check_leaf, number_as
 from runhooks.graph.base import ClosedSessionError
-from runhooks.graph.engine import Engine, HostValues
+from runhooks.graph.engine import Engine
 from runhooks.graph.nodes import InitialFrom, Variable
 from runhooks.near_names import suggestion
 
@@ -161,12 +161,10 @@ def arrays_of(
     values: Mapping[Variable, Any],
     into: Mapping[str, np.ndarray[Any, Any]] | None,
     share: Share | None = None,
-    host_values: HostValues | None = None,
 ) -> dict[str, Any]:
     """Return all leaves of ``values`` as arrays on the host, by name.
 
-    ``into`` and ``share``: as for ``Session.snapshot``. ``host_values``: how to get them there, if
-    not by the engine's own way. Raises ValueError if two leaves have one
+    ``into`` and ``share``: as for ``Session.snapshot``. Raises ValueError if two leaves have one
     name.
     """
     leaves: dict[str, Any] = {}
@@ -179,8 +177,6 @@ def arrays_of(
         found = {key: engine.arrays.sharded(leaf) for key, leaf in leaves.items()}
         sharded = {key: it for key, it in found.items() if it is not None}
         return to_host(engine.to_host, leaves, sharded, into)
-    if host_values is not None:
-        return dict(zip(leaves, host_values.read(list(leaves.values())), strict=True))
     places = None if into is None else [into.get(key) for key in leaves]
     return dict(zip(leaves, engine.to_host(list(leaves.values()), places), strict=True))
 

@@ -44,10 +44,9 @@ from runhooks.engines.jax.held import (
     without_variable,
     without_variables,
 )
-from runhooks.engines.jax.kept_buffers import JaxKeptBuffers
-from runhooks.engines.jax.run import compile_run, flat_run, keeping_run, warm_up
+from runhooks.engines.jax.run import compile_run, flat_run, warm_up
 from runhooks.errors import AbortedError, UnavailableError
-from runhooks.graph.engine import BoundedCache, Compiled, Engine, FlatRun, KeptBuffers
+from runhooks.graph.engine import BoundedCache, Compiled, Engine, FlatRun
 from runhooks.graph.nodes import Variable
 from runhooks.graph.plan import Body
 
@@ -73,14 +72,6 @@ class JaxEngine(Engine):
 
     def compile_run(self, body: Body, shared: BoundedCache[Any, Any]) -> Compiled:
         return compile_run(self, body, shared)
-
-    def kept_buffers(self, shared: BoundedCache[Any, Any]) -> JaxKeptBuffers:
-        return JaxKeptBuffers(shared.get_or_make("leaving steps", dict))
-
-    def keeping_run(
-        self, body: Body, shared: BoundedCache[Any, Any], kept: KeptBuffers
-    ) -> Compiled:
-        return keeping_run(self, body, shared, cast(JaxKeptBuffers, kept))
 
     def flat_run(
         self, compiled: Compiled, variables: dict[Variable, Any], given: Sequence[Any]

@@ -20,7 +20,6 @@ from runhooks.engines.jax.executables import (
     note_new_forms,
 )
 from runhooks.engines.jax.held import Leaf, arrays_of, hold, is_held, release
-from runhooks.engines.jax.kept_buffers import JaxKeptBuffers
 from runhooks.errors import add_note
 from runhooks.graph import nest
 from runhooks.graph.engine import AssignedError, BoundedCache, Compiled, Engine, FlatRun
@@ -307,20 +306,6 @@ def compile_run(engine: Engine, body: Body, shared: BoundedCache[Any, Any]) -> C
     return _Run(engine, body, core, shared)
 
 
-def keeping_run(
-    engine: Engine, body: Body, shared: BoundedCache[Any, Any], kept: JaxKeptBuffers
-) -> Compiled:
-    """Return a function as ``compile_run`` does, which leaves the buffers in ``kept`` alone."""
-    run = _Run(engine, body, _core(engine, body, shared), shared, kept)
-
-    def keeping(variables: dict[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
-        results = run(variables, given)
-        kept.settle(body.assigned)
-        return results
-
-    return keeping
-
-
 def flat_run(
     compiled: Compiled, variables: dict[Variable, Any], given: Sequence[Any]
 ) -> FlatRun | None:
@@ -389,10 +374,8 @@ class _Run:
         body: Body,
         core: CoreExecutable | None,
         shared: BoundedCache[Any, Any],
-        kept: JaxKeptBuffers | None = None,
     ) -> None:
         self._engine = engine
-        self._kept = kept
         self._body = body
         self._core = core
         self._shared = shared
@@ -492,10 +475,7 @@ class _Run:
         args = core.traced.args(variables, [given[i] for i in self._places])
         step = core.step(binding.items, wide=binding.wide_for is not None)
         try:
-            if self._kept is not None and binding.wide_for is None:
-                results = self._kept.run(step, core.traced.body.assigned, args)
-            else:
-                results = step(*args)
+            results = step(*args)
         except Exception as error:
             note_failure(error, [variables[v] for v in core.traced.body.assigned])
             raise
