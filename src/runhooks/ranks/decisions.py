@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import itertools
 import json
 import logging
 import queue
@@ -82,10 +83,10 @@ class Decisions:
         self._failure: Exception | None = None
         self._answered = threading.Event()
         self._is_out = threading.Event()
-        self._log = threading.Lock()  # whoever holds it stands still in the log
-        self._next_entry = 1
+        self._heard = 0  # the entries up to here
         self._trimmed = 0  # all ranks have heard the entries up to here; they are deleted
-        self._proposals = 0
+        self._numbers = itertools.count(1)
+        self._unheard: set[int] = set()  # the numbers of proposals of this rank
         self._mouth: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=act, name=f"runhooks-rank-{name}", daemon=True)
@@ -109,6 +110,7 @@ class Decisions:
             PeerFailedError: If another rank has failed.
             DeadlineExceededError, UnavailableError: If the ranks can agree no more.
         """
+        self._group.check_process()
         with self._changed:
             self._changed.wait_for(lambda: not self._is_open or self._failure is not None)
             self._check()
@@ -119,6 +121,7 @@ class Decisions:
 
     def wait_for_stop(self) -> int:
         """Return ``stop_at`` once it is decided. Raises as ``due`` does."""
+        self._group.check_process()  # a forked child has no threads that decide
         with self._changed:
             self._changed.wait_for(lambda: self.stop_at is not None or self._failure is not None)
             self._check()
@@ -180,9 +183,10 @@ class Decisions:
         try:
             while True:
                 entry += 1
-                kind, text, rank, _ = json.loads(self._group.listen(f"log/{entry}"))
-                with self._log:
-                    self._next_entry = max(self._next_entry, entry + 1)
+                kind, text, rank, number = json.loads(self._group.listen(f"log/{entry}"))
+                if rank == self._group.rank:
+                    self._unheard.discard(number)
+                self._heard = entry
                 if kind == _END:
                     return
                 if kind == _FAILED:
@@ -263,7 +267,8 @@ class Decisions:
             *(error, self._group.grace_secs, self._group.runtime),
         )
         _show_stacks()
-        threading.Thread(target=self._group.abort, daemon=True).start()  # it may hang, too
+        with suppress(RuntimeError):  # no thread can be started
+            threading.Thread(target=self._group.abort, daemon=True).start()  # it may hang, too
         if not self._answered.wait(_ABORTED_SECS):
             _log.error("the run still hangs: this process is killed")
             signal.raise_signal(signal.SIGKILL)
@@ -284,17 +289,21 @@ class Decisions:
                     if (silent := watch.beat()) is not None:
                         self._fail(f"it has given no sign of life for {secs:g} seconds", silent)
                         return
-        except OpError as error:  # the listener may wait for a store that is frozen
+        except Exception as error:  # noqa: BLE001 - the listener may wait for a store that is frozen
             self._take_failure(error)
 
     def _append(self, kind: str, text: str) -> None:
-        # What this rank has not passed is not trimmed, and so an entry that is free is a new one.
-        with self._log:
-            self._proposals += 1
-            entry = json.dumps([kind, text, self._group.rank, self._proposals])
-            while self._group.set_once(f"log/{self._next_entry}", entry) != entry:
-                self._next_entry += 1
-            self._next_entry += 1
+        number, entry = next(self._numbers), 0
+        self._unheard.add(number)
+        said = json.dumps([kind, text, self._group.rank, number])
+        while True:
+            entry = max(entry, self._heard) + 1
+            if self._group.set_once(f"log/{entry}", said) != said:  # it is another's
+                continue
+            if self._heard < entry or number not in self._unheard:
+                return
+            # It was another's, heard by all ranks and trimmed while this one came to it.
+            self._group.delete(f"log/{entry}")
 
     def _end_threads(self) -> None:
         self._answered.set()

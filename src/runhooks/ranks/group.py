@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from runhooks import arguments, clock
 from runhooks.contexts import contextmanager
-from runhooks.errors import DeadlineExceededError, PeerFailedError
+from runhooks.errors import DeadlineExceededError, PeerFailedError, UnavailableError
 from runhooks.ranks.requests import Requests
 
 _T = TypeVar("_T")
@@ -28,7 +29,7 @@ class Group(ABC):
     Any thread may call any method, and none uses the framework's collective operations: ranks wait
     for keys. Every wait except that of ``listen`` ends: with the result, with ``PeerFailedError``
     if a rank has failed, with ``UnavailableError`` if the store is gone or does not answer for
-    ``silence_secs``, or with ``DeadlineExceededError``.
+    ``silence_secs``, or this process is a fork, or with ``DeadlineExceededError``.
 
     An adapter for a runtime implements ``store_get``, ``store_set``, ``store_set_once``,
     ``store_delete``, ``store_listen`` and ``abort``. They raise ``UnavailableError`` when the store
@@ -73,6 +74,7 @@ class Group(ABC):
         self.chief = 0
         self.error: Exception | None = None
         self._training = 0
+        self._process = os.getpid()
         self._requests = Requests()
         self._passed: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -186,7 +188,20 @@ class Group(ABC):
 
     def request(self, act: Callable[..., _T], *args: Any) -> _T:
         """Return ``act(*args)``, which asks the store; UnavailableError if it does not answer."""
+        self.check_process()
         return self._requests.answer(self.silence_secs, act, *args)
+
+    def check_process(self) -> None:
+        """Raise UnavailableError in a forked child: what it says would count as said by the rank.
+
+        It has neither the threads of the rank nor connections of its own.
+        """
+        if os.getpid() != self._process:
+            raise UnavailableError(
+                f"this process was forked by rank {self.rank}, process {self._process}, and has no "
+                "part in its training: end it by os._exit, or start one with multiprocessing's "
+                "method 'spawn'"
+            )
 
     @abstractmethod
     def store_get(self, key: str) -> str | None:
@@ -291,6 +306,7 @@ class LocalGroup(Group):
         return [cls(rank, size, memory) for rank in range(size)]
 
     def request(self, act: Callable[..., _T], *args: Any) -> _T:
+        self.check_process()
         return act(*args)  # memory answers at once
 
     def store_get(self, key: str) -> str | None:
