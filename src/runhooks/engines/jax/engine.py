@@ -104,8 +104,9 @@ class JaxEngine(Engine):
     def initial(self, name: str, value: Any) -> Any:
         held = hold(value)
         _check_has_arrays(name, held, value)
-        copies = [_initial_leaf(name, p, leaf) for p, leaf in self.leaves(held).items()]
-        return self.with_leaves(held, copies)
+        leaves = [_initial_leaf(name, p, leaf) for p, leaf in self.leaves(held).items()]
+        # In one call, which compiles nothing; a copy of each would be compiled for its shape.
+        return self.with_leaves(held, cast(Any, jax).device_put(leaves, may_alias=False))
 
     def check_initial_leaf(self, name: str, path: str, leaf: Any) -> None:
         if not isinstance(leaf, jax.Array):
@@ -248,12 +249,12 @@ def _check_has_arrays(name: str, held: Any, value: Any) -> None:
         raise TypeError(f"variable {name!r} must hold arrays or numbers, got {value!r}")
 
 
-def _initial_leaf(name: str, path: str, leaf: Any) -> jax.Array:
+def _initial_leaf(name: str, path: str, leaf: Any) -> Any:
     if isinstance(leaf, jax.Array):
-        return jnp.copy(leaf)
+        return leaf
     array = as_numbers(name, path, leaf)
     is_number = isinstance(leaf, int | float | complex) and not isinstance(leaf, np.generic)
-    return jnp.asarray(leaf) if is_number else jnp.array(array)
+    return leaf if is_number else array
 
 
 def _conform_leaf(name: str, path: str, old: Any, new: Any) -> Any:

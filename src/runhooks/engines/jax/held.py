@@ -355,7 +355,7 @@ class _Arrays:
         if id(leaf) in self._leaves:
             return self._leaves[id(leaf)]
         if isinstance(leaf, jax.core.Tracer):
-            if id(leaf) in self._new and leaf.ndim:
+            if id(leaf) in self._new:
                 return self._new[id(leaf)]
             if not (large or _is_small(leaf)):
                 return _NOT_READ
