@@ -94,19 +94,6 @@ def test_four_loggers_at_odd_cadences_need_no_compilation_but_that_of_the_step(m
     assert model.traced == 1
 
 
-def test_items_that_are_asked_for_in_every_run_are_computed_in_the_step(model, compiled):
-    row, weight = model.metrics["rows"][3], model.new_state["w"][0, 1]
-    total = model.metrics["loss"] + model.metrics["grads"]["w"][2, 5]
-    hooks = [rh.NanTensorHook(it, late=True) for it in (row, total)]
-    with rh.MonitoredSession(hooks=[*hooks, *loggers(model, (7, 10, 13, 15))]) as sess:
-        for _ in range(100):
-            got = sess.run([model.train_op, weight, {"row": row}], model.feeds)
-        assert compiled == ["jit(step)"]
-        np.testing.assert_array_equal(got[1], sess.run(model.state, hooks=False)["w"][0, 1])
-    assert model.traced == 1
-    assert got[2]["row"].shape == ()
-
-
 def test_item_that_a_hook_asks_for_now_and_then_is_compiled_apart(model, compiled):
     row = model.metrics["rows"][3]
     hooks = [rh.LoggingTensorHook({"row": row}, every_n_iter=n, formatter=quiet) for n in (3, 5, 7)]

@@ -29,18 +29,16 @@ class FetchList(list[Any]):
 
     Attributes:
         parties: Who asks for each item.
-        steady: Those parties, beside the caller of the run, that ask for the same in every run.
         key: As ``structure_key`` returns it.
     """
 
-    __slots__ = ("key", "parties", "steady")
+    __slots__ = ("key", "parties")
 
-    def __init__(self, by_party: Iterable[tuple[str, Any]], steady: Iterable[str] = ()) -> None:
+    def __init__(self, by_party: Iterable[tuple[str, Any]]) -> None:
         parties, parts = zip(*by_party, strict=True)
         super().__init__(map_leaves(lambda leaf: leaf, list(parts)))
         self.parties: tuple[str, ...] = parties
-        self.steady = frozenset(steady)
-        self.key = FetchList, self.steady, structure_key(list(self))
+        self.key = FetchList, structure_key(list(self))
 
 
 class KnownFetches:

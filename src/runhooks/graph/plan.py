@@ -129,13 +129,11 @@ class Party:
     Attributes:
         operations: The operations of the body that it needs, in the order of the graph.
         fetches: The tensors of the body whose values it gets, or the host needs for it.
-        is_steady: Whether it asks for the same in every run, as the caller of a loop does.
         name: Who it is, for messages.
     """
 
     operations: tuple[Operation, ...]
     fetches: tuple[Tensor, ...]
-    is_steady: bool = True
     name: str = field(default=CALLER, compare=False)
 
 
@@ -341,20 +339,17 @@ class _Asked(NamedTuple):
     """What one party asks for."""
 
     name: str
-    is_steady: bool
     fetched: set[Tensor]
     needed: set[Operation]
 
 
 def _asked(graph: BaseGraph, fetches: Any, wanted: Any, fed: set[Tensor]) -> list[_Asked]:
-    by_party, steady = [(CALLER, wanted)], {CALLER}
+    by_party = [(CALLER, wanted)]
     if isinstance(fetches, nest.FetchList):
         by_party = list(zip(fetches.parties, wanted, strict=True))
-        steady |= fetches.steady
     return [
         _Asked(
             name,
-            name in steady,
             set(nest.tensors(part)),
             set(_needed(list(nest.leaves(part)), fed)),
         )
@@ -390,7 +385,6 @@ def _party(asked: _Asked, parts: Phases, returned: set[Tensor]) -> Party:
     return Party(
         operations=tuple(op for op in parts.body if op in asked.needed),
         fetches=_ordered(returned & (asked.fetched | taken)),
-        is_steady=asked.is_steady,
         name=asked.name,
     )
 

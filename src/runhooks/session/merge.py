@@ -101,7 +101,7 @@ class RequestMerger:
         def merged() -> _Watched:
             kept = [it for it in watching if not self._lacks_step(it, fetches, it.watched, ())]
             watched = {_name(hook): hook.watched for hook in kept}
-            return nest.FetchList([(CALLER, fetches), *watched.items()], steady=watched), kept
+            return nest.FetchList([(CALLER, fetches), *watched.items()]), kept
 
         watched = self._with_watched.get_or_make(nest.structure_key(fetches), merged)
         self._last_watched = nest.KnownFetches(fetches), watched
@@ -218,10 +218,9 @@ class RequestMerger:
 
         def made() -> nest.FetchList:
             parties = [CALLER, *[_name(hook) for hook in requests]]
-            return nest.FetchList(zip(parties, fetches, strict=True), steady)
+            return nest.FetchList(zip(parties, fetches, strict=True))
 
-        steady = tuple(_name(hook) for hook in requests if hook.watched is not None)
-        merged = self._lists.get_or_make((steady, nest.structure_key(fetches)), made)
+        merged = self._lists.get_or_make(nest.structure_key(fetches), made)
         asked = [nest.KnownFetches(it.fetches) for it in requests.values()]
         self._last = _Merged(nest.KnownFetches(caller.fetches), asked, merged)
         return merged

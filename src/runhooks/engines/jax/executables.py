@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from runhooks import clock
 from runhooks.arrays.jax import is_weak
-from runhooks.engines.jax.held import Layout, arrays_of, hold, lay_out, release
+from runhooks.engines.jax.held import Layout, hold, lay_out, release
 from runhooks.errors import add_note
 from runhooks.graph import nest
 from runhooks.graph.engine import BoundedCache, Engine
@@ -306,7 +306,7 @@ class Traced(NamedTuple):
 
     Attributes:
         new: The new values of ``body.assigned``.
-        arrays: What its operations give besides, and behind it the items that a run takes.
+        arrays: What its operations give besides.
         layout: Where the values of the operations are among these.
     """
 
@@ -314,30 +314,13 @@ class Traced(NamedTuple):
     arrays: list[Any]
     layout: Layout
 
-    def taking(self, items: Body | None) -> Traced:
-        """Return it with the fetches of ``items``, arithmetic on its arrays, behind the others."""
-        if items is None:
-            return self
-        leaves, trees = jax.tree.leaves(self.new), self.layout.trees
-        values = {t: release(arrays_of(trees[t], self.arrays, leaves)) for t in items.given}
-        evaluate(items.operations, values, {}, lambda name, old, new: new)
-        return self._replace(arrays=[*self.arrays, *[values[t] for t in items.fetches]])
-
-    def shapes_taking(self, items: Body | None) -> Traced:
-        """Return the shapes and dtypes of what ``taking`` returns."""
-
-        def taking(new: list[Any], arrays: list[Any]) -> list[Any]:
-            return Traced(new, arrays, self.layout).taking(items).arrays
-
-        return self._replace(arrays=jax.eval_shape(taking, self.new, self.arrays))
-
 
 class CoreExecutable:
     """A training step: executables that return what its operations give in part or in full.
 
     All are functions of the same arguments. They return the new values of variables, and a dict of
-    one item: the number of the layout, and a tuple of the small arrays, or of all, and behind these
-    the items that a run takes out of them. The user's functions are traced once for all of them.
+    one item: the number of the layout, and a tuple of the small arrays, or of all. The user's
+    functions are traced once for all of them.
 
     Attributes:
         forms: The forms of what was given when they were last traced; empty: they were not yet.
@@ -353,10 +336,10 @@ class CoreExecutable:
         self._donated = tuple(range(len(body.assigned))) if body.donate else ()
         self._steps: BoundedCache[Any, Any] = BoundedCache()
 
-    def step(self, items: Body | None = None, *, wide: bool = False) -> Any:
-        """Return the jitted function that returns ``items`` too, and if ``wide`` large arrays."""
+    def step(self, *, wide: bool = False) -> Any:
+        """Return the jitted function that returns small arrays, and if ``wide`` large ones too."""
         return self._steps.get_or_make(
-            (items, wide), lambda: jax.jit(self._step(items, wide), donate_argnums=self._donated)
+            wide, lambda: jax.jit(self._step(wide=wide), donate_argnums=self._donated)
         )
 
     def shapes(self, args: Sequence[Any]) -> Traced:
@@ -378,18 +361,16 @@ class CoreExecutable:
                 return
             variables.update(zip(assigned, settled, strict=True))
 
-    def compile(self, args: Sequence[Any], items: Body | None, wide_for: str | None) -> Traced:
+    def compile(self, args: Sequence[Any], wide_for: str | None) -> Traced:
         """Compile what a run would run; return the shapes of the results."""
         traced = self.shapes(args)
-        compiled = self.step(items, wide=wide_for is not None).lower(*args).compile()
+        wide = wide_for is not None
+        compiled = self.step(wide=wide).lower(*args).compile()
         self.log(wide_for)
-        shapes = traced.shapes_taking(items)
-        results = _results(shapes, len(traced.arrays), wide=wide_for is not None)
-        *new, by_layout = _placed(results, compiled.output_shardings, args)
+        results = _placed(_results(traced, wide=wide), compiled.output_shardings, args)
+        *new, by_layout = results
         ((_, returned),) = by_layout.items()
-        count = len(returned) - len(shapes.arrays) + len(traced.arrays)
-        arrays = [*returned[:count], *traced.arrays[count:], *returned[count:]]
-        return Traced(new, arrays, traced.layout)
+        return Traced(new, [*returned, *traced.arrays[len(returned) :]], traced.layout)
 
     def log(self, wide_for: str | None = None) -> None:
         """Log the compilation of a step, if JAX has just compiled one.
@@ -401,14 +382,10 @@ class CoreExecutable:
             what += " with the large values of its calls"
         self.traces.log(what, wide_for or self.party)
 
-    def _step(self, items: Body | None, wide: bool) -> Callable[..., list[Any]]:
+    def _step(self, *, wide: bool) -> Callable[..., list[Any]]:
         def step(*args: Any) -> list[Any]:
             self.traces.begin()
-            traced = self._traced(self._operations(*args))
-            count = len(traced.arrays)
-            arrays = traced.taking(items).arrays
-            arrays[count:] = copied(arrays[count:], (args, traced.new, traced.arrays))
-            return _results(traced._replace(arrays=arrays), count, wide=wide)
+            return _results(self._traced(self._operations(*args)), wide=wide)
 
         return step
 
@@ -436,12 +413,11 @@ def _settled(old: Any, new: Any) -> Any:
     return old if is_settled else jax.lax.convert_element_type(old, new.dtype)
 
 
-def _results(traced: Traced, count: int, *, wide: bool) -> list[Any]:
-    """Return what a step returns, given all its arrays: ``count``, and items of these."""
+def _results(traced: Traced, *, wide: bool) -> list[Any]:
+    """Return what a step returns, given all its arrays."""
     new, arrays, layout = traced
-    returned = arrays if wide else [*arrays[: layout.small], *arrays[count:]]
     # A dict of one item is unpacked in C++, where a pytree of ours would call Python.
-    return [*new, {layout.number: tuple(returned)}]
+    return [*new, {layout.number: tuple(arrays if wide else arrays[: layout.small])}]
 
 
 def _placed(shapes: Any, shardings: Any, args: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
@@ -15,7 +15,6 @@ from runhooks.engines.jax.executables import (
     Traced,
     check_given,
     forms_of,
-    has_arrays,
     note_failure,
     note_new_forms,
 )
@@ -33,7 +32,6 @@ from runhooks.graph.plan import (
     is_arithmetic,
     part_of,
     stepping_party,
-    with_ancestors,
 )
 
 Executables = Callable[[Body, str], PartExecutable]
@@ -47,7 +45,6 @@ class Binding:
         before: Those that run before the core, on the same values of variables.
         after: Those that run after it, on what it returns.
         trees: What is read of the core: the value of each tensor, held, with ``Leaf``s in it.
-        items: Arithmetic on its arrays that the core computes for this run, or None.
         wide_for: The party for which the core returns more than it does in every run, or None.
         layout: The number of the layout of the core.
         held: The fetches of the run whose values are to be released.
@@ -58,7 +55,6 @@ class Binding:
     before: list[PartExecutable]
     after: list[PartExecutable]
     trees: Mapping[Tensor, Any]
-    items: Body | None
     wide_for: str | None
     layout: int
     indices: list[int] | None
@@ -85,7 +81,6 @@ def bind(
         Exception: What taking a part out of a value raises.
     """
     divider = _Divider(body, core, shapes)
-    items = divider.take_items()
     before: list[PartExecutable] = []
     after: list[PartExecutable] = []
     trees: dict[Tensor, Any] = {}
@@ -104,7 +99,6 @@ def bind(
         before=before,
         after=after,
         trees=trees,
-        items=items,
         wide_for=wide_for,
         layout=0 if shapes is None else shapes.layout.number,
         indices=[trees[t].index for t in body.fetches] if only_reads else None,
@@ -121,7 +115,6 @@ class _Divider:
         self._trees: dict[Tensor, Any] = {} if shapes is None else dict(shapes.layout.trees)
         in_core = None if core is None else core.traced.body
         self._core = set() if in_core is None else set(in_core.operations)
-        self._made = {tensor for op in self._core for tensor in op.outputs}
         #: The variables whose old values are gone when the core has run.
         self._donated = set(in_core.assigned) if in_core is not None and in_core.donate else set()
 
@@ -132,35 +125,6 @@ class _Divider:
         if tensor not in self._trees:
             self._trees[tensor] = self._part(tensor.op)
         return self._trees[tensor]
-
-    def take_items(self) -> Body | None:
-        """Let the core compute items of arrays, and other arithmetic, that are asked for each time.
-
-        What parties ask for now and then is not in it, lest each combination of them be compiled.
-        """
-        parties = [party for party in self._body.parties if party.is_steady and self._core]
-        asked = {op for party in parties for op in party.operations}
-        wanted = {tensor for party in parties for tensor in party.fetches}
-        taken: dict[Operation, None] = {}
-        for op in self._body.operations:
-            if op in asked and self._is_item(op, taken):
-                taken[op] = None
-        last = [t for op in taken for t in op.outputs if t in wanted and self.tree(t) is None]
-        if not last:
-            return None
-        needed = with_ancestors({tensor.op for tensor in last}, list(taken))
-        items = part_of(self._body, [op for op in taken if op in needed], last)
-        # Whatever else the core returns, they stand behind it.
-        self._trees.update((t, Leaf(i - len(last))) for i, t in enumerate(items.fetches))
-        return items
-
-    def _is_item(self, op: Operation, taken: Container[Operation]) -> bool:
-        """Return whether ``op`` is arithmetic on results of the core, and on what is ``taken``."""
-        if op in self._core or not is_arithmetic(op) or has_arrays(op.args) or not op.inputs:
-            return False
-        return all(
-            t.op in taken or (t in self._made and self.tree(t) is not None) for t in op.inputs
-        )
 
     def takes_more(self, trees: Iterable[Any]) -> bool:
         """Return whether reading ``trees`` takes arrays that are not returned in every run."""
@@ -276,7 +240,7 @@ class FetchingStep(FlatStep):
         assert binding.indices is not None, "else there is more to do"
         signature = signature_of(given)
         takes = (lambda given: signature_of(given) == signature) if given else None
-        super().__init__(core, core.step(binding.items), takes)
+        super().__init__(core, core.step(), takes)
         self._binding, self._number = binding, binding.layout
         # Of one index alone it would return no tuple.
         self._pick = itemgetter(*binding.indices, slice(0, 0))
@@ -449,7 +413,7 @@ class _Run:
             values.update(self._compiled_part(part, variables, values))
         if self._core is not None:
             args = self._core.traced.args(variables, [given[i] for i in self._places])
-            traced = self._core.compile(args, binding.items, binding.wide_for)
+            traced = self._core.compile(args, binding.wide_for)
             values.update(binding.read(traced.arrays, traced.new))
         for part in binding.after:
             values.update(self._compiled_part(part, variables, values))
@@ -473,7 +437,7 @@ class _Run:
         given: Sequence[Any],
     ) -> Any:
         args = core.traced.args(variables, [given[i] for i in self._places])
-        step = core.step(binding.items, wide=binding.wide_for is not None)
+        step = core.step(wide=binding.wide_for is not None)
         try:
             results = step(*args)
         except Exception as error:
@@ -529,7 +493,6 @@ class _Run:
         binding = bind(self._body, core, traced, self._executable)
         values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
         if traced is not None:
-            traced = traced.shapes_taking(binding.items)
             values.update(binding.read(traced.arrays, traced.new))
         for part in (*binding.before, *binding.after):
             body = part.traced.body
@@ -544,11 +507,7 @@ class _Run:
         self._bindings.clear()
         again = bind(self._body, self._core, traced, self._executable)
         again = replace(again, held=binding.held)
-        if (
-            (again.wide_for and not binding.wide_for)
-            or again.before != binding.before
-            or again.items != binding.items
-        ):
+        if (again.wide_for and not binding.wide_for) or again.before != binding.before:
             raise RuntimeError(
                 "the values of a variable have other shapes in this session of the graph than in "
                 "an earlier one: make a graph for each"
