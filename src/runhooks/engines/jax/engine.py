@@ -251,7 +251,7 @@ def _check_has_arrays(name: str, held: Any, value: Any) -> None:
 
 def _initial_leaf(name: str, path: str, leaf: Any) -> Any:
     if isinstance(leaf, jax.Array):
-        return leaf
+        return leaf if leaf.is_fully_addressable else jnp.copy(leaf)  # device_put refuses others
     array = as_numbers(name, path, leaf)
     is_number = isinstance(leaf, int | float | complex) and not isinstance(leaf, np.generic)
     return leaf if is_number else array
