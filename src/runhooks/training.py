@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from runhooks import arguments
 from runhooks.checkpoint import DirectoryLock
 from runhooks.contract import RawSession, SessionRunHook
+from runhooks.events.place import inside
 from runhooks.graph import get_default_graph
 from runhooks.graph.base import Role, SessionOpener
 from runhooks.hooks import (
@@ -137,8 +138,7 @@ def _inside(
 ) -> str | os.PathLike[str] | None:
     if directory is None or folder is None:
         return None
-    # Not a Path, which would turn gs:// into gs:/.
-    return f"{directory}/{folder}" if folder else directory
+    return inside(directory, folder) if folder else directory
 
 
 def _in_step(role: Role, cadence: Cadence) -> Cadence:

@@ -23,7 +23,7 @@ from runhooks.checkpoint.format import (
 )
 from runhooks.checkpoint.reading import modified, opened, place_of, printable
 from runhooks.errors import DataLossError, NotFoundError
-from runhooks.stores import masked
+from runhooks.stores import hidden
 from runhooks.stores.interruption import interrupting
 from runhooks.stores.path import AnyPath, StorePath
 
@@ -93,7 +93,7 @@ def check_no_tensorflow_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> N
     if found:
         latest = printable(found[-1].path)
         raise ValueError(
-            f"checkpoint_dir {masked(os.fspath(checkpoint_dir))!r} has checkpoints of TensorFlow, "
+            f"checkpoint_dir {hidden(os.fspath(checkpoint_dir))!r} has checkpoints of TensorFlow, "
             f"the latest {latest!r}, which only sessions of a tf.Graph can restore: give another "
             "checkpoint_dir to start over. To begin with the weights of such a checkpoint, write "
             f"them once to a .npz file with tf.train.load_checkpoint({latest!r}).get_tensor(name), "
@@ -190,9 +190,10 @@ def newest_sound(
         DataLossError: All are damaged.
         Exception: What else ``read`` raises. Older ones are not tried.
     """
+    directory = place_of(checkpoint_dir)
     tried: set[AnyPath] = set()
     damaged = []
-    while untried := [it.path for it in find_checkpoints(checkpoint_dir) if it.path not in tried]:
+    while untried := [it.path for it in find_checkpoints(directory) if it.path not in tried]:
         path = untried[-1]
         tried.add(path)
         try:
@@ -204,9 +205,9 @@ def newest_sound(
             damaged.append(error)
     if damaged:
         raise DataLossError(
-            f"none of the {len(damaged)} checkpoints in {printable(checkpoint_dir)} is sound; the "
+            f"none of the {len(damaged)} checkpoints in {printable(directory)} is sound; the "
             f"newest: {damaged[0]}. Move them aside to start over",
-            path=str(place_of(checkpoint_dir)),
+            path=str(directory),
         ) from damaged[0]
     return None
 

@@ -100,7 +100,7 @@ def claim(url: str) -> Claim:
     Raises:
         OSError: The store cannot be reached.
     """
-    url = hidden(joined(url))
+    url = joined(hidden(url))
     held = _claims.get(url)
     if held is None or not held.is_held():
         held = Claim(url)
@@ -121,7 +121,7 @@ def release(held: Claim) -> None:
 
 def check_claim(directory: object) -> None:
     """Raise RuntimeError if this process had claimed ``directory`` and lost it since."""
-    held = _claims.get(hidden(joined(str(directory))))
+    held = _claims.get(joined(str(directory)))
     if held is not None and held.is_held():
         held.check()
 

@@ -257,20 +257,21 @@ def best_checkpoint(
     """
     arguments.given(checkpoint_dir=checkpoint_dir, metric=metric)
     arguments.directory(checkpoint_dir=checkpoint_dir)
-    found = _complete(place_of(checkpoint_dir))
+    directory = place_of(checkpoint_dir)
+    found = _complete(directory)
     known = {name for it in found for name in it.metrics}
     modes = {name: mode for it in found for name, mode in it.modes.items()}
     mode = mode or modes.get(metric)  # type: ignore[assignment] # a manifest has no other modes
     if mode is None and metric in known:
         raise ValueError(
-            f"mode must be 'max' or 'min': the checkpoints in {printable(checkpoint_dir)} do not "
+            f"mode must be 'max' or 'min': the checkpoints in {printable(directory)} do not "
             f"tell which {metric!r} is best"
         )
     best = KeepBest(metric, mode=mode or "max").wanted(found)
     if not best:
         has = f"the metrics {sorted(known)}" if known else "no metrics"
         raise ValueError(
-            f"no checkpoint in {printable(checkpoint_dir)} has a number for the metric "
+            f"no checkpoint in {printable(directory)} has a number for the metric "
             f"{metric!r}; they have {has}{suggestion(metric, known)}"
         )
     step = None if best[0].step < 0 else best[0].step

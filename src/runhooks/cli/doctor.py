@@ -16,7 +16,7 @@ import google_crc32c
 
 from runhooks.engines import EXTRAS_OF_ENGINES, framework_named
 from runhooks.errors import described
-from runhooks.stores import masked
+from runhooks.stores import hidden
 from runhooks.version import __version__
 
 #: The extras of users; the others are for those who change runhooks.
@@ -44,7 +44,7 @@ def doctor(frameworks: list[str] | None = None) -> None:
     for name in named:
         if name not in EXTRAS_OF_ENGINES:
             known = ", ".join(EXTRAS_OF_ENGINES)
-            sys.exit(f"runhooks: doctor takes {known}, not {masked(name)!r}")
+            sys.exit(f"runhooks: doctor takes {known}, not {hidden(name)!r}")
     report = _Report()
     system = f"{platform.system()} {platform.machine()}"
     report.say(

@@ -127,7 +127,7 @@ def stdout_of_data() -> Any:
 
 def complain(message: str) -> None:
     """Print an error or a warning to stderr."""
-    text = f"runhooks: {printable(masked(message))}"
+    text = f"runhooks: {printable(masked(message, sys.argv[1:]))}"
     _errors().print(Text(text), soft_wrap=not sys.stderr.isatty())
 
 

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from runhooks import arguments
-from runhooks.stores import hidden, is_url, normal, without_file_scheme
+from runhooks.stores import hidden, is_url, joined, normal, without_file_scheme
 
 
 def place(**named: Any) -> str:
@@ -32,4 +32,6 @@ def identity(place: str) -> str:
 
 def inside(place: str | os.PathLike[str], *names: str) -> str:
     """Return the place ``names`` in the folder ``place``."""
-    return os.path.join(place, *names)  # noqa: PTH118 - a Path would turn gs:// into gs:/
+    # Not a Path, which would turn gs:// into gs:/.
+    text = hidden(os.fspath(place))
+    return joined(text, *names) if is_url(text) else os.path.join(text, *names)  # noqa: PTH118

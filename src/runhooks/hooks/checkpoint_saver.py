@@ -320,7 +320,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         return save
 
     def _path(self, step: int) -> str:
-        return f"{self._save_path}-{step}"
+        return self._save_path + f"-{step}"  # a URL stays one that can be opened
 
     def _is_restored(self, session: RawSession, step: int) -> bool:
         """Return whether the session is at a checkpoint that needs no ``after_save``."""

@@ -42,7 +42,7 @@ from runhooks.hooks.helpers.evaluations import (
     EvaluationTimer,
 )
 from runhooks.near_names import suggestion
-from runhooks.stores import hidden, masked
+from runhooks.stores import hidden
 from runhooks.trigger import DefaultSecs, Due, FirstStepTimer, Timer, Trigger, trigger_of
 
 
@@ -467,7 +467,7 @@ def _metric(
         if name is not None or eval_dir is not None:
             raise ValueError(
                 f"metric_name and eval_dir must be left out, got {name!r} and "
-                f"{masked(repr(eval_dir))}: {estimator!r} says both"
+                f"{hidden(eval_dir)!r}: {estimator!r} says both"
             )
         return Metric(
             estimator.name, estimator.evaluation.metrics_by_step, estimator.place, min_steps

@@ -18,7 +18,7 @@ from runhooks.graph.base import Place, Role
 from runhooks.ranks import current_group
 from runhooks.session.opening import opener_of
 from runhooks.session.session import Session
-from runhooks.stores import masked
+from runhooks.stores import hidden
 
 
 class Scaffold:
@@ -211,7 +211,7 @@ class ChiefSessionCreator(SessionCreator):
         if checkpoint_dir and checkpoint_filename_with_path:
             raise ValueError(
                 "checkpoint_dir and checkpoint_filename_with_path cannot both be given, "
-                + masked(f"got {checkpoint_dir!r} and {checkpoint_filename_with_path!r}")
+                f"got {hidden(checkpoint_dir)!r} and {hidden(checkpoint_filename_with_path)!r}"
             )
         _check(scaffold)
         self._scaffold = scaffold or Scaffold()
@@ -261,7 +261,8 @@ class WorkerSessionCreator(SessionCreator):
         self._target = (master, config)
         self._checkpoint_dir = self.restores_from = _resolved(checkpoint_dir)
         self._max_wait_secs = math.inf if max_wait_secs is None else max_wait_secs
-        where = f" and checkpoint_dir={str(checkpoint_dir)!r}" if checkpoint_dir else ""
+        shown = hidden(os.fspath(checkpoint_dir or ""))
+        where = f" and checkpoint_dir={shown!r}" if shown else ""
         self._chief = f"the chief, the process with is_chief=True{where}"
 
     def create_session(self) -> RawSession:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from typing import Any
 
-from runhooks.stores.urls import masked, scheme_of
+from runhooks.stores.urls import HiddenUrl, scheme_of, shows_secret
 
 _MOST_SHOWN = 300
 
@@ -52,16 +53,28 @@ def lacks_credentials(error: BaseException) -> bool:
     return is_of_obstore and _ASKS_FOR_CREDENTIALS.search(str(error)) is not None
 
 
-def no_credentials(scheme: str, error: BaseException) -> str:
+def no_credentials(url: str, error: BaseException) -> str:
     """Return what to do about ``error``, which is that there are no credentials."""
+    scheme = scheme_of(url)
     fix = _SAY_WHO.get(scheme, "say who you are where its library looks for it")
-    return f"no credentials for {scheme}:// were found: {fix} ({shortened(error)})"
+    return f"no credentials for {scheme}:// were found: {fix} ({shortened(error, url)})"
 
 
-def shortened(error: BaseException) -> str:
-    """Return the cause in what ``error`` says."""
+def shortened(error: BaseException, url: str) -> str:
+    """Return the cause in what ``error`` says; if that shows what ``url`` hides, its kind alone."""
+    text = _cause_in(error)
+    if not shows_secret(text, url):
+        return text
+    number = error.errno if isinstance(error, OSError) else None
+    if number is not None and number in errno.errorcode:
+        return os.strerror(number)
+    status = status_of(error)
+    return type(error).__name__ if status is None else f"HTTP status {status}"
+
+
+def _cause_in(error: BaseException) -> str:
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    text, _, debug = masked(text).partition(_DEBUG)
+    text, _, debug = text.partition(_DEBUG)
     if code := _CODE.search(text):
         told = (code[2] or "").partition("\n")[0].strip(" .")  # of several lines on Azure
         return f"{code[1]}: {told}" if told else code[1]
@@ -128,8 +141,8 @@ def is_transient(error: Exception) -> bool:
 def as_os_error(error: Exception, url: str) -> OSError:
     """Return ``error`` as an OSError of the fitting kind whose ``filename`` is ``url``."""
     if lacks_credentials(error):
-        return PermissionError(errno.EACCES, no_credentials(scheme_of(url), error), url)
-    text = shortened(error)
+        return PermissionError(errno.EACCES, no_credentials(url, error), url)
+    text = shortened(error, url)
     if isinstance(error, TimeoutError):
         return TimeoutError(errno.ETIMEDOUT, text, url)
     if isinstance(error, OSError):
@@ -141,14 +154,9 @@ def as_os_error(error: Exception, url: str) -> OSError:
     return OSError(_OF_STATUS.get(status or 0, errno.EIO), text, url)
 
 
-def without_secrets(error: Exception) -> Exception | None:
-    """Return ``error``, or None if it shows a password of a URL."""
-    while_shown: BaseException | None = error
-    while while_shown is not None:
-        if masked(text := f"{while_shown!r} {while_shown}") != text:
-            return None
-        while_shown = while_shown.__cause__ or while_shown.__context__
-    return error
+def cause_of(error: Exception, url: str) -> Exception | None:
+    """Return ``error`` as the cause of another; None if ``url`` has secrets, which it may show."""
+    return None if isinstance(url, HiddenUrl) else error
 
 
 def status_of(error: BaseException) -> int | None:

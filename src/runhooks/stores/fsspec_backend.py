@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import Any
 
 from runhooks.stores.backend import Buffer, StoredObject
-from runhooks.stores.errors import status_of
-from runhooks.stores.urls import masked, scheme_of
+from runhooks.stores.errors import cause_of, shortened, status_of
+from runhooks.stores.urls import revealed, scheme_of
 
 #: What is sent in one request; more is sent in parts.
 _SINGLE_BYTES = 32 << 20
@@ -44,15 +44,18 @@ def file_system(url: str) -> tuple[Any, str]:
     try:
         core = import_module("fsspec.core")
         # What is listed must be what is there now.
-        found = core.url_to_fs(url, use_listings_cache=False, **_fewer_retries(scheme))
-    except ImportError as error:
-        raise ImportError(
-            f"{masked(url)} needs more than is installed: pip install {needed}"
-        ) from error
-    except ValueError as error:
-        raise ValueError(f"{scheme}:// is not known to fsspec: {error}") from error
-    fs, root = found
-    return fs, root.rstrip("/")
+        found = core.url_to_fs(revealed(url), use_listings_cache=False, **_fewer_retries(scheme))
+        fs, root = found
+        return fs, root.rstrip("/")
+    except (ImportError, ValueError) as error:
+        failed = error
+    if isinstance(failed, ImportError):
+        failure: Exception = ImportError(
+            f"{url} needs more than is installed: pip install {needed}"
+        )
+    else:
+        failure = ValueError(f"{scheme}:// is not known to fsspec: {shortened(failed, url)}")
+    raise failure from cause_of(failed, url)
 
 
 def forget_file_system(url: str) -> None:

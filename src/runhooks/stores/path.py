@@ -16,8 +16,8 @@ import numpy as np
 from runhooks.contexts import contextmanager
 from runhooks.stores.backend import Buffer, StoredObject
 from runhooks.stores.reading import WINDOW_BYTES, ObjectFile, ReadAhead, Spans
-from runhooks.stores.store import Store, open_store
-from runhooks.stores.urls import is_url, normal, revealed
+from runhooks.stores.store import Store, open_top
+from runhooks.stores.urls import is_url
 
 
 class ObjectStatus(NamedTuple):
@@ -54,9 +54,8 @@ class StorePath:
     __slots__ = ("_key", "_tree")
 
     def __init__(self, url: str) -> None:
-        scheme, _, rest = revealed(normal(url)).partition("://")
-        top, _, self._key = rest.partition("/")
-        self._tree = _Tree(open_store(f"{scheme}://{top}"))
+        store, self._key = open_top(url)
+        self._tree = _Tree(store)
 
     def unlisted(self) -> StorePath:
         """Return the same place in the same store, of which nothing was listed yet."""

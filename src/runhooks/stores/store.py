@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from runhooks import arguments
 from runhooks.stores.backend import Backend, Buffer, StoredObject
-from runhooks.stores.errors import as_os_error, lacks_credentials, without_secrets
+from runhooks.stores.errors import as_os_error, cause_of, lacks_credentials
 from runhooks.stores.fsspec_backend import FsspecBackend, forget_file_system
 from runhooks.stores.interruption import interrupting
 from runhooks.stores.obstore_backend import open_with_obstore
 from runhooks.stores.retry import RetryPolicy, ask, before_any_answer, default_policy, patience_with
-from runhooks.stores.urls import hidden, is_url, joined, normal, revealed
+from runhooks.stores.urls import is_url, joined, normal, revealed, top_of
 
 AnyArgument = TypeVar("AnyArgument")
 AnyResult = TypeVar("AnyResult")
@@ -49,6 +49,15 @@ def open_store(url: str | os.PathLike[str], retry: RetryPolicy | None = None) ->
     return Store(text, default_policy() if retry is None else retry)
 
 
+def open_top(url: str) -> tuple[Store, str]:
+    """Return the store of the whole bucket, or host, that ``url`` is in, and the key of ``url``.
+
+    Raises as ``open_store`` does.
+    """
+    top = top_of(normal(url))
+    return Store(top.url, default_policy(), (top.hiding, top.hiding_url)), top.key
+
+
 class Store:
     """The objects below one URL. Keys are relative to it; parts of a key are joined by ``/``.
 
@@ -59,9 +68,10 @@ class Store:
     TimeoutError and others if retries have failed for as long as the RetryPolicy says.
     """
 
-    def __init__(self, url: str, retry: RetryPolicy) -> None:
+    def __init__(self, url: str, retry: RetryPolicy, known: tuple[str, str] | None = None) -> None:
         #: Where the objects are, as it may be shown.
         self.url = url
+        self._known = known or ("", url)  # a key, and its URL, which may hide more of it
         self._retry = retry
         self._patience = patience_with(url)
         self._open()
@@ -77,7 +87,10 @@ class Store:
 
     def url_of(self, key: str) -> str:
         """Return the URL of the object ``key``, as it may be shown."""
-        return hidden(joined(self.url, key))
+        known, url = self._known
+        below = key.removeprefix(known)
+        is_below = not known or (key.startswith(known) and below[:1] in ("", "/"))
+        return joined(url, below) if is_below else joined(self.url, key)
 
     def put(self, key: str, data: Buffer | Sequence[Buffer]) -> None:
         """Create or replace the object ``key``, completely or not at all.
@@ -187,7 +200,7 @@ class Store:
         except PermissionError as error:
             if error.__cause__ is not None and lacks_credentials(error.__cause__):
                 self._opened_by = None  # for there may be some at the next request
-                forget_file_system(revealed(self.url))
+                forget_file_system(self.url)
             raise
 
 
@@ -204,22 +217,23 @@ def add_backend(open_backend: Callable[[str], Backend | None]) -> None:
 
 def _backend(url: str) -> Backend:
     try:
-        return _backend_of_scheme(revealed(url))
+        return _backend_of_scheme(url)
     except (ImportError, ValueError):
         raise
     except Exception as error:  # noqa: BLE001 - of any library
-        raise as_os_error(error, url) from without_secrets(error)
+        failed = error
+    raise as_os_error(failed, url) from cause_of(failed, url)
 
 
 def _backend_of_scheme(url: str) -> Backend:
-    known = open_with_obstore(url)
+    known = open_with_obstore(revealed(url))
     if known is not None:
         return known
     try:
         return FsspecBackend(url)
     except (ImportError, ValueError):
         for open_backend in _others:
-            other = open_backend(url)
+            other = open_backend(revealed(url))
             if other is not None:
                 return other
         raise

@@ -1,26 +1,111 @@
-"""Which places are URLs of object stores, and which are paths."""
+"""URLs of object stores: which places are URLs, and what of a URL may be shown.
+
+A URL may have a password, a token or a signature in it. So everything before its last ``@`` and
+behind its first ``?`` is shown as ``***``. Nothing but the text itself, a ``HiddenUrl``, knows what
+stands there: whoever passes it on as it is can open it, and what is formatted, joined or written
+has the ``***``.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar, cast
+from urllib.parse import quote
+
+AnyPlace = TypeVar("AnyPlace")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _FILE = "file"
-# Below these a place begins with the name of a bucket.
+# Below these a place begins with the name of a bucket, and no user; in az:// the name may be
+# ``container@account``.
 _BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
-_AUTHORITY = re.compile(r"[^/?#]*://[^/?#]*")
-_PASSWORD = re.compile(r"(://[^/?#\s:@'\"]*:)[^/?#\s'\"]+(?=@)")
-_QUERY = re.compile(r"(://[^\s'\"?]*\?)([^\s'\"]+)")
-_SECRET_VALUE = re.compile(
-    r"([^=&]*(?:sig|token|secret|passw|pwd|credential|key|auth|jwt|sas)[^=&/]*=)[^&/]+", re.I
-)
 _HIDDEN = "***"
-#: The parts before the path, and the URLs, that ``hidden`` has hidden something of.
-_authorities: dict[str, str] = {}
-_queries: dict[str, str] = {}
-# As pathlib.Path makes them of URLs: a folder of this name would be on this machine.
-_LOST_SLASH = re.compile(rf"({'|'.join([*sorted(_BUCKETS), 'memory', _FILE])}):/(?!/)", re.I)
+_IS_HIDDEN = re.compile(r"[^?]*(?:://|\?)\*\*\*(?:[@/].*)?")
+# As pathlib.Path makes them of URLs; a drive of Windows has one letter.
+_LOST_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
+
+
+class HiddenUrl(str):
+    """A URL, as it may be shown; ``revealed`` returns it as it is. Pickled, it is what is shown.
+
+    Two that hide different things differ, and no plain string is equal to it.
+    """
+
+    __slots__ = ("_real",)
+    _real: str
+
+    def __new__(cls, shown: str, real: str) -> HiddenUrl:
+        url = super().__new__(cls, shown)
+        url._real = real
+        return url
+
+    def __str__(self) -> str:
+        return self  # not a str of its content, which would be shown and no more
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HiddenUrl) and self._real == other._real
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._real)
+
+    def __add__(self, text: str) -> HiddenUrl:
+        return HiddenUrl(str.__str__(self) + text, self._real + text)
+
+    def __format__(self, spec: str) -> str:
+        return format(str.__str__(self), spec)
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        return str, (str.__str__(self),)
+
+
+def hidden(place: AnyPlace) -> AnyPlace:
+    """Return a URL as it may be shown and written, and as this process can still open it.
+
+    Anything else is returned as it is.
+    """
+    if not isinstance(place, str) or isinstance(place, HiddenUrl) or not is_url(place):
+        return place
+    return cast(AnyPlace, _paired(_shown(place), place))
+
+
+def revealed(url: str) -> str:
+    """Return ``url`` with all that is hidden in it.
+
+    Raises:
+        ValueError: It is only what was shown of such a URL.
+    """
+    if isinstance(url, HiddenUrl):
+        return url._real
+    if _IS_HIDDEN.fullmatch(url):
+        raise ValueError(
+            f"{url!r} has *** for what it hides: give the URL as it was, with its password or query"
+        )
+    return url
+
+
+def shows_secret(text: str, url: str) -> bool:
+    """Return whether ``text`` has any word, in any spelling, that ``url`` hides."""
+    if not isinstance(url, HiddenUrl):
+        return False
+    return any(word in text for word in _words(url._real) - _words(url))
+
+
+def masked(text: str, given: Iterable[str]) -> str:
+    """Return ``text`` with ``***`` for what is secret in ``given``, each of which may have a URL.
+
+    Such as ``--output=ftp://user:password@host/run.csv``.
+    """
+    for it in given:
+        if (found := _SCHEME.search(it)) is not None:
+            before = it[: found.start()]
+            shown = before + _shown(it[found.start() :])
+            text = text.replace(it, shown).replace(repr(it)[1:-1], shown)
+    return text
 
 
 def is_url(place: str | os.PathLike[str]) -> bool:
@@ -31,7 +116,7 @@ def is_url(place: str | os.PathLike[str]) -> bool:
     """
     text = os.fspath(place)
     if (lost := _LOST_SLASH.match(text)) is not None:
-        url = masked(f"{lost[1]}://{text[lost.end() :]}")
+        url = _shown(f"{lost[1]}://{text[lost.end() :]}")
         raise ValueError(
             f"{url.replace('://', ':/', 1)!r} is neither a URL nor a path: write {url!r}, as a "
             "string, for pathlib.Path takes a slash away"
@@ -65,61 +150,78 @@ def normal(url: str) -> str:
     What is secret in it is hidden, as by ``hidden``.
 
     Raises:
-        ValueError: It names no bucket, or has ``..`` in it.
+        ValueError: It names no bucket, has ``..`` in it, or is only what was shown of a URL.
     """
-    scheme, separator, rest = url.partition("://")
+    real = revealed(url)
+    scheme, separator, rest = real.partition("://")
     scheme = scheme.lower()
+    rest, *query = rest.split("?", 1)
     if scheme in _BUCKETS and rest[:1] in ("", "/"):
-        raise ValueError(f"{masked(url)!r} names no bucket: write {scheme}://bucket/run")
+        raise ValueError(f"{hidden(url)!r} names no bucket: write {scheme}://bucket/run")
     parts = [part for part in rest.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise ValueError(
-            f"{masked(url)!r} must not have '..' in it: stores have no folder above another"
+            f"{hidden(url)!r} must not have '..' in it: stores have no folder above another"
         )
-    return hidden(scheme + separator + "/".join(parts))
-
-
-def masked(text: str) -> str:
-    """Return ``text`` with ``***`` for the passwords and signatures of the URLs in it."""
-    for shown, real in list(_authorities.items()):  # some libraries leave the scheme out
-        text = text.replace(real.partition("://")[2], shown.partition("://")[2])
-    if "://" not in text:
-        return text
-    text = _PASSWORD.sub(rf"\1{_HIDDEN}", text)
-    return _QUERY.sub(lambda it: it[1] + _SECRET_VALUE.sub(rf"\1{_HIDDEN}", it[2]), text)
-
-
-def hidden(url: str) -> str:
-    """Return ``url`` as it may be shown and written, and as this process can still open it.
-
-    Passwords and signatures in it are ``***``; ``revealed`` knows what they were.
-    """
-    shown = masked(url)
-    if shown != url:
-        authority, real = _AUTHORITY.match(shown), _AUTHORITY.match(url)
-        if authority is not None and real is not None and authority[0] != real[0]:
-            _authorities[authority[0]] = real[0]
-        if (begin := _queried(shown)) != (real_begin := _queried(url)):
-            _queries[begin] = real_begin
-    return shown
-
-
-def revealed(url: str) -> str:
-    """Return the URL that ``hidden`` has returned ``url`` for, or that it is below of."""
-    begin = _queried(url)
-    url = _queries.get(begin, begin) + url[len(begin) :]
-    found = _AUTHORITY.match(url)
-    return url if found is None else _authorities.get(found[0], found[0]) + url[found.end() :]
-
-
-def _queried(url: str) -> str:
-    """Return ``url`` up to the end of its query, which what is below it has as well."""
-    path, mark, rest = url.partition("?")
-    return path + mark + rest.partition("/")[0]
+    text = "?".join([scheme + separator + "/".join(parts), *query])
+    return url if text == real and isinstance(url, HiddenUrl) else hidden(text)
 
 
 def joined(url: str, *keys: str) -> str:
     """Return the URL of what is at ``keys`` below ``url``, without a ``/`` at its end."""
+    if isinstance(url, HiddenUrl):
+        return _paired(joined(str.__str__(url), *keys), joined(url._real, *keys))
     scheme, separator, rest = url.partition("://")
     parts = [part.strip("/") for part in (rest, *keys)]
     return scheme + separator + "/".join(filter(None, parts))
+
+
+class Top(NamedTuple):
+    """The host or the bucket that a URL is in.
+
+    Attributes:
+        url: Its URL.
+        key: The key of the first URL there.
+        hiding: The key of all that the first URL hides something of.
+        hiding_url: The URL of ``hiding``.
+    """
+
+    url: str
+    key: str
+    hiding: str
+    hiding_url: str
+
+
+def top_of(url: str) -> Top:
+    """Return the host or the bucket that ``url`` is in."""
+    real, shown = revealed(url), str.__str__(url)
+    scheme, separator, rest = real.partition("://")
+    top, _, key = rest.partition("/")
+    shown_top = shown.removeprefix(scheme + separator).partition("/")[0]
+    found = _paired(scheme + separator + shown_top, scheme + separator + top)
+    if shown == real:
+        return Top(found, key, "", found)
+    tail = "".join(shown.rpartition(_HIDDEN)[2].partition("/")[1:])
+    hiding_url = _paired(shown.removesuffix(tail), real.removesuffix(tail))
+    return Top(found, key, f"/{key}".removesuffix(tail).strip("/"), hiding_url)
+
+
+def _paired(shown: str, real: str) -> str:
+    return real if shown == real else HiddenUrl(shown, real)
+
+
+def _shown(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    if scheme.lower() in _BUCKETS and ":" not in rest.partition("/")[0]:
+        user, at, place = "", "", rest
+    if "?" in user:  # which may be a part of a password, or a query with an "@"
+        return scheme + separator + _HIDDEN
+    path, mark, _ = place.partition("?")
+    return "".join(
+        [scheme, separator, f"{_HIDDEN}@" if at else "", path, f"?{_HIDDEN}" if mark else ""]
+    )
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", f"{text} {quote(text)}"))

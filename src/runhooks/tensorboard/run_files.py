@@ -18,6 +18,8 @@ from runhooks.arrays.values import NUMBERS
 from runhooks.contexts import contextmanager
 from runhooks.errors import add_note, call_all, error_text
 from runhooks.events import Message
+from runhooks.events.place import inside
+from runhooks.stores import hidden
 from runhooks.summary import Summary, SummaryMetadata, Value
 from runhooks.summary.kinds.scalar import described_scalar_value, kept_number, tensor_scalar_value
 from runhooks.summary.message import text_tag
@@ -75,7 +77,7 @@ class RunFiles:
                 "nothing is sent to Comet from here"
             )
         arguments.directory(log_dir=log_dir or None, logdir=logdir or None)
-        self.log_dir = log_dir or logdir or _default_directory(comment)
+        self.log_dir = hidden(log_dir or logdir or _default_directory(comment))
         self.purge_step = purge_step
         self.max_queue = max_queue
         self.flush_secs = flush_secs
@@ -175,7 +177,9 @@ class RunFiles:
 
     def _open_sub_run(self, main_tag: str, tag: str) -> FileWriter:
         """Return the file of a group of scalars."""
-        directory = f"{self._get_file_writer().get_logdir()}/{main_tag.replace('/', '_')}_{tag}"
+        directory = inside(
+            self._get_file_writer().get_logdir(), f"{main_tag.replace('/', '_')}_{tag}"
+        )
         writers = self.all_writers
         assert writers is not None, "the line above has opened it"
         if directory not in writers:

@@ -26,7 +26,7 @@ from runhooks.checkpoint.manifest import MANIFEST, is_data_file
 from runhooks.checkpoint.staging import discard
 from runhooks.contexts import contextmanager
 from runhooks.errors import DataLossError, NotFoundError
-from runhooks.stores import StoredObject, joined, masked, scheme_of
+from runhooks.stores import StoredObject, hidden, joined, scheme_of
 from runhooks.stores.backend import Buffer
 from runhooks.summary import FileWriter
 
@@ -48,7 +48,7 @@ def check_scheme(path: str | os.PathLike[str]) -> None:
     if separator and scheme not in known:
         names = ", ".join(f"{name}://" for name in sorted(filter(None, known)))
         raise ValueError(
-            f"checkpoints of a tf.Graph cannot be at {masked(os.fspath(path))!r}: TensorFlow "
+            f"checkpoints of a tf.Graph cannot be at {hidden(os.fspath(path))!r}: TensorFlow "
             f"writes them, and knows {names} and local paths; give one of these, or import a "
             f"package that adds {scheme}://, such as tensorflow_io"
         )

@@ -15,6 +15,7 @@ from runhooks.contract import (
     StopSignal,
 )
 from runhooks.engines.foreign import session_of
+from runhooks.events.place import inside
 from runhooks.graph.base import Framework, Log, get_default_graph
 from runhooks.graph.build import get_global_step
 from runhooks.graph.nodes import Variable
@@ -93,8 +94,7 @@ def log_of(session: RawSession | None) -> Log:
 def rank_folder(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Return ``directory`` on the chief, and its folder ``rank-1`` on rank 1."""
     group = current_group()
-    # Not a Path, which would turn gs:// into gs:/.
-    return directory if group.is_chief else f"{os.fspath(directory)}/rank-{group.rank}"
+    return directory if group.is_chief else inside(directory, f"rank-{group.rank}")
 
 
 #: A writer of summaries as hooks take it; see ``summary.adapted``.
