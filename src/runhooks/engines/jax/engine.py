@@ -106,7 +106,10 @@ class JaxEngine(Engine):
         _check_has_arrays(name, held, value)
         leaves = [_initial_leaf(name, p, leaf) for p, leaf in self.leaves(held).items()]
         # In one call, which compiles nothing; a copy of each would be compiled for its shape.
-        return self.with_leaves(held, cast(Any, jax).device_put(leaves, may_alias=False))
+        here = [leaf for leaf in leaves if not _is_spread(leaf)]
+        copies = iter(cast(Any, jax).device_put(here, may_alias=False))
+        copied = [jnp.copy(leaf) if _is_spread(leaf) else next(copies) for leaf in leaves]
+        return self.with_leaves(held, copied)
 
     def check_initial_leaf(self, name: str, path: str, leaf: Any) -> None:
         if not isinstance(leaf, jax.Array):
@@ -249,9 +252,13 @@ def _check_has_arrays(name: str, held: Any, value: Any) -> None:
         raise TypeError(f"variable {name!r} must hold arrays or numbers, got {value!r}")
 
 
+def _is_spread(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
+
+
 def _initial_leaf(name: str, path: str, leaf: Any) -> Any:
     if isinstance(leaf, jax.Array):
-        return leaf if leaf.is_fully_addressable else jnp.copy(leaf)  # device_put refuses others
+        return leaf
     array = as_numbers(name, path, leaf)
     is_number = isinstance(leaf, int | float | complex) and not isinstance(leaf, np.generic)
     return leaf if is_number else array
