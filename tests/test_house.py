@@ -153,7 +153,10 @@ PROBES = {
     },
 }
 # Private to PyTorch, which has no public name for it.
-FOREIGN_PRIVATE = {"runhooks.engines.torch.module_graph": {"_C", "_jit_pass_inline"}}
+FOREIGN_PRIVATE = {
+    "runhooks.engines.torch.module_graph": {"_C", "_jit_pass_inline"},
+    "runhooks.arrays.torch": {"_indices", "_values"},  # the public ones need it coalesced
+}
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make", "_field_defaults"}
 
 

@@ -10,11 +10,13 @@ import stat
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import runhooks as rh
+from runhooks.checkpoint import DirectoryLock
 
 PROGRAM = """
 import sys, time
@@ -266,6 +268,48 @@ def test_the_file_has_the_mode_that_the_umask_says(tmp_path, mask):
     finally:
         os.umask(before)
     assert stat.S_IMODE(mode) == 0o666 & ~mask
+
+
+def test_a_lock_file_that_cannot_be_removed_is_not_held(tmp_path, monkeypatch):
+    left = tmp_path / ".chief.lock"
+    left.touch()
+    open_it, unlink = os.open, Path.unlink
+
+    def readable(path, flags, mode=0o777):
+        if flags & os.O_CREAT and Path(path) == left:
+            raise PermissionError(path)
+        return open_it(path, flags, mode)
+
+    def refuse(path, missing_ok=False):
+        raise PermissionError(str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", readable)
+        patch.setattr(Path, "unlink", refuse)
+        with pytest.raises(PermissionError, match=str(left)):
+            DirectoryLock(tmp_path).acquire()
+    lock = DirectoryLock(tmp_path)
+    lock.acquire()
+    lock.release()
+    assert not left.exists()
+    assert Path.unlink is unlink
+
+
+def test_of_two_sessions_that_begin_at_once_one_is_refused(tmp_path, monkeypatch):
+    first, second = (DirectoryLock(tmp_path, sole=True) for _ in range(2))
+    make, refused = Path.mkdir, []
+
+    def begin_the_second(path, *arguments, **options):
+        monkeypatch.setattr(Path, "mkdir", make)
+        make(path, *arguments, **options)
+        with ThreadPoolExecutor() as threads:
+            refused.append(threads.submit(second.acquire).exception())
+
+    monkeypatch.setattr(Path, "mkdir", begin_the_second)
+    first.acquire()
+    assert "another session of this process" in str(refused[0])
+    first.release()
+    assert train(tmp_path) == 1
 
 
 USER, COLLEAGUE, GROUP = 65501, 65502, 65500

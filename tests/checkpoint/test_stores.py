@@ -222,7 +222,7 @@ lock.acquire()
 lock.acquire()
 """
     if url.startswith("memory"):  # which no other process has
-        rival = rh.checkpoint.lock.Claim(url)
+        rival = rh.checkpoint.lock.Claim(place_of(url))
         rival.take()
     else:
         subprocess.run([sys.executable, "-c", take], check=True)
@@ -235,6 +235,19 @@ lock.acquire()
     save(saver, at_step(2), url)
     again.release()
     assert not any(key.startswith(".chief") for key in keys(url))
+
+
+def test_urls_that_differ_in_what_is_hidden_of_them_are_two_directories(memory):
+    places = [f"{memory}?key={number}" for number in (1, 2)]
+    locks = [DirectoryLock(place) for place in places]
+    for lock in locks:
+        lock.acquire()
+    store = open_store(memory.removesuffix("/run"))
+    claimed = {it.key.partition("/")[0] for it in store.objects()}
+    assert claimed == {"run?key=1", "run?key=2"}
+    for lock in locks:
+        lock.release()
+    assert store.objects() == []
 
 
 def test_other_objects_beside_the_claim_change_nothing(url):

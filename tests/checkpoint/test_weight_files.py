@@ -153,6 +153,48 @@ def test_bytes_that_differ_are_seen_where_there_is_a_checksum(tmp_path):
         rh.load(path)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor")
+@pytest.mark.parametrize("kind", ["dense", "sparse", "csr", "half", "view"])
+def test_bytes_of_a_torch_file_that_differ_are_told_with_the_tensor(kind, tmp_path):
+    torch = pytest.importorskip("torch")
+    values = torch.tensor([[0.0, 1234.5], [0.0, 0.0]])
+    tensor = {
+        "dense": values,
+        "sparse": values.to_sparse(),
+        "csr": values.to_sparse_csr(),
+        "half": values.half(),
+        "view": values.repeat(3, 1)[2:4],
+    }[kind]
+    path = tmp_path / "a.pt"
+    torch.save({"layers": {"w": tensor}, "b": torch.ones(2)}, path)
+    sound = path.read_bytes()
+    value = np.float16(1234.5).tobytes() if kind == "half" else np.float32(1234.5).tobytes()
+    at = sound.index(value)
+    path.write_bytes(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
+    with pytest.raises(DataLossError, match=r"a\.pt cannot be read: 'layers/w': .*checksum"):
+        rh.load(path)
+    assert rh.load(path, ["b"])["b"].tolist() == [1, 1]
+
+
+def test_the_structure_of_a_torch_file_is_compared_with_its_checksum(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save({"weight": torch.ones(2)}, tmp_path / "a.pt")
+    content = (tmp_path / "a.pt").read_bytes()
+    (tmp_path / "a.pt").write_bytes(content.replace(b"weight", b"weigot"))
+    with pytest.raises(DataLossError, match=r"a\.pt cannot be read: .*CRC-32.*data\.pkl"):
+        rh.load(tmp_path / "a.pt")
+
+
+def test_a_torch_file_without_checksums_is_read(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save({"w": torch.ones(2)}, tmp_path / "a.pt")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert rh.load(tmp_path / "a.pt")["w"].tolist() == [1, 1]
+
+
 class Evil:
     """Makes a file when it is unpickled."""
 

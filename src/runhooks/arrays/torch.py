@@ -73,6 +73,18 @@ class TorchArrays(ArrayLibrary):
                 f"torch.load(weights_only=True) refuses it: {cause(error).splitlines()[0]}"
             ) from error
 
+    def memory(self, array: Any) -> Sequence[Any]:
+        if array.layout == torch.strided:
+            parts = [array]
+        elif array.layout == torch.sparse_coo:
+            parts = [array._indices(), array._values()]  # the public names refuse one not coalesced
+        else:
+            by_rows = array.layout in (torch.sparse_csr, torch.sparse_bsr)
+            names = ("crow_indices", "col_indices") if by_rows else ("ccol_indices", "row_indices")
+            parts = [*(getattr(array, name)() for name in names), array.values()]
+        storages = (part.detach().untyped_storage() for part in parts)
+        return [torch.empty(0, dtype=torch.uint8).set_(it).numpy() for it in storages]
+
     def write_file(self, path: Path, arrays: Mapping[str, Any]) -> None:
         torch.save(_tensors("", arrays), path)
 

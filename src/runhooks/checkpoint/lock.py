@@ -14,23 +14,16 @@ import re
 import socket
 import threading
 import weakref
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runhooks.checkpoint import staging
-from runhooks.checkpoint.reading import printable
+from runhooks.checkpoint.reading import place_of, printable
 from runhooks.ranks import current_group
-from runhooks.stores import (
-    RetryPolicy,
-    Store,
-    hidden,
-    is_url,
-    joined,
-    open_store,
-    without_file_scheme,
-)
+from runhooks.stores import RetryPolicy, hidden, is_url, joined
+from runhooks.stores.path import StorePath
 
 _log = logging.getLogger("runhooks")
 
@@ -40,95 +33,105 @@ _RELEASING = RetryPolicy(secs=5)
 
 
 class Claim:
-    """The claim of this process to the directory ``url``; ``take`` makes it.
+    """The claim of this process to the directory ``place`` of a store; ``take`` makes it.
 
     Attributes:
         users: How many in this process rely on it.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, place: StorePath) -> None:
         self.users = 0
-        self._url = url
+        self._place = place
         self._pid = os.getpid()
-        self._store = open_store(url)
-        self._name = f"{1:012d}-{os.urandom(8).hex()}"
+        self._name = ""
 
     def is_held(self) -> bool:
         """Return whether this process has made it, and not a parent that has forked it."""
         return self._pid == os.getpid()
 
     def take(self) -> None:
-        """Take the directory over from whoever had it. Raises OSError."""
-        earlier = _names(self._store)
+        """Take the directory over from whoever had it, unless that is done. Raises OSError."""
+        if self._name:
+            return
+        earlier = self._names()
+        number = int(earlier[-1].partition("-")[0]) + 1 if earlier else 1
+        name = f"{number:012d}-{os.urandom(8).hex()}"
         if earlier:
-            number = int(earlier[-1].partition("-")[0]) + 1
-            self._name = f"{number:012d}-{os.urandom(8).hex()}"
-            _log.info("taking %s over from %s", printable(self._url), self._owner(earlier[-1]))
-        owner = f"process {os.getpid()} on {socket.gethostname()}"
-        self._store.put(f"{_FOLDER}/{self._name}", owner.encode())
-        self._store.delete(f"{_FOLDER}/{name}" for name in earlier)
+            _log.info("taking %s over from %s", printable(self._place), self._owner(earlier[-1]))
+        store = self._place.store
+        store.put(self._key(name), _this_process().encode())
+        store.delete(map(self._key, earlier))
+        self._name = name
 
     def check(self) -> None:
         """Raise RuntimeError if another process has taken the directory over."""
-        names = _names(self._store)
+        names = self._names()
         if self._name in names[-1:]:
             return
         owner = self._owner(names[-1]) if names else "another process, which has ended,"
         raise RuntimeError(
-            f"{owner} has begun to save checkpoints in {self._url!r} after this one, which "
+            f"{owner} has begun to save checkpoints in {str(self._place)!r} after this one, which "
             "therefore saves no more there: let one process at a time save in a directory"
         )
 
     def release(self) -> None:
         """Give it back, unless the store cannot be reached: nobody has to wait for that."""
         with suppress(OSError):
-            self._store.with_retry(_RELEASING).delete([f"{_FOLDER}/{self._name}"])
+            self._place.store.with_retry(_RELEASING).delete([self._key(self._name)])
+
+    def _key(self, name: str) -> str:
+        return (self._place / _FOLDER / name).key
+
+    def _names(self) -> list[str]:
+        listed = self._place.store.objects((self._place / _FOLDER).key)
+        return sorted(filter(_CLAIM.fullmatch, (it.key.rpartition("/")[2] for it in listed)))
 
     def _owner(self, name: str) -> str:
         try:
-            return printable(self._store.read(f"{_FOLDER}/{name}").decode(errors="replace"))
+            content = self._place.store.read(self._key(name))
         except OSError:
             return "another process"
+        return printable(content.decode(errors="replace"))
 
 
-_claims: dict[str, Claim] = {}  # of this process, by the URL of the directory
+_claims: dict[StorePath, Claim] = {}  # of this process
 
 
-def claim(url: str) -> Claim:
-    """Return the claim of this process to the directory ``url``, made now if there is none.
+def claim(place: StorePath) -> Claim:
+    """Return the claim of this process to the directory ``place``, made now if there is none.
 
     Raises:
         OSError: The store cannot be reached.
     """
-    url = joined(hidden(url))
-    held = _claims.get(url)
-    if held is None or not held.is_held():
-        held = Claim(url)
+    with _claiming:
+        held = _claims.get(place)
+        if held is None or not held.is_held():
+            held = _claims[place] = Claim(place)
         held.take()
-        _claims[url] = held
-    held.users += 1
-    return held
+        held.users += 1
+        return held
 
 
 def release(held: Claim) -> None:
     """Give a claim back when the last of its users does."""
-    held.users -= 1
-    if not held.users and held.is_held():
-        for url in [url for url, it in _claims.items() if it is held]:
-            del _claims[url]
-        held.release()
+    with _claiming:
+        held.users -= 1
+        if held.users or not held.is_held():
+            return
+        for place in [place for place, it in _claims.items() if it is held]:
+            del _claims[place]
+    held.release()
 
 
-def check_claim(directory: object) -> None:
+def check_claim(directory: StorePath) -> None:
     """Raise RuntimeError if this process had claimed ``directory`` and lost it since."""
-    held = _claims.get(joined(str(directory)))
+    held = _claims.get(directory)
     if held is not None and held.is_held():
         held.check()
 
 
-def _names(store: Store) -> list[str]:
-    names = (it.key.rpartition("/")[2] for it in store.objects(_FOLDER))
-    return sorted(filter(_CLAIM.fullmatch, names))
+def _this_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 _NAME = ".chief.lock"
@@ -161,6 +164,7 @@ class _LockedFile:
 
 
 _guard = threading.RLock()  # the collector may end a user anywhere
+_claiming = threading.Lock()  # while a store is asked, for which no collector waits
 _locked: dict[str, _LockedFile] = {}  # by the real path of the directory
 _sole: weakref.WeakValueDictionary[str, DirectoryLock] = weakref.WeakValueDictionary()
 
@@ -183,15 +187,13 @@ class DirectoryLock:
     def __init__(
         self, directory: str | os.PathLike[str], claims: bool = True, sole: bool = False
     ) -> None:
-        self._url = hidden(os.fspath(directory)) if is_url(directory) else None
-        self._claims = claims
+        # TensorFlow's savers write to file systems of their own.
+        self._directory = place_of(directory) if claims or not is_url(directory) else None
+        self._url = joined(hidden(os.fspath(directory))) if is_url(directory) else None
         self._claim: Claim | None = None
-        self._directory = Path(without_file_scheme(directory))
         self._file: _LockedFile | None = None
         self._leave: weakref.finalize[[], DirectoryLock] | None = None
-        self._sole_key: str | None = None
-        if sole:
-            self._sole_key = self._url or os.path.realpath(self._directory)
+        self._sole = sole
 
     def acquire(self) -> None:
         """Take the lock, creating the directory; do nothing if it is held here already.
@@ -207,24 +209,28 @@ class DirectoryLock:
             return
         if not current_group().is_chief:
             return
-        self._check_sole()
-        self._take()
-        if self._sole_key is not None:
-            _sole[self._sole_key] = self
+        if self._sole:
+            self._enter_alone()
+        try:
+            self._take()
+        except BaseException:
+            self._leave_alone()
+            raise
 
     def release(self) -> None:
         """Release the lock; do nothing if it is not held."""
-        if self._sole_key is not None and _sole.get(self._sole_key) is self:
-            del _sole[self._sole_key]
+        self._leave_alone()
         claimed, self._claim = self._claim, None
         if claimed is not None:
             release(claimed)
         self._leave_file()
 
     def _take(self) -> None:
-        if self._url is not None:
-            if self._claims and (self._claim is None or not self._claim.is_held()):
-                self._claim = claim(self._url)
+        if isinstance(self._directory, StorePath):
+            if self._claim is None or not self._claim.is_held():
+                self._claim = claim(self._directory)
+            return
+        if self._directory is None:
             return
         try:
             import fcntl
@@ -241,7 +247,7 @@ class DirectoryLock:
                 file.leave()
                 file = None
             if file is None:
-                file = self._lock_file(fcntl)
+                file = _lock_file(fcntl, self._directory)
                 if file is None:
                     return
                 _locked[key] = file
@@ -255,48 +261,56 @@ class DirectoryLock:
         if self._leave is not None:
             self._leave()
 
-    def _check_sole(self) -> None:
-        key = self._sole_key or ""
-        if _sole.get(key, self) is not self:
-            gc.collect()  # of a session that was dropped
-        if _sole.get(key, self) is not self:
-            raise RuntimeError(
-                f"another session of this process saves checkpoints in {self._url or key!r}: close "
-                "it first, or give another directory"
-            )
+    def _enter_alone(self) -> None:
+        key = self._url or os.path.realpath(str(self._directory))
+        with _guard:
+            if _sole.get(key, self) is not self:
+                gc.collect()  # of a session that was dropped
+            if _sole.setdefault(key, self) is self:
+                return
+        raise RuntimeError(
+            f"another session of this process saves checkpoints in {key!r}: close it "
+            "first, or give another directory"
+        )
 
-    def _lock_file(self, fcntl: Any) -> _LockedFile | None:
-        """Lock the file in the directory; return None where it cannot be locked."""
-        path = self._directory / _NAME
-        while True:
-            descriptor, is_ours = _opened(path)
+    def _leave_alone(self) -> None:
+        with _guard:
+            for key in [key for key, it in _sole.items() if it is self]:
+                del _sole[key]
+
+
+def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
+    """Lock the file in the directory; return None where it cannot be locked."""
+    path = directory / _NAME
+    while True:
+        descriptor, is_ours = _opened(path)
+        with ExitStack() as undo:
+            undo.callback(os.close, descriptor)
             try:
                 # Not lockf: reading the file, as a copy of the directory does, would end its lock.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
                 owner = os.pread(descriptor, _MOST_OWNER_BYTES, 0).decode("utf-8", "replace")
-                os.close(descriptor)
                 raise RuntimeError(
-                    f"another process saves checkpoints in {str(self._directory)!r}: "
+                    f"another process saves checkpoints in {str(directory)!r}: "
                     f"{owner.strip() or 'unknown'!r}. Stop it, give another directory, or pass "
                     "is_chief=False in all processes of a training but one"
                 ) from None
             except OSError as error:
-                os.close(descriptor)
                 if not is_ours:
                     raise
-                _log.info("%s cannot be locked: %s", self._directory, error)
+                _log.info("%s cannot be locked: %s", directory, error)
                 return None
-            if _is_at(path, descriptor):
-                if is_ours:
-                    break
+            if not _is_at(path, descriptor):
+                continue  # somebody has removed it: this is a lock on nothing
+            if not is_ours:
                 path.unlink()  # its owner was killed
-            os.close(descriptor)  # somebody has removed it: this is a lock on nothing
-        owner = f"process {os.getpid()} on {socket.gethostname()}\n"
-        with suppress(OSError):  # of a full disk: it is locked all the same
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, owner.encode(), 0)
-        return _LockedFile(path.absolute(), descriptor)
+                continue
+            with suppress(OSError):  # of a full disk: it is locked all the same
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{_this_process()}\n".encode(), 0)
+            undo.pop_all()
+            return _LockedFile(path.absolute(), descriptor)
 
 
 def _opened(path: Path) -> tuple[int, bool]:
@@ -322,8 +336,8 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 def _forget_in_child() -> None:
     """Let go of the locks of the parent, whose open files a forked child shares."""
-    global _guard
-    _guard = threading.RLock()  # another thread of the parent may hold it
+    global _guard, _claiming
+    _guard, _claiming = threading.RLock(), threading.Lock()  # a thread of the parent may hold them
     for file in _locked.values():
         if file.descriptor >= 0:
             os.close(file.descriptor)

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -242,6 +243,7 @@ class LibraryFile(Weights):
         with _naming(path):
             self._size = size_of(path)  # it must be a regular file
             with local_copy(path) as local:
+                self._sums = _checksums(local)
                 found = flatten(library.read_file(local)).leaves
             self._arrays = {name: leaf for name, leaf in found if library.owns(type(leaf))}
             forms = {name: self._about(name, library.host_form) for name in self._arrays}
@@ -262,7 +264,14 @@ class LibraryFile(Weights):
                     f"the {self._size} of the file"
                 )
             for name in wanted:
+                self._about(name, self._compare)
                 yield name, np.array(self._about(name, self._library.to_numpy))
+
+    def _compare(self, array: Any) -> None:
+        """Raise TypeError unless the file has a checksum of each part of ``array``, if of any."""
+        for part in self._library.memory(array) if self._sums else ():
+            if (len(part), zlib.crc32(part)) not in self._sums:
+                raise TypeError("its bytes do not match their checksum")
 
     def _about(self, name: str, ask: Callable[[Any], Any]) -> Any:
         """Return what ``ask`` says of an array; its errors name the array."""
@@ -270,6 +279,23 @@ class LibraryFile(Weights):
             return ask(self._arrays[name])
         except TypeError as error:
             raise ValueError(f"{name!r}: {error}") from error
+
+
+def _checksums(path: Path) -> Collection[tuple[int, int]]:
+    """Sizes and CRC-32s of the arrays in a zip file, the rest of which is compared with its own.
+
+    None of a file of another kind, and of one whose writer was told to compute none.
+    """
+    if not zipfile.is_zipfile(path):
+        return ()
+    with zipfile.ZipFile(path) as members:
+        listed = members.infolist()
+        if not any(it.CRC for it in listed):
+            return ()
+        for it in listed:
+            if it.filename.endswith(".pkl"):
+                members.read(it)
+    return {(it.file_size, it.CRC) for it in listed}
 
 
 def _weight_map(content: bytes) -> Mapping[str, str]:
