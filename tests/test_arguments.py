@@ -78,7 +78,6 @@ def test_what_is_wrong_is_named_with_the_rule(check, error, message):
         (lambda: rh.Trigger(at_end="no"), "at_end"),
         (lambda: rh.SecondOrStepTimer(every_steps="a"), "every_steps"),
         (lambda: rh.EvaluationHook({"a": "b"}, every_n_steps=1, steps="a"), "steps"),
-        (lambda: rh.InMemoryEvaluatorHook(None, list), "estimator"),
         (lambda: rh.stop_if_higher_hook(None, "acc", None, "dir"), "threshold"),
         (lambda: rh.stop_if_higher_hook(None, None, 1.0, "dir"), "metric_name"),
         (lambda: rh.stop_if_higher_hook(None, "acc", 1.0, "dir", -4), "min_steps"),

@@ -1,6 +1,5 @@
 """What holds for each of the built-in hooks."""
 
-from types import SimpleNamespace
 from unittest.mock import MagicMock, Mock
 
 import pytest
@@ -21,13 +20,6 @@ MAKE = {
     "EmaHook": lambda path: rh.EmaHook("weights", every_n_steps=10),
     "EvaluationHook": lambda path: rh.EvaluationHook(
         {"loss": "loss:0"}, every_n_steps=10, output_dir=path
-    ),
-    "InMemoryEvaluatorHook": lambda path: rh.InMemoryEvaluatorHook(
-        SimpleNamespace(
-            model_fn=lambda features: SimpleNamespace(loss=features, eval_metric_ops={})
-        ),
-        lambda: [(1.0, 1.0)],
-        every_n_iter=10,
     ),
     "ReduceOnPlateauHook": lambda path: rh.ReduceOnPlateauHook(
         "loss:0", "weights", every_n_steps=10

@@ -28,8 +28,8 @@ ESTIMATOR = [
     "SummarySaverHook",
 ]
 EXPERIMENTAL = [
-    *("InMemoryEvaluatorHook", "make_early_stopping_hook", "stop_if_higher_hook"),
-    *("stop_if_lower_hook", "stop_if_no_decrease_hook", "stop_if_no_increase_hook"),
+    *("make_early_stopping_hook", "stop_if_higher_hook", "stop_if_lower_hook"),
+    *("stop_if_no_decrease_hook", "stop_if_no_increase_hook"),
 ]
 
 
@@ -52,6 +52,8 @@ def test_estimator_has_its_hooks_and_nothing_else():
     for module in (estimator, train):
         with pytest.raises(AttributeError, match=r"'RunConfig': tf.estimator is gone"):
             module.RunConfig  # noqa: B018
+        with pytest.raises(AttributeError, match="'InMemoryEvaluatorHook': .* EvaluationHook"):
+            module.InMemoryEvaluatorHook  # noqa: B018
     with pytest.raises(AttributeError, match="did you mean 'SessionRunHook'"):
         estimator.SessionRunHok  # noqa: B018
 

@@ -41,28 +41,7 @@ def evaluates_by_feeds(training):
     return make
 
 
-def evaluates_in_a_graph_of_its_own(training):
-    class Estimator:
-        def model_fn(self, features):
-            return Spec(
-                rh.call(lambda x: training.model.eval()(x + torch.rand(())).mean(), features)
-            )
-
-    class Spec:
-        def __init__(self, loss):
-            self.loss, self.eval_metric_ops = loss, None
-
-    def make(graph):
-        batches = lambda: [(torch.ones(4, 4), 0)] * 2  # noqa: E731
-        return rh.InMemoryEvaluatorHook(Estimator(), batches, every_n_iter=2)
-
-    return make
-
-
-KINDS = [evaluates_by_inputs, evaluates_by_feeds, evaluates_in_a_graph_of_its_own]
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [evaluates_by_inputs, evaluates_by_feeds])
 def test_training_is_the_same_with_it(kind, make_training):
     alone, evaluated = make_training(), make_training()
     torch.manual_seed(1)

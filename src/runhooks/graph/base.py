@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from pathlib import Path
@@ -303,34 +303,6 @@ class StepPart(Enum):
     NONE = "none"
 
 
-class EvaluationGraph:
-    """A graph to evaluate in, beside that of the training; its ``graph`` has a global step."""
-
-    graph: Any
-
-    def draw(self, given: Any) -> tuple[Any, Any]:
-        """Add the features and labels of ``given``, the result of an ``input_fn``."""
-        raise NotImplementedError
-
-    def draws(self, fetches: Any) -> bool:
-        """Return whether ``fetches`` draw from an input, and so may come to its end."""
-        raise NotImplementedError
-
-    def complete(self) -> None:
-        """Add what is missing once the model is there; the graph is final then."""
-
-    def copy_variables(self, session: Any, training: Any, names: Collection[str]) -> None:
-        """Give the variables of these names, in ``session``, their values in ``training``.
-
-        Raises:
-            ValueError: If the values do not fit.
-        """
-        raise NotImplementedError
-
-    def start_inputs(self, session: Any, coord: Any) -> None:
-        """Start the inputs in a new session; their threads run under ``coord``."""
-
-
 class StopFlag:
     """A variable that all sessions of a cluster share, by which a chief stops the workers."""
 
@@ -507,10 +479,6 @@ class BaseGraph:
     def preserved_objects(self, what: str) -> AbstractContextManager[None]:
         """As ``StatefulObjects.preserved``, where there are such objects."""
         return nullcontext() if self.objects is None else self.objects.preserved(what)
-
-    def evaluation_graph(self) -> EvaluationGraph | None:
-        """Return an empty graph to evaluate in; None: ``runhooks.hooks`` makes one."""
-        return None
 
     def stop_flag(self) -> StopFlag | None:
         """Return the flag by which a chief stops its workers; None if sessions share nothing."""

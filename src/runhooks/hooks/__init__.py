@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from runhooks.hooks.final_ops import FinalOpsHook
     from runhooks.hooks.garbage_collection import GarbageCollectionHook
     from runhooks.hooks.global_step_waiter import GlobalStepWaiterHook
-    from runhooks.hooks.in_memory_evaluator import InMemoryEvaluatorHook
     from runhooks.hooks.logging_tensor import LoggingTensorHook
     from runhooks.hooks.nan_tensor import NanTensorHook
     from runhooks.hooks.profiler import ProfilerHook
@@ -80,9 +79,6 @@ else:
                 "StepCounterHook",
                 "ThroughputHook",
             ],
-            "runhooks.hooks.in_memory_evaluator": [
-                "InMemoryEvaluatorHook",
-            ],
             "runhooks.hooks.logging_tensor": [
                 "LoggingTensorHook",
             ],
@@ -124,7 +120,6 @@ __all__ = [
     "GarbageCollectionHook",
     "GlobalStepWaiterHook",
     "HookTimesHook",
-    "InMemoryEvaluatorHook",
     "LoggingTensorHook",
     "MemoryHook",
     "NanLossDuringTrainingError",

@@ -1,7 +1,5 @@
 """Early stopping: hooks that stop the loop because of the results of evaluations.
 
-They are those of ``tf.estimator.Estimator``: ``model_dir``, ``eval_dir(name)``, ``config``.
-
 The metrics are those of an ``EvaluationHook`` of the same loop, ``evaluation.metric("accuracy")``,
 or are read from the event files that another process writes: names and arguments are then those of
 the former ``tf.estimator.experimental``.
@@ -15,7 +13,7 @@ import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 from runhooks import arguments
 from runhooks.contract import (
@@ -45,59 +43,69 @@ from runhooks.near_names import suggestion
 from runhooks.stores import hidden
 from runhooks.trigger import DefaultSecs, Due, FirstStepTimer, Timer, Trigger, trigger_of
 
-
-def eval_dir_of(estimator: Any, name: str | None = None) -> str | os.PathLike[str] | None:
-    """Return the directory of the evaluations called ``name``; None if it is unknown.
-
-    It is that of ``eval_dir()``, or else one in ``model_dir``.
-    """
-    eval_dir = getattr(estimator, "eval_dir", None)
-    if callable(eval_dir):
-        return eval_dir(name) if name else eval_dir()  # type: ignore[no-any-return]
-    model_dir = getattr(estimator, "model_dir", None)
-    if model_dir is None:
-        return None
-    return inside(model_dir, f"eval_{name}" if name else "eval")
-
-
-def configured(estimator: Any, name: str) -> Any:
-    """Return the attribute ``name`` of the estimator's ``config``; None if there is none."""
-    return getattr(getattr(estimator, "config", None), name, None)
-
-
 _log = logging.getLogger("runhooks")
 
-IsBetter = Callable[[float, float], bool]
+ReadMetrics = Callable[[], Mapping[int, Mapping[str, float]]]
 
 
-class Metric:
-    """The values of a metric that evaluations have found.
+class Rule:
+    """Says why to stop, by the values of a metric that evaluations have found; "" until then.
 
-    There may be none yet. If there are only other metrics, a warning says so once.
+    There may be no values yet. If there are only other metrics, a warning says so once.
 
     Args:
+        word: ``"higher"`` or ``"lower"``, ``"increase"`` or ``"decrease"``.
+        estimator: Says where evaluations write, as do ``eval_dir`` and ``name``.
         name: The tag of the metric.
-        read: Returns all metrics by tag, by global step, in the order of steps.
-        place: Where they come from, for messages.
+        eval_dir: The directory to which evaluations write.
         min_steps: The first global step that counts.
+        **limit: The argument that says when to stop, by its name.
     """
+
+    #: The first part of the name of the hook.
+    prefix: ClassVar[str]
+
+    #: Checks the limit.
+    check: ClassVar[Callable[..., None]]
 
     def __init__(
         self,
+        word: str,
+        estimator: Any,
         name: str | None,
-        read: Callable[[], Mapping[int, Mapping[str, float]]],
-        place: str,
+        eval_dir: str | os.PathLike[str] | None,
         min_steps: int,
+        **limit: Any,
     ) -> None:
+        ((limit_name, self._limit),) = limit.items()
+        if isinstance(name, Real):
+            raise ValueError(f"metric_name must be a str, got {name!r}: write {limit_name}={name}")
+        if isinstance(estimator, EvaluationMetric):
+            if name is not None or eval_dir is not None:
+                raise ValueError(
+                    f"metric_name and eval_dir must be left out, got {name!r} and "
+                    f"{hidden(eval_dir)!r}: {estimator!r} says both"
+                )
+            name = estimator.name
+        self._read, self._place = _source(estimator, eval_dir)
         arguments.given(metric_name=name)
-        assert name is not None
         arguments.instance(str, metric_name=name)
         arguments.whole(0, min_steps=min_steps)
-        self.name = name
-        self._read = read
-        self._place = place
+        arguments.given(**limit)
+        self.check(**limit)
+        self._metric = name
         self._min_steps = min_steps
+        self._word = word
+        self._is_better = operator.gt if word in ("higher", "increase") else operator.lt
         self._is_known = False
+
+    @property
+    def hook_name(self) -> str:
+        """The name of the hook that goes by it."""
+        return f"{self.prefix}_{self._word}_hook({self._metric})"
+
+    def __call__(self) -> str:
+        raise NotImplementedError
 
     def values(self) -> Iterator[tuple[int, float]]:
         """Yield the values so far as ``(step, value)``, in the order of steps."""
@@ -105,86 +113,79 @@ class Metric:
         if not self._is_known and by_step:
             known = sorted({name for metrics in by_step.values() for name in metrics})
             self._is_known = True  # or the warning was given
-            if self.name not in known:
-                _log.warning(
-                    "there is no metric %r in %s%s: there are %s",
-                    self.name,
-                    self._place,
-                    suggestion(self.name, known),
-                    known,
-                )
+            if self._metric not in known:
+                near = suggestion(self._metric, known)
+                text = "there is no metric %r in %s%s: there are %s"
+                _log.warning(text, self._metric, self._place, near, known)
         for step, metrics in by_step.items():
-            if step >= self._min_steps and self.name in metrics:
-                yield step, metrics[self.name]
+            if step >= self._min_steps and self._metric in metrics:
+                yield step, metrics[self._metric]
 
 
-class Threshold:
-    """Says so once a value of ``metric`` is ``word``, "higher" or "lower", than ``threshold``.
+def _source(estimator: Any, eval_dir: str | os.PathLike[str] | None) -> tuple[ReadMetrics, str]:
+    """Return what reads the metrics of evaluations by step, and the place they come from."""
+    if isinstance(estimator, EvaluationMetric):
+        return estimator.evaluation.metrics_by_step, estimator.place
+    if eval_dir is None and isinstance(estimator, EvaluatingHook):
+        return estimator.metrics_by_step, estimator.hook_name or type(estimator).__name__
+    arguments.directory(eval_dir=eval_dir)
+    found = eval_dir
+    if found is None and callable(of_estimator := getattr(estimator, "eval_dir", None)):
+        found = of_estimator()
+    elif found is None and (model_dir := getattr(estimator, "model_dir", None)) is not None:
+        found = inside(model_dir, "eval")
+    if found is None:
+        raise ValueError(
+            "estimator must say where the evaluations come from: an rh.EvaluationHook of this "
+            "loop, one of its metrics, hook.metric(name), or an object with an eval_dir() or a "
+            f"model_dir; got {estimator!r}. Or give eval_dir, the directory they write to"
+        )
+    return EvalMetrics(found).read, hidden(os.fspath(found))
 
-    Until then it returns an empty str.
-    """
 
-    def __init__(
-        self, metric: Metric, threshold: float | None, is_better: IsBetter, word: str
-    ) -> None:
-        arguments.given(threshold=threshold)
-        assert threshold is not None
-        arguments.finite(threshold=threshold)
-        self._metric = metric
-        self._threshold = threshold
-        self._is_better = is_better
-        self._word = word
-        self._warned = False
+class Threshold(Rule):
+    """Asks to stop once a value is ``word`` than the limit."""
+
+    prefix = "stop_if"
+    check = staticmethod(arguments.finite)
+    _warned = False
 
     def __call__(self) -> str:
-        for step, value in self._metric.values():
+        for step, value in self.values():
             if math.isnan(value) and not self._warned:
                 self._warned = True
                 _log.warning(
                     "the metric %r is NaN at step %d: a NaN is neither higher nor lower than the "
                     "threshold %g, and does not stop the loop",
-                    self._metric.name,
-                    step,
-                    self._threshold,
+                    *(self._metric, step, self._limit),
                 )
-            if self._is_better(value, self._threshold):
+            if self._is_better(value, self._limit):
                 return (
-                    f"the metric {self._metric.name!r} is {value:g} at step {step}, {self._word} "
-                    f"than the threshold {self._threshold:g}"
+                    f"the metric {self._metric!r} is {value:g} at step {step}, {self._word} "
+                    f"than the threshold {self._limit:g}"
                 )
         return ""
 
 
-class Improvement:
-    """Says so once ``metric`` has had no ``word``, "increase" or "decrease", for ``max_steps``.
+class Improvement(Rule):
+    """Asks to stop once there has been no ``word`` for so many steps as the limit says."""
 
-    Until then it returns an empty str.
-    """
-
-    def __init__(
-        self, metric: Metric, max_steps: int | None, is_better: IsBetter, word: str
-    ) -> None:
-        arguments.given(**{f"max_steps_without_{word}": max_steps})
-        assert max_steps is not None
-        arguments.whole(**{f"max_steps_without_{word}": max_steps})
-        self._metric = metric
-        self._max_steps = max_steps
-        self._is_better = is_better
-        self._word = word
+    prefix = "stop_if_no"
+    check = staticmethod(arguments.whole)
 
     def __call__(self) -> str:
         best, best_step, nans = math.nan, None, 0
-        for step, value in self._metric.values():
+        for step, value in self.values():
             # A NaN is never the best, but steps count from it if it is the first value.
             is_better = not math.isnan(value) and (math.isnan(best) or self._is_better(value, best))
             if best_step is None or is_better:
                 best, best_step, nans = value, step, 0
             nans += math.isnan(value)
-            if step - best_step >= self._max_steps:
+            if step - best_step >= self._limit:
                 since = f" ({nans} values since then are NaN)" if nans else ""
                 return (
-                    f"the metric {self._metric.name!r} has had no {self._word} for "
-                    f"{step - best_step} steps, and {self._max_steps} are allowed: it is {value:g} "
+                    f"the metric {self._metric!r} has had no {self._word} for "
+                    f"{step - best_step} steps, and {self._limit} are allowed: it is {value:g} "
                     f"at step {step}, and was {best:g} at step {best_step}{since}"
                 )
         return ""
@@ -231,7 +232,8 @@ class EarlyStoppingHook(TimedHook):
             EvaluationTimer(estimator.evaluation) if self._follows else _timer(trigger, chosen)
         )
         self._should_stop = should_stop
-        self._is_chief = configured(estimator, "is_chief")
+        config = getattr(estimator, "config", None)
+        self._is_chief = getattr(config, "is_chief", None)
         self.hook_name = name
 
     def begin(self) -> None:
@@ -345,11 +347,11 @@ def stop_if_higher_hook(
         hook = rh.stop_if_higher_hook(evaluation.metric("accuracy"), threshold=0.99)
 
     Args:
-        estimator: A metric of an ``EvaluationHook`` or ``InMemoryEvaluatorHook`` of the loop. The
-            hook then checks it whenever it is evaluated, and when a session opens, unless another
-            argument says otherwise. As in TensorFlow, also any object with an ``eval_dir()`` that
-            returns where evaluations write, or with a ``model_dir`` in which they write to
-            ``eval``; or None. Its ``config.is_chief`` works as in ``make_early_stopping_hook``.
+        estimator: A metric of an ``EvaluationHook`` of the loop. The hook then checks it whenever
+            it is evaluated, and when a session opens, unless another argument says otherwise. As
+            in TensorFlow, also any object with an ``eval_dir()`` that returns where evaluations
+            write, or with a ``model_dir`` in which they write to ``eval``; or None. Its
+            ``config.is_chief`` works as in ``make_early_stopping_hook``.
         metric_name: The tag under which evaluations write the metric, if ``estimator`` does not
             say.
         threshold: The value to compare with.
@@ -364,10 +366,10 @@ def stop_if_higher_hook(
         ValueError: If more than one of the last three is given, or if neither ``eval_dir`` nor
             ``estimator`` says where to read.
     """
-    metric = _metric(metric_name, estimator, eval_dir, min_steps, "threshold")
-    rule = Threshold(metric, threshold, operator.gt, "higher")
-    name = f"stop_if_higher_hook({metric.name})"
-    return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
+    where = estimator, metric_name, eval_dir, min_steps
+    rule = Threshold("higher", *where, threshold=threshold)
+    cadence = run_every_secs, run_every_steps, trigger
+    return EarlyStoppingHook(rule.hook_name, rule, estimator, *cadence)
 
 
 def stop_if_lower_hook(
@@ -387,10 +389,10 @@ def stop_if_lower_hook(
 
     The arguments are the same.
     """
-    metric = _metric(metric_name, estimator, eval_dir, min_steps, "threshold")
-    rule = Threshold(metric, threshold, operator.lt, "lower")
-    name = f"stop_if_lower_hook({metric.name})"
-    return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
+    where = estimator, metric_name, eval_dir, min_steps
+    rule = Threshold("lower", *where, threshold=threshold)
+    cadence = run_every_secs, run_every_steps, trigger
+    return EarlyStoppingHook(rule.hook_name, rule, estimator, *cadence)
 
 
 def stop_if_no_increase_hook(
@@ -414,10 +416,10 @@ def stop_if_no_increase_hook(
         accuracy = evaluation.metric("accuracy")
         hook = rh.stop_if_no_increase_hook(accuracy, max_steps_without_increase=1000)
     """
-    metric = _metric(metric_name, estimator, eval_dir, min_steps, "max_steps_without_increase")
-    rule = Improvement(metric, max_steps_without_increase, operator.gt, "increase")
-    name = f"stop_if_no_increase_hook({metric.name})"
-    return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
+    where = estimator, metric_name, eval_dir, min_steps
+    rule = Improvement("increase", *where, max_steps_without_increase=max_steps_without_increase)
+    cadence = run_every_secs, run_every_steps, trigger
+    return EarlyStoppingHook(rule.hook_name, rule, estimator, *cadence)
 
 
 def stop_if_no_decrease_hook(
@@ -438,10 +440,10 @@ def stop_if_no_decrease_hook(
 
     The arguments are those of ``stop_if_no_increase_hook``, for a decrease.
     """
-    metric = _metric(metric_name, estimator, eval_dir, min_steps, "max_steps_without_decrease")
-    rule = Improvement(metric, max_steps_without_decrease, operator.lt, "decrease")
-    name = f"stop_if_no_decrease_hook({metric.name})"
-    return EarlyStoppingHook(name, rule, estimator, run_every_secs, run_every_steps, trigger)
+    where = estimator, metric_name, eval_dir, min_steps
+    rule = Improvement("decrease", *where, max_steps_without_decrease=max_steps_without_decrease)
+    cadence = run_every_secs, run_every_steps, trigger
+    return EarlyStoppingHook(rule.hook_name, rule, estimator, *cadence)
 
 
 def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, float]]:
@@ -452,35 +454,3 @@ def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, f
     their steps.
     """
     return EvalMetrics(eval_dir).read()
-
-
-def _metric(
-    name: str | None,
-    estimator: Any,
-    eval_dir: str | os.PathLike[str] | None,
-    min_steps: int,
-    limit: str,
-) -> Metric:
-    if isinstance(name, Real):
-        raise ValueError(f"metric_name must be a str, got {name!r}: write {limit}={name!r}")
-    if isinstance(estimator, EvaluationMetric):
-        if name is not None or eval_dir is not None:
-            raise ValueError(
-                f"metric_name and eval_dir must be left out, got {name!r} and "
-                f"{hidden(eval_dir)!r}: {estimator!r} says both"
-            )
-        return Metric(
-            estimator.name, estimator.evaluation.metrics_by_step, estimator.place, min_steps
-        )
-    if eval_dir is None and isinstance(estimator, EvaluatingHook):
-        place = estimator.hook_name or type(estimator).__name__
-        return Metric(name, estimator.metrics_by_step, place, min_steps)
-    arguments.directory(eval_dir=eval_dir)
-    found = eval_dir_of(estimator) if eval_dir is None else eval_dir
-    if found is None:
-        raise ValueError(
-            "estimator must say where the evaluations come from: an rh.EvaluationHook of this "
-            "loop, one of its metrics, hook.metric(name), or an object with an eval_dir() or a "
-            f"model_dir; got {estimator!r}. Or give eval_dir, the directory they write to"
-        )
-    return Metric(name, EvalMetrics(found).read, hidden(os.fspath(found)), min_steps)

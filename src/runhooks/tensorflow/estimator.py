@@ -23,7 +23,6 @@ from runhooks.hooks import (
     FeedFnHook,
     FinalOpsHook,
     GlobalStepWaiterHook,
-    InMemoryEvaluatorHook,
     LoggingTensorHook,
     NanLossDuringTrainingError,
     NanTensorHook,
@@ -63,7 +62,6 @@ __all__ = [
 
 #: The hooks of ``tf.estimator.experimental``.
 experimental = SimpleNamespace(
-    InMemoryEvaluatorHook=InMemoryEvaluatorHook,
     make_early_stopping_hook=make_early_stopping_hook,
     stop_if_higher_hook=stop_if_higher_hook,
     stop_if_lower_hook=stop_if_lower_hook,
@@ -81,7 +79,9 @@ GONE = {
 def missing(module: str, name: str, near: list[str]) -> AttributeError:
     """Return the error for a ``name`` that ``module`` lacks."""
     hint = "" if name.startswith("_") else suggestion(name, near)
-    if name in GONE:
+    if name == "InMemoryEvaluatorHook":
+        hint = ": use EvaluationHook, which evaluates in the graph of the training"
+    elif name in GONE:
         hint = (
             ": tf.estimator is gone from TensorFlow 2.16, and its hooks alone are here; the page "
             "'From TensorFlow 1 and tf.estimator' shows the loop that replaces the rest"

@@ -1,7 +1,7 @@
 """The TensorFlow engine: a graph is a ``tf.Graph``, a raw session a ``tf.compat.v1.Session``.
 
 - ``engine``: TensorFlow's errors, log, memory and traces of runs.
-- ``graph``, ``evaluation_graph``: a ``tf.Graph`` as hooks and session layers see it.
+- ``graph``: a ``tf.Graph`` as hooks and session layers see it.
 - ``opener``, ``scaffolding``, ``session_manager``: how its sessions are created and restored.
 - ``session``, ``adopted``, ``session_state``: its sessions, ours and those that TensorFlow made.
 - ``fetches``: a run as a cached callable; ``step_graph``: the global step, read in the run that

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,70 +14,9 @@ from runhooks.engines.tensorflow.engine import ENGINE, TensorFlow
 from runhooks.engines.tensorflow.fetches import step_graph_of
 from runhooks.engines.tensorflow.opener import TensorFlowOpener
 from runhooks.engines.tensorflow.session import is_session, observed
-from runhooks.engines.tensorflow.session_state import sources_of
-from runhooks.graph.base import BaseGraph, EvaluationGraph, GraphKeys, StopFlag, entered
+from runhooks.graph.base import BaseGraph, GraphKeys, StopFlag, entered
 
 v1 = tf.compat.v1
-
-
-class TensorFlowEvaluationGraph(EvaluationGraph):
-    """An empty ``tf.Graph`` with a global step."""
-
-    def __init__(self, graph: BaseGraph) -> None:
-        self.graph = graph
-        v1.train.get_or_create_global_step(self.graph.launched)
-        self._starts: list[Any] = []
-        self._fed: dict[str, Any] = {}
-        self._assigns: dict[str, Any] = {}
-
-    def draw(self, given: Any) -> tuple[Any, Any]:
-        # Elements of a dataset, or tensors: a pair of features and labels, or features alone.
-        if isinstance(given, tf.data.Dataset):
-            iterator = v1.data.make_initializable_iterator(given)
-            self._starts.append(iterator.initializer)
-            given = iterator.get_next()
-        if not isinstance(given, list | tuple):
-            return given, None
-        if len(given) != 2:
-            raise ValueError(
-                "input_fn must give features and labels, a pair, or a dataset of such pairs, got "
-                f"{given!r}"
-            )
-        return given[0], given[1]
-
-    def draws(self, fetches: Any) -> bool:
-        return bool(sources_of(self.graph, fetches))
-
-    def complete(self) -> None:
-        for variable in v1.global_variables():
-            name = variable.op.name
-            self._fed[name] = v1.placeholder(variable.dtype.base_dtype, variable.shape)
-            self._assigns[name] = v1.assign(variable, self._fed[name]).op
-
-    def copy_variables(self, session: Any, training: Any, names: Collection[str]) -> None:
-        """Copy the values through the memory of this process."""
-        graph = training.graph
-        others = graph.get_collection(v1.GraphKeys.SAVEABLE_OBJECTS)
-        if others:
-            raise ValueError(
-                "the evaluation does not support saveables other than global variables, got "
-                f"{[other.name for other in others]}: their values would be missing in it"
-            )
-        variables = {it.op.name: it for it in graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)}
-        values = training.run({name: graph.as_graph_element(variables[name]) for name in names})
-        for name, value in values.items():
-            if not self._fed[name].shape.is_compatible_with(value.shape):
-                raise ValueError(
-                    f"the variable {name!r} must be of one shape in the training and in the "
-                    f"evaluation, got {value.shape} and {self._fed[name].shape}"
-                )
-        feed_dict = {self._fed[name]: value for name, value in values.items()}
-        session.run([self._assigns[name] for name in values], feed_dict)
-
-    def start_inputs(self, session: Any, coord: Any) -> None:
-        session.run(self._starts)
-        for runner in self.graph.get_collection(v1.GraphKeys.QUEUE_RUNNERS):
-            runner.create_threads(session, coord=coord, daemon=True, start=True)
 
 
 _SCOPE = "signal_early_stopping"
@@ -196,9 +135,6 @@ class TensorFlowGraph(BaseGraph):
             step = v1.train.get_global_step(self._graph)
             return [] if step is None else [step]
         return found
-
-    def evaluation_graph(self) -> EvaluationGraph:
-        return TensorFlowEvaluationGraph(graph_of(tf.Graph()))
 
     def stop_flag(self) -> StopFlag:
         return TensorFlowStopFlag()

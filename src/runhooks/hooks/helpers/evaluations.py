@@ -39,7 +39,7 @@ from runhooks.hooks.helpers.training_time import not_training
 from runhooks.near_names import suggestion
 from runhooks.session.nested import LoopStoppedError
 from runhooks.stores.path import AnyPath, path_of
-from runhooks.summary import Summary, Value, scalar_value
+from runhooks.summary import Summary, scalar_value
 from runhooks.trigger import Due, Timer, Trigger
 
 
@@ -290,7 +290,6 @@ class EvaluationResults:
         metrics: Mapping[str, float],
         runs: int,
         secs: float,
-        more: Iterable[Value] = (),
     ) -> None:
         """Write and log the metrics of an evaluation.
 
@@ -300,13 +299,12 @@ class EvaluationResults:
             metrics: The metrics by tag.
             runs: How many runs the evaluation took.
             secs: How many seconds it took.
-            more: Values to write that are not single numbers.
         """
         self.step, self.last, self._asked_for = step, dict(metrics), False
         if self._files is None:
             self.history[step] = self.last
         values = [scalar_value(label, value) for label, value in metrics.items()]
-        self._output.add_summary(Summary([*values, *more]), step)
+        self._output.add_summary(Summary(values), step)
         self._output.flush()
         line = ", ".join(f"{label} = {value:.6g}" for label, value in metrics.items())
         self._log.info("%s at step %d: %s (%d runs, %.3f sec)", name, step, line, runs, secs)
@@ -355,12 +353,10 @@ class Evaluation(NamedTuple):
     Attributes:
         metrics: The metrics by tag, a number each.
         runs: How many runs it took.
-        more: Other values to write.
     """
 
     metrics: Mapping[str, float]
     runs: int
-    more: tuple[Value, ...] = ()
 
 
 class EvaluatingHook(TimedHook):
@@ -369,16 +365,14 @@ class EvaluatingHook(TimedHook):
     Args:
         timer: Says when to evaluate.
         results: Keeps and writes the metrics.
-        at_start: Whether to evaluate when training begins too.
     """
 
     #: Other hooks use the metrics of a step at that very step.
     first: ClassVar[bool] = True
 
-    def __init__(self, timer: Timer, results: EvaluationResults, at_start: bool = False) -> None:
+    def __init__(self, timer: Timer, results: EvaluationResults) -> None:
         super().__init__(timer)
         self._results = results
-        self._at_start = at_start
         self._dropped_at: int | None = None  # the step of an evaluation that a stop has ended
 
     @property
@@ -437,10 +431,7 @@ class EvaluatingHook(TimedHook):
         step = step_of(session)
         self._timer.start(step)
         self._results.start(session)
-        is_first = self._at_start and self._timer.last_triggered_step() is None
-        if is_first:
-            self._timer.update_last_triggered_step(step)
-        if is_first or self._dropped_at == step:
+        if self._dropped_at == step:
             self._evaluate_in_training(session, None)
 
     def next_due(self) -> Due | None:
@@ -493,5 +484,5 @@ class EvaluatingHook(TimedHook):
                 add_note(error, f"in the evaluation at step {step}")
                 raise
         name, secs = self.hook_name or type(self).__name__, clock.monotonic() - start
-        self._results.record(name, step, found.metrics, found.runs, secs, found.more)
+        self._results.record(name, step, found.metrics, found.runs, secs)
         return True
