@@ -5,23 +5,17 @@ from __future__ import annotations
 from runhooks.bridges.requirement import require
 from runhooks.contract import (
     RawSession,
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunValues,
-    StopSignal,
 )
 from runhooks.graph import Tensor
-from runhooks.hooks.helpers.base import TimedHook, next_step_of, required_global_step, step_of
-from runhooks.hooks.helpers.evaluations import EvaluationMetric, EvaluationTimer, number
-from runhooks.hooks.helpers.named_tensors import NamedTensors
-from runhooks.trigger import Due, Trigger, timer_of
+from runhooks.hooks.helpers.evaluations import EvaluationMetric, MetricHook
+from runhooks.trigger import Trigger
 
 require("optuna", "optuna>=4")
 
 import optuna  # noqa: E402
 
 
-class PruningHook(TimedHook):
+class PruningHook(MetricHook):
     """Reports a metric to an Optuna trial, and raises ``TrialPruned`` if Optuna prunes it.
 
     The error passes through the session's ``with`` block, or the loop of a bridge, to the study.
@@ -61,53 +55,14 @@ class PruningHook(TimedHook):
     ) -> None:
         if not isinstance(trial, optuna.trial.BaseTrial):
             raise TypeError(f"trial must be a trial of Optuna, got {trial!r}")
-        self._evaluated = metric if isinstance(metric, EvaluationMetric) else None
-        if self._evaluated is None:
-            super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
-            self._tensors = NamedTensors({"metric": metric})
-        elif every_n_steps is not None or trigger is not None:
-            raise ValueError(
-                "every_n_steps and trigger must be left out for a metric of an evaluation, each "
-                f"value of which counts, got every_n_steps={every_n_steps!r}, trigger={trigger!r}"
-            )
-        else:
-            super().__init__(EvaluationTimer(self._evaluated.evaluation))
+        super().__init__(metric, every_n_steps, trigger)
         self._trial = trial
-        self._name = metric if isinstance(metric, str) else metric.name
         self._reported: int | None = None
 
-    def begin(self) -> None:
-        required_global_step(self)
-        self._timer.reset()
-        if self._evaluated is None:
-            self._request = SessionRunArgs(self._tensors.fetches())
-
-    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._timer.start(step_of(session))
-
-    def next_due(self) -> Due | None:
-        return self._timer.due()
-
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        is_due = self._evaluated is None and self._timer.should_trigger_for_step(
-            next_step_of(run_context)
-        )
-        return self._request if is_due else None
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        step = step_of(run_context.session)
-        if not self._timer.should_trigger_for_step(step):
-            return
-        if self._evaluated is not None:
-            self._report(step, self._evaluated.last())
-        elif run_values.results is not None:
-            self._report(step, number(self._name, run_values.results["metric"]))
-
-    def _report(self, step: int, value: float) -> None:
-        self._timer.update_last_triggered_step(step)
+    def _take(self, session: RawSession, step: int, value: float) -> None:
         # After a recovery steps are made again; Optuna takes a step once.
         if self._reported is None or step > self._reported:
             self._trial.report(value, step)
             self._reported = step
         if self._trial.should_prune():
-            raise optuna.TrialPruned(f"{self._name!r} is {value:g} at step {step}")
+            raise optuna.TrialPruned(f"{self._metric!r} is {value:g} at step {step}")

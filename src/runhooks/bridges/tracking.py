@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from runhooks.contract import (
-    RawSession,
     SessionRunArgs,
     SessionRunContext,
     SessionRunValues,
-    StopSignal,
 )
-from runhooks.hooks.helpers.base import TimedHook, next_step_of, required_global_step, step_of
+from runhooks.hooks.helpers.base import TimedHook, next_step_of, step_of
 from runhooks.hooks.helpers.evaluations import number
 from runhooks.hooks.helpers.named_tensors import NamedTensors
 from runhooks.trigger import Due, Trigger, timer_of
@@ -53,12 +51,8 @@ class TrackingHook(TimedHook):
         self._tensors = NamedTensors(tensors)
 
     def begin(self) -> None:
-        required_global_step(self)
-        self._timer.reset()
+        super().begin()
         self._request = SessionRunArgs(self._tensors.fetches())
-
-    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._timer.start(step_of(session))
 
     def next_due(self) -> Due | None:
         return self._timer.due()

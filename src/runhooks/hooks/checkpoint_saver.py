@@ -180,7 +180,6 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         self._output.open()
         self._graph_written = False
         self._asked = None
-        self._timer.reset()
         for listener in self._listeners:
             with naming_listener(listener, "begin"):
                 listener.begin()

@@ -22,7 +22,7 @@ from runhooks.graph.engine import BoundedCache, Engine
 from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nest import structure_key
 from runhooks.graph.nodes import EachStep, Effect, InitialFrom, Tensor
-from runhooks.hooks.helpers.base import TimedHook, next_step_of, required_global_step, step_of
+from runhooks.hooks.helpers.base import TimedHook, next_step_of, step_of
 from runhooks.near_names import suggestion
 from runhooks.trigger import Due, timer_of
 
@@ -241,7 +241,7 @@ class EmaHook(TimedHook):
         return session_of(session).substituted(self._averages.places)
 
     def begin(self) -> None:
-        required_global_step(self)
+        super().begin()
         if get_default_graph().opener is not None:
             title = get_default_graph().engine.title
             raise TypeError(
@@ -250,14 +250,13 @@ class EmaHook(TimedHook):
             )
         self._averages = averages_of(self._name, self._parts, each_step=self._in_every_run)
         self._updates_in.clear()
-        self._timer.reset()
         self._num_updates = 0
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         assert self._averages is not None
         with session_of(session).substituted(self._averages.places):
             pass  # a name that nothing has is reported now
-        self._timer.start(step_of(session))
+        super().after_create_session(session, coord)
         if self._timer.last_triggered_step() is None:
             self._num_updates = 0  # the training starts over
         self._updating = None

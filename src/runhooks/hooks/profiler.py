@@ -138,7 +138,6 @@ class ProfilerHook(TimedHook, TensorFlowHook):
 
     def begin(self) -> None:
         super().begin()
-        self._timer.reset()
         self._first_step = None
         self._directory = rank_folder(self._output_dir or ".")
         self._folder = ProfileFolder(self._directory)

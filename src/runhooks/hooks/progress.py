@@ -19,7 +19,7 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.helpers.base import TimedHook, next_step_of, required_global_step, step_of
+from runhooks.hooks.helpers.base import TimedHook, next_step_of, step_of
 from runhooks.hooks.helpers.named_tensors import NamedTensors
 from runhooks.ranks import current_group
 from runhooks.trigger import Due, Timer, Trigger
@@ -228,13 +228,12 @@ class ProgressHook(TimedHook):
         self._display = display_for(stream or sys.stderr)
 
     def begin(self) -> None:
-        required_global_step(self)
+        super().begin()
         self._fetches = self._tensors.fetches()
         self._is_shown = current_group().is_chief or self.runs_on == "all"
-        self._timer.reset()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._timer.start(step_of(session))
+        super().after_create_session(session, coord)
         self._rate = Rate()
         self._values: Mapping[Any, Any] | None = None
         self._next_show = -math.inf

@@ -12,17 +12,13 @@ import numpy as np
 from runhooks import arguments
 from runhooks.contract import (
     RawSession,
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunValues,
     StopSignal,
 )
 from runhooks.engines.foreign import session_of
 from runhooks.graph import Tensor
-from runhooks.hooks.helpers.base import TimedHook, next_step_of, required_global_step, step_of
-from runhooks.hooks.helpers.evaluations import EvaluationMetric, EvaluationTimer, number
-from runhooks.hooks.helpers.named_tensors import NamedTensors
-from runhooks.trigger import Due, Trigger, timer_of
+from runhooks.hooks.helpers.base import step_of
+from runhooks.hooks.helpers.evaluations import EvaluationMetric, MetricHook
+from runhooks.trigger import Trigger
 
 
 class Plateau:
@@ -102,7 +98,7 @@ _log = logging.getLogger("runhooks")
 _LEAST_CHANGE = 1e-8
 
 
-class ReduceOnPlateauHook(TimedHook):
+class ReduceOnPlateauHook(MetricHook):
     """Multiplies a learning rate by ``factor`` when a metric has stopped improving.
 
     The rule and the resulting rates are those of PyTorch's ``ReduceLROnPlateau``. A resumed run
@@ -160,18 +156,7 @@ class ReduceOnPlateauHook(TimedHook):
         arguments.not_negative(min_lr=min_lr)
         if factor >= 1:
             raise ValueError(f"factor must be below 1, got {factor!r}")
-        self._evaluated = metric if isinstance(metric, EvaluationMetric) else None
-        if self._evaluated is None:
-            super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
-            self._tensors = NamedTensors({"metric": metric})
-        elif every_n_steps is not None or trigger is not None:
-            raise ValueError(
-                "every_n_steps and trigger must be left out for a metric of an evaluation, each "
-                f"value of which counts, got every_n_steps={every_n_steps!r}, trigger={trigger!r}"
-            )
-        else:
-            super().__init__(EvaluationTimer(self._evaluated.evaluation))
-        self._name = metric if isinstance(metric, str) else metric.name
+        super().__init__(metric, every_n_steps, trigger)
         self._plateau = Plateau(mode, patience, threshold, threshold_mode, cooldown)
         self._learning_rate = learning_rate
         self._factor = factor
@@ -179,38 +164,15 @@ class ReduceOnPlateauHook(TimedHook):
         self.hook_name = hook_name
 
     def begin(self) -> None:
-        required_global_step(self)
-        self._timer.reset()
+        super().begin()
         self._plateau.reset()
-        if self._evaluated is None:
-            self._request = SessionRunArgs(self._tensors.fetches())
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        step = step_of(session)
-        self._timer.start(step)
+        super().after_create_session(session, coord)
         self._check_name(session_of(session))
-        if self._evaluated is not None and self._timer.should_trigger_for_step(step):
-            self._take(session, step, self._evaluated.last())
-
-    def next_due(self) -> Due | None:
-        return self._timer.due()
-
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        if self._evaluated is None and self._timer.should_trigger_for_step(
-            next_step_of(run_context)
-        ):
-            return self._request
-        return None
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        session = run_context.session
         step = step_of(session)
-        if not self._timer.should_trigger_for_step(step):
-            return
-        if self._evaluated is not None:
-            self._take(session, step, self._evaluated.last())
-        elif run_values.results is not None:
-            self._take(session, step, number(self._name, run_values.results["metric"]))
+        if self._evaluated is not None and self._timer.should_trigger_for_step(step):
+            self._take_now(session, step, self._evaluated.last())
 
     def state_dict(self) -> Mapping[str, Any]:
         return {**super().state_dict(), **self._plateau.state_dict()}
@@ -231,7 +193,6 @@ class ReduceOnPlateauHook(TimedHook):
             ) from None
 
     def _take(self, session: RawSession, step: int, value: float) -> None:
-        self._timer.update_last_triggered_step(step)
         if self._plateau.ends_with(value):
             self._reduce(session_of(session), step)
 
@@ -250,5 +211,5 @@ class ReduceOnPlateauHook(TimedHook):
             _log.info(
                 "%s reduces %r from %s to %s at step %d: the best value of %r is %g",
                 *(self.hook_name or type(self).__name__, name, rates[name], rate, step),
-                *(self._name, self._plateau.best),
+                *(self._metric, self._plateau.best),
             )

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from runhooks.contract import (
     RawSession,
     SessionRunArgs,
     SessionRunContext,
-    SessionRunHook,
     SessionRunValues,
     StopSignal,
 )
@@ -23,22 +22,20 @@ from runhooks.engines.foreign import session_of
 from runhooks.graph.base import StepPart
 from runhooks.hooks.helpers.base import (
     StepReadingHook,
-    SummaryOutput,
     SummaryWriter,
     SummaryWritingHook,
-    TimedHook,
+    WritingHook,
     log_of,
-    required_global_step,
     step_of,
 )
 from runhooks.hooks.helpers.named_tensors import NamedTensors
-from runhooks.hooks.helpers.training_time import EVERY_N_STEPS, Window, Windows
+from runhooks.hooks.helpers.training_time import EVERY_N_STEPS, MeasuringHook, Window
 from runhooks.ranks import current_group
 from runhooks.summary import Summary, scalar_value
-from runhooks.trigger import DefaultSteps, Due, Trigger, tensorflow_timer_of, timer_of
+from runhooks.trigger import Due, Trigger, tensorflow_timer_of, timer_of
 
 
-class StepCounterHook(StepReadingHook, SummaryWritingHook):
+class StepCounterHook(MeasuringHook, StepReadingHook, SummaryWritingHook):
     """Logs and writes steps per second, under the tag ``<name of the global step>/sec``.
 
     As in ``tf.compat.v1.train``. The first step, which compiles, does not count, and neither does
@@ -59,9 +56,7 @@ class StepCounterHook(StepReadingHook, SummaryWritingHook):
             given.
     """
 
-    runs_on = "chief"
-    asks_on_all: ClassVar[bool] = True
-
+    make_timer = staticmethod(tensorflow_timer_of)
     _last_global_step: int | None = None
 
     def __init__(
@@ -73,13 +68,9 @@ class StepCounterHook(StepReadingHook, SummaryWritingHook):
         *,
         trigger: Trigger | None = None,
     ) -> None:
-        self._windows = Windows(
-            tensorflow_timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs)
-        )
-        self._timer = self._windows.timer
+        super().__init__(every_n_steps, every_n_secs, output_dir, summary_writer, trigger=trigger)
         # After that many runs the timer is due, or the loop does not increase the step.
-        self._most_runs = self._windows.every_steps or math.inf
-        self._output = SummaryOutput(output_dir, summary_writer)
+        self._most_runs = self._timer.trigger.every_steps or math.inf
         self._output_dir = output_dir
         self._summary_tag = ""
         self._warned = False
@@ -87,34 +78,25 @@ class StepCounterHook(StepReadingHook, SummaryWritingHook):
     def begin(self) -> None:
         super().begin()
         self._summary_tag = f"{self._global_step_tensor.op.name}/sec"
-        self._output.open(on_each_rank=self.runs_on == "all")
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._windows.start(session)
+        super().after_create_session(session, coord)
         self._warned = False
-        self._output.start(session)
 
     def next_due(self) -> Due | None:
-        due = self._windows.due()
-        return due._replace(runs=min(due.runs, self._most_runs))
+        due = super().next_due()
+        return due and due._replace(runs=min(due.runs, self._most_runs))
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        session = run_context.session
-        if self._windows.is_due(session):
-            self._record(session)
-        elif step_of(session) == self._windows.opened_at and not _is_part(run_context):
-            self._warn(session)
+        step, opened = step_of(run_context.session), self._opened
+        super().after_run(run_context, run_values)
+        stays = opened is not None and opened is self._opened and step == opened[0]
+        if stays and not _is_part(run_context):
+            self._warn(run_context.session)
 
-    def end(self, session: RawSession) -> None:
-        if self._windows.is_due_at_end(session):
-            self._record(session)
-        self._output.flush()
-
-    def _record(self, session: RawSession) -> None:
-        window = self._windows.turn(session)
-        if window is not None:
-            self._log = log_of(session)
-            self._log_and_record(window.steps, window.training_secs, step_of(session))
+    def _record(self, session: RawSession, window: Window) -> None:
+        self._log = log_of(session)
+        self._log_and_record(window.steps, window.training_secs, step_of(session))
 
     def _log_and_record(self, elapsed_steps: int, elapsed_time: float, global_step: int) -> None:
         """Log and write the speed; subclasses override it, as in TensorFlow.
@@ -153,7 +135,7 @@ _MOST_UNREAD = 1000
 AnyElement = TypeVar("AnyElement")
 
 
-class ThroughputHook(SessionRunHook):
+class ThroughputHook(MeasuringHook):
     """Logs and writes examples, tokens and steps per second, and the share of time spent on input.
 
     The tags are ``throughput/steps_per_sec``, ``throughput/examples_per_sec``,
@@ -187,9 +169,6 @@ class ThroughputHook(SessionRunHook):
             given, or for a number that is not above zero.
     """
 
-    runs_on = "chief"
-    asks_on_all: ClassVar[bool] = True
-
     def __init__(
         self,
         examples: Any = None,
@@ -201,6 +180,7 @@ class ThroughputHook(SessionRunHook):
         *,
         trigger: Trigger | None = None,
     ) -> None:
+        super().__init__(every_n_steps, every_n_secs, output_dir, summary_writer, trigger=trigger)
         given = {"examples": examples, "tokens": tokens}
         self._per_step = {k: v for k, v in given.items() if isinstance(v, int | float)}
         arguments.positive(**self._per_step)
@@ -208,10 +188,6 @@ class ThroughputHook(SessionRunHook):
         self._tensors = NamedTensors(tensors)
         self._totals = {label: _Total() for label in tensors}
         self._fetches: dict[str, Any] = {}
-        self._windows = Windows(
-            timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs)
-        )
-        self._output = SummaryOutput(output_dir, summary_writer)
         self._timed_secs = 0.0
         self._waited_before = 0.0
 
@@ -229,19 +205,17 @@ class ThroughputHook(SessionRunHook):
             yield element
 
     def begin(self) -> None:
-        required_global_step(self)
+        super().begin()
         self._fetches = self._tensors.fetches()
         group = current_group()
         self._ranks = 1 if group.runs_one_program else group.size
-        self._output.open(on_each_rank=self.runs_on == "all")
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         session_of(session).time_inputs()
-        self._windows.start(session)
-        self._output.start(session)
+        super().after_create_session(session, coord)
 
     def next_due(self) -> Due | None:
-        return None if self._fetches else self._windows.due()
+        return None if self._fetches else super().next_due()
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         return SessionRunArgs(self._fetches) if self._fetches else None
@@ -252,33 +226,29 @@ class ThroughputHook(SessionRunHook):
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         for label, value in (run_values.results or {}).items():
             self._totals[label].add(value)
-        if self._windows.is_due(run_context.session):
-            self._measure(run_context.session)
-
-    def end(self, session: RawSession) -> None:
-        if self._windows.is_due_at_end(session):
-            self._measure(session)
-        self._output.flush()
+        super().after_run(run_context, run_values)
 
     def _measure(self, session: RawSession) -> None:
-        raw = session_of(session)
-        raw.wait()
-        window = self._windows.turn(session)
-        made = {label: total.take() for label, total in self._totals.items()}
-        waited = self._timed_secs + raw.input_secs
-        waited, self._waited_before = waited - self._waited_before, waited
-        if window is not None:
-            made |= {label: number * window.steps for label, number in self._per_step.items()}
-            made = {label: number * self._ranks for label, number in made.items()}
-            self._record(step_of(session), window, made, waited)
+        session_of(session).wait()
+        super()._measure(session)
+        for total in self._totals.values():
+            total.take()
+        self._waited_before = self._waited(session)
 
-    def _record(self, step: int, window: Window, made: dict[str, float], waited: float) -> None:
+    def _waited(self, session: RawSession) -> float:
+        return self._timed_secs + session_of(session).input_secs
+
+    def _record(self, session: RawSession, window: Window) -> None:
+        step, waited = step_of(session), self._waited(session)
+        made = {label: number * window.steps for label, number in self._per_step.items()}
+        made |= {label: total.take() for label, total in self._totals.items()}
+        made = {label: number * self._ranks for label, number in made.items()}
         speeds = {"steps": window.steps_per_sec}
         speeds |= {label: window.per_sec(made[label]) for label in sorted(made)}
         values = [scalar_value(f"throughput/{k}_per_sec", v) for k, v in speeds.items()]
         parts = [f"{value:.4g} {label}/sec" for label, value in speeds.items()]
-        if self._waited_before > 0:
-            share = window.per_sec(waited)
+        if waited > 0:
+            share = window.per_sec(waited - self._waited_before)
             values.append(scalar_value("throughput/input_wait", share))
             parts.append(f"{share:.1%} of the time waiting for input")
         self._output.add_summary(Summary(values), step)
@@ -320,7 +290,7 @@ class HookTime(NamedTuple):
     percent: float
 
 
-class HookTimesHook(SessionRunHook):
+class HookTimesHook(MeasuringHook):
     """Measures ``before_run`` and ``after_run`` of every hook in the session, including itself.
 
     When it is due, it logs a table of the times since the last one, and writes a scalar
@@ -345,9 +315,6 @@ class HookTimesHook(SessionRunHook):
             given.
     """
 
-    runs_on = "chief"
-    asks_on_all: ClassVar[bool] = True
-
     def __init__(
         self,
         every_n_steps: int | None = EVERY_N_STEPS,
@@ -357,48 +324,25 @@ class HookTimesHook(SessionRunHook):
         *,
         trigger: Trigger | None = None,
     ) -> None:
-        self._windows = Windows(
-            timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs)
-        )
-        self._output = SummaryOutput(output_dir, summary_writer)
+        super().__init__(every_n_steps, every_n_secs, output_dir, summary_writer, trigger=trigger)
         self._secs: dict[str, float] = {}
         self.hook_secs = self._secs
         self.times: dict[str, HookTime] = {}
 
     def begin(self) -> None:
-        required_global_step(self)
+        super().begin()
         self.times = {}
-        self._output.open(on_each_rank=self.runs_on == "all")
-
-    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._windows.start(session)
-        self._output.start(session)
-
-    def next_due(self) -> Due | None:
-        return self._windows.due()
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        if self._windows.is_due(run_context.session):
-            self._measure(run_context.session)
-
-    def end(self, session: RawSession) -> None:
-        if self._windows.is_due_at_end(session):
-            self._measure(session)
-        self._output.flush()
 
     def _measure(self, session: RawSession) -> None:
-        window = self._windows.turn(session)
-        secs = sorted(self._secs.items(), key=lambda item: -item[1])
+        super()._measure(session)
         self._secs.clear()
-        if window is None:
-            return
+
+    def _record(self, session: RawSession, window: Window) -> None:
+        step = step_of(session)
         self.times = {
             name: HookTime(1e6 * taken / max(window.steps, 1), 100 * taken / max(window.secs, 1e-9))
-            for name, taken in secs
+            for name, taken in sorted(self._secs.items(), key=lambda item: -item[1])
         }
-        self._record(step_of(session))
-
-    def _record(self, step: int) -> None:
         values = [
             scalar_value(f"hook_times/{name}_us_per_step", time.us_per_step)
             for name, time in self.times.items()
@@ -412,10 +356,7 @@ class HookTimesHook(SessionRunHook):
         _log.info("%s", "\n".join([f"the cost of each hook, at step {step}:", *rows]))
 
 
-_EVERY_N_STEPS = DefaultSteps(100)
-
-
-class MemoryHook(TimedHook):
+class MemoryHook(WritingHook):
     """Writes the memory statistics of the devices: ``memory/cuda:0/allocated_bytes`` and others.
 
     It does not wait for a device. If no device has statistics, as on a CPU, the log says so once,
@@ -434,30 +375,23 @@ class MemoryHook(TimedHook):
             nor ``summary_writer`` is.
     """
 
-    runs_on = "chief"
-    asks_on_all: ClassVar[bool] = True
-
     def __init__(
         self,
-        every_n_steps: int | None = _EVERY_N_STEPS,
+        every_n_steps: int | None = EVERY_N_STEPS,
         output_dir: str | os.PathLike[str] | None = None,
         summary_writer: SummaryWriter | None = None,
         *,
         trigger: Trigger | None = None,
     ) -> None:
         arguments.at_least_one(output_dir=output_dir, summary_writer=summary_writer)
-        super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
-        self._output = SummaryOutput(output_dir, summary_writer)
+        super().__init__(output_dir, summary_writer)
+        self._timer = timer_of(trigger, every_n_steps=every_n_steps)
         self._has_statistics = False
 
-    def begin(self) -> None:
-        required_global_step(self)
-        self._timer.reset()
-        self._output.open(on_each_rank=self.runs_on == "all")
-
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        super().after_create_session(session, coord)
+        self._timer.reset()
         self._timer.start(step_of(session))
-        self._output.start(session)
         self._has_statistics = bool(session_of(session).engine.memory())
         if not self._has_statistics:
             _log.info("MemoryHook writes nothing: no device of this session has memory statistics")
@@ -475,7 +409,7 @@ class MemoryHook(TimedHook):
         step = step_of(session)
         if self._has_statistics and self._timer.should_trigger_at_end(step):
             self._write(session, step)
-        self._output.flush()
+        super().end(session)
 
     def _write(self, session: RawSession, step: int) -> None:
         numbers = session_of(session).engine.memory().items()
@@ -483,7 +417,7 @@ class MemoryHook(TimedHook):
         self._output.add_summary(Summary(values), step)
 
 
-class RecoveryCounterHook(SessionRunHook):
+class RecoveryCounterHook(WritingHook):
     """Writes the number of recoveries after each recovery, under the tag ``recoveries``.
 
     The value is written at the first step after the recovery.
@@ -498,27 +432,17 @@ class RecoveryCounterHook(SessionRunHook):
         ValueError: If neither is given.
     """
 
-    runs_on = "chief"
-    asks_on_all: ClassVar[bool] = True
-
     def __init__(
         self,
         output_dir: str | os.PathLike[str] | None = None,
         summary_writer: SummaryWriter | None = None,
     ) -> None:
         arguments.at_least_one(output_dir=output_dir, summary_writer=summary_writer)
-        self._output = SummaryOutput(output_dir, summary_writer)
-
-    def begin(self) -> None:
-        required_global_step(self)
-        self._output.open(on_each_rank=self.runs_on == "all")
+        super().__init__(output_dir, summary_writer)
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._output.start(session)
+        super().after_create_session(session, coord)
         recoveries = session_of(session).recoveries
         if recoveries > 0:
             summary = Summary([scalar_value("recoveries", recoveries)])
             self._output.add_summary(summary, step_of(session) + 1)
-
-    def end(self, session: RawSession) -> None:
-        self._output.flush()

@@ -87,7 +87,6 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
         super().begin()
         for summary in _listed(self._summary_op):
             _check_summary(get_default_graph(), summary)
-        self._timer.reset()
         if not (self._output.has_place or get_default_graph().engine.may_drop_summaries):
             raise ValueError(
                 "output_dir or summary_writer must be given, or the summaries would be written "

@@ -193,6 +193,35 @@ def _as_it_is(message: Any) -> Any:
     return message
 
 
+class WritingHook(SessionRunHook):
+    """The base of hooks that write what they measure, with ``_output``, on the chief.
+
+    Args:
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+    """
+
+    runs_on = "chief"
+    asks_on_all: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+    ) -> None:
+        self._output = SummaryOutput(output_dir, summary_writer)
+
+    def begin(self) -> None:
+        self._global_step_tensor = required_global_step(self)
+        self._output.open(on_each_rank=self.runs_on == "all")
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._output.start(session)
+
+    def end(self, session: RawSession) -> None:
+        self._output.flush()
+
+
 class TimedHook(SessionRunHook):
     """A hook that keeps its timer in checkpoints, and nothing else.
 
@@ -205,6 +234,14 @@ class TimedHook(SessionRunHook):
 
     def __init__(self, timer: Timer) -> None:
         self._timer = timer
+
+    def begin(self) -> None:
+        required_global_step(self)
+        super().begin()
+        self._timer.reset()
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._timer.start(step_of(session))
 
     def state_dict(self) -> Mapping[str, Any]:
         return self._timer.state_dict()

@@ -7,7 +7,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,38 +26,23 @@ from runhooks.events import Event, SessionLog, SessionStatus, read_records
 from runhooks.events.place import place
 from runhooks.events.reading.blocks import open_to_scan
 from runhooks.events.reading.find import find_files
+from runhooks.graph import Tensor
 from runhooks.graph.base import Log
 from runhooks.hooks.helpers.base import (
     SummaryOutput,
     SummaryWriter,
     TimedHook,
     log_of,
-    required_global_step,
+    next_step_of,
     step_of,
 )
+from runhooks.hooks.helpers.named_tensors import NamedTensors
 from runhooks.hooks.helpers.training_time import not_training
 from runhooks.near_names import suggestion
 from runhooks.session.nested import LoopStoppedError
 from runhooks.stores.path import AnyPath, path_of
 from runhooks.summary import Summary, scalar_value
-from runhooks.trigger import Due, Timer, Trigger
-
-
-class Evaluating(Protocol):
-    """The part of an evaluating hook that its metrics need."""
-
-    @property
-    def trigger(self) -> Trigger: ...
-
-    @property
-    def evaluated_step(self) -> int | None: ...
-
-    @property
-    def last_metrics(self) -> Mapping[str, float]: ...
-
-    def metrics_by_step(self) -> Mapping[int, Mapping[str, float]]: ...
-
-    def next_due(self) -> Due | None: ...
+from runhooks.trigger import Due, Timer, Trigger, timer_of
 
 
 class EvaluationMetric:
@@ -69,7 +54,7 @@ class EvaluationMetric:
         name: The tag of the metric.
     """
 
-    def __init__(self, evaluation: Evaluating, place: str, name: str) -> None:
+    def __init__(self, evaluation: EvaluatingHook, place: str, name: str) -> None:
         self.evaluation = evaluation
         self.place = place
         self.name = name
@@ -105,7 +90,7 @@ class EvaluationTimer(Timer):
             in TensorFlow's own sessions it may come after that, which then acts one run later.
     """
 
-    def __init__(self, evaluation: Evaluating) -> None:
+    def __init__(self, evaluation: EvaluatingHook) -> None:
         super().__init__(evaluation.trigger)
         self._evaluation = evaluation
         self._seen: int | None = None  # the evaluation that was looked at last
@@ -422,16 +407,14 @@ class EvaluatingHook(TimedHook):
         return self._results.by_step()
 
     def begin(self) -> None:
-        required_global_step(self)
-        self._timer.reset()
+        super().begin()
         self._dropped_at = None
         self._results.open()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        step = step_of(session)
-        self._timer.start(step)
+        super().after_create_session(session, coord)
         self._results.start(session)
-        if self._dropped_at == step:
+        if self._dropped_at == step_of(session):
             self._evaluate_in_training(session, None)
 
     def next_due(self) -> Due | None:
@@ -486,3 +469,65 @@ class EvaluatingHook(TimedHook):
         name, secs = self.hook_name or type(self).__name__, clock.monotonic() - start
         self._results.record(name, step, found.metrics, found.runs, secs)
         return True
+
+
+class MetricHook(TimedHook):
+    """Acts on each value of a metric: of an evaluation of the same loop, or of a tensor when due.
+
+    Args:
+        metric: The metric of an evaluation; or a tensor or its name, a single number.
+        every_n_steps: For a tensor: fetch it at the multiples of this number.
+        trigger: For a tensor: says when to fetch it.
+
+    Raises:
+        ValueError: For a tensor without ``every_n_steps`` or ``trigger``, and a metric with one of
+            these.
+    """
+
+    def __init__(
+        self,
+        metric: EvaluationMetric | Tensor | str,
+        every_n_steps: int | None,
+        trigger: Trigger | None,
+    ) -> None:
+        self._evaluated = metric if isinstance(metric, EvaluationMetric) else None
+        if self._evaluated is None:
+            super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
+        elif every_n_steps is not None or trigger is not None:
+            raise ValueError(
+                "every_n_steps and trigger must be left out for a metric of an evaluation, each "
+                f"value of which counts, got every_n_steps={every_n_steps!r}, trigger={trigger!r}"
+            )
+        else:
+            super().__init__(EvaluationTimer(self._evaluated.evaluation))
+        self._tensors = NamedTensors({} if self._evaluated else {"metric": metric})
+        self._metric = metric if isinstance(metric, str) else metric.name
+
+    def begin(self) -> None:
+        super().begin()
+        self._request = SessionRunArgs(self._tensors.fetches())
+
+    def next_due(self) -> Due | None:
+        return self._timer.due()
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        is_due = self._timer.should_trigger_for_step(next_step_of(run_context))
+        return self._request if is_due and self._evaluated is None else None
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        step = step_of(run_context.session)
+        if not self._timer.should_trigger_for_step(step):
+            return
+        if self._evaluated is not None:
+            self._take_now(run_context.session, step, self._evaluated.last())
+        elif run_values.results is not None:
+            value = number(self._metric, run_values.results["metric"])
+            self._take_now(run_context.session, step, value)
+
+    def _take_now(self, session: RawSession, step: int, value: float) -> None:
+        self._timer.update_last_triggered_step(step)
+        self._take(session, step, value)
+
+    @abstractmethod
+    def _take(self, session: RawSession, step: int, value: float) -> None:
+        """Act on a value that the metric has at ``step``."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import os
+from collections.abc import Callable, Iterator
+from typing import ClassVar, NamedTuple
 
 from runhooks import clock
 from runhooks.contexts import contextmanager
-from runhooks.contract import RawSession
+from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
 from runhooks.engines.foreign import session_of
-from runhooks.hooks.helpers.base import step_of
-from runhooks.trigger import DefaultSteps, Due, Timer
+from runhooks.hooks.helpers.base import SummaryWriter, WritingHook, step_of
+from runhooks.trigger import DefaultSteps, Due, Timer, Trigger, timer_of
 
 #: How often a hook measures unless the caller says otherwise.
 EVERY_N_STEPS = DefaultSteps(100)
@@ -58,55 +59,69 @@ class Window(NamedTuple):
         return amount / self.training_secs if self.training_secs > 0 else float("inf")
 
 
-class Windows:
-    """The windows that a hook measures in one session, from one due step to the next.
+class MeasuringHook(WritingHook):
+    """The base of hooks that write figures of windows of a training, from one due step to the next.
 
     The first window opens after the first run, in which things are compiled.
 
     Args:
-        timer: Says when a window is closed and the next is opened.
+        every_n_steps: Steps per window.
+        every_n_secs: Seconds per window.
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+        trigger: Says when a window ends.
+
+    Raises:
+        ValueError: Unless exactly one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
+            given.
     """
 
-    def __init__(self, timer: Timer) -> None:
-        self.timer = timer
+    #: Makes the timer of the arguments.
+    make_timer: ClassVar[Callable[..., Timer]] = staticmethod(timer_of)
+
+    def __init__(
+        self,
+        every_n_steps: int | None = EVERY_N_STEPS,
+        every_n_secs: float | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+        *,
+        trigger: Trigger | None = None,
+    ) -> None:
+        super().__init__(output_dir, summary_writer)
+        cadence = {"every_n_steps": every_n_steps, "every_n_secs": every_n_secs}
+        self._timer = self.make_timer(trigger, **cadence)
         self._opened: tuple[int, float, float] | None = None  # step, time, non-training seconds
 
-    @property
-    def every_steps(self) -> float | None:
-        """Steps per window; None if windows are not counted in steps."""
-        return self.timer.trigger.every_steps
-
-    @property
-    def opened_at(self) -> int | None:
-        """The step at which the current window was opened; None if there is none."""
-        return None if self._opened is None else self._opened[0]
-
-    def start(self, session: RawSession) -> None:
-        """Start over; for a hook's ``after_create_session``."""
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._opened = None
-        self.timer.reset()
-        self.timer.start(step_of(session))
+        self._timer.reset()
+        self._timer.start(step_of(session))
+        super().after_create_session(session, coord)
 
-    def due(self) -> Due:
-        """Return when a window is to be opened or closed next."""
-        return Due(runs=1) if self._opened is None else self.timer.due()
+    def next_due(self) -> Due | None:
+        return Due(runs=1) if self._opened is None else self._timer.due()
 
-    def is_due(self, session: RawSession) -> bool:
-        """Return whether to open or close a window now; for a hook's ``after_run``."""
-        return self._opened is None or self.timer.should_trigger_for_step(step_of(session))
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        session = run_context.session
+        if self._opened is None or self._timer.should_trigger_for_step(step_of(session)):
+            self._measure(session)
 
-    def is_due_at_end(self, session: RawSession) -> bool:
-        """Return whether to close the current window; for a hook's ``end``."""
-        return self.timer.should_trigger_at_end(step_of(session))
+    def end(self, session: RawSession) -> None:
+        if self._timer.should_trigger_at_end(step_of(session)):
+            self._measure(session)
+        super().end(session)
 
-    def turn(self, session: RawSession) -> Window | None:
+    def _measure(self, session: RawSession) -> None:
         """Close the current window, if there is one, and open the next."""
         step, now = step_of(session), clock.monotonic()
         excluded = session_of(session).non_training_secs
-        closed = None
-        if self._opened is not None:
-            steps, secs = step - self._opened[0], now - self._opened[1]
-            closed = Window(steps, secs, secs - (excluded - self._opened[2]))
-        self._opened = step, now, excluded
-        self.timer.update_last_triggered_step(step)
-        return closed
+        opened, self._opened = self._opened, (step, now, excluded)
+        self._timer.update_last_triggered_step(step)
+        if opened is not None:
+            secs = now - opened[1]
+            self._record(session, Window(step - opened[0], secs, secs - (excluded - opened[2])))
+
+    def _record(self, session: RawSession, window: Window) -> None:
+        """Write what there is to say of ``window``, which has just ended."""
+        raise NotImplementedError
