@@ -89,6 +89,7 @@ class Rule:
             name = estimator.name
         self._read, self._place = _source(estimator, eval_dir)
         arguments.given(metric_name=name)
+        assert name is not None
         arguments.instance(str, metric_name=name)
         arguments.whole(0, min_steps=min_steps)
         arguments.given(**limit)
