@@ -15,6 +15,5 @@ from runhooks.engines import load_engine
 load_engine("torch")  # says what to install, if it is not
 
 from runhooks.engines.torch.graph import Graph, graph, step  # noqa: E402
-from runhooks.engines.torch.states import export  # noqa: E402
 
-__all__ = ["Graph", "export", "graph", "step"]
+__all__ = ["Graph", "graph", "step"]

@@ -285,40 +285,6 @@ def test_compiled_module_has_the_names_of_the_module(training, tmp_path):
         rh.Saver().restore(sess, path)
 
 
-def test_export_is_a_plain_file_of_torch(training, tmp_path):
-    training.model.add_module("norm", nn.BatchNorm1d(3))
-    with rh.Session(training.graph()) as sess:
-        sess.run("train_op", training.batch)
-        path = saved(sess, tmp_path)
-    rh.torch.export(path, tmp_path / "model.pt")
-    objects = torch.load(tmp_path / "model.pt", weights_only=True)
-    assert objects.keys() == {"model", "optimizer", "scheduler"}
-    assert_same_state(dict(objects["model"]), dict(training.model.state_dict()))
-    assert_same_state(objects["optimizer"], training.optimizer.state_dict())
-    training.model.load_state_dict(objects["model"])
-    training.optimizer.load_state_dict(objects["optimizer"])
-    training.scheduler.load_state_dict(objects["scheduler"])
-
-
-def test_export_of_a_checkpoint_in_a_store(training, tmp_path):
-    url = f"memory://{tmp_path.name}/run"
-    with rh.Session(training.graph()) as sess:
-        rh.Saver().save(sess, f"{url}/model.ckpt", 0)
-    rh.torch.export(url, tmp_path / "model.pt")
-    objects = torch.load(tmp_path / "model.pt", weights_only=True)
-    assert_same_state(dict(objects["model"]), dict(training.model.state_dict()))
-
-
-def test_export_of_what_has_no_parts(tmp_path):
-    with rh.Graph("torch").as_default() as graph, rh.Session(graph) as sess:
-        rh.Variable(1.0, name="v")
-        path = saved(sess, tmp_path)
-    with pytest.raises(ValueError, match="without objects"):
-        rh.torch.export(path, tmp_path / "model.pt")
-    with pytest.raises(rh.errors.NotFoundError):
-        rh.torch.export(tmp_path / "nothing", tmp_path / "model.pt")
-
-
 def test_variable_and_part_of_one_name(training):
     graph = training.graph()
     with graph.as_default():

@@ -186,23 +186,6 @@ def test_function_that_a_step_or_an_assignment_needs_draws_as_in_the_programs_ow
     assert list(zip(seen, kept, strict=True)) == expected
 
 
-@pytest.mark.parametrize("way", [it for it in WAYS if it is not for_an_evaluation])
-def test_function_that_changes_a_tensor_is_named_once(way, training, tmp_path, caplog):
-    def move():
-        with torch.no_grad():
-            training.model[3].bias += 1
-        return training.model[3].bias.sum()
-
-    with training.graph().as_default():
-        hook, fetches = way(rh.call(move, name="moving"), tmp_path)
-        with rh.MonitoredSession(hooks=[hook]) as session:
-            for _ in range(6):
-                session.run(fetches, training.batch)
-    (message,) = [it for it in caplog.messages if "in place" in it]
-    assert message.startswith("the function 'moving' has changed 'model/3.bias' in place")
-    assert "rh.torch.step" in message
-
-
 def test_mode_and_generators_are_put_back_after_an_error(training):
     def broken(x):
         training.model.eval()
@@ -230,35 +213,3 @@ def test_metric_that_only_a_step_has_is_refused_before_training(name, training):
         with pytest.raises(ValueError, match="must not train"):
             rh.MonitoredSession(hooks=[hook])
     assert training.losses == []
-
-
-@pytest.mark.parametrize("calls_eval", [False, True])
-def test_an_evaluation_that_moves_batch_statistics_is_noticed_once(calls_eval, caplog):
-    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
-
-    @torch.no_grad()
-    def evaluate():
-        if calls_eval:
-            model.eval()
-        return model(torch.ones(2, 4)).mean()
-
-    with rh.torch.graph(lambda x: model(x).sum().backward(), model=model).as_default():
-        hook = rh.EvaluationHook({"mean": rh.call(evaluate)}, every_n_steps=1)
-        with rh.MonitoredSession(hooks=[hook]) as session:
-            for _ in range(3):
-                session.run("train_op", {"x": torch.randn(2, 4)})
-    messages = [it for it in caplog.messages if "an evaluation has changed" in it]
-    assert len(messages) == (not calls_eval)
-    assert calls_eval or "changed 'model/1." in messages[0]
-    assert calls_eval or "call model.eval()" in messages[0]
-
-
-def test_an_evaluation_with_averages_changes_nothing(training, caplog):
-    with training.graph().as_default():
-        averages = rh.EmaHook("model", decay=0.5)
-        mean = rh.call(lambda: training.model.eval()(torch.ones(2, 4)).mean())
-        evaluation = rh.EvaluationHook({"mean": mean}, every_n_steps=1, averages=averages)
-        with rh.MonitoredSession(hooks=[averages, evaluation]) as session:
-            for _ in range(3):
-                session.run("train_op", training.batch)
-    assert "an evaluation has changed" not in caplog.text

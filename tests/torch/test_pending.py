@@ -47,9 +47,6 @@ def test_stop_in_the_middle_of_an_accumulation_loses_nothing(stop, sparse, tmp_p
         rh.Saver().restore(sess, path)
         resumed.runs(sess, range(stop, 16))
     assert torch.equal(resumed.model.weight, undisturbed.model.weight)
-    rh.torch.export(path, tmp_path / "model.pt")
-    exported = torch.load(tmp_path / "model.pt", weights_only=True)
-    assert exported.keys() == {"model", "optimizer"}
 
 
 def test_gradients_are_saved_only_while_some_are_pending(training, tmp_path):
@@ -114,40 +111,3 @@ def test_checkpoint_of_another_optimizer_is_refused(training, make_training, tmp
         with rh.Session(other.graph(optimizer=adam)) as saving:
             rh.Saver().save(saving, tmp_path / "adam.ckpt")
         rh.Saver().restore(sess, tmp_path / "adam.ckpt")
-
-
-def test_export_of_what_is_no_checkpoint(tmp_path):
-    with pytest.raises(TypeError, match="None"):
-        rh.torch.export(rh.latest_checkpoint(tmp_path), tmp_path / "model.pt")
-    with pytest.raises(rh.errors.NotFoundError, match="no checkpoint"):
-        rh.torch.export(tmp_path, tmp_path / "model.pt")
-
-
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
-@pytest.mark.parametrize("cadence", [3, 6, 100])
-def test_epochs_of_a_stateful_loader_go_on_bit_for_bit(cadence, tmp_path):
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    def train(folder, *lasts):
-        drawn = []
-
-        def step(batch):
-            drawn.append((batch.tolist(), torch.rand(()).item()))
-
-        for last in lasts:
-            torch.manual_seed(0)
-            loader = StatefulDataLoader(list(range(12)), batch_size=2, shuffle=True)
-            with rh.torch.Graph().as_default():
-                rh.torch.step(step, args=[rh.inputs(loader, epochs=3)])
-                with rh.MonitoredTrainingSession(
-                    checkpoint_dir=folder,
-                    hooks=[rh.StopAtStepHook(last_step=last)],
-                    save_checkpoint_steps=cadence,
-                ) as sess:
-                    while not sess.should_stop():
-                        sess.run("train_op")
-        return drawn
-
-    undisturbed = train(tmp_path / "one", 100)
-    assert len(undisturbed) == 18
-    assert train(tmp_path / "two", 2, 6, 8, 12, 100, 100) == undisturbed

@@ -171,8 +171,8 @@ class TorchBatchGraph(BatchGraph):
         self.executables.clear()
         self.exposed.take(named)
 
-    def preserved_objects(self, what: str) -> AbstractContextManager[None]:
-        return self._objects.preserved(what)
+    def preserved_objects(self) -> AbstractContextManager[None]:
+        return self._objects.preserved()
 
     def prepare(self, fetches: Sequence[Any]) -> None:
         self.release()

@@ -476,9 +476,9 @@ class BaseGraph:
         """
         return False
 
-    def preserved_objects(self, what: str) -> AbstractContextManager[None]:
+    def preserved_objects(self) -> AbstractContextManager[None]:
         """As ``StatefulObjects.preserved``, where there are such objects."""
-        return nullcontext() if self.objects is None else self.objects.preserved(what)
+        return nullcontext() if self.objects is None else self.objects.preserved()
 
     def stop_flag(self) -> StopFlag | None:
         """Return the flag by which a chief stops its workers; None if sessions share nothing."""

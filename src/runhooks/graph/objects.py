@@ -101,11 +101,10 @@ class StatefulObjects(Protocol):
         """Return whether an array of that name would be one of theirs."""
         ...
 
-    def preserved(self, what: str) -> AbstractContextManager[None]:
+    def preserved(self) -> AbstractContextManager[None]:
         """Put random generators and training modes back at the end of the ``with`` block.
 
-        Inside another such block, random generators go on until that one ends. A warning names an
-        array that ``what``, the block, has changed.
+        Inside another such block, random generators go on until that one ends.
         """
         ...
 

@@ -73,7 +73,7 @@ class Graph(ValueGraph):
     the next run that makes it. A function of ``rh.call`` leaves random generators and the train or
     eval mode of modules as they were, unless a step or an assignment needs its value: numbers that
     another thread draws meanwhile from ``random``, ``np.random`` or torch may come again, so give
-    such a thread a generator of its own. A warning names parameters and buffers that it changes.
+    such a thread a generator of its own.
 
     Args:
         **objects: What the steps change, by name (letters, digits and ``_``): modules, optimizers,

@@ -41,54 +41,6 @@ from runhooks.near_names import suggestion
 _log = logging.getLogger("runhooks")
 
 
-class Versions:
-    """The version counters of what checkpoints hold of ``modules``.
-
-    Reading them neither copies a tensor nor waits for its device.
-    """
-
-    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
-        self._tensors = {
-            f"{name}/{path}": tensor
-            for name, module in modules.items()
-            for path, tensor in module.state_dict(keep_vars=True).items()
-            if _has_version(tensor)
-        }
-
-    def now(self) -> list[int]:
-        """Return the counters as they are now."""
-        return [_version_of(tensor) for tensor in self._tensors.values()]
-
-    def warn_of_changes(self, before: list[int], what: str) -> bool:
-        """Log the first tensor that ``what`` has changed; return whether there is one.
-
-        ``before``: what ``now`` returned before it.
-        """
-        for (name, tensor), version in zip(self._tensors.items(), before, strict=True):
-            if _version_of(tensor) != version:
-                _log.warning(
-                    "%s has changed %r in place, and training goes on with that, unless it has "
-                    "changed it back. To evaluate, call %s.eval() first; to train, make it a step, "
-                    "with rh.torch.step: only steps may change parameters and buffers, and draw "
-                    "random numbers that count",
-                    *(what, name, name.partition("/")[0]),
-                )
-                return True
-        return False
-
-
-def _version_of(tensor: torch.Tensor) -> int:
-    # What autograd itself compares; torch has no public name for it.
-    version: int = getattr(tensor, "_version")  # noqa: B009
-    return version
-
-
-def _has_version(tensor: object) -> bool:
-    if not isinstance(tensor, torch.Tensor):
-        return False
-    return not (is_distributed(tensor) or tensor.is_inference())
-
-
 _RATE = "learning_rate"
 
 Modules = Mapping[str, nn.Module]
@@ -260,8 +212,6 @@ class TorchObjects:
         self.begun = 0
         self._settled = 0
         self._is_preserving = False
-        self._versions: Versions | None = None
-        self._warned_of_changes: set[str] = set()
         #: Whether it was logged in this session that compiled code runs eagerly in some runs.
         self.has_logged_eager = False
 
@@ -276,7 +226,6 @@ class TorchObjects:
     def settle(self) -> None:
         """As ``StatefulObjects.settle``."""
         self._settled = self.begun
-        self._versions = None
         self.has_logged_eager = False
 
     def keep_pending_gradients(self) -> None:
@@ -284,11 +233,11 @@ class TorchObjects:
         self._saved[PENDING] = self.pending_gradients
 
     @contextmanager
-    def preserved(self, what: str) -> Iterator[None]:
+    def preserved(self) -> Iterator[None]:
         """As ``StatefulObjects.preserved``."""
         modes = [(it, it.training) for module in self.modules().values() for it in module.modules()]
         try:
-            with nullcontext() if self._is_preserving else self._preserved_numbers(what):
+            with nullcontext() if self._is_preserving else self._preserved_numbers():
                 yield
         finally:
             for module, training in modes:
@@ -296,19 +245,16 @@ class TorchObjects:
                     module.training = training
 
     @contextmanager
-    def _preserved_numbers(self, what: str) -> Iterator[None]:
+    def _preserved_numbers(self) -> Iterator[None]:
         self._is_preserving = True
-        versions = self._versions = self._versions or Versions(self.modules())
         generators = [self._random, *[it for it in self._saved.values() if _is_generator(it)]]
-        before, states = versions.now(), [it.state_dict() for it in generators]
+        states = [it.state_dict() for it in generators]
         try:
             yield
         finally:
             self._is_preserving = False
             for generator, state in zip(generators, states, strict=True):
                 generator.load_state_dict(state)
-        if what not in self._warned_of_changes and versions.warn_of_changes(before, what):
-            self._warned_of_changes.add(what)
 
     def find(self, name: str) -> Any:
         """Return the module, parameter or buffer ``"<object>/<path>"``, or the object, or None."""

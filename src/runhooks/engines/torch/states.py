@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator, Mapping
@@ -13,19 +12,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from runhooks import arguments
 from runhooks.arrays.shards import ArrayInMemory, ShardedArray, Share, parts_of_replicas
 from runhooks.arrays.torch import ARRAYS, from_numpy, is_distributed
-from runhooks.checkpoint import read_checkpoint
-from runhooks.checkpoint.reading import place_of
-from runhooks.checkpoint.retention import Choice, Mode
 from runhooks.graph.objects import (
     MODULE_VERSIONS,
-    OBJECT_STATES,
-    PENDING,
-    RANDOM_STATES,
     STANDS_FOR_ARRAY,
-    Arrays,
 )
 
 _WRAPPER = nn.parallel.DistributedDataParallel
@@ -193,70 +184,6 @@ def _memory(tensor: Any, name: str) -> Any:
         tensor = tensor.to_local()
     place = tensor.data_ptr(), tensor.device, tensor.dtype
     return *place, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg()
-
-
-def state_dicts(arrays: Arrays, states: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the state dicts of the user's objects in a checkpoint, by name."""
-    named = {
-        k.removeprefix(OBJECT_STATES): v for k, v in states.items() if k.startswith(OBJECT_STATES)
-    }
-    return {
-        name: join(saved, {it: from_numpy(arrays[it]) for it in names_in(saved)})
-        for name, saved in named.items()
-        if name not in (RANDOM_STATES, PENDING)
-    }
-
-
-def export(
-    source: str | os.PathLike[str],
-    path: str | os.PathLike[str],
-    *,
-    step: int | None = None,
-    best: str | None = None,
-    mode: Mode | None = None,
-) -> None:
-    """Write the state dicts of the objects in a checkpoint to a file that ``torch.load`` reads.
-
-    ``torch.load(path, weights_only=True)["model"]`` is what ``model.load_state_dict`` takes, and
-    ``["optimizer"]`` has the learning rates and all else that is no array: ``rh.export`` writes
-    arrays alone. Arrays and numbers of NumPy become tensors and plain numbers. The random states
-    are left out.
-
-    Args:
-        source: A checkpoint, or a directory of them.
-        path: The file to write.
-        step: As for ``rh.load``.
-        best: As for ``rh.load``.
-        mode: As for ``rh.load``.
-
-    Raises:
-        NotFoundError: If there is no such checkpoint.
-        DataLossError: If it is damaged.
-        ValueError: If it was not saved from a graph of ``rh.torch``.
-        TypeError: If an argument has the wrong type.
-    """
-    arguments.given(source=source, path=path)
-    arguments.directory(source=source, path=path)
-    snapshot = Choice(step, best, mode).read(place_of(source), read_checkpoint)
-    found = state_dicts(snapshot.arrays, snapshot.states)
-    objects = {name: _plain(state) for name, state in found.items()}
-    if not objects:
-        raise ValueError(
-            f"source must be of a graph of rh.torch, got {str(source)!r} without objects"
-        )
-    torch.save(objects, path)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return from_numpy(value)
-    if isinstance(value, np.generic):
-        return value.item()
-    if type(value) in (list, tuple):
-        return type(value)(_plain(item) for item in value)
-    if type(value) is dict:
-        return {key: _plain(item) for key, item in value.items()}
-    return value
 
 
 _log = logging.getLogger("runhooks")

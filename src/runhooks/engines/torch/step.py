@@ -175,24 +175,24 @@ def preserving(
     for op in reversed(operations):
         if op.effect is Effect.STEP or op.assigns is not None or op in training:
             training.update([op, *(tensor.op for tensor in op.inputs)])
-    parts: list[tuple[str, list[Operation]]] = [("", [])]
+    parts: list[tuple[bool, list[Operation]]] = [(False, [])]
     for op in operations:
         if op.type == "Call" and op not in training:
-            parts += [(op.name, [op]), ("", [])]
+            parts += [(True, [op]), (False, [])]
         else:
             parts[-1][1].append(op)
     if len(parts) == 1:
         return evaluator(operations)
-    evaluates = [(name, evaluator(part)) for name, part in parts if part]
+    evaluates = [(preserves, evaluator(part)) for preserves, part in parts if part]
 
     def evaluate(
         values: dict[Tensor, Any], variables: Mapping[Variable, Any]
     ) -> dict[Variable, Any]:
         assigned: dict[Variable, Any] = {}
-        for name, compute in evaluates:
+        for preserves, compute in evaluates:
             now = {**variables, **assigned} if assigned else variables
-            if name:
-                with objects().preserved(f"the function {name!r}"):
+            if preserves:
+                with objects().preserved():
                     compute(values, now)
             else:
                 assigned |= compute(values, now)

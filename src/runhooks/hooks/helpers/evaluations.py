@@ -457,7 +457,7 @@ class EvaluatingHook(TimedHook):
     def _evaluate(self, session: RawSession, training: SessionRunArgs | None) -> bool:
         """Evaluate now; return False if a stop has ended the evaluation."""
         raw, step, start = session_of(session), step_of(session), clock.monotonic()
-        with not_training(raw), graph_of(raw.graph).preserved_objects("an evaluation"):
+        with not_training(raw), graph_of(raw.graph).preserved_objects():
             try:
                 found = self._run_evaluation(raw, training)
             except LoopStoppedError as stopped:
