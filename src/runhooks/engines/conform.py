@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from runhooks.arrays import to_numpy
 from runhooks.graph.generators import has_generator_state
 from runhooks.graph.nodes import Variable
 from runhooks.near_names import with_article
@@ -146,6 +147,19 @@ def number_as(name: str, path: str, number: float, dtype: Any) -> Any:
     except OverflowError:
         pass
     raise ValueError(f"variable {describe(name, path)} is {dtype}, and cannot hold {number!r}")
+
+
+def fitted(name: str, value: Any, form: Form) -> np.ndarray[Any, Any]:
+    """Return ``value``, a number or an array of any library, as an array of ``form`` for a part.
+
+    Raises:
+        ValueError: If it has another shape, or a dtype that does not fit.
+    """
+    if isinstance(value, int | float) and not isinstance(value, np.generic):
+        value = number_as(name, "", value, form[1])
+    array = np.asarray(to_numpy(value))
+    check_leaf(name, "", form, (array.shape, array.dtype))
+    return array.astype(form[1])
 
 
 def fits(dtype: Any, into: Any) -> bool:

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from runhooks.arrays import to_numpy
 from runhooks.arrays.shards import Share, to_host
 from runhooks.contract import PreparedRun
-from runhooks.engines.conform import check_leaf, number_as
+from runhooks.engines.conform import fitted
 from runhooks.graph.base import ClosedSessionError
 from runhooks.graph.engine import Engine
 from runhooks.graph.nodes import InitialFrom, Variable
@@ -364,10 +363,5 @@ def _is_near(variable: Variable, name: str) -> bool:
 
 def _fitted_leaf(engine: Engine, name: str, old: Any, value: Any) -> Any:
     on_host = isinstance(old, np.int64)
-    shape, dtype = (old.shape, old.dtype) if on_host else engine.host_form(old)
-    if isinstance(value, int | float) and not isinstance(value, np.generic):
-        value = number_as(name, "", value, dtype)
-    array = np.asarray(to_numpy(value))
-    check_leaf(name, "", (shape, dtype), (array.shape, array.dtype))
-    array = array.astype(dtype)
+    array = fitted(name, value, (old.shape, old.dtype) if on_host else engine.host_form(old))
     return array if on_host else engine.from_host(old, array)

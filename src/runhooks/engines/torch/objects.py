@@ -15,11 +15,10 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from runhooks import arguments
-from runhooks.arrays import to_numpy
 from runhooks.arrays.shards import Share, to_host
 from runhooks.arrays.torch import ARRAYS, form, is_distributed
 from runhooks.contexts import contextmanager
-from runhooks.engines.conform import check_leaf, number_as
+from runhooks.engines.conform import fitted
 from runhooks.engines.torch.engine import Averages
 from runhooks.engines.torch.states import (
     SEED,
@@ -73,13 +72,9 @@ class TensorPart:
         return ARRAYS.to_numpy(self.tensor.detach()).copy()
 
     def converted(self, name: str, value: Any) -> torch.Tensor:
-        shape, dtype = ARRAYS.host_form(self.tensor)
-        if isinstance(value, int | float) and not isinstance(value, np.generic):
-            value = number_as(name, "", value, dtype)
-        array = np.asarray(to_numpy(value))
-        check_leaf(name, "", (shape, dtype), (array.shape, array.dtype))
+        array = fitted(name, value, ARRAYS.host_form(self.tensor))
         # Of one that several processes hold, each takes its part.
-        placed: torch.Tensor = ARRAYS.place(array.astype(dtype), self.tensor)
+        placed: torch.Tensor = ARRAYS.place(array, self.tensor)
         return placed
 
     def assign(self, value: torch.Tensor) -> None:
@@ -97,9 +92,7 @@ class RatePart:
         return np.asarray(self._group["lr"])
 
     def converted(self, name: str, value: Any) -> float:
-        array = np.asarray(value)
-        check_leaf(name, "", ((), np.dtype(float)), (array.shape, array.dtype))
-        return float(array)
+        return float(fitted(name, value, ((), np.dtype(float))))
 
     def assign(self, value: float) -> None:
         self._group["lr"] = value
