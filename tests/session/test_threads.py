@@ -3,6 +3,7 @@
 import sys
 import threading
 from contextlib import suppress
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -240,6 +241,38 @@ def test_hooks_of_all_threads_see_whole_runs_in_the_order_of_steps(engine):
             in_threads(*[asks_for(p, session.run, thread) for thread in range(THREADS)])
         seen = steps or [(step, step) for step in watched]
         assert seen == [(step, step) for step in range(1, THREADS * RUNS + 1)]
+
+
+@pytest.mark.parametrize("engine", ["python", "jax", "torch"])
+def test_a_cadence_and_a_last_step_hold_exactly_though_several_threads_run(engine):
+    p, n = own_program(engine), 10
+    counter = []
+
+    class Cadence(rh.SessionRunHook):
+        timer = rh.Timer(rh.Trigger(every_steps=n))
+
+        def next_due(self):
+            return self.timer.due()
+
+        def before_run(self, run_context):
+            self.expected = run_context.next_step
+
+        def after_run(self, run_context, run_values):
+            step = run_context.session.global_step
+            counter.append((self.expected, step))
+            self.timer.update_last_triggered_step(step)
+
+    with p.graph.as_default(), p.opened(hooks=[Cadence(), rh.StopAtStepHook(100)]) as sess:
+
+        def loop():
+            with suppress(RuntimeError):  # another thread's run was the last
+                while not sess.should_stop():
+                    sess.run(p.train, p.feed)
+
+        in_threads(*[loop] * THREADS)
+        assert sess.global_step == 100
+    assert [it[0] for it in counter] == [it[1] for it in counter]
+    assert [b - a for (_, a), (_, b) in pairwise(counter)] == [n] * (len(counter) - 1)
 
 
 class ActsWhenFed:

@@ -35,7 +35,6 @@ class Pause:
         thread.join()
 
 
-@pytest.mark.xfail(reason="each run that begins while a hook is due asks it", strict=True)
 def test_hook_that_is_due_is_asked_by_one_of_the_runs_that_overlap():
     class Counts(train.SessionRunHook):
         asked = 0

@@ -19,9 +19,8 @@ from runhooks.checkpoint.states import EncodedStates, decode, encode
 from runhooks.contract import SessionRunArgs, SessionRunHook
 from runhooks.errors import cause, described, good_ends
 from runhooks.hooks import CheckpointSaverHook, FeedFnHook, StepCounterHook, SummarySaverHook
-from runhooks.session.asking_run import AskedRun
 from runhooks.session.hook_list import HookList, caught, in_order, raise_first
-from runhooks.session.hooked import HookedSession, LiveSession
+from runhooks.session.hooked import Asked, HookedSession, LiveSession
 from runhooks.session.hooks import noting_hook
 from runhooks.session.threads import Coordinator
 
@@ -89,7 +88,7 @@ class HookedLoop:
         self._session: BatchSession | None = None
         self._states: Mapping[str, Any] = {}
         self._stop_reason: str | None = None
-        self._asked: AskedRun | None = None
+        self._asked: Asked | None = None
         self._caller = SessionRunArgs(graph.batch)
         self._at_end = ExitStack()
 
@@ -270,7 +269,8 @@ class HookedLoop:
 
     def _ask(self) -> None:
         asked = self._hooked.ask(self._caller)
-        for hook, request in asked.requests.items():
+        requests = asked.turn.requests_of(asked.requests)
+        for hook, request in requests.items():
             with noting_hook(hook.name, "before_run"):
                 if request.feed_dict:
                     raise ValueError(
@@ -279,10 +279,10 @@ class HookedLoop:
                     )
                 if request.fetches is not None:
                     self.graph.check(request.fetches)
-        self.graph.prepare([it.fetches for it in asked.requests.values() if it.fetches is not None])
+        self.graph.prepare([it.fetches for it in requests.values() if it.fetches is not None])
         self._asked = asked
 
-    def _deliver(self, asked: AskedRun, session: BatchSession, step: int) -> None:
+    def _deliver(self, asked: Asked, session: BatchSession, step: int) -> None:
         try:
             with self.graph.as_default():
                 self._hooked.complete(asked, lambda fetches, *_: session.run_batch(fetches, step))

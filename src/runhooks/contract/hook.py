@@ -199,15 +199,6 @@ class SessionRunHook:
         """
         return None
 
-    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Return what ``before_run`` will ask for, so that it is compiled before the first run.
-
-        Called by ``warm_up`` of a monitored session, after ``after_create_session``. If the hook
-        makes its own runs, it can pass them to ``run_context.session.warm_up``. None: nothing, or
-        unknown.
-        """
-        return None
-
     def state_dict(self) -> Mapping[str, Any]:
         """Return the state that checkpoints keep for this hook, by name; empty for nothing.
 

@@ -292,21 +292,6 @@ class RawSession(CallableRuns):
         """Return the global step as other processes may have made it; costs a run where needed."""
         return self.global_step
 
-    def warm_up(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> None:
-        """Compile what a run of ``fetches`` needs, so that it starts at once; compute nothing.
-
-        No variable is changed, and what an input gives is still there for the run. On engines that
-        do not compile it does nothing.
-
-        Args:
-            fetches: As for ``run``.
-            feed_dict: Values of the shapes and dtypes that runs will be fed.
-
-        Raises:
-            ValueError, TypeError: As ``run``.
-            Exception: Whatever the graph's functions raise while they are traced.
-        """
-
     def wait(self) -> None:
         """Return when the device has computed all that was run; raise the error it failed with."""
 

@@ -130,9 +130,6 @@ class Engine(Framework):
     #: Whether ``form`` is there.
     finds_forms: ClassVar[bool] = False
 
-    #: Whether the first run of a body takes longer than those that follow, since it compiles.
-    compiles: ClassVar[bool] = False
-
     def compile(self, body: Body) -> Compiled:
         """Return a function that computes ``body``.
 
@@ -165,18 +162,6 @@ class Engine(Framework):
             given: What was given in the last run.
         """
         return None
-
-    def warm_up(
-        self,
-        body: Body,
-        shared: BoundedCache[Any, Any],
-        variables: dict[Variable, Any],
-        given: Sequence[Any],
-    ) -> None:
-        """Compile what a run of ``body`` needs, with the arguments of the run; compute nothing.
-
-        Called only if the engine ``compiles``.
-        """
 
     def constant(self, value: Any) -> Any:
         """Return an array among the arguments of a call, put where the engine computes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from functools import cache, partial
 from typing import Any
@@ -276,10 +276,6 @@ class Graph(BaseGraph):
         return self._compiled.get_or_make(
             body, lambda: self._engine.compile_run(body, self._shared_by_runs)
         )
-
-    def warm_up(self, body: Body, variables: dict[Variable, Any], given: Sequence[Any]) -> None:
-        """Let the engine compile what a run of ``body`` with these arguments needs."""
-        self._engine.warm_up(body, self._shared_by_runs, variables, given)
 
     def finalize(self) -> None:
         self._finalized = True

@@ -42,9 +42,13 @@ class FetchList(list[Any]):
 
 
 class KnownFetches:
-    """Fetches that were asked for, by which the same ones are recognized faster than by a key."""
+    """Fetches that were asked for, by which the same ones are recognized faster than by a key.
 
-    __slots__ = ("_items", "_kind", "_leaf")
+    Attributes:
+        leaf: Whatever is this very object is the same; itself if only the items can tell.
+    """
+
+    __slots__ = ("_items", "_kind", "leaf")
 
     def __init__(self, fetches: Any) -> None:
         self._kind = kind = type(fetches)
@@ -55,11 +59,11 @@ class KnownFetches:
         is_flat = is_flat and not any(isinstance(it, list | tuple | Mapping) for it in items)
         self._items = items if is_flat else None
         is_leaf = kind is FetchList or not isinstance(fetches, list | tuple | Mapping)
-        self._leaf = fetches if is_leaf else self
+        self.leaf = fetches if is_leaf else self
 
     def is_the_same_as(self, fetches: Any) -> bool:
         """Return whether ``fetches`` are the same. False: perhaps they are, in another spelling."""
-        if fetches is self._leaf:
+        if fetches is self.leaf:
             return True
         known = self._items
         if known is None or type(fetches) is not self._kind:

@@ -272,9 +272,6 @@ class EmaHook(TimedHook):
             self._updating = run_context
         return request
 
-    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        return self._request(run_context)
-
     def _request(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         assert self._averages is not None
         fetches, feed_dict, _ = run_context.original_args

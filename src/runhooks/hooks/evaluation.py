@@ -8,7 +8,7 @@ from itertools import islice, repeat
 from typing import Any
 
 from runhooks import arguments
-from runhooks.contract import RawSession, SessionRunArgs, SessionRunContext, SessionRunHook
+from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
 from runhooks.engines.foreign import graph_of
 from runhooks.graph import Tensor, get_default_graph
 from runhooks.hooks.ema import EmaHook
@@ -152,20 +152,6 @@ class EvaluationHook(EvaluatingHook):
             self._fetches.append(get_default_graph().as_graph_element(self._weight))
         check_no_step(get_default_graph(), self._fetches)
         self._loop.begin()
-
-    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        session = run_context.session
-        found = None if self._given_feeds is None else self._given_feeds()
-        # An iterator that is always the same one would lack what is taken out of it now.
-        if isinstance(found, Iterator) and self._given_feeds is not None:
-            found = None if self._given_feeds() is found else found
-        if isinstance(found, Iterable):
-            for feed_dict in found:
-                session.warm_up(self._fetches, feed_dict)
-                break
-        elif self._given_feeds is None and not session.inputs_of(self._fetches):
-            session.warm_up(self._fetches)
-        return None
 
     def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
         if self._averages is None:

@@ -241,10 +241,6 @@ class LoggingTensorHook(TensorFlowHook):
         self._should_trigger = self._timer.should_trigger(run_context)
         return SessionRunArgs(self._current_tensors) if self._should_trigger else None
 
-    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        never = isinstance(self._timer, NeverTimer)
-        return None if never else SessionRunArgs(self._current_tensors)
-
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         # Not by _should_trigger: another thread of the session may be between its two calls.
         if run_values.results is not None:

@@ -135,9 +135,6 @@ class NanTensorHook(SessionRunHook):
             self._has_looked, self._read = True, _reader_of_scalars(last_value)
         return self._any_nan(last_value) and self._report(last_step, last_value)
 
-    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        return self._request
-
     def end(self, session: RawSession) -> None:
         try:
             self._look_at_the_last()

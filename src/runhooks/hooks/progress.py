@@ -248,9 +248,6 @@ class ProgressHook(TimedHook):
             return SessionRunArgs(self._fetches)
         return None
 
-    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        return SessionRunArgs(self._fetches) if self._fetches else None
-
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         step = step_of(run_context.session)
         if run_values.results is not None:

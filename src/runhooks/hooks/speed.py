@@ -220,9 +220,6 @@ class ThroughputHook(MeasuringHook):
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         return SessionRunArgs(self._fetches) if self._fetches else None
 
-    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        return SessionRunArgs(self._fetches) if self._fetches else None
-
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         for label, value in (run_values.results or {}).items():
             self._totals[label].add(value)

@@ -123,9 +123,6 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
         self._timer.update_last_triggered_step(step)
         self._write(run_values.results, step)
 
-    def warm_up(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        return SessionRunArgs(self._summaries) if self._summaries else None
-
     def end(self, session: RawSession | None = None) -> None:
         if session is not None and self._summaries:
             step = step_of(session)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,57 +17,40 @@ from runhooks.contract import (
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
-    SessionRunValues,
 )
+from runhooks.errors import add_note
 from runhooks.graph.base import StepPart
-from runhooks.session.asking_run import AskedRun, AskingRun, WatchedRun, watch
-from runhooks.session.hooks import NextDue, Placement, ScheduledHook, noting_hook
+from runhooks.graph.engine import BoundedCache
+from runhooks.graph.nest import structure_key
+from runhooks.session.hooks import NextDue, Placement, ScheduledHook, hook_note
 from runhooks.session.merge import RequestMerger
 from runhooks.session.threads import Coordinator
-
-
-def warm_up(
-    raw: RawSession,
-    merger: RequestMerger,
-    caller: SessionRunArgs,
-    hooks: Sequence[ScheduledHook],
-    watching: Sequence[ScheduledHook],
-) -> None:
-    """Compile what runs of ``raw`` need.
-
-    Args:
-        raw: The session.
-        merger: Merges the requests of its runs.
-        caller: What their caller will ask for.
-        hooks: All hooks that may take part in them.
-        watching: Those that watch values in off-steps.
-    """
-
-    def compile_for(requests: Mapping[ScheduledHook, SessionRunArgs]) -> None:
-        merged = merger.args(caller, requests) if requests else caller
-        raw.warm_up(merged.fetches, merged.feed_dict)
-
-    context = SessionRunContext(caller, raw, raw.global_step)
-    requests = {hook: hook.warm_up(context) for hook in hooks}
-    known = {
-        hook: request
-        for hook, request in requests.items()
-        if request is not None and not merger.lacks_step(caller, hook, request)
-    }
-    # Those that ask in every run, whatever else is asked for.
-    always = {hook: it for hook, it in known.items() if hook.always}
-    compile_for(always)
-    if watching:
-        raw.warm_up(merger.with_watched(caller.fetches, watching)[0], caller.feed_dict)
-    for hook in [it for it in known if it not in always]:
-        with noting_hook(hook.name, "warm_up"):
-            compile_for({**always, hook: known[hook]})
-
+from runhooks.session.turn import Answering, Call, Hooks, Request, Turn, answer, never_asked
 
 _log = logging.getLogger("runhooks")
 
 #: Makes a named tuple of a tuple, in half the time of its constructor.
 _new = tuple.__new__
+
+
+class Asked(NamedTuple):
+    """A run to come, whose hooks have been asked.
+
+    Attributes:
+        turn: The run and its hooks.
+        caller: What its caller wants.
+        requests: What the hooks that were asked want.
+        context: The context of the run; None in an off-step.
+        step: The global step at which it begins.
+        hooks: The hooks that it may make due.
+    """
+
+    turn: Turn
+    caller: SessionRunArgs
+    requests: Sequence[Request]
+    context: SessionRunContext | None
+    step: int | None
+    hooks: Sequence[ScheduledHook]
 
 
 class HookedSession:
@@ -78,23 +62,19 @@ class HookedSession:
         due: When the next hook is due.
         within_step: Whether the last run was a part of a step, as when gradients accumulate. Hooks
             that go by steps or seconds, and signals, wait for the end of the step.
-        repeat: A run that can be made again without ``run_with_hooks``: by ``run_again`` if hooks
-            take part in it; None: there is none.
+        repeat: The turn that ``again`` can make without a look at what is due; None: there is none.
         saved_in: The number of the run, which the loop has fed, in which a checkpoint was saved
             since ``should_stop()`` was last called; None: there was none.
     """
 
     def __init__(self, raw: RawSession) -> None:
         self._raw = raw
-        self.repeat: PreparedRun | None = None
+        self.repeat: Turn | None = None
         # What several threads change is changed inside it. A session that makes one run at a time
         # makes all of a run inside it, with its hooks.
         self._lock = threading.RLock()
-        is_alone = raw.makes_one_run_at_a_time
-        # `with lock` takes twice as long, and every run that asks does it.
-        self._begin_turn: Callable[[], object] = self._lock.acquire if is_alone else _nothing
-        self._end_turn: Callable[[], object] = self._lock.release if is_alone else _nothing
-        self._last_asking: PreparedRun | None = None  # the run that was made for hooks last
+        self._is_alone = raw.makes_one_run_at_a_time
+        self._turn: AbstractContextManager[Any] = self._lock if self._is_alone else nullcontext()
         self.runs = 0
         self.saved_in: int | None = None
         self._warned_of_iteration = False
@@ -106,6 +86,7 @@ class HookedSession:
         self._hooks: list[ScheduledHook] = []  # those that are called without being named
         self._watching: list[ScheduledHook] = []
         self._merger = RequestMerger(raw)
+        self._calls: BoundedCache[Any, Call] = BoundedCache()
         self._hook_secs: dict[str, float] | None = None
         # Run options and metadata for TensorFlow's hooks, which always get some; never written to.
         self._no_records = raw.new_records() or (None, None)
@@ -123,8 +104,9 @@ class HookedSession:
         ``placement``: on which of several ranks it is called.
         """
         added = ScheduledHook(hook, name, placement)
-        self._expect_nothing()
         self._measure(added)
+        self._calls.clear()  # their turns were bound to fewer hooks
+        self._expect_nothing()
         if not added.takes_part:
             return
         self._by_id[id(hook)] = added
@@ -134,11 +116,10 @@ class HookedSession:
             added.sleeps = False  # it is called where it is named
         if added.watched is not None and always:
             self._watching = [it for it in self._hooks if it.watched is not None]
-            self._merger = RequestMerger(self._raw)  # it has merged fetches with fewer hooks
 
     def schedule(self) -> None:
         """Ask all hooks when they are next due; called once they are added."""
-        self._ask_next_due([hook for hook in self._hooks if hook.sleeps])
+        self._ask_next_due([hook for hook in self._hooks if hook.sleeps], find=True)
 
     @property
     def stop_reason(self) -> str | None:
@@ -154,6 +135,34 @@ class HookedSession:
         """Call the hooks that are due in the next run; the time of the group has moved."""
         self.due.run = self.runs + 1
         self._expect_nothing()
+
+    def again(self, turn: Turn, fetches: Any, feed_dict: Any) -> Any:
+        """Make ``turn`` once more: no other hook is due. An off-step is as fast as this is.
+
+        Args:
+            turn: The turn, which is ``repeat``.
+            fetches: What its caller asks for.
+            feed_dict: What it is fed.
+        """
+        with self._turn:
+            run, context = turn.run, None
+            if self.repeat is not turn or run is None or run.off_steps <= 0:
+                return self.run_with_hooks(fetches, feed_dict)  # another thread has come first
+            if turn.hooks:
+                caller = _new(SessionRunArgs, (fetches, feed_dict, None))
+                asked = self._ask(turn.call, turn, turn.hooks, caller, self._hooks)
+                if asked.turn is not turn or run.off_steps <= 0:
+                    return self.complete(asked)  # they ask for something else, or have made a run
+                context = asked.context
+            result = run.again(feed_dict)
+            self.runs += 1
+            if context is not None:
+                answer(turn.answering, context, result, self._no_records, self._note_stop)
+                if turn.sleepers:
+                    self._ask_next_due(turn.sleepers)
+            elif turn.watching:
+                turn.watch(self._raw.global_step or 0, result, self._stop_for)
+            return result if turn.fetches is None else result[0]
 
     def run_with_hooks(
         self,
@@ -176,133 +185,53 @@ class HookedSession:
             RuntimeError: If a hook has asked to stop and ``hooks`` is not given.
         """
         raw = self._raw
-        if type(feed_dict) is not dict and not isinstance(feed_dict, Mapping | None):
+        chosen = self._hooks if hooks is None else self._scheduled(hooks)
+        if not isinstance(feed_dict, Mapping | None) or (hooks is not None and not chosen):
             return raw.run(fetches, feed_dict, options, run_metadata)  # it says what is wrong
-        caller = SessionRunArgs(fetches, feed_dict, options)
-        if hooks is not None:
-            chosen = self._scheduled(hooks)
-            if not chosen:
-                return raw.run(fetches, feed_dict, options, run_metadata)
-            self._begin_turn()
+        with self._turn:
+            if hooks is None and self._stop_reason is not None:
+                raise RuntimeError(
+                    f"run was called after {self._stop_reason} asked to stop: check should_stop() "
+                    "before each run, or run without hooks with hooks=False"
+                )
+            asked = self.ask(SessionRunArgs(fetches, feed_dict, options), chosen)
             try:
-                return self.complete(self.ask(caller, chosen), None, run_metadata)
+                return self.complete(asked, None, run_metadata)
             finally:
-                self._end_turn()
-        if self._stop_reason is not None:
-            raise RuntimeError(
-                f"run was called after {self._stop_reason} asked to stop: check should_stop() "
-                "before each run, or run without hooks with hooks=False"
-            )
-        self._begin_turn()
-        try:
-            step = raw.global_step or 0
-            part = self._merger.step_part(caller)
-            stride = self.stride if part is StepPart.WHOLE else 0
-            if self.due.is_reached(step + stride, self.runs + 1, part):
-                return self.complete(self.ask(caller, part=part), None, run_metadata)
-            return self._run_off_step(caller, run_metadata, step, part)
-        finally:
-            self._end_turn()
-
-    def _run_off_step(
-        self, caller: SessionRunArgs, run_metadata: Any, step: int, part: StepPart
-    ) -> Any:
-        """Make a run in which no hook is called but those that watch a value."""
-        raw, (fetches, feed_dict, options) = self._raw, caller
-        watching: list[ScheduledHook] | None = None
-        if self._watching:
-            merged, watching = self._merger.with_watched(fetches, self._watching)
-            try:
-                results, run = self._made((merged, feed_dict, options), run_metadata)
-            except (TypeError, ValueError) as error:
-                self._merger.note_bad_watched(error, caller, watching)
-                raise
-            result = results[0]
-        else:
-            result, run = self._made(caller, run_metadata)
-        with self._lock:
-            self.runs += 1
-            self._note_part(part)
-        if watching is not None:
-            watch(watching, raw.global_step, results, self._stop_for)
-        stride = self.stride if part is StepPart.WHOLE else 0
-        if raw.global_step != step + stride:
-            self.note_steps(step, caller, run_metadata)
-        self._expect_off_steps(fetches, watching, run)
-        return result
-
-    def _made(
-        self, args: tuple[Any, Any, Any], run_metadata: Any
-    ) -> tuple[Any, PreparedRun | None]:
-        """Make a run of the raw session; return its result, and the run itself if there is one."""
-        fetches, feed_dict, options = args
-        if options is None and run_metadata is None:
-            run = self._raw.find_run(fetches, feed_dict)
-            if run is not None:
-                return run.again(feed_dict), run
-        return self._raw.run(fetches, feed_dict, options, run_metadata), None
-
-    def note_steps(self, step: int, caller: SessionRunArgs, run_metadata: Any = None) -> None:
-        """Take note of a run of an off-step that has not made as many steps as was expected.
-
-        It delivers to the hooks that the run has made due.
-
-        Args:
-            step: The global step at which it began.
-            caller: What its caller wanted.
-            run_metadata: Its metadata.
-        """
-        made = (self._raw.global_step or 0) - step
-        if made <= 0:
-            return
-        self.stride = made
-        self._expect_nothing()
-        if step + made >= self.due.step:
-            context = SessionRunContext(caller, self._raw, step + made)
-            woken = AskedRun(self._hooks, caller, step, context, StepPart.WHOLE)
-            self._deliver(woken, step + made, caller.options, run_metadata)
-
-    def warm_up(self, fetches: Any, feed_dict: Mapping[Any, Any] | None) -> None:
-        """Compile what runs of ``fetches`` and the requests of the hooks need."""
-        caller = SessionRunArgs(fetches, feed_dict)
-        warm_up(self._raw, self._merger, caller, self._hooks, self._watching)
+                self._let_go(asked.turn.hooks)
 
     def is_due(self) -> bool:
         """Return whether a hook takes part in the next run; for runs that are made elsewhere."""
         step = (self._raw.global_step or 0) + self.stride
         return bool(self._watching) or self.due.is_reached(step, self.runs + 1, StepPart.WHOLE)
 
-    def ask(
-        self,
-        caller: SessionRunArgs,
-        hooks: list[ScheduledHook] | None = None,
-        part: StepPart | None = None,
-    ) -> AskedRun:
+    def ask(self, caller: SessionRunArgs, hooks: Sequence[ScheduledHook] | None = None) -> Asked:
         """Ask the hooks that are due what they want of a run that ``caller`` wants.
 
         Args:
             caller: What that is.
             hooks: Those that may take part; None: all but those that have to be named.
-            part: What the run does to the global step; None: that is found out.
         """
         hooks = self._hooks if hooks is None else hooks
-        step = self._raw.global_step
-        part = part or self._merger.step_part(caller)
-        next_step = (step or 0) + (self.stride if part is StepPart.WHOLE else 0)
-        context = SessionRunContext(caller, self._raw, None if step is None else next_step)
-        asked = AskedRun(hooks, caller, step, context, part)
-        is_timed = self.due.time is not None or hooks is not self._hooks
-        now = clock.monotonic() if is_timed else -math.inf
-        for hook in hooks:
-            if hook.always or hook.is_due(next_step, self.runs + 1, now, part):
-                request = hook.before(context)
-                if context.stop_requested:
-                    self._note_stop(context, hook)
-                asked.take(hook, request, self._merger)
-        return asked
+        is_named = hooks is not self._hooks
+        watching = () if is_named else self._watching
+        call = self._calls.get_or_make(
+            (is_named, structure_key(caller.fetches), *(caller.feed_dict or ())),
+            lambda: Call(caller, watching, self._merger),
+        )
+        step = (self._raw.global_step or 0) + (self.stride if call.part is StepPart.WHOLE else 0)
+        due: Hooks = ()
+        with self._lock:
+            if is_named or self.due.is_reached(step, self.runs + 1, call.part):
+                due = self._due(hooks, step, call.part)
+        try:
+            return self._ask(call, call.last_turn(due), due, caller, hooks)
+        except BaseException:
+            self._let_go(due)
+            raise
 
     def complete(
-        self, asked: AskedRun, run: Callable[..., Any] | None = None, run_metadata: Any = None
+        self, asked: Asked, run: Callable[..., Any] | None = None, run_metadata: Any = None
     ) -> Any:
         """Make the run and hand out the results.
 
@@ -311,80 +240,180 @@ class HookedSession:
             run: Makes it, and is called as ``RawSession.run`` is; None: the raw session does.
             run_metadata: As for ``RawSession.run``.
         """
-        raw, caller, requests, metadata = self._raw, asked.caller, asked.requests, run_metadata
-        merged = caller
+        raw, (turn, caller, requests, context, step, hooks) = self._raw, asked
+        checkpoint = raw.checkpoint if caller.feed_dict else None
         try:
-            if requests:
-                merged = self._merger.args(caller, requests)
-            if merged.options is not None and metadata is None:
-                # TensorFlow's hooks get the metadata that their options have produced.
-                _, metadata = raw.new_records() or self._no_records
-            made_run = None
-            if run is not None:
-                result = run(*merged, metadata)
-            else:
-                result, made_run = self._made(merged, metadata)
+            result, made, records = self._make(asked, run, run_metadata)
         except (TypeError, ValueError) as error:
-            self._merger.note_bad_requests(error, caller, requests)
+            self._merger.note_bad_requests(error, caller, turn.requests_of(requests))
             raise
-        hooks = asked.hooks
-        step = raw.global_step or 0
-        made = step - (asked.step or 0)
         with self._lock:
-            self.repeat = None
-            if made > 0:
-                self.stride = made
-            if hooks is self._hooks:
-                self.runs += 1
-            else:  # this run is not counted: the due runs of those that take part move instead
-                for hook in hooks:
-                    hook.run -= 1
-            self._note_part(asked.part)
-        result = asked.take_results(result)
-        checkpoint = raw.checkpoint
-        self._deliver(asked, step, merged.options, metadata)
+            woken = self._count(turn, step, hooks)
+        answering: Sequence[Answering] = turn.answering
+        if woken:
+            answering = _in_order(hooks, turn, woken)
+            context = context or SessionRunContext(caller, raw, raw.global_step)
+        if turn.watching:
+            turn.watch(raw.global_step or 0, result, self._stop_for)
+        if context is not None:
+            answer(answering, context, result, records, self._note_stop)
         if caller.feed_dict and raw.checkpoint != checkpoint:
             self.saved_in = self.runs
-        if hooks is self._hooks:
-            self._expect_hooks(asked, made_run)
-        return result
+        if hooks is not self._hooks:
+            self._ask_next_due([*turn.sleepers, *woken], find=True)
+        else:
+            if turn.sleepers or woken:
+                self._ask_next_due([*turn.sleepers, *woken])
+            if self.repeat is not turn or made is None or made.off_steps <= 0:
+                self._expect(turn, caller, made)
+        return result if turn.fetches is None else result[0]
 
-    def run_again(self, asking: AskingRun, fetches: Any, feed_dict: Any) -> Any:
-        """Make a run in which hooks take part once more: no others are due.
+    def count_run(self, step: int) -> None:
+        """Count a run that was made elsewhere while no hook was due, and has led from ``step``."""
+        with self._lock:
+            woken = self._count(None, step, self._hooks)
+        self._wake(woken)
 
-        If one of them asks for something else than in the run before, ``complete`` merges that.
+    def deliver_between_runs(self) -> None:
+        """Call ``after_run``, without a run, of hooks that have slept until somebody else acts.
+
+        As those that act on the evaluations of a framework do.
+        """
+        step = self._raw.global_step or 0
+        asleep = [it for it in self._hooks if it.step == it.time == it.run == math.inf]
+        self._ask_next_due(asleep)
+        self._wake([hook for hook in asleep if step >= hook.step])
+
+    def _wake(self, hooks: Sequence[ScheduledHook]) -> None:
+        """Call ``after_run`` of ``hooks``, which no run has asked for anything."""
+        if hooks:
+            context = SessionRunContext(SessionRunArgs(None), self._raw, self._raw.global_step)
+            answering = [
+                (hook, hook.after_run, None) for hook in hooks if hook.after_run is not None
+            ]
+            answer(answering, context, None, self._no_records, self._note_stop)
+            self._ask_next_due(hooks)
+
+    def _due(
+        self, hooks: Sequence[ScheduledHook], step: int, part: StepPart
+    ) -> tuple[ScheduledHook, ...]:
+        """Return those of ``hooks`` that take part in the next run, which is to lead to ``step``.
+
+        Where runs overlap, a hook that is due takes part in one of them.
+        """
+        is_timed = self.due.time is not None or hooks is not self._hooks
+        now = clock.monotonic() if is_timed else -math.inf
+        run = self.runs + 1
+        due = [it for it in hooks if it.always or it.is_due(step, run, now, part)]
+        if not self._is_alone and hooks is self._hooks:
+            due = [hook for hook in due if hook.always or not hook.is_taken]
+            for hook in due:
+                hook.is_taken = True
+        return tuple(due)
+
+    def _let_go(self, hooks: Iterable[ScheduledHook]) -> None:
+        if not self._is_alone:
+            for hook in hooks:
+                hook.is_taken = False
+
+    def _ask(
+        self,
+        call: Call,
+        turn: Turn | None,
+        due: Hooks,
+        caller: SessionRunArgs,
+        hooks: Sequence[ScheduledHook],
+    ) -> Asked:
+        """Ask the hooks that are ``due``, and find the turn of what they ask for.
 
         Args:
-            asking: The run.
-            fetches: What its caller asks for, and ``asking`` is of.
-            feed_dict: What ``asking`` is fed.
+            call: What ``caller`` and others ask for.
+            turn: The last one of these hooks, which may be it; None: there was none.
+            due: The hooks.
+            caller: What the caller asks for.
+            hooks: Those that the run may make due.
         """
-        self._begin_turn()
-        try:
-            raw, run, step = self._raw, asking.run, self._raw.global_step
-            caller = _new(SessionRunArgs, (fetches, feed_dict, None))
-            stride = self.stride if asking.part is StepPart.WHOLE else 0
+        raw = self._raw
+        step = raw.global_step
+        context: SessionRunContext | None = None
+        requests: list[Request] = []
+        if due:
+            stride = self.stride if call.part is StepPart.WHOLE else 0
             context = SessionRunContext(caller, raw, None if step is None else step + stride)
-            requests, are_same = asking.ask(context, self._note_stop)
-            if not are_same or run.off_steps <= 0:
-                # They ask for something else, or somebody has changed variables.
-                asked = AskedRun(self._hooks, caller, step, context, asking.part)
-                asking.hand_over(requests, asked, self._merger)
-                return self.complete(asked)
+            asking = turn.asking if turn is not None else never_asked(due)
             try:
-                result = run.again(feed_dict)
-            except (TypeError, ValueError) as error:
-                self._merger.note_bad_requests(error, caller, asking.requests)
+                for it in asking:
+                    request = it.before_run(context)
+                    requests.append(request)
+                    if request is not it.request and not it.asks_again(request):
+                        it.hook.check(request)
+                        turn = None
+                    if context.stop_requested:
+                        self._note_stop(context, it.hook)
+            except Exception as error:
+                add_note(error, hook_note(it.hook.name, "before_run"))
                 raise
+        if turn is None:
+            turn = call.turn(due, caller, requests)
+        return _new(Asked, (turn, caller, requests, context, step, hooks))
+
+    def _make(
+        self, asked: Asked, run: Callable[..., Any] | None, run_metadata: Any
+    ) -> tuple[Any, PreparedRun | None, tuple[Any, Any]]:
+        """Make the run; return its result, the run if it can be made again, and its records."""
+        raw, turn, (fetches, feed_dict, options) = self._raw, asked.turn, asked.caller
+        if turn.feeds:
+            requests = turn.requests_of(asked.requests)
+            feed_dict, options = self._merger.merged(asked.caller, requests)
+        if turn.fetches is not None:
+            fetches = turn.fetches
+        if run is not None:
+            return run(fetches, feed_dict, options, run_metadata), None, self._no_records
+        if options is None and run_metadata is None:
+            made = raw.find_run(fetches, feed_dict)
+            if made is not None:
+                turn.run = made
+                return made.again(feed_dict), made, self._no_records
+        elif run_metadata is None:
+            # TensorFlow's hooks get the metadata that their options have produced.
+            _, run_metadata = raw.new_records() or (None, None)
+        result = raw.run(fetches, feed_dict, options, run_metadata)
+        no_options, no_metadata = self._no_records
+        options = no_options if options is None else options
+        return result, None, (options, no_metadata if run_metadata is None else run_metadata)
+
+    def _count(
+        self, turn: Turn | None, before: int | None, hooks: Sequence[ScheduledHook]
+    ) -> list[ScheduledHook]:
+        """Count a run; return those of ``hooks`` that the step it has led to has made due.
+
+        Args:
+            turn: The turn that was made; None: a run that was made elsewhere.
+            before: The step at which it began.
+            hooks: The hooks that it may make due.
+        """
+        step = self._raw.global_step or 0
+        made = step - (before or 0)
+        part = StepPart.WHOLE if turn is None else turn.part
+        if made > 0 and made != self.stride:
+            self.stride = made
+            self._expect_nothing()
+        if part is not StepPart.NONE:
+            self.within_step = part is StepPart.PART
+        is_named = hooks is not self._hooks
+        if is_named:  # this run is not counted: the due runs of those that take part move instead
+            for hook in hooks:
+                hook.run -= 1
+        else:
             self.runs += 1
-            asking.answer(context, result, self._no_records, self._note_stop)
-            if asking.sleepers:
-                with self._lock:
-                    if not asking.go_on(self.runs):
-                        self._find_next_due()
-            return result[0] if asking.requests else result
-        finally:
-            self._end_turn()
+        if (part is StepPart.PART and made <= 0) or (step < self.due.step and not is_named):
+            return []
+        asked = () if turn is None else turn.hooks
+        return [
+            hook
+            for hook in hooks
+            if hook.sleeps and step >= hook.step and hook.watched is None and hook not in asked
+        ]
 
     def end_iteration(self) -> None:
         """Warn, once, of a checkpoint that was saved in the middle of an iteration of the loop."""
@@ -400,86 +429,26 @@ class HookedSession:
             self._raw.checkpoint,
         )
 
-    def count_run(self, step: int) -> None:
-        """Count a run that was made elsewhere while no hook was due, and has led from ``step``."""
-        self.runs += 1
-        if self._raw.global_step != step + self.stride:
-            self.note_steps(step, SessionRunArgs(None))
-
-    def deliver_between_runs(self) -> None:
-        """Call ``after_run``, without a run, of hooks that have slept until somebody else acts.
-
-        As those that act on the evaluations of a framework do.
-        """
-        step = self._raw.global_step or 0
-        asleep = [it for it in self._hooks if it.step == it.time == it.run == math.inf]
-        self._ask_next_due(asleep)
-        caller = SessionRunArgs(None)
-        context = SessionRunContext(caller, self._raw, step)
-        woken = [hook for hook in asleep if step >= hook.step]
-        self._deliver(AskedRun(woken, caller, step, context, StepPart.WHOLE), step, None, None)
-
-    def _note_part(self, part: StepPart) -> None:
-        if part is not StepPart.NONE:
-            self.within_step = part is StepPart.PART
-
-    def _deliver(self, asked: AskedRun, step: int, options: Any, run_metadata: Any) -> None:
-        # A run may take the step further than expected: a hook that this wakes gets after_run.
-        no_options, no_metadata = self._no_records
-        options = no_options if options is None else options
-        run_metadata = no_metadata if run_metadata is None else run_metadata
-        hooks, answers, context, sleepers = asked.hooks, asked.answers, asked.context, []
-        for hook in hooks:
-            if hook in answers or (
-                asked.part is not StepPart.PART
-                and step >= hook.step
-                and hook.watched is None
-                and hook not in asked.postponed
-            ):
-                values = answers.get(hook), options, run_metadata
-                hook.after(context, _new(SessionRunValues, values))
-                if context.stop_requested:
-                    self._note_stop(context, hook)
-                if hook.sleeps:
-                    sleepers.append(hook)
-        if sleepers or hooks is not self._hooks:
-            self._ask_next_due(sleepers)
-
-    def _ask_next_due(self, hooks: Iterable[ScheduledHook]) -> None:
+    def _ask_next_due(self, hooks: Iterable[ScheduledHook], *, find: bool = False) -> None:
+        """Ask ``hooks`` when they are due; ``find``: look for the next of all in any case."""
         with self._lock:
             for hook in hooks:
+                was_always = hook.always
                 hook.ask_next_due(self.runs)
-            self._find_next_due()
+                find = find or not (was_always and hook.always)
+            if find:
+                self._find_next_due()
 
     def _find_next_due(self) -> None:
         if self.due.find(hook for hook in self._hooks if hook.watched is None):
             self.wake()  # on all ranks alike, without a decision
         self._expect_nothing()
 
-    def _expect_off_steps(
-        self, fetches: Any, watching: list[ScheduledHook] | None, run: PreparedRun | None
-    ) -> None:
-        """Let the off-step ``run`` be made again until a hook is due."""
+    def _expect(self, turn: Turn, caller: SessionRunArgs, run: PreparedRun | None) -> None:
+        """Let ``turn`` be made again until another hook is due, where ``run`` has just made it."""
         with self._lock:
-            self._expect_nothing()
-            if run is not None and self._foresees(run):
-                if watching is not None:
-                    turn = self._begin_turn, self._end_turn
-                    run = WatchedRun(fetches, run, self._raw, watching, self._stop_for, turn)
-                self.repeat = run
-
-    def _expect_hooks(self, asked: AskedRun, run: PreparedRun | None) -> None:
-        """Let ``run``, which the hooks of every run took part in, be made again until one is due.
-
-        Not before it was made twice in a row: a loop may make others in turn.
-        """
-        with self._lock:
-            last, self._last_asking = self._last_asking, run
-            if run is not None and run is last:
-                if asked.recurs() and self._foresees(run):
-                    self.repeat = AskingRun(asked, run)
-                else:
-                    self._last_asking = None  # it is not tried in every run
+            recurs = run is not None and caller.options is None and turn.recurs()
+            self.repeat = turn if run is not None and recurs and self._foresees(run) else None
 
     def _foresees(self, run: PreparedRun) -> bool:
         """Tell ``run`` how often it can be made before a hook is due; return whether it can be."""
@@ -517,8 +486,13 @@ class HookedSession:
         return [self._by_id[id(hook)] for hook in hooks if id(hook) in self._by_id]
 
 
-def _nothing() -> None:
-    pass
+def _in_order(
+    hooks: Sequence[ScheduledHook], turn: Turn, woken: Collection[ScheduledHook]
+) -> list[Answering]:
+    """Return the ``hooks`` that ``turn`` answers or has woken, in their order."""
+    by_hook: dict[ScheduledHook, Answering] = {it[0]: it for it in turn.answering}
+    by_hook |= {hook: (hook, hook.after_run, None) for hook in woken if hook.after_run is not None}
+    return [by_hook[hook] for hook in hooks if hook in by_hook]
 
 
 class CoordinatedCreator(NamedTuple):

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from runhooks import clock
-from runhooks.contract import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
+from runhooks.contract import SessionRunHook
 from runhooks.errors import add_note
 from runhooks.graph.base import StepPart
 from runhooks.graph.engine import BoundedCache
@@ -133,10 +133,12 @@ class ScheduledHook:
         step: The global step at which it is next due.
         time: The time, by the monotonic clock, at which it is next due.
         run: The number of the run in which it is next due.
+        is_taken: Whether it takes part in a run that is being made, where runs overlap.
     """
 
     __slots__ = (
-        *("_next_due", "after_run", "always", "before_run", "hook", "is_lone", "name", "run"),
+        *("_next_due", "after_run", "always", "before_run", "hook", "is_lone", "is_taken"),
+        *("name", "run"),
         *("shared_time", "sleeps", "step", "time", "watched"),
     )
 
@@ -162,7 +164,7 @@ class ScheduledHook:
                 call and shared_time.inside(call)
                 for call in (self.before_run, self.after_run, self._next_due)
             )
-        self.always = True
+        self.always, self.is_taken = True, False
         self.step = self.time = self.run = -math.inf
 
     @property
@@ -175,13 +177,6 @@ class ScheduledHook:
         self.before_run = _timed(self.before_run, secs, self.name)
         self.after_run = _timed(self.after_run, secs, self.name)
         self.watched = None
-
-    def warm_up(self, context: SessionRunContext) -> SessionRunArgs | None:
-        """Return what the hook will ask for, if it says so; foreign hooks do not."""
-        if not isinstance(self.hook, SessionRunHook):
-            return None
-        with noting_hook(self.name, "warm_up"):
-            return self.hook.warm_up(context)
 
     def ask_next_due(self, runs: int) -> None:
         """Ask the hook when it is next due, ``runs`` runs having been made."""
@@ -208,19 +203,6 @@ class ScheduledHook:
             or (now if self.shared_time is None else self.shared_time.now) >= self.time
         )
 
-    def before(self, context: SessionRunContext) -> SessionRunArgs | None:
-        """Return what the hook asks of this run."""
-        if self.before_run is None:
-            return None
-        try:
-            request = self.before_run(context)
-            if type(request) is not SessionRunArgs or request.feed_dict is not None:
-                self.check(request)
-        except Exception as error:
-            add_note(error, hook_note(self.name, "before_run"))
-            raise
-        return request
-
     def check(self, request: Any) -> None:
         """Raise TypeError if ``request`` is nothing that ``before_run`` may return."""
         if request is None:
@@ -230,16 +212,6 @@ class ScheduledHook:
         fed = request.feed_dict
         if fed is not None and not isinstance(fed, Mapping):
             raise TypeError(f"feed_dict must map tensors to values, got {fed!r}")
-
-    def after(self, context: SessionRunContext, values: SessionRunValues) -> None:
-        """Hand the hook the results of this run."""
-        if self.after_run is None:
-            return
-        try:
-            self.after_run(context, values)
-        except Exception as error:
-            add_note(error, hook_note(self.name, "after_run"))
-            raise
 
 
 def _timed(

@@ -1,7 +1,7 @@
 """``MonitoredSession``: a session with hooks that watches threads and survives its loss.
 
-``run`` -> ``RecoverableSession.call`` -> ``HookedSession.run_with_hooks`` ->
-``Session.run`` -> ``PreparedRun.again``; in an off-step like the run before, the last at once.
+``run`` -> ``RecoverableSession.call`` -> ``HookedSession.run_with_hooks`` -> ``PreparedRun.again``;
+where the last turn is made again, the last two at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from runhooks.errors import OutOfRangeError, cause, described, good_ends
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
 from runhooks.session.agreement import Agreement
-from runhooks.session.asking_run import AskingRun
 from runhooks.session.hook_list import FixedHooks, HookList, caught, raise_first, thread_failure
 from runhooks.session.hooked import CoordinatedCreator, LiveSession
 from runhooks.session.interruption import Interruption, tell_stopping
@@ -290,9 +289,10 @@ class MonitoredSession(CallableRuns):
         if (
             (session := self._session) is not None  # it is open
             and (live := session.session) is not None  # and not lost
-            and (run := live.hooked.repeat) is not None  # and has run; no hook has asked to stop
+            and (turn := live.hooked.repeat) is not None  # and has run; no hook has asked to stop
+            and (run := turn.run) is not None
             and run.off_steps > 0  # nor is due by steps or runs, and nobody else has made a run
-            and (fetches is run.fetches or run.is_of(fetches))
+            and (fetches is turn.leaf or turn.is_of(fetches))
             and (feed_dict is run.fed or run.is_fed(feed_dict))
             and hooks is None
             and options is None
@@ -304,27 +304,10 @@ class MonitoredSession(CallableRuns):
             # A run like the one before: the layers would only hand it through.
             self._calls_hooks = True
             try:
-                if type(run) is AskingRun:  # hooks take part in every run
-                    return live.hooked.run_again(run, fetches, feed_dict)
-                result = run.again(feed_dict)  # an off-step
+                return live.hooked.again(turn, fetches, feed_dict)
             except Exception as error:  # noqa: BLE001 - raised there, unless the session is lost
                 return session.run_after(live, error, fetches, feed_dict)
-            live.hooked.runs += 1
-            return result
         return self._run_through_layers(fetches, feed_dict, options, run_metadata, hooks)
-
-    def warm_up(
-        self, fetches: Any = "train_op", feed_dict: Mapping[Any, Any] | None = None
-    ) -> None:
-        """Compile what runs of ``fetches`` and the requests of the hooks need.
-
-        It makes no run and changes nothing; inputs do not advance.
-
-        Args:
-            fetches: What the loop will run, as for ``Session.run``.
-            feed_dict: Values of the shapes and dtypes that runs will be fed.
-        """
-        self._open_session("warm_up").call(lambda live: live.hooked.warm_up(fetches, feed_dict))
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Call ``step_fn(step_context)`` and return its result.

@@ -237,7 +237,6 @@ def landed(failed: AssignedError) -> BaseException:
 
 
 Variables = dict[Variable, Any]
-WarmUp = Callable[[Variables, Mapping[Operation, OpenInput], Any], None]
 
 
 @dataclass(frozen=True)
@@ -250,15 +249,12 @@ class Executable:
         changed: The variables that a run changes.
         bound: ``bound(fetches, values, inputs)`` returns the run of a session with these variables
             and inputs. It puts new values in place once everything has succeeded.
-        warm_up: ``warm_up(variables, inputs, feed_dict)`` compiles what the run needs. It changes
-            nothing; what an input gives is still there.
     """
 
     variables: frozenset[Variable]
     inputs: tuple[Operation, ...]
     changed: frozenset[Variable]
     bound: Callable[[Any, VariableValues, SessionInputs], PreparedRun]
-    warm_up: WarmUp
 
 
 def make_executable(graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> Executable:
@@ -282,7 +278,6 @@ def make_executable(graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> E
         inputs=plan.inputs,
         changed=changed,
         bound=lambda fetches, *held: make_run(fetches, feeds, plan, body, graph.engine, *held),
-        warm_up=_warm_up(plan, feeds, graph),
     )
 
 
@@ -360,25 +355,6 @@ class PhasedRun(PreparedRun):
         variables = self._held.by_variable
         variables.update(new)
         variables.update((counter, int(value)) for counter, value in counted.items())
-
-
-def _warm_up(plan: Plan, feeds: Feeds, graph: Graph) -> WarmUp:
-    """Return the function that compiles what a run of ``plan`` needs."""
-
-    def warm_up(
-        variables: Variables, inputs: Mapping[Operation, OpenInput], feed_dict: Any
-    ) -> None:
-        values = _known(plan, feeds, feed_dict)
-        for op in plan.inputs:
-            try:
-                _take_in(values, op, outputs_of(op, inputs[op].peek()))
-            except StopIteration:  # there will be no such run
-                return
-        values.update((counter, np.int64(variables[counter])) for counter in plan.counters)
-        evaluate(plan.head, values, variables, _conform)
-        graph.warm_up(plan.body, variables, _given(plan, values, graph.engine))
-
-    return warm_up
 
 
 def _known(plan: Plan, feeds: Feeds, feed_dict: Any) -> dict[Tensor, Any]:

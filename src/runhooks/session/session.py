@@ -146,14 +146,6 @@ class Session(RawSession):
             return None  # whoever has replaced it is to see every run
         return self._find(fetches, feed_dict, None, None)
 
-    def warm_up(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> None:
-        if not self._graph.engine.compiles:
-            return
-        key = (structure_key(fetches), *(feed_dict or ()))
-        with self._lock:
-            executable = self._executable(key, fetches, feed_dict or {})
-            executable.warm_up(self._variables, self._inputs.opened, feed_dict)
-
     def wait(self) -> None:
         with self._lock:
             self._check_open()

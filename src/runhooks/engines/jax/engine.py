@@ -44,7 +44,7 @@ from runhooks.engines.jax.held import (
     without_variable,
     without_variables,
 )
-from runhooks.engines.jax.run import compile_run, flat_run, warm_up
+from runhooks.engines.jax.run import compile_run, flat_run
 from runhooks.errors import AbortedError, UnavailableError
 from runhooks.graph.engine import BoundedCache, Compiled, Engine, FlatRun
 from runhooks.graph.nodes import Variable
@@ -63,7 +63,6 @@ class JaxEngine(Engine):
     name = "jax"
     title = "JAX"
     donates = True
-    compiles = True
     finds_forms = True
     arrays = ARRAYS
 
@@ -77,15 +76,6 @@ class JaxEngine(Engine):
         self, compiled: Compiled, variables: dict[Variable, Any], given: Sequence[Any]
     ) -> FlatRun | None:
         return flat_run(compiled, variables, given)
-
-    def warm_up(
-        self,
-        body: Body,
-        shared: BoundedCache[Any, Any],
-        variables: dict[Variable, Any],
-        given: Sequence[Any],
-    ) -> None:
-        warm_up(self, body, shared, variables, given)
 
     def is_lost(self, error: BaseException) -> bool:
         if isinstance(error, jax.errors.JaxRuntimeError):

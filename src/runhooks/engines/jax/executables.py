@@ -275,15 +275,6 @@ class PartExecutable:
         args = self.traced.args(variables, given)
         return self.traces.ahead(lambda: cast(Any, self.jitted).eval_shape(*args))
 
-    def compile(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> list[Any]:
-        """Compile it, as ``__call__`` would; return the shapes of the results."""
-        args = self.traced.args(variables, given)
-        start = clock.monotonic()
-        compiled = cast(Any, self.jitted).lower(*args).compile()
-        self._log(start)
-        shapes = self.shapes(variables, given)
-        return list(_placed(shapes, compiled.output_shardings, args))
-
     def _log(self, start: float) -> None:
         if self.traces.since is not None and self.traced.body.operations:
             self.traces.log(_described(self.traced.body), self.party, start)
@@ -361,17 +352,6 @@ class CoreExecutable:
                 return
             variables.update(zip(assigned, settled, strict=True))
 
-    def compile(self, args: Sequence[Any], wide_for: str | None) -> Traced:
-        """Compile what a run would run; return the shapes of the results."""
-        traced = self.shapes(args)
-        wide = wide_for is not None
-        compiled = self.step(wide=wide).lower(*args).compile()
-        self.log(wide_for)
-        results = _placed(_results(traced, wide=wide), compiled.output_shardings, args)
-        *new, by_layout = results
-        ((_, returned),) = by_layout.items()
-        return Traced(new, [*returned, *traced.arrays[len(returned) :]], traced.layout)
-
     def log(self, wide_for: str | None = None) -> None:
         """Log the compilation of a step, if JAX has just compiled one.
 
@@ -418,25 +398,6 @@ def _results(traced: Traced, *, wide: bool) -> list[Any]:
     new, arrays, layout = traced
     # A dict of one item is unpacked in C++, where a pytree of ours would call Python.
     return [*new, {layout.number: tuple(arrays if wide else arrays[: layout.small])}]
-
-
-def _placed(shapes: Any, shardings: Any, args: Any) -> Any:
-    """Return ``shapes`` as those of the arrays that an executable returns.
-
-    If any of ``args`` is committed to devices, so are these, which makes another signature.
-    """
-    is_committed = any(
-        isinstance(leaf, jax.Array) and leaf.committed for leaf in jax.tree.leaves(args)
-    )
-    if not is_committed:
-        return shapes
-    return jax.tree.map(
-        lambda it, sharding: cast(Any, jax).ShapeDtypeStruct(
-            it.shape, it.dtype, sharding=sharding, weak_type=it.weak_type
-        ),
-        shapes,
-        shardings,
-    )
 
 
 def _described(body: Body) -> str:

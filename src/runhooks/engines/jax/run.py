@@ -279,17 +279,6 @@ def flat_run(
     return compiled.flat_run(variables, given) if isinstance(compiled, _Run) else None
 
 
-def warm_up(
-    engine: Engine,
-    body: Body,
-    shared: BoundedCache[Any, Any],
-    variables: dict[Variable, Any],
-    given: Sequence[Any],
-) -> None:
-    """Compile the executables that ``compile_run`` will use with these arguments."""
-    _Run(engine, body, _core(engine, body, shared), shared).compile(variables, given)
-
-
 def _core(engine: Engine, body: Body, shared: BoundedCache[Any, Any]) -> CoreExecutable | None:
     core_body, party = core_of(body), stepping_party(body)
     if core_body is None or party is None:
@@ -404,30 +393,6 @@ class _Run:
             return [values[t] for t in self._body.fetches]
         except BaseException as error:
             raise AssignedError(dict(zip(self._body.assigned, new, strict=True)), error) from error
-
-    def compile(self, variables: dict[Variable, Any], given: Sequence[Any]) -> None:
-        """Compile all executables that a run with these arguments takes."""
-        binding = self._binding(variables, given)
-        values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
-        for part in binding.before:
-            values.update(self._compiled_part(part, variables, values))
-        if self._core is not None:
-            args = self._core.traced.args(variables, [given[i] for i in self._places])
-            traced = self._core.compile(args, binding.wide_for)
-            values.update(binding.read(traced.arrays, traced.new))
-        for part in binding.after:
-            values.update(self._compiled_part(part, variables, values))
-
-    def _compiled_part(
-        self,
-        part: PartExecutable,
-        variables: dict[Variable, Any],
-        values: Mapping[Tensor, Any],
-    ) -> dict[Tensor, Any]:
-        body = part.traced.body
-        with noting_party(part.party):
-            results = part.compile(variables, [values[t] for t in body.given])
-        return dict(zip(body.fetches, results[len(body.assigned) :], strict=True))
 
     def _run_core(
         self,

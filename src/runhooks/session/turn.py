@@ -1,0 +1,273 @@
+"""``Turn``: one run with the hooks that take part in it, bound once and made again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from runhooks.contract import PreparedRun, SessionRunArgs, SessionRunContext, SessionRunValues
+from runhooks.errors import add_note
+from runhooks.graph.engine import BoundedCache
+from runhooks.graph.nest import FetchList, KnownFetches, structure_key
+from runhooks.graph.plan import CALLER
+from runhooks.session.hooks import ScheduledHook, hook_note
+from runhooks.session.merge import RequestMerger, wanted_of
+
+Hooks = tuple[ScheduledHook, ...]
+Request = SessionRunArgs | None
+Answering = tuple[ScheduledHook, Callable[..., Any], int | None]
+
+
+class _NeverAsked:
+    """The request of a hook that was not asked yet."""
+
+    fetches = None
+
+
+_NEVER_ASKED = _NeverAsked()
+
+#: Takes note that a hook has asked to stop in this context.
+NoteStop = Callable[[SessionRunContext, ScheduledHook], None]
+
+#: Makes a named tuple of a tuple, in half the time of its constructor.
+_new = tuple.__new__
+
+
+class Asking:
+    """A hook that is asked before a run, and what it asked for in one turn.
+
+    Attributes:
+        hook: The hook.
+        before_run: Its method.
+        request: Whoever returns this very object asks for the same.
+    """
+
+    __slots__ = ("_fetches", "_kind", "_leaf", "before_run", "hook", "request")
+
+    def __init__(self, hook: ScheduledHook, request: Any = _NEVER_ASKED) -> None:
+        assert hook.before_run is not None, "only a hook that overrides it is asked"
+        self.hook = hook
+        self.before_run = hook.before_run
+        self._kind: type[Any] = type(request)
+        fetches = None if request is None else request.fetches
+        self._fetches = KnownFetches(fetches)
+        is_leaf = not isinstance(fetches, list | tuple | Mapping)
+        self._leaf = fetches if is_leaf else self
+        # The hook may change what is in its list or dict, or in a request of another class, and
+        # return the same request.
+        is_fixed = is_leaf and isinstance(request, tuple) and not _has_feeds(request)
+        self.request = request if is_fixed or request is None else self
+
+    def asks_again(self, request: Any) -> bool:
+        """Return whether ``request`` asks for the same, as far as that is quickly said."""
+        return (
+            type(request) is self._kind
+            and (request.fetches is self._leaf or self._fetches.is_the_same_as(request.fetches))
+            and not _has_feeds(request)
+        )
+
+
+class Call:
+    """What the callers of some runs ask for, all the same: fetches, and the keys of a feed_dict.
+
+    Args:
+        caller: One of them.
+        watching: The hooks that watch a value in runs in which no hook is due.
+        merger: Merges the requests of the caller and the hooks.
+
+    Attributes:
+        part: What such a run does to the global step.
+    """
+
+    def __init__(
+        self, caller: SessionRunArgs, watching: Sequence[ScheduledHook], merger: RequestMerger
+    ) -> None:
+        self.part = merger.step_part(caller)
+        self.watching = watching
+        self.merger = merger
+        self._turns: BoundedCache[Any, Turn] = BoundedCache()
+        self._last: BoundedCache[Hooks, Turn] = BoundedCache()
+
+    def last_turn(self, hooks: Hooks) -> Turn | None:
+        """Return the last turn of ``hooks``, which may ask for something else now; None: none."""
+        return self._last.get(hooks)
+
+    def turn(self, hooks: Hooks, caller: SessionRunArgs, requests: Sequence[Request]) -> Turn:
+        """Return the turn of ``hooks``, of which those that are asked have these ``requests``."""
+        key = hooks, *map(_key, requests)
+        turn = self._turns.get_or_make(key, lambda: Turn(self, hooks, caller, requests))
+        self._last[hooks] = turn
+        return turn
+
+
+class Turn:
+    """A run of what a caller and hooks ask for, with the calls of these hooks.
+
+    It serves all callers that ask for the same, while the hooks do. What it uses belongs to it.
+
+    Args:
+        call: What its callers ask for.
+        hooks: The hooks that are due in it, in the order of their calls. Empty: an off-step, in
+            which hooks may watch a value.
+        caller: One of the callers.
+        requests: What those of ``hooks`` ask for that override ``before_run``.
+
+    Attributes:
+        leaf: Whoever gives this very object as fetches asks for what its callers do.
+        is_of: Returns whether fetches are those of its callers, as far as that is quickly said.
+        part: What the run does to the global step.
+        asking: The hooks that are asked.
+        parties: Those whose requests are answered, each by one item of the result. The others wait
+            for a later run, since the caller's fetches do not make the step that they need.
+        fetches: What is run: a list, the caller's part first; None: only what the caller asks for.
+        feeds: Whether hooks feed values or give options, to be merged for each run.
+        answering: The hooks that are answered, their methods, and the places of their values in the
+            result; None: they asked for nothing.
+        watching: The hooks that watch a value; the first one's is at place 1.
+        waiting: These others.
+        sleepers: Those of ``hooks`` that say when they are next due, and are not waiting.
+        run: The run of the raw session that it made last; None: it is to be found.
+    """
+
+    __slots__ = (
+        *("answering", "asking", "call", "feeds", "fetches", "hooks", "is_of", "leaf", "part"),
+        *("parties", "run", "sleepers", "waiting", "watching"),
+    )
+
+    def __init__(
+        self, call: Call, hooks: Hooks, caller: SessionRunArgs, requests: Sequence[Request]
+    ) -> None:
+        self.call, self.hooks, self.part = call, hooks, call.part
+        known = KnownFetches(caller.fetches)
+        self.leaf, self.is_of = known.leaf, known.is_the_same_as
+        asked = [hook for hook in hooks if hook.before_run is not None]
+        self.asking = [Asking(*it) for it in zip(asked, requests, strict=True)]
+        self.run: PreparedRun | None = None
+        watched = () if hooks else call.watching
+        wanted: dict[ScheduledHook, Request] = {
+            **{it.hook: request for it, request in zip(self.asking, requests, strict=True)},
+            **{hook: SessionRunArgs(hook.watched) for hook in watched},
+        }
+        answered, self.waiting = _divided(call.merger, caller, wanted)
+        self.parties = list(answered)
+        self.watching = [] if hooks else self.parties
+        places = {
+            hook: place
+            for place, (hook, request) in enumerate(answered.items(), 1)
+            if request.fetches is not None
+        }
+        self.answering = [
+            (hook, hook.after_run, places.get(hook))
+            for hook in hooks
+            if hook.after_run is not None and hook not in self.waiting
+        ]
+        self.sleepers = [hook for hook in hooks if hook.sleeps and hook not in self.waiting]
+        self.feeds = any(map(_has_feeds, answered.values()))
+        self.fetches = _merged(caller, answered)
+
+    def requests_of(self, requests: Sequence[Request]) -> dict[ScheduledHook, SessionRunArgs]:
+        """Return what is asked for beside the caller, by hook.
+
+        Args:
+            requests: What the hooks that are asked want of this run.
+        """
+        if self.watching:
+            return {hook: SessionRunArgs(hook.watched) for hook in self.watching}
+        given = {it.hook: request for it, request in zip(self.asking, requests, strict=True)}
+        return {hook: request for hook in self.parties if (request := given[hook]) is not None}
+
+    def recurs(self) -> bool:
+        """Return whether, as far as its hooks go, the next run of its caller is this one again."""
+        if self.feeds or self.waiting:
+            return False
+        return all(hook.always for hook in self.hooks)
+
+    def watch(self, step: int, result: Any, stop: Callable[[str], None]) -> None:
+        """Hand the hooks that watch a value theirs.
+
+        Args:
+            step: The global step that the run has led to.
+            result: Its result.
+            stop: Called with the name of a hook that asks to stop.
+        """
+        place = 0
+        try:
+            for hook in self.watching:
+                place += 1
+                if hook.hook.watch(step, result[place]):
+                    stop(hook.name)
+        except Exception as error:
+            add_note(error, hook_note(hook.name, "watch"))
+            raise
+
+
+def never_asked(hooks: Hooks) -> list[Asking]:
+    """Return those of ``hooks`` that override ``before_run``, to be asked for the first time."""
+    return [Asking(hook) for hook in hooks if hook.before_run is not None]
+
+
+def answer(
+    answering: Sequence[Answering],
+    context: SessionRunContext,
+    result: Any,
+    records: tuple[Any, Any],
+    note_stop: NoteStop,
+) -> None:
+    """Call ``after_run`` of hooks.
+
+    Args:
+        answering: The hooks, as in ``Turn.answering``.
+        context: The context of the run.
+        result: Its result.
+        records: Its options and metadata.
+        note_stop: Called for each hook that asks to stop.
+    """
+    options, metadata = records
+    try:
+        for hook, after_run, place in answering:
+            values = None if place is None else result[place]
+            after_run(context, _new(SessionRunValues, (values, options, metadata)))
+            if context.stop_requested:
+                note_stop(context, hook)
+    except Exception as error:
+        add_note(error, hook_note(hook.name, "after_run"))
+        raise
+
+
+def _divided(
+    merger: RequestMerger, caller: SessionRunArgs, wanted: Mapping[ScheduledHook, Request]
+) -> tuple[dict[ScheduledHook, SessionRunArgs], set[ScheduledHook]]:
+    """Return the requests that a run can answer, and the hooks whose requests have to wait."""
+    requests: dict[ScheduledHook, SessionRunArgs] = {}
+    waiting = set()
+    for hook, request in wanted.items():
+        if request is None:
+            continue
+        if hook.is_lone:
+            merger.check_lone(hook, request)
+        if merger.lacks_step(caller, hook, request):
+            waiting.add(hook)
+        else:
+            requests[hook] = request
+    return requests, waiting
+
+
+def _merged(
+    caller: SessionRunArgs, requests: Mapping[ScheduledHook, SessionRunArgs]
+) -> FetchList | None:
+    if not requests:
+        return None
+    named = [(f"the hook {hook.name}", wanted_of(it)) for hook, it in requests.items()]
+    return FetchList([(CALLER, caller.fetches), *named])
+
+
+def _has_feeds(request: Any) -> bool:
+    # An empty feed_dict is one too, which the hook may fill.
+    return request.feed_dict is not None or request.options is not None
+
+
+def _key(request: Request) -> Any:
+    if request is None:
+        return None
+    feeds = tuple(request.feed_dict or ())
+    return structure_key(request.fetches), _has_feeds(request), feeds
