@@ -6,8 +6,8 @@ import pytest
 
 import runhooks as rh
 from runhooks.contract import SessionRunContext
-from runhooks.events import read_events
 from runhooks.testing import FakeClock
+from tests.event_files import events_in
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def written(tmp_path):
 
     def written(folder=tmp_path):
         files = sorted(folder.glob("*.tfevents.*"))
-        return [event for file in files for event in read_events(file)]
+        return [event for file in files for event in events_in(file)]
 
     return written
 

@@ -8,6 +8,7 @@ import tensorflow
 
 import runhooks as rh
 from runhooks.tensorflow import train
+from tests.event_files import events_in
 
 tf = tensorflow.compat.v1
 
@@ -101,7 +102,7 @@ def test_event_files_mark_where_a_session_goes_on(model, tmp_path):
     starts = [
         event.step
         for path in sorted(tmp_path.glob("*tfevents*"))
-        for event in rh.events.read_events(path)
+        for event in events_in(path)
         if event.session_log is not None
         and tf.SessionLog.FromString(event.session_log).status == tf.SessionLog.START
     ]

@@ -99,9 +99,6 @@ def _remarks(report: events.FileReport) -> Iterator[str]:
             "SummaryWriter and add_session_log of a FileWriter write; or several processes wrote "
             "one tag; or a lower step was written after a higher one"
         )
-    for gap in report.gaps:
-        tag = formats.tag(gap.tag)
-        yield f"{tag} has no point between steps {gap.step} and {gap.next_step}"
     if report.partial:
         partial = formats.count(report.partial, "byte")
         yield f"the last record is cut off after {partial}: it is being written, or its writer died"

@@ -14,9 +14,9 @@ from runhooks.lazy import lazily
 
 # A program that only writes does not load the reader.
 if TYPE_CHECKING:
-    from runhooks.events.reading.check import FileReport, Fold, Gap, check
+    from runhooks.events.reading.check import FileReport, Fold, check
     from runhooks.events.reading.results import Damage, Point, Points, Scalars
-    from runhooks.events.reading.runs import Run, Runs, Tag, read, read_events
+    from runhooks.events.reading.runs import Run, Runs, Tag, read
     from runhooks.events.reading.stream import StreamPoint, stream
     from runhooks.events.reading.values import Audio, Histogram, Image, SummaryDecoder, TaggedValue
 else:
@@ -29,7 +29,6 @@ __all__ = [
     "EventWriter",
     "FileReport",
     "Fold",
-    "Gap",
     "Histogram",
     "Image",
     "Message",
@@ -49,7 +48,6 @@ __all__ = [
     "flush_all",
     "frame",
     "read",
-    "read_events",
     "read_records",
     "stream",
 ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from runhooks import events
+from runhooks.events import Event, read_records
 from runhooks.summary import Summary
 
 
@@ -40,10 +41,12 @@ def read_events(path: str | os.PathLike[str]) -> list[RecordedValue]:
     """
     path = Path(path)
     files = sorted(path.glob("*.tfevents.*")) if path.is_dir() else [path]
-    return [
-        RecordedValue(event.step, value.tag, value.data, event.wall_time)
-        for file in files
-        for event in events.read_events(file)
-        if isinstance(event.summary, bytes)
-        for value in Summary.FromString(event.summary)
-    ]
+    return [it for file in files for it in _values(file)]
+
+
+def _values(path: Path) -> Iterator[RecordedValue]:
+    with path.open("rb") as file:
+        for event in map(Event.FromString, read_records(file, str(path))):
+            if isinstance(event.summary, bytes):
+                for value in Summary.FromString(event.summary):
+                    yield RecordedValue(event.step, value.tag, value.data, event.wall_time)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tensorboard.compat.proto import event_pb2, summary_pb2
 
-from runhooks.events import Fold, Gap, check
+from runhooks.events import Fold, check
 
 Write = Callable[..., Path]
 Make = Callable[..., Any]
@@ -20,7 +20,7 @@ def test_a_sound_run(tmp_path: Path, write: Write, scalar: Make) -> None:
     (report,) = check(tmp_path)
     assert (report.run, report.path, report.size) == ("a", path, path.stat().st_size)
     assert (report.records, report.partial, report.sound) == (4, 0, True)
-    assert [report.damages, report.errors, report.folds, report.gaps] == [[], [], [], []]
+    assert [report.damages, report.errors, report.folds] == [[], [], []]
 
 
 def test_a_curve_that_folds_back(tmp_path: Path, write: Write, scalar: Make, start: Make) -> None:
@@ -44,14 +44,6 @@ def test_steps_at_the_ends_of_int64_do_not_wrap(tmp_path: Path, write: Write, sc
     least, largest = -(1 << 63), (1 << 63) - 1
     write(scalar("x", 1, least), scalar("x", 1, largest), scalar("x", 1, least))
     assert check(tmp_path)[0].folds == [Fold("x", largest, least)]
-
-
-def test_a_gap_is_far_wider_than_usual(tmp_path: Path, write: Write, scalar: Make) -> None:
-    steps = [*range(0, 100, 5), 200, 205, *range(260, 300, 5)]
-    write(*(scalar("x", 1, step) for step in steps))
-    (report,) = check(tmp_path)
-    assert report.gaps == [Gap("x", 95, 200), Gap("x", 205, 260)]
-    assert report.sound
 
 
 def test_a_value_that_cannot_be_decoded(tmp_path: Path, write: Write) -> None:

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
 
-from runhooks.errors import DataLossError
-from runhooks.events import Event, check, frame, read, read_events, stream
+from runhooks.events import check, frame, read, stream
 from runhooks.events.format import proto
 
 Write = Callable[..., Path]
@@ -299,30 +298,6 @@ def test_a_name_that_is_no_utf8_is_escaped(tmp_path: Path, write: Write, scalar:
     message = scalar("ab", 1.0, 1).SerializeToString().replace(b"ab", b"a\xff")
     write(frame(message))
     assert list(read(tmp_path).only.scalars) == [r"a\xff"]
-
-
-def write_events(path: Path, *events: Event) -> None:
-    path.write_bytes(b"".join(frame(event.SerializeToString()) for event in events))
-
-
-def test_events_come_one_by_one(tmp_path: Path) -> None:
-    path = tmp_path / "events"
-    written = [Event(float(step), step, summary=b"") for step in range(3)]
-    write_events(path, *written)
-    assert list(read_events(path)) == written
-
-
-def test_a_record_that_is_no_event_is_damage(tmp_path: Path) -> None:
-    path = tmp_path / "events"
-    path.write_bytes(frame(Event(1.0).SerializeToString()) + frame(b"\x0a\x05a"))
-    with pytest.raises(DataLossError, match="record 1 ") as raised:
-        list(read_events(path))
-    assert raised.value.path == str(path)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no-such-file"):
-        list(read_events(tmp_path / "no-such-file"))
 
 
 @pytest.mark.parametrize("function", [read, check, stream])

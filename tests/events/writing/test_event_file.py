@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from runhooks.events import Event, read_events
+from runhooks.events import Event
 from runhooks.events.format.record import frame
 from runhooks.events.writing.event_file import EventFile
 from runhooks.testing.fake_clock import FakeClock
+from tests.event_files import events_in
 
 
 def names(folder: Path) -> list[str]:
@@ -19,7 +20,7 @@ def test_the_first_record_says_the_version_and_the_time(tmp_path: Path) -> None:
     with FakeClock(wall_start=1_700_000_000.5):
         file = EventFile(str(tmp_path / "new" / "run"))
     file.close()
-    assert list(read_events(file.path)) == [Event(1_700_000_000.5, file_version="brain.Event:2")]
+    assert events_in(file.path) == [Event(1_700_000_000.5, file_version="brain.Event:2")]
 
 
 def test_the_name_says_when_and_who(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_however_many_files_there_are_they_take_few_descriptors(tmp_path: Path) 
     for file in files:
         file.close()
         assert file.is_gone
-        assert [event.step for event in read_events(file.path)] == [0, 0, 1, 2]
+        assert [event.step for event in events_in(file.path)] == [0, 0, 1, 2]
     assert descriptors() <= before  # files of other tests may rest now
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from tensorboard.compat.proto import event_pb2
 
-from runhooks.events import Event, EventWriter, flush_all, read_events, read_records
+from runhooks.events import Event, EventWriter, flush_all, read_records
 from runhooks.events.writing import background
+from tests.event_files import events_in
 
 
 class Lazy:
@@ -41,7 +42,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def steps(path: Path) -> list[int]:
-    first, *rest = read_events(path)
+    first, *rest = events_in(path)
     assert first.file_version == "brain.Event:2"
     return [event.step for event in rest]
 

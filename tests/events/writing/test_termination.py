@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from runhooks.events import read, read_events
+from runhooks.events import read
+from tests.event_files import events_in
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no signals there")
 
@@ -37,7 +38,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def steps(folder: Path) -> list[int]:
     (path,) = folder.glob("*.tfevents.*")
-    return [event.step for event in read_events(path)][1:]
+    return [event.step for event in events_in(path)][1:]
 
 
 def test_sigterm_flushes_and_then_ends_the_process(tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ else:
 """
     result = run(script, tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
-    written = [[event.step for event in read_events(path)] for path in sorted(tmp_path.iterdir())]
+    written = [[event.step for event in events_in(path)] for path in sorted(tmp_path.iterdir())]
     assert written == [[0], [0, *range(1, 1001)]]
 
 

@@ -1,8 +1,8 @@
 """Reading event files: scalars as columns, everything else when it is touched."""
 
-from runhooks.events.reading.check import FileReport, Fold, Gap, check
+from runhooks.events.reading.check import FileReport, Fold, check
 from runhooks.events.reading.results import Damage, Point, Points, Scalars
-from runhooks.events.reading.runs import Run, Runs, Tag, read, read_events
+from runhooks.events.reading.runs import Run, Runs, Tag, read
 from runhooks.events.reading.stream import StreamPoint, stream
 from runhooks.events.reading.values import Audio, Histogram, Image, SummaryDecoder, TaggedValue
 
@@ -11,7 +11,6 @@ __all__ = [
     "Damage",
     "FileReport",
     "Fold",
-    "Gap",
     "Histogram",
     "Image",
     "Point",
@@ -25,6 +24,5 @@ __all__ = [
     "TaggedValue",
     "check",
     "read",
-    "read_events",
     "stream",
 ]

@@ -17,20 +17,9 @@ from runhooks.events.reading.results import Damage
 from runhooks.events.reading.rows import RowDecoders
 from runhooks.stores.path import AnyPath, path_of
 
-_ENOUGH = 8  # strides, to know the usual one
-_FAR = 10  # times the usual stride
-
 
 class Fold(NamedTuple):
     """A curve that goes back from ``step`` to ``next_step`` without a session restart."""
-
-    tag: str
-    step: int
-    next_step: int
-
-
-class Gap(NamedTuple):
-    """A curve without points between two steps that are ten times farther apart than usual."""
 
     tag: str
     step: int
@@ -50,7 +39,6 @@ class FileReport(NamedTuple):
         damages: Stretches of the file that cannot be read.
         errors: Records whose CRCs are right but whose content is malformed.
         folds: Curves that go back.
-        gaps: Curves with a gap.
     """
 
     run: str
@@ -61,11 +49,10 @@ class FileReport(NamedTuple):
     damages: list[Damage]
     errors: list[Damage]
     folds: list[Fold]
-    gaps: list[Gap]
 
     @property
     def sound(self) -> bool:
-        """Whether everything can be read and no curve goes back; gaps and ``partial`` are fine."""
+        """Whether everything can be read and no curve goes back; ``partial`` is fine."""
         return not (self.damages or self.errors or self.folds)
 
 
@@ -92,7 +79,7 @@ def check(path: str | os.PathLike[str]) -> list[FileReport]:
         reports += _reports(name, contents)
     for damage in found_runs.unreadable:
         name = damage.path.relative_to(root).as_posix()
-        reports.append(FileReport(name, damage.path, 0, 0, 0, [damage], [], [], []))
+        reports.append(FileReport(name, damage.path, 0, 0, 0, [damage], [], []))
     return reports
 
 
@@ -107,12 +94,11 @@ def _reports(run: str, contents: RunContents) -> list[FileReport]:
             damages=file.records.damages,
             errors=sorted(file.errors + file.undecodable()),
             folds=[],
-            gaps=[],
         )
         for file in contents.files
     ]
     for tag, steps in _curves(contents):
-        _add_folds_and_gaps(tag, steps, reports)
+        _add_folds(tag, steps, reports)
     return reports
 
 
@@ -130,7 +116,7 @@ def _curves(contents: RunContents) -> Iterator[tuple[str, list[NDArray[np.int64]
         )
 
 
-def _add_folds_and_gaps(
+def _add_folds(
     tag: str, steps_of_files: list[NDArray[np.int64]], reports: list[FileReport]
 ) -> None:
     steps = np.concatenate(steps_of_files)
@@ -139,9 +125,3 @@ def _add_folds_and_gaps(
     for at in np.flatnonzero(back).tolist():
         report = reports[int(np.searchsorted(ends, at + 1, "right"))]
         report.folds.append(Fold(tag, int(steps[at]), int(steps[at + 1])))
-    strides = np.diff(steps.astype(np.float64))  # differences of int64 may overflow
-    forward = strides[strides > 0]
-    if len(forward) >= _ENOUGH:
-        for at in np.flatnonzero(strides > _FAR * np.median(forward)).tolist():
-            report = reports[int(np.searchsorted(ends, at + 1, "right"))]
-            report.gaps.append(Gap(tag, int(steps[at]), int(steps[at + 1])))

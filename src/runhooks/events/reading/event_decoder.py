@@ -27,14 +27,7 @@ from runhooks.events.reading.messages import (
     text_at,
     wall_time_of,
 )
-from runhooks.events.reading.rows import (
-    FEW_ROWS,
-    ReadEvent,
-    Reading,
-    RowDecoders,
-    ScalarEvents,
-    scalar_field,
-)
+from runhooks.events.reading.rows import FEW_ROWS, Reading, RowDecoders
 from runhooks.events.reading.values import decode_value
 
 _LONG = 1 << 14  # bytes: longer payloads are decoded one by one
@@ -76,7 +69,7 @@ class _OneByOne:
     messages than summaries and logs, and their places.
     """
 
-    def __init__(self, registry: TagRegistry, events: ScalarEvents, block: Block) -> None:
+    def __init__(self, registry: TagRegistry, block: Block) -> None:
         self.scalars: list[SingleScalar] = []
         self.points: list[OtherPoint] = []
         self.logs: list[Log] = []
@@ -84,7 +77,6 @@ class _OneByOne:
         self.messages: list[tuple[int, int, int]] = []
         self.faults: list[Fault] = []
         self._registry = registry
-        self._events = events
         self._block = block
 
     def decode(self, records: NDArray[np.int64]) -> None:
@@ -101,25 +93,10 @@ class _OneByOne:
         if check_of(payload) != data[end : end + 4]:
             self.faults.append(Fault(record, True, BAD_PAYLOAD))
             return
-        event = self._events.read(payload)
-        if event is not None:
-            self._add_scalars(record, event)
-            return
         try:
             self._decode_event(record, at, payload)
         except ValueError as error:
             self.faults.append(Fault(record, False, str(error)))
-
-    def _add_scalars(self, record: int, event: ReadEvent) -> None:
-        numbers = self._registry.numbers
-        if not numbers.wanted.kind(SCALAR):
-            return
-        for letters, number, metadata in event.scalars:
-            tag = letters.decode(errors="backslashreplace")
-            if metadata is not None:
-                self._registry.add_metadata((tag,), metadata)
-            if (tag_id := numbers.id(tag)) >= 0:
-                self.scalars.append((record, tag_id, event.step, number, event.wall_time))
 
     def _decode_event(self, record: int, at: int, payload: bytes) -> None:
         event = parse_event(payload)
@@ -147,8 +124,6 @@ class _OneByOne:
         if kind == SCALAR:
             number = decode_value(payload, value, kind, metadata)
             self.scalars.append((record, tag_id, step, number, wall_time))
-            if field := scalar_field(payload, value, registry):
-                self._events.learn(payload, value, field)
         else:
             place = at + value.begin, at + value.end
             self.points.append(OtherPoint(record, tag_id, kind, step, wall_time, *place))
@@ -192,7 +167,7 @@ class EventDecoder:
             read, unlike = self._rows[length].decode(index, rows, self._registry)
             readings += read
             left += [unlike, *(reading.left for reading in read)]
-        others = _OneByOne(self._registry, self._rows.single, block)
+        others = _OneByOne(self._registry, block)
         others.decode(np.sort(np.concatenate(left)))
         bad = (record for reading in readings for record in reading.bad.tolist())
         faults = sorted([*others.faults, *(Fault(record, True, BAD_PAYLOAD) for record in bad)])

@@ -1,23 +1,19 @@
-"""Scalars of records of one layout, read as rows of a table, and those of single events.
+"""Scalars of records of one layout, read as rows of a table.
 
 Records of one layout differ in the time, in the digits of the step, though not in their number, in
 the values, and, if there is only one, in the letters of the tag. So a layout is learnt once, and
 thousands of records are then read at a time.
-
-Nearly all writers put the fields of an event in the same order, and after the tag of each scalar
-the same few bytes with the number between them. Such an event is read without locating its fields.
 """
 
 from __future__ import annotations
 
 import itertools
-import struct
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events.format.proto import LocatedField, signed, varint_at
+from runhooks.events.format.proto import LocatedField
 from runhooks.events.format.record import HEADER_BYTES, check_of, contributions, crc32c, masked
 from runhooks.events.reading.messages import (
     SCALAR,
@@ -190,96 +186,6 @@ def _column(rows: NDArray[np.uint8], at: int, dtype: str) -> NDArray[Any]:
     return np.ndarray((len(rows),), dtype, rows, HEADER_BYTES + at, (rows.strides[0],))
 
 
-_TIME, _STEP, _SUMMARY = 0x09, 0x10, 0x2A  # the keys of the fields of an event
-_VALUE = _TAG = 0x0A  # of a summary, of a value
-_NUMBER = 0x15
-_AFTER_TIME = 9
-_DOUBLE = struct.Struct("<d")
-_FLOAT = struct.Struct("<f")
-_LONGEST = 256  # bytes of a form
-
-
-class ScalarForm(NamedTuple):
-    """What follows a tag: ``before``, a number, ``after``; and the metadata in these bytes."""
-
-    before: bytes
-    number: struct.Struct
-    after: bytes
-    metadata: Metadata | None
-
-
-#: One scalar of an event: its tag, its number, and the metadata of the tag if they are with it.
-ReadScalar: TypeAlias = tuple[bytes, float, Metadata | None]
-
-
-class ReadEvent(NamedTuple):
-    """An event of scalars alone. ``wall_time``: seconds since the epoch."""
-
-    wall_time: float
-    step: int
-    scalars: list[ReadScalar]
-
-
-class ScalarEvents:
-    """Reads events of scalars in forms that were learnt; a plain float is known."""
-
-    def __init__(self) -> None:
-        plain = ScalarForm(bytes([_NUMBER]), _FLOAT, b"", None)
-        self._forms = {len(plain.before) + _FLOAT.size: plain}  # by their lengths
-
-    def learn(self, message: bytes, value: ParsedValue, scalar: ScalarField) -> None:
-        """Keep the form of ``value``, which is in ``message`` and contains ``scalar``."""
-        (_, begin), (first, last), end = scalar.tag_at, scalar.number_at, value.end
-        # Metadata before the tag is not part of the form.
-        is_after = value.metadata is None or value.metadata.begin > begin
-        if scalar.is_plain and is_after and first > begin > 0 and end - begin <= _LONGEST:
-            number = _FLOAT if last - first == _FLOAT.size else _DOUBLE
-            form = ScalarForm(message[begin:first], number, message[last:end], scalar.metadata)
-            self._forms[end - begin] = form
-
-    def read(self, message: bytes) -> ReadEvent | None:
-        """Return what is in ``message``; None if it has another form, or is malformed."""
-        try:
-            return self._read(message)
-        except (IndexError, ValueError, struct.error):  # it is cut off
-            return None
-
-    def _read(self, message: bytes) -> ReadEvent | None:
-        end = len(message)
-        (wall_time,) = _DOUBLE.unpack_from(message, 1)
-        at, step = _AFTER_TIME, 0
-        if message[at] == _STEP:
-            step, at = varint_at(message, at + 1, end)
-        if message[0] != _TIME or message[at] != _SUMMARY:
-            return None
-        length, at = varint_at(message, at + 1, end)
-        scalars: list[ReadScalar] = []
-        if at + length != end:
-            return None
-        while at < end:
-            if message[at] != _VALUE:
-                return None
-            length, first = varint_at(message, at + 1, end)
-            at = first + length
-            scalar = self._scalar(message, first, at)
-            if scalar is None:
-                return None
-            scalars.append(scalar)
-        return ReadEvent(wall_time, signed(step), scalars)
-
-    def _scalar(self, message: bytes, at: int, end: int) -> ReadScalar | None:
-        length, first = varint_at(message, at + 1, end)
-        last = first + length
-        form = self._forms.get(end - last)
-        if form is None or message[at] != _TAG or not message.startswith(form.before, last):
-            return None
-        place = last + len(form.before)
-        if not message.startswith(form.after, place + form.number.size):
-            return None
-        (number,) = form.number.unpack_from(message, place)
-        return message[first:last], number, form.metadata
-
-
 class ScalarPiece(NamedTuple):
     """The scalars of some records, ``k`` of each.
 
@@ -434,12 +340,10 @@ class RowDecoders:
 
     Attributes:
         numbers: The numbers of the tags.
-        single: Decodes records one by one.
     """
 
     def __init__(self, numbers: TagNumbers) -> None:
         self.numbers = numbers
-        self.single = ScalarEvents()
         self._decoders: dict[int, RowDecoder] = {}
 
     def __getitem__(self, length: int) -> RowDecoder:

@@ -8,10 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from runhooks.errors import DataLossError
-from runhooks.events.format.event import Event
-from runhooks.events.format.record import read_records
 from runhooks.events.place import place
-from runhooks.events.reading.blocks import open_to_scan
 from runhooks.events.reading.contents import OnFold, RunContents
 from runhooks.events.reading.find import FoundRun, find_files, find_runs
 from runhooks.events.reading.messages import KINDS, SCALAR, TagNumbers, Wanted, parse_hparams
@@ -345,23 +342,3 @@ def read(
             path=str(runs.path),
         )
     return runs
-
-
-def read_events(path: str | os.PathLike[str]) -> Iterator[Event]:
-    """Yield the events of the event file at ``path``, without a truncated last one.
-
-    Raises:
-        OSError: If it cannot be opened.
-        DataLossError: If it is damaged.
-    """
-    path = path_of(place(path=path))
-    with open_to_scan(path) as file:
-        for index, payload in enumerate(read_records(file, str(path))):
-            try:
-                event = Event.FromString(payload)
-            except ValueError as error:
-                raise DataLossError(
-                    f"{path} is damaged: its record {index} is not an event ({error})",
-                    path=str(path),
-                ) from error
-            yield event
