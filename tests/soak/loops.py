@@ -193,6 +193,10 @@ class Own:
 
     def __init__(self, plan):
         self.plan, self.torch = plan, plan["engine"] == "torch"
+        if plan["engine"] == "jax":
+            import jax
+
+            jax.devices()  # the first use of a device draws a number: k8s_cluster.py, line 36
         np.random.seed(plan["seed"] % 2**32)
         random.seed(plan["seed"])
         initial = [np.array([3 + at, 40 - at], np.int32) for at in range(len(plan["states"]))]

@@ -6,7 +6,7 @@ import os
 import queue
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -287,6 +287,13 @@ class RawSession(CallableRuns):
             ValueError, TypeError: As ``run``.
         """
         return None
+
+    def after_own_run(self) -> AbstractContextManager[None]:
+        """Return a context in which ``global_step`` is the one that this thread's last run led to.
+
+        Where runs overlap, the session's may be further.
+        """
+        return nullcontext()
 
     def refresh_step(self) -> int | None:
         """Return the global step as other processes may have made it; costs a run where needed."""

@@ -253,10 +253,11 @@ class HookedSession:
         if woken:
             answering = _in_order(hooks, turn, woken)
             context = context or SessionRunContext(caller, raw, raw.global_step)
-        if turn.watching:
-            turn.watch(raw.global_step or 0, result, self._stop_for)
-        if context is not None:
-            answer(answering, context, result, records, self._note_stop)
+        with raw.after_own_run():
+            if turn.watching:
+                turn.watch(raw.global_step or 0, result, self._stop_for)
+            if context is not None:
+                answer(answering, context, result, records, self._note_stop)
         if caller.feed_dict and raw.checkpoint != checkpoint:
             self.saved_in = self.runs
         if hooks is not self._hooks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,6 +33,18 @@ from runhooks.graph.base import ClosedSessionError, Framework, StepPart
 from runhooks.near_names import suggestion
 
 v1 = tf.compat.v1
+
+
+class _Own(threading.local):
+    """What a thread knows of the last run that it has made itself.
+
+    Attributes:
+        step: The global step that it has led to; None: the run could not tell.
+        is_after_run: Whether the thread hands out the results of this run.
+    """
+
+    step: int | None = None
+    is_after_run = False
 
 
 def read(session: Any, name: str) -> dict[str, np.ndarray[Any, Any]]:
@@ -180,6 +193,7 @@ class SessionState(RawSession):
         self._begun = self._in_flight = 0
         self._unordered = 0  # the last of those that had begun when the step was lost track of
         self._foreseen: PreparedRun | None = None
+        self._own = _Own()
 
     @property
     def engine(self) -> Framework:
@@ -191,9 +205,19 @@ class SessionState(RawSession):
 
         Read by a run of its own only where the last run could not tell, as after one that failed.
         """
+        if self._own.is_after_run and self._own.step is not None:
+            return self._own.step
         if not self._step_is_known and not self.is_over:
             self.refresh_step()
         return self._step
+
+    @contextmanager
+    def after_own_run(self) -> Iterator[None]:
+        self._own.is_after_run = True
+        try:
+            yield
+        finally:
+            self._own.is_after_run = False
 
     def refresh_step(self) -> int | None:
         """Read the global step, which others may have changed, by a run of its own."""
@@ -239,7 +263,7 @@ class SessionState(RawSession):
         """
         with self._lock:
             self._in_flight -= 1
-            step = None if values is None else int(max(values))
+            step = self._own.step = None if values is None else int(max(values))
             if number == self._begun:  # no other run has overlapped
                 self._step_is_known = step is not None
                 self._step = self._step if step is None else step
