@@ -8,7 +8,7 @@ with rh.summary.FileWriter("runs/plain") as writer:
     for step in range(1000):
         writer.scalar("loss", 1 / (step + 1), step)
         if step % 100 == 0:
-            writer.scalars(step, {"lr/encoder": 1e-3, "lr/head": 1e-2})
+            writer.scalars({"lr/encoder": 1e-3, "lr/head": 1e-2}, step)
             writer.histogram("weights", np.random.default_rng(step).normal(size=10_000), step)
 
 run = rh.events.read("runs/plain").only  # the only run; read("runs") maps names to runs

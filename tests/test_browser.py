@@ -95,7 +95,7 @@ def kinds_board(tmp_path_factory):
     with FileWriter(path) as writer:
         writer.graph(graph)
         for step in range(3):
-            writer.scalars(step, {"loss": 2.0 - step, "low": 1.0 - step, "high": 3.0 - step})
+            writer.scalars({"loss": 2.0 - step, "low": 1.0 - step, "high": 3.0 - step}, step)
             writer.histogram("weights", [*rng.normal(size=1000), np.nan, np.inf], step)
             writer.image("photo", rng.uniform(size=(3, 16, 24)), step, "CHW")
             writer.image("photos", rng.uniform(size=(2, 16, 24, 3)), step)

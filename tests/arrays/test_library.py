@@ -184,7 +184,7 @@ def test_arrays_of_a_registered_library_are_written_as_they_were(tmp_path: Path)
         writer.histogram("weights", vector, 1)
         writer.tensor("weights/tensor", vector, 1)
         writer.scalar("loss", number, 1)
-        writer.scalars(2, {"loss": number})
+        writer.scalars({"loss": number}, 2)
         writer.image("picture", [vector, vector], 1)
         vector.items[:], number.items[:] = [0.0] * 3, [0.0]
     run = events.read(tmp_path).only

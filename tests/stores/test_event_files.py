@@ -64,7 +64,7 @@ def test_what_is_flushed_is_there_for_everyone(url):
     writer = rh.summary.FileWriter(url)
     assert events.read(url).only.scalars == {}  # it is known at once that it can be written
     for step in range(3):
-        writer.scalars(step, {"loss": step / 2, "rate": 0.25})
+        writer.scalars({"loss": step / 2, "rate": 0.25}, step)
         writer.flush()
         assert columns(url)["."] == {
             "loss": (list(range(step + 1)), [it / 2 for it in range(step + 1)]),

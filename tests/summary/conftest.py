@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.compat.proto import summary_pb2
 
 from runhooks.events import Message
-from runhooks.summary import FileWriter, Summary, SummaryWriter, Value
+from runhooks.summary import FileWriter, Summary, Value, Writer
 
 Load = Callable[[], list[Any]]
 
@@ -56,7 +56,7 @@ class Late:
         return np.asarray(self._values)
 
 
-class KeptSummaries(SummaryWriter):
+class KeptSummaries(Writer):
     """Keeps what is written as TensorBoard's messages, encoded when it is asked for."""
 
     def __init__(self) -> None:

@@ -228,8 +228,8 @@ def test_what_is_dropped_takes_nothing_along(tmp_path: Path) -> None:
 
     writer.scalar("loss", held, 0)
     assert held.read.wait(timeout=60)
-    writer.scalars(0, {"one": 1.0})
-    writer.scalars(0, {"two": 2.0})
+    writer.scalars({"one": 1.0}, 0)
+    writer.scalars({"two": 2.0}, 0)
     add()
     assert writer.dropped == 3
     held.computed.set()
@@ -412,7 +412,7 @@ def test_tensorflows_writer_and_ours_make_the_same_events(tmp_path: Path) -> Non
         for step in steps:
             for tag, value in values.items():
                 writer.scalar(tag, value, step)
-            writer.scalars(step, values)
+            writer.scalars(values, step)
     with tf.Graph().as_default():
         theirs = tf.compat.v1.summary.FileWriter(tmp_path / "theirs")
     for step in steps:
@@ -435,7 +435,7 @@ def test_scalars_of_all_libraries(tmp_path: Path, load) -> None:
     with FileWriter(tmp_path) as writer:
         for step, value in enumerate(halves * 10):
             writer.scalar("loss", value, step)
-        writer.scalars(99, {str(number): value for number, value in enumerate(halves)})
+        writer.scalars({str(number): value for number, value in enumerate(halves)}, 99)
     found = scalars(load())
     assert found[:-7] == [(step, "loss", 0.5) for step in range(70)]
     assert found[-7:] == [(99, str(number), 0.5) for number in range(7)]
@@ -450,7 +450,7 @@ def test_a_scalar_is_what_it_was_when_it_was_added(tmp_path: Path, load, make) -
         for step in range(5):
             total += 1
             writer.scalar("total", total, step)
-            writer.scalars(step, {"again": total})
+            writer.scalars({"again": total}, step)
         total += 100
     assert [value for _, tag, value in scalars(load()) if tag == "total"] == [1, 2, 3, 4, 5]
     assert [value for _, tag, value in scalars(load()) if tag == "again"] == [1, 2, 3, 4, 5]
@@ -475,7 +475,7 @@ def test_tensorboard_sees_the_curves_of_the_direct_way(tmp_path: Path, accumulat
 def test_a_scalar_between_two_starts_keeps_them_both(tmp_path: Path, load) -> None:
     start = SessionLog(SessionStatus.START)
     with FileWriter(tmp_path) as writer:
-        for add in (lambda: writer.scalar("x", 1, 5), lambda: writer.scalars(5, {"x": 1})):
+        for add in (lambda: writer.scalar("x", 1, 5), lambda: writer.scalars({"x": 1}, 5)):
             writer.add_session_log(start, 5)
             add()
         writer.add_session_log(start, 5)

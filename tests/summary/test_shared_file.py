@@ -130,7 +130,7 @@ def test_each_closes_for_itself(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="closed"):
             add("loss", 2.0, 2)
     with pytest.raises(RuntimeError, match="closed"):
-        one.scalars(2, {"loss": 2.0})
+        one.scalars({"loss": 2.0}, 2)
     one.flush()
     two.scalar("loss", 2.0, 2)
     one.reopen()

@@ -15,19 +15,19 @@ from runhooks.summary import (
     FileWriter,
     HistogramCounts,
     MultiWriter,
-    SummaryWriter,
+    Writer,
     histogram_counts,
 )
 from tests.summary.conftest import Late
 
 ARRAY = np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3) / 16
 
-Write = Callable[[SummaryWriter, object], None]
+Write = Callable[[Writer, object], None]
 
 # Each writes an array of the numbers of ARRAY, in a shape it takes.
 KINDS: dict[str, Write] = {
     "scalar": lambda writer, x: writer.scalar("x", x[0, 1, 1, 2], 1),
-    "scalars": lambda writer, x: writer.scalars(1, {"x": x[0, 1, 1, 2], "y": x[0, 0, 0, :1]}),
+    "scalars": lambda writer, x: writer.scalars({"x": x[0, 1, 1, 2], "y": x[0, 0, 0, :1]}, 1),
     "histogram": lambda writer, x: writer.histogram("x", x, 1),
     "image": lambda writer, x: writer.image("x", x, 1),
     "audio": lambda writer, x: writer.audio("x", x[0, 0], 1, 8000),
@@ -144,7 +144,7 @@ def test_a_number_in_a_list_is_written_as_it_was(tmp_path: Path) -> None:
     with FileWriter(tmp_path) as file:
         for step in range(5):
             file.scalar("torch", [numbers[0][0]], step)
-            file.scalars(step, {"numpy": (numbers[1][:1],)})
+            file.scalars({"numpy": (numbers[1][:1],)}, step)
             file.mesh("mesh", [list(numbers[0])], step)
             for array in numbers:
                 array += 1
@@ -210,7 +210,7 @@ def test_each_call_is_one_summary_of_its_step(writer) -> None:
         write(writer, ARRAY)
         assert len(writer.steps) == step + 1
     writer.text("t", "hi", 5)
-    writer.scalars(np.int64(6), {"a": 1, "b": 2})
+    writer.scalars({"a": 1, "b": 2}, np.int64(6))
     assert writer.steps[-2:] == [5, 6]
     assert [v.tag for v in writer.values[-3:]] == ["t", "a", "b"]
 
@@ -279,7 +279,7 @@ def test_an_error_of_its_block_is_not_hidden_by_its_own(tmp_path: Path) -> None:
 )
 def test_a_bad_number_among_scalars_costs_no_other(tmp_path: Path, make: Callable) -> None:
     writer = make(tmp_path)
-    writer.scalars(3, {"a": 1.0, "bad": Late(np.zeros(2)), "b": 2.0})
+    writer.scalars({"a": 1.0, "bad": Late(np.zeros(2)), "b": 2.0}, 3)
     with pytest.raises(ValueError, match="must be a single number") as raised:
         writer.close()
     assert "while encoding the scalar 'bad'" in raised.value.__notes__
@@ -321,7 +321,7 @@ def test_tensorboard_reads_every_kind_of_a_file(tmp_path: Path) -> None:
 class Renamed:
     """Passes calls on to ``writer``, with ``tag`` in place of the tag given."""
 
-    def __init__(self, writer: SummaryWriter, tag: str) -> None:
+    def __init__(self, writer: Writer, tag: str) -> None:
         self._writer = writer
         self._tag = tag
 

@@ -21,12 +21,12 @@ from runhooks.summary import (
     MultiWriter,
     SessionLog,
     Summary,
-    SummaryWriter,
+    Writer,
     adapted,
     scalar_value,
 )
 
-WRITERS: dict[str, Callable[[Path], SummaryWriter]] = {
+WRITERS: dict[str, Callable[[Path], Writer]] = {
     "file": FileWriter,
     "lines": lambda path: JsonLinesWriter(path / "metrics.jsonl"),
     "memory": lambda path: MemoryWriter(),
@@ -34,9 +34,9 @@ WRITERS: dict[str, Callable[[Path], SummaryWriter]] = {
     "another library": lambda path: adapted(tensorboardX.SummaryWriter(str(path))),
 }
 
-TAGGED: dict[str, Callable[[SummaryWriter, object, object], None]] = {
+TAGGED: dict[str, Callable[[Writer, object, object], None]] = {
     "scalar": lambda writer, tag, step: writer.scalar(tag, 1.0, step),
-    "scalars": lambda writer, tag, step: writer.scalars(step, {tag: 1.0}),
+    "scalars": lambda writer, tag, step: writer.scalars({tag: 1.0}, step),
     "histogram": lambda writer, tag, step: writer.histogram(tag, [1.0], step),
     "image": lambda writer, tag, step: writer.image(tag, [[1.0]], step),
     "audio": lambda writer, tag, step: writer.audio(tag, [0.5], step, 8000),
@@ -72,13 +72,13 @@ NO_STEPS += [jnp.float32(1), tf.Variable(1.0), tf.constant([1, 2]), np.zeros(0, 
 
 
 @pytest.fixture(params=WRITERS)
-def writer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SummaryWriter]:
+def writer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Writer]:
     with WRITERS[request.param](tmp_path) as writer:
         yield writer
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_no_step_is_refused_at_once(writer: SummaryWriter, method: str) -> None:
+def test_what_is_no_step_is_refused_at_once(writer: Writer, method: str) -> None:
     for step in NO_STEPS:
         with pytest.raises(TypeError, match="step of .* must be an integer"):
             METHODS[method](writer, step)
@@ -89,13 +89,13 @@ def test_what_is_no_step_is_refused_at_once(writer: SummaryWriter, method: str) 
 
 
 @pytest.mark.parametrize("method", [*TAGGED, "hparams"])
-def test_a_step_has_to_be_given(writer: SummaryWriter, method: str) -> None:
+def test_a_step_has_to_be_given(writer: Writer, method: str) -> None:
     with pytest.raises(TypeError, match="step of .* must be an integer"):
         METHODS[method](writer, None)
 
 
 @pytest.mark.parametrize("method", TAGGED)
-def test_what_is_no_tag_is_refused_at_once(writer: SummaryWriter, method: str) -> None:
+def test_what_is_no_tag_is_refused_at_once(writer: Writer, method: str) -> None:
     for tag in (None, 3, b"loss", np.zeros(3)) if method != "scalars" else (None, 3, b"loss"):
         with pytest.raises(TypeError, match="tag must be a str"):
             TAGGED[method](writer, tag, 1)
@@ -104,15 +104,15 @@ def test_what_is_no_tag_is_refused_at_once(writer: SummaryWriter, method: str) -
 
 
 @pytest.mark.parametrize("value", [None, "0.5", b"1"], ids=repr)
-def test_what_is_no_number_is_refused_at_once(writer: SummaryWriter, value: object) -> None:
+def test_what_is_no_number_is_refused_at_once(writer: Writer, value: object) -> None:
     for call in (
         lambda: writer.scalar("loss", value, 1),
-        lambda: writer.scalars(1, {"rate": 0.5, "loss": value}),
+        lambda: writer.scalars({"rate": 0.5, "loss": value}, 1),
     ):
         with pytest.raises(TypeError, match=f"scalar 'loss'.*{value!r}"):
             call()
     with pytest.raises(TypeError, match="values must be a dict"):
-        writer.scalars({"loss": 0.5}, 1)  # type: ignore[arg-type]
+        writer.scalars(1, {"loss": 0.5})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{type(step).__name__}{np.shape(step)}")
@@ -133,7 +133,7 @@ def test_a_step_of_jax_is_written_as_it_was_although_it_was_donated(
         for _ in range(50):
             for writer in (file, lines):
                 writer.scalar("loss", 1.0, step)
-                writer.scalars(step, {"a": 1.0, "b": 2.0})
+                writer.scalars({"a": 1.0, "b": 2.0}, step)
             step = add_one(step)
     for scalars in events.read(tmp_path).only.scalars.values():
         assert scalars.steps.tolist() == list(range(50))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from runhooks.events.format.event import Event, Message, SessionLog, SessionStatus
 from runhooks.events.format.record import frame, read_records
 from runhooks.events.writing.background import flush_all
-from runhooks.events.writing.event_writer import EventWriter
 from runhooks.events.writing.write_queue import OnFull
 from runhooks.lazy import lazily
 
@@ -26,7 +25,6 @@ __all__ = [
     "Audio",
     "Damage",
     "Event",
-    "EventWriter",
     "FileReport",
     "Fold",
     "Histogram",

@@ -30,7 +30,7 @@ from runhooks.summary.ops import (
     text,
 )
 from runhooks.summary.sinks.multi_writer import adapted
-from runhooks.summary.summary_writer import SummaryWriter
+from runhooks.summary.writer import Writer
 
 if TYPE_CHECKING:
     from runhooks.summary.sinks.json_lines_writer import JsonLinesWriter
@@ -50,6 +50,9 @@ else:
             "runhooks.summary.sinks.points": ["SummaryPoint"],
             "runhooks.summary.sinks.weights_and_biases": ["WeightsAndBiasesWriter"],
         },
+        elsewhere=lambda name: (
+            ": it is runhooks.tensorboard.SummaryWriter" if name == "SummaryWriter" else ""
+        ),
     )
 
 __all__ = [
@@ -70,9 +73,9 @@ __all__ = [
     "SummaryDescription",
     "SummaryMetadata",
     "SummaryPoint",
-    "SummaryWriter",
     "Value",
     "WeightsAndBiasesWriter",
+    "Writer",
     "adapted",
     "audio",
     "audio_value",

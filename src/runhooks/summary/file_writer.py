@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
-from typing import Any, ClassVar
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 from runhooks import arguments, clock
 from runhooks.errors import call_all
-from runhooks.events import Event, EventWriter, Message, OnFull
+from runhooks.events import Event, Message, OnFull
 from runhooks.events.format import proto
 from runhooks.events.place import identity, place
-from runhooks.events.writing.write_queue import MAX_QUEUE
+from runhooks.events.writing.background import LINGER_SECS
+from runhooks.events.writing.event_file import EventFile
+from runhooks.events.writing.event_sink import EventSink, WritableFile
+from runhooks.events.writing.stored_file import StoredFile, StoreQueue
+from runhooks.events.writing.write_queue import MAX_QUEUE, WriteQueue
+from runhooks.stores import is_url
 from runhooks.summary.graph_def import AnyGraph, GraphLike, encode_graph
 from runhooks.summary.kinds.scalar import kept_numbers
 from runhooks.summary.message import (
@@ -21,7 +28,103 @@ from runhooks.summary.message import (
     step_or_zero,
     step_snapshot,
 )
-from runhooks.summary.queued_writer import FileOptions, QueuedWriter, SharedFile
+from runhooks.summary.writer import FileState, QueuedWriter
+
+
+class FileOptions(NamedTuple):
+    """How a writer wants its file to be written."""
+
+    max_queue: int = MAX_QUEUE
+    flush_secs: float = 120
+    filename_suffix: str = ""
+    on_full: OnFull = "wait"
+
+    @property
+    def are_default(self) -> bool:
+        """Whether any file will do."""
+        return self._replace(flush_secs=120) == FileOptions() and self.flush_secs >= LINGER_SECS
+
+
+class SharedFile:
+    """An event file and the writers that have it open. Any thread may use it.
+
+    TensorBoard and ``events.read`` read the files of a directory one after the other, and a
+    ``START`` drops what was read before it of later steps. With a file each, the ``START`` of one
+    writer would hide what another one writes beside it.
+    """
+
+    _lock: ClassVar = threading.RLock()
+    _by_directory: ClassVar[weakref.WeakValueDictionary[str, SharedFile]] = (
+        weakref.WeakValueDictionary()
+    )
+
+    def __init__(self, logdir: str, options: FileOptions, lazily: bool) -> None:
+        size, secs, suffix, on_full = options
+        make: Callable[[], WritableFile]
+        if is_url(logdir):
+            make = partial(StoredFile, logdir, suffix)
+            sink = EventSink(logdir, make)
+            self.queue: WriteQueue = StoreQueue(sink, size, secs, on_full)
+        else:
+            make = partial(EventFile, logdir, suffix)
+            sink = EventSink(logdir, make)
+            self.queue = WriteQueue(sink, size, secs, on_full)
+        self.state = FileState()
+        self._writers: weakref.WeakSet[Any] = weakref.WeakSet()
+        if not lazily:
+            sink.open()
+
+    @classmethod
+    def join(cls, writer: Any, logdir: str, options: FileOptions, lazily: bool) -> SharedFile:
+        """Return the file in ``logdir`` that ``writer`` is to write to, until it leaves it.
+
+        That is the one which others have open, if ``options`` are the default; else a new one,
+        which is made ``lazily``, with its first event, or now. Raises OSError if it cannot be.
+        """
+        directory = identity(logdir)
+        with cls._lock:
+            file = cls._by_directory.get(directory)
+            if file is None or not options.are_default:
+                file = cls(logdir, options, lazily)
+                cls._by_directory.setdefault(directory, file)
+            else:
+                file.reopen()
+                file.queue.hasten(options.flush_secs)
+            file._writers.add(writer)
+            return file
+
+    def leave(self, writer: Any) -> None:
+        """Flush; close the file if no other writer has it open.
+
+        Raises what went wrong in the background; ``writer`` has left nevertheless.
+        """
+        with self._lock:
+            self._writers.discard(writer)
+            is_last = not self._writers
+            if is_last:
+                for directory, file in list(self._by_directory.items()):
+                    if file is self:
+                        del self._by_directory[directory]
+        if is_last:
+            self.queue.close()
+        else:
+            self.queue.flush()
+
+    def reopen(self) -> None:
+        """Continue in a new file if this one was deleted."""
+        if self.queue.reopen():
+            self.state.begin()
+
+    @classmethod
+    def forked(cls) -> None:
+        """Forget the lock: somebody may have held it in the parent when the process was forked."""
+        cls._lock = threading.RLock()
+        for file in list(cls._by_directory.values()):
+            file.state.begin()  # the child makes files of its own
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=SharedFile.forked)
 
 
 class FileWriter(QueuedWriter):
@@ -32,16 +135,21 @@ class FileWriter(QueuedWriter):
     ``max_queue``, ``filename_suffix`` or ``on_full`` than the default, or ``flush_secs`` below 0.2,
     has its own file, unless it is the first writer.
 
-    All methods that write return before the event is written, and raise any earlier background
-    error once; see ``EventWriter``. After ``close``, they raise RuntimeError; TensorFlow warns and
-    drops the event.
+    All methods that write return before the event is written. Background errors, of the file or of
+    an event, are raised once by the next call. The event at fault is lost or, if the file failed,
+    all events that were being written; the error says how many. An event given with the call that
+    raises is not written either, nor counted: add it again. The writer continues with the next one.
+    After ``close``, methods raise RuntimeError; TensorFlow warns and drops the event.
+
+    Any thread or signal handler may call any method. In a forked child, or in a process that
+    unpickled it, the writer creates another file for its first event. A child that ends with
+    ``os._exit`` has to flush or close the writer first; children of ``multiprocessing`` that end
+    by themselves do so automatically.
 
     While a writer is open, and the program has no SIGTERM handler, SIGTERM first writes everything
     that was added, for at most 5 seconds, and then ends the process; like any Python handler, it
     has to wait for calls into C to return. If the file or its directory is deleted, the next calls
     raise FileNotFoundError until ``reopen``.
-
-    A pickled writer writes to a new file in the process that unpickles it.
 
     Args:
         logdir: The directory, which may begin with ``~`` and is created if missing; or a URL, such
@@ -79,26 +187,29 @@ class FileWriter(QueuedWriter):
         on_full: OnFull = "wait",
     ) -> None:
         options = FileOptions(max_queue, flush_secs, filename_suffix or "", on_full)
+        arguments.instance(str, filename_suffix=options.filename_suffix)
+        if "/" in options.filename_suffix or os.sep in options.filename_suffix:
+            raise ValueError(
+                f"filename_suffix must be the end of a name, without '/', got {filename_suffix!r}"
+            )
         has_graph = graph is not None or graph_def is not None
         event = _graph_event(graph, graph_def, 0) if has_graph else None  # before there is a file
         self._open(place(logdir=logdir), options)
         if event is not None:
             self._add(event)
 
-    def __getstate__(self) -> tuple[str, FileOptions, EventWriter]:
-        return self._logdir, self._options, self._file.events
+    def __getstate__(self) -> tuple[str, FileOptions]:
+        return self._logdir, self._options
 
-    def __setstate__(self, state: tuple[str, FileOptions, EventWriter]) -> None:
-        self._open(*state)
+    def __setstate__(self, state: tuple[str, FileOptions]) -> None:
+        self._open(*state, lazily=True)
 
-    def _open(self, logdir: str, options: FileOptions, events: EventWriter | None = None) -> None:
+    def _open(self, logdir: str, options: FileOptions, lazily: bool = False) -> None:
         self._logdir = logdir
         self._options = options
         self._closed = False
-        self._file = SharedFile.join(
-            self, logdir, options, lambda: events or EventWriter(logdir, *options)
-        )
-        super().__init__(self._file.events.queue, self._file.state)
+        self._file = SharedFile.join(self, logdir, options, lazily)
+        super().__init__(self._file.queue, self._file.state)
 
     @property
     def closed(self) -> bool:
@@ -130,7 +241,7 @@ class FileWriter(QueuedWriter):
         else:
             self._file.reopen()
 
-    def scalars(self, step: int, values: Mapping[str, Any]) -> None:
+    def scalars(self, values: Mapping[str, Any], step: int) -> None:
         """Write several numbers of one step, by tag, as ``scalar`` does, in one event."""
         numbers = kept_numbers(values)
         at = step_snapshot(step, list(numbers))

@@ -134,7 +134,7 @@ class SummaryWriter(MetricWriter):
         )
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
-        self._writer.scalars(step, scalars)
+        self._writer.scalars(scalars, step)
 
     def write_images(self, step: int, images: Mapping[str, Any]) -> None:
         every = np.iinfo(np.int64).max

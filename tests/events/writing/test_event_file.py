@@ -1,12 +1,9 @@
 import os
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from runhooks.events import Event
-from runhooks.events.format.record import frame
 from runhooks.events.writing.event_file import EventFile
 from runhooks.testing.fake_clock import FakeClock
 from tests.event_files import events_in
@@ -56,54 +53,3 @@ def test_a_folder_that_cannot_be_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="logdir") as raised:
         EventFile(str(tmp_path / "file" / "run"))
     assert str(tmp_path / "file") in str(raised.value)
-
-
-def descriptors() -> int:
-    return sum(1 for _ in Path("/dev/fd").iterdir())
-
-
-def test_however_many_files_there_are_they_take_few_descriptors(tmp_path: Path) -> None:
-    before = descriptors()
-    files = [EventFile(str(tmp_path / str(number))) for number in range(60)]
-    for step in range(3):
-        for file in files:
-            file.write(frame(Event(5.0, step).SerializeToString()))
-        assert descriptors() <= before + 20
-    assert not any(file.is_gone for file in files)
-    for file in files:
-        file.close()
-        assert file.is_gone
-        assert [event.step for event in events_in(file.path)] == [0, 0, 1, 2]
-    assert descriptors() <= before  # files of other tests may rest now
-
-
-def test_files_are_opened_by_several_threads_at_a_time(tmp_path: Path) -> None:
-    def open_files(folder: int) -> list[EventFile]:
-        return [EventFile(str(tmp_path / str(folder))) for _ in range(60)]
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(16) as threads:
-            for files in threads.map(open_files, range(16)):
-                for file in files:
-                    file.close()
-    finally:
-        sys.setswitchinterval(before)
-
-
-@pytest.mark.parametrize("other", [False, True])
-def test_a_file_that_rests_may_be_deleted_as_any(tmp_path: Path, other: bool) -> None:
-    file = EventFile(str(tmp_path))
-    assert file.rest()
-    assert not file.has_descriptor
-    assert not file.is_gone
-    (file.path.rename if other else lambda to: file.path.unlink())(tmp_path / "moved")
-    if other:
-        file.path.write_bytes(b"of somebody else")
-    assert file.is_gone
-    with pytest.raises(FileNotFoundError, match="deleted"):
-        file.write(frame(b""))
-    if other:
-        assert file.path.read_bytes() == b"of somebody else"
-    file.close()

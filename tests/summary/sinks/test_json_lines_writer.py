@@ -47,7 +47,7 @@ def values(path):
 
 def test_a_line_for_each_value(path):
     with FakeClock(wall_start=1_700_000_000.5), JsonLinesWriter(path) as writer:
-        writer.scalars(3, {"loss": 0.1, "acc": np.float32(0.5)})
+        writer.scalars({"loss": 0.1, "acc": np.float32(0.5)}, 3)
     assert path.read_text() == (
         '{"tag": "loss", "kind": "scalar", "step": 3, "wall_time": 1700000000.5, "value": 0.1}\n'
         '{"tag": "acc", "kind": "scalar", "step": 3, "wall_time": 1700000000.5, "value": 0.5}\n'

@@ -52,7 +52,7 @@ def test_a_scalar_of_any_library(writer, value):
 def test_scalars_keep_their_precision(writer):
     """However they come: on the wire they would be float32."""
     writer.scalar("direct", 0.1, 1)
-    writer.scalars(1, {"several": 0.1})
+    writer.scalars({"several": 0.1}, 1)
     writer.add_summary(Summary([summary.scalar_value("summary", 0.1)]), 1)
     assert [point.value for point in writer.points] == [0.1, 0.1, 0.1]
 

@@ -61,7 +61,7 @@ def artifacts(run, tmp_path):
 def test_scalars_are_metrics(writer, history, run, store):
     with FakeClock(wall_start=1_700_000_000.25):
         for step in (1, 2):
-            writer.scalars(step, {"loss": 0.1 * step, "train/accuracy": float("nan")})
+            writer.scalars({"loss": 0.1 * step, "train/accuracy": float("nan")}, step)
         writer.flush()
     assert history("loss") == [(1, 0.1), (2, 0.2)]
     assert [step for step, value in history("train/accuracy") if np.isnan(value)] == [1, 2]

@@ -10,7 +10,7 @@ from runhooks.summary import FileWriter, MemoryWriter, MultiWriter
 from runhooks.testing import read_events
 
 
-class Broken(summary.SummaryWriter):
+class Broken(summary.Writer):
     """Fails in whatever it is asked to do."""
 
     closed = False
@@ -37,7 +37,7 @@ def test_each_writer_gets_all(tmp_path):
     foreign = tensorboardX.SummaryWriter(str(tmp_path / "foreign"))
     with MultiWriter([FileWriter(tmp_path / "ours"), memory, foreign]) as writer:
         writer.scalar("loss", 0.5, 1)
-        writer.scalars(2, {"loss": 0.25, "accuracy": 1.0})
+        writer.scalars({"loss": 0.25, "accuracy": 1.0}, 2)
     for directory in (tmp_path / "ours", tmp_path / "foreign"):
         written = [(value.tag, value.step, value.value) for value in read_events(directory)]
         assert written == [("loss", 1, 0.5), ("loss", 2, 0.25), ("accuracy", 2, 1.0)]

@@ -88,7 +88,7 @@ def media(tmp_path):
 def test_scalars_of_a_step_are_a_row(logged):
     def write(writer):
         for step in (10, 20):
-            writer.scalars(step, {"loss": 0.1, "train/accuracy": step})
+            writer.scalars({"loss": 0.1, "train/accuracy": step}, step)
 
     assert logged(write) == [
         {"global_step": 10, "loss": 0.1, "train/accuracy": 10},
@@ -125,7 +125,7 @@ def test_the_time_of_a_row_is_when_it_was_added(logged, tmp_path):
 
 
 def test_numbers_that_are_not_finite(logged):
-    [row] = logged(lambda writer: writer.scalars(1, {"a": np.nan, "b": np.inf}))
+    [row] = logged(lambda writer: writer.scalars({"a": np.nan, "b": np.inf}, 1))
     assert np.isnan(float(row["a"]))
     assert float(row["b"]) == np.inf
 

@@ -7,8 +7,6 @@ import itertools
 import os
 import platform
 import re
-import threading
-import weakref
 from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
@@ -71,10 +69,6 @@ def deleted(path: Path) -> FileNotFoundError:
 _STAMPED = re.compile(r"events\.out\.tfevents\.(\d{10})\.")
 
 _counter = itertools.count()
-_openings = itertools.count()
-
-# A process may run hundreds of trainings, each in a directory of its own.
-_MOST_OPEN = 16
 
 
 class EventFile:
@@ -107,11 +101,6 @@ class EventFile:
             raise
         self.size = 0  # bytes of complete records
         self.waiting = 0  # the system has whatever was written
-        self._closed = False
-        self._identity = os.fstat(self._file.fileno())
-        self._using = threading.RLock()
-        self._in_use = False
-        _opened(self)
         try:
             self.write(frame(Event(now, file_version=FILE_VERSION).SerializeToString()))
         except OSError:
@@ -126,17 +115,6 @@ class EventFile:
             OSError: If the file was deleted or cannot be written; it names the file. If the disk is
                 full, the records that fit are in the file and counted in ``size``.
         """
-        with self._using:
-            before, self._in_use = self._in_use, True
-            try:
-                self._write(records)
-            finally:
-                self._in_use = before
-
-    def _write(self, records: bytes | memoryview) -> None:
-        if self._file.closed and not self._closed:
-            self._file = self._open_again()
-            _opened(self)
         refuse_deleted(self._file, self.path)
         rest = memoryview(records)
         try:
@@ -155,7 +133,7 @@ class EventFile:
     @property
     def is_gone(self) -> bool:
         """Whether the file was deleted or moved."""
-        return self._closed or is_other(self._identity, self.path)
+        return self._file.closed or is_elsewhere(self._file, self.path)
 
     def store(self) -> None:
         """Do nothing: the system has whatever was written."""
@@ -165,46 +143,7 @@ class EventFile:
 
     def close(self) -> None:
         """Close the file; closing it twice is fine."""
-        self._closed = True
         self._file.close()
-
-    def rest(self) -> bool:
-        """Give the descriptor back until the next write; return whether it was free to."""
-        if not self._using.acquire(blocking=False):
-            return False
-        try:
-            if not self._in_use:  # by a write that a signal handler of this thread interrupts
-                self._file.close()
-            return not self._in_use
-        finally:
-            self._using.release()
-
-    @property
-    def has_descriptor(self) -> bool:
-        """Whether it takes one of the process's descriptors."""
-        return not self._file.closed
-
-    def _open_again(self) -> FileIO:
-        if is_other(self._identity, self.path):
-            raise deleted(self.path)
-        file = self.path.open("r+b", buffering=0)
-        file.seek(self.size)
-        return file
-
-
-# The open files, and when each was opened last.
-_open_files: weakref.WeakKeyDictionary[EventFile, int] = weakref.WeakKeyDictionary()
-
-
-def _opened(opened: EventFile) -> None:
-    """Let those rest that were opened longest ago, if there are too many."""
-    _open_files[opened] = next(_openings)
-    # References are copied in one go; other threads may open files meanwhile.
-    files = [file for ref in _open_files.keyrefs() if (file := ref()) is not None]
-    held = [file for file in files if file.has_descriptor and file is not opened]
-    held.sort(key=lambda file: _open_files[file])
-    for file in held[: max(0, len(held) + 1 - _MOST_OPEN)]:
-        file.rest()
 
 
 def newest_stamp(names: Iterable[str]) -> int:

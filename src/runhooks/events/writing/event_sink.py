@@ -1,4 +1,4 @@
-"""``EventSink``: the event file to which the queue of an ``EventWriter`` is written."""
+"""``EventSink``: the event file to which a queue is written."""
 
 from __future__ import annotations
 

@@ -7,9 +7,7 @@ import os
 import signal
 import sys
 import threading
-import time
 import weakref
-from collections.abc import Callable
 from types import FrameType
 
 from runhooks.errors import error_text
@@ -18,51 +16,11 @@ from runhooks.events.writing import background
 #: Seconds that the handler waits for the files, less than the grace period of usual supervisors.
 GRACE_SECS = 5
 
-_REPEAT_SECS = 0.05
-
 _logger = logging.getLogger("runhooks")
-
-
-class _SignalRepeater:
-    """Once the signal ``number`` came, sends it again every 0.05 seconds until ``is_over()``.
-
-    Python calls handlers only between two bytecodes. If the signal comes just as a lock of
-    multiprocessing is released, the main thread keeps waiting for that lock, and its handler is
-    never called; but a pool that ends its workers sends SIGTERM once and waits for them for ever.
-
-    It is made in the main thread, and does nothing if the wakeup descriptor is in use, as asyncio
-    does.
-    """
-
-    def __init__(self, number: signal.Signals, is_over: Callable[[], bool]) -> None:
-        self._number = number
-        self._is_over = is_over
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._writer, False)
-        before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        if before != -1:
-            signal.set_wakeup_fd(before)
-        threading.Thread(target=self._repeat, name="runhooks-sigterm", daemon=True).start()
-
-    def forked(self) -> None:
-        """Leave the pipe to the parent."""
-        before = signal.set_wakeup_fd(-1)
-        if before != self._writer:
-            signal.set_wakeup_fd(before)
-        os.close(self._reader)
-        os.close(self._writer)
-
-    def _repeat(self) -> None:
-        while came := os.read(self._reader, 1):
-            while came[0] == self._number and not self._is_over():
-                time.sleep(_REPEAT_SECS)
-                signal.pthread_kill(threading.main_thread().ident or 0, self._number)
 
 
 _guarded: weakref.WeakSet[object] = weakref.WeakSet()
 _masks = threading.local()
-_repeater: _SignalRepeater | None = None
-_ending = False
 
 
 def guard(writer: object) -> None:
@@ -71,6 +29,10 @@ def guard(writer: object) -> None:
     This holds until ``writer``, and all others that are guarded, are released or gone. Python sets
     handlers in the main thread only; in any other thread this does nothing. A handler that is set
     later replaces this one.
+
+    In a child of multiprocessing it does nothing, either. A pool that ends its workers sends
+    SIGTERM once, and waits for them for ever; but Python calls handlers between two bytecodes, and
+    never in a worker that waits for a lock.
     """
     _guarded.add(writer)
     _install()
@@ -84,23 +46,15 @@ def release(writer: object) -> None:
 
 
 def _install() -> None:
-    global _repeater
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread() or _is_child():
         return
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _flush_and_end)
-        if _repeater is None and _is_child_of_multiprocessing():
-            _repeater = _SignalRepeater(signal.SIGTERM, lambda: _ending or not _is_ours())
 
 
-def _is_child_of_multiprocessing() -> bool:
+def _is_child() -> bool:
     multiprocessing = sys.modules.get("multiprocessing")
-    on_windows = not hasattr(signal, "pthread_kill")  # where this signal is never sent
-    return (
-        not on_windows
-        and multiprocessing is not None
-        and multiprocessing.parent_process() is not None
-    )
+    return multiprocessing is not None and multiprocessing.parent_process() is not None
 
 
 def _is_ours() -> bool:
@@ -108,11 +62,9 @@ def _is_ours() -> bool:
 
 
 def _flush_and_end(number: int, frame: FrameType | None) -> None:
-    global _ending
     if not _is_ours():
         # Another handler has replaced this one and calls it: it decides how the process ends.
         return
-    _ending = True
     try:
         background.finish_all(timeout=GRACE_SECS)
     except Exception as error:  # noqa: BLE001 (no caller is left)
@@ -129,11 +81,7 @@ def _before_fork() -> None:
 
 
 def _forked() -> None:
-    # A child with nothing to write is to be ended by the system: see _SignalRepeater.
-    global _repeater
-    if _repeater is not None:
-        _repeater.forked()
-        _repeater = None
+    # A child with nothing to write is to be ended by the system: see guard.
     if _is_ours():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _unmask()

@@ -13,7 +13,6 @@ import math
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
@@ -25,82 +24,6 @@ from runhooks.events.writing import background, termination
 #: ``"wait"``: the caller waits until everything added before is written. ``"raise"``: the call
 #: raises ``queue.Full``. ``"drop"``: the item is not written, but counted.
 OnFull = Literal["wait", "raise", "drop"]
-
-_logger = logging.getLogger("runhooks")
-
-
-class QueuePolicy(Protocol):
-    """A policy; one object for each queue."""
-
-    @property
-    def dropped(self) -> int:
-        """Number of items that were dropped."""
-        ...
-
-    def admits(self, wait_for_room: Callable[[], object]) -> bool:
-        """Return whether to add to the full queue; may call ``wait_for_room`` first."""
-        ...
-
-
-class Wait:
-    """Lets the caller wait until there is room."""
-
-    dropped = 0
-
-    def admits(self, wait_for_room: Callable[[], object]) -> bool:
-        wait_for_room()
-        return True
-
-
-class Raise:
-    """Raises ``queue.Full`` with ``name``."""
-
-    dropped = 0
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def admits(self, wait_for_room: Callable[[], object]) -> bool:
-        raise queue.Full(
-            f"the queue of {self._name} is full: add less, pass a larger max_queue, or wait "
-            'with on_full="wait"'
-        )
-
-
-class Drop:
-    """Drops items and counts them; logs the first one."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._counting = threading.RLock()  # a signal handler may add, too
-        self.dropped = 0
-
-    def admits(self, wait_for_room: Callable[[], object]) -> bool:
-        with self._counting:
-            self.dropped += 1
-            first = self.dropped == 1
-        if first:
-            _logger.warning(
-                "the queue of %s is full: new items are dropped, and counted in `dropped`",
-                self._name,
-            )
-        return False
-
-
-def queue_policy(on_full: OnFull, name: str) -> QueuePolicy:
-    """Return the policy ``on_full`` for the queue of ``name``.
-
-    Raises:
-        ValueError: If there is no such policy.
-    """
-    if on_full == "wait":
-        return Wait()
-    if on_full == "raise":
-        return Raise(name)
-    if on_full == "drop":
-        return Drop(name)
-    raise ValueError(f"on_full must be one of {get_args(OnFull)}, got {on_full!r}")
-
 
 #: The default limit of waiting items. A loop that only adds scalars fills it in more than 0.1
 #: seconds, and then waits until they are encoded. So many scalars take 56 MB.
@@ -182,7 +105,8 @@ class WriteQueue:
         on_full: What happens to items beyond ``max_queue``.
 
     Raises:
-        ValueError: If ``max_queue`` or ``flush_secs`` is not above zero.
+        ValueError: If ``max_queue`` or ``flush_secs`` is not above zero, or if ``on_full`` is none
+            of the above.
         TypeError: If ``max_queue`` is not a whole number.
     """
 
@@ -196,6 +120,8 @@ class WriteQueue:
         arguments.given(max_queue=max_queue, flush_secs=flush_secs)
         arguments.whole(max_queue=max_queue)
         arguments.positive(flush_secs=flush_secs)
+        if on_full not in get_args(OnFull):
+            raise ValueError(f"on_full must be one of {get_args(OnFull)}, got {on_full!r}")
         self._sink = sink
         self._limit = max_queue * _WIDTH
         self._on_full = on_full
@@ -208,7 +134,9 @@ class WriteQueue:
     def _start_afresh(self) -> None:
         self._items: list[Any] = []
         self._sizes: list[int] = []  # of the large messages among them
-        self._policy = queue_policy(self._on_full, self._sink.name)
+        #: Number of items that were dropped because the queue was full.
+        self.dropped = 0
+        self._counting = threading.RLock()  # a signal handler may add, too
         self._idle = True  # no write is scheduled
         #: A waiter gets something when all items added before are written. (A threading.Event
         #: would not do: a signal handler may interrupt a thread in its wait() and wait as well.)
@@ -228,11 +156,6 @@ class WriteQueue:
     def closed(self) -> bool:
         """Whether the queue is closed."""
         return self._closed
-
-    @property
-    def dropped(self) -> int:
-        """Number of items that were dropped because the queue was full."""
-        return self._policy.dropped
 
     def put(self, tag: Any, value: Any, step: Any, wall_time: float) -> bool:
         """Add one item of a ``Batch``; return whether it was, and not dropped.
@@ -265,8 +188,12 @@ class WriteQueue:
             self._wake()
         return True
 
+    def hasten(self, flush_secs: float) -> None:
+        """Let items be in the destination after ``flush_secs``, if that would be later."""
+        return
+
     def flush(self, timeout: float | None = None) -> None:
-        """Return when all items added before are written: see ``EventWriter.flush``.
+        """Return when the operating system, or the store, has all items that were added before.
 
         Does nothing if the queue is closed.
 
@@ -391,9 +318,27 @@ class WriteQueue:
         has_bytes = not waiting or waiting + nbytes <= MAX_WAITING_BYTES
         if len(self._items) < self._limit and has_bytes:
             return True
-        admits = self._policy.admits(self._wait_for_all)
+        if self._on_full == "raise":
+            raise queue.Full(
+                f"the queue of {self._sink.name} is full: add less, pass a larger max_queue, or "
+                'wait with on_full="wait"'
+            )
+        if self._on_full == "drop":
+            self._drop()
+            return False
+        self._wait_for_all()
         self._refuse()  # it may have been closed, or have failed, while this waited
-        return admits
+        return True
+
+    def _drop(self) -> None:
+        with self._counting:
+            self.dropped += 1
+            is_first = self.dropped == 1
+        if is_first:
+            _log.warning(
+                "the queue of %s is full: new items are dropped, and counted in `dropped`",
+                self._sink.name,
+            )
 
     def _refuse(self) -> None:
         self._raise_error()

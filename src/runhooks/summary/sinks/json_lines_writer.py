@@ -16,14 +16,15 @@ from runhooks.events import SessionLog, SessionStatus
 from runhooks.events.reading.table import json_number
 from runhooks.events.writing.event_file import is_elsewhere, local_path, refuse_deleted
 from runhooks.events.writing.write_queue import WriteQueue
-from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint
+from runhooks.summary.sinks.points import PointSink, SummaryPoint
+from runhooks.summary.writer import QueuedWriter
 
 _BLOCK = 1 << 16
 _BEGIN = b'{"tag"'  # of each line
 _BEGINS = {_BEGIN[:length] for length in range(len(_BEGIN) + 1)}
 
 
-class JsonLinesWriter(PointWriter):
+class JsonLinesWriter(QueuedWriter):
     """Appends a line to a file for each value.
 
     A line is an object with the fields of a ``SummaryPoint``: ``tag``, ``kind``, ``step``,

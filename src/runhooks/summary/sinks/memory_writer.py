@@ -10,10 +10,11 @@ import numpy as np
 from runhooks.events import Scalars, SessionStatus
 from runhooks.events.reading.messages import SESSION_LOG
 from runhooks.events.writing.write_queue import WriteQueue
-from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint
+from runhooks.summary.sinks.points import PointSink, SummaryPoint
+from runhooks.summary.writer import QueuedWriter
 
 
-class MemoryWriter(PointWriter):
+class MemoryWriter(QueuedWriter):
     """Keeps everything in memory, decoded, for tests and notebooks.
 
     When a session restarts at a step, points from that step on are dropped, as TensorBoard does. A

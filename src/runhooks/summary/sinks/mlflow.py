@@ -13,12 +13,13 @@ from runhooks.errors import call_all
 from runhooks.events.reading.messages import SESSION_LOG
 from runhooks.events.writing.write_queue import RemoteQueue
 from runhooks.summary.sinks.json_lines_writer import json_point
-from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint, optional
+from runhooks.summary.sinks.points import PointSink, SummaryPoint, optional
+from runhooks.summary.writer import QueuedWriter
 
 _PACKAGE = "mlflow"
 
 
-class MlflowWriter(PointWriter):
+class MlflowWriter(QueuedWriter):
     """Logs to an MLflow run, which you end yourself.
 
     Scalars become metrics, hyperparameters become parameters, and images MLflow's images over

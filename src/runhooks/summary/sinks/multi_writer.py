@@ -12,13 +12,13 @@ from runhooks.errors import call_all
 from runhooks.events import Event, Message
 from runhooks.summary.graph_def import GraphLike, encode_graph
 from runhooks.summary.message import session_log_event, summary_event
-from runhooks.summary.summary_writer import SummaryWriter
+from runhooks.summary.writer import Writer
 
 #: Where a writer keeps the one that it writes with.
 _INNER = ("file_writer", "event_writer")
 
 
-class ProtoWriter(SummaryWriter):
+class ProtoWriter(Writer):
     """Writes Protocol Buffers messages with the writer of another library.
 
     As with that writer itself, arrays are read before a call returns, and the queue, the thread
@@ -113,8 +113,8 @@ class WritesWithAnother(Protocol):
 AnyWriter = TakesSummaries | WritesWithAnother
 
 
-def adapted(writer: AnyWriter) -> SummaryWriter:
-    """Return a ``SummaryWriter`` that writes with ``writer``, or ``writer`` if it is one.
+def adapted(writer: AnyWriter) -> Writer:
+    """Return a ``Writer`` that writes with ``writer``, or ``writer`` if it is one.
 
     Args:
         writer: Anything with ``add_summary``, a ``SummaryWriter`` of PyTorch or tensorboardX, a
@@ -123,7 +123,7 @@ def adapted(writer: AnyWriter) -> SummaryWriter:
     Raises:
         TypeError: It is anything else.
     """
-    if isinstance(writer, SummaryWriter):
+    if isinstance(writer, Writer):
         return writer
     add_summary = getattr(writer, "add_summary", None)
     event_class = event_class_of(writer)
@@ -143,7 +143,7 @@ def _takes_protos(add_summary: Any) -> bool:
     return hasattr(module, "event_pb2")
 
 
-class _Adapter(SummaryWriter):
+class _Adapter(Writer):
     """Writes with an object of the user's, whatever it has beside ``add_summary``."""
 
     def __init__(self, writer: Any) -> None:
@@ -171,7 +171,7 @@ class _Adapter(SummaryWriter):
             method(*arguments)
 
 
-class MultiWriter(SummaryWriter):
+class MultiWriter(Writer):
     """Passes everything to several writers.
 
     All are called, flushed and closed even if one of them fails; the first error is then raised,
@@ -186,7 +186,7 @@ class MultiWriter(SummaryWriter):
     """
 
     def __init__(self, writers: Iterable[AnyWriter]) -> None:
-        if isinstance(writers, str | SummaryWriter) or not isinstance(writers, Iterable):
+        if isinstance(writers, str | Writer) or not isinstance(writers, Iterable):
             raise TypeError(f"writers must be a list of writers, got {writers!r}")
         self._writers = [adapted(writer) for writer in writers]
         if not self._writers or len(set(map(id, self._writers))) < len(self._writers):
@@ -200,8 +200,8 @@ class MultiWriter(SummaryWriter):
     def scalar(self, tag: str, value: Any, step: int) -> None:
         call_all(partial(writer.scalar, tag, value, step) for writer in self._writers)
 
-    def scalars(self, step: int, values: Mapping[str, Any]) -> None:
-        call_all(partial(writer.scalars, step, values) for writer in self._writers)
+    def scalars(self, values: Mapping[str, Any], step: int) -> None:
+        call_all(partial(writer.scalars, values, step) for writer in self._writers)
 
     def add_summary(self, summary: bytes | Message, global_step: int | None = None) -> None:
         call_all(partial(writer.add_summary, summary, global_step) for writer in self._writers)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import importlib
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from operator import index
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from runhooks import clock
 from runhooks.arrays.values import read_number, read_numbers
 from runhooks.errors import add_note
 from runhooks.events import Event, SessionLog, SummaryDecoder, TaggedValue
 from runhooks.events.reading.messages import SESSION_LOG, parse_hparams
 from runhooks.events.writing.write_queue import MESSAGE, Batch
-from runhooks.summary.kinds.scalar import encode_scalar, kept_numbers
-from runhooks.summary.message import Summary, step_snapshot
-from runhooks.summary.queued_writer import QueuedWriter
+from runhooks.summary.kinds.scalar import encode_scalar
+from runhooks.summary.message import Summary
 
 
 def optional(module: str, package: str) -> ModuleType:
@@ -175,14 +173,3 @@ def _with_hparams(point: SummaryPoint) -> SummaryPoint | None:
         return point
     hparams = parse_hparams(point.value)
     return point._replace(value=hparams) if hparams else None
-
-
-class PointWriter(QueuedWriter):
-    """The base of writers to a ``PointSink``: scalars keep the precision they are given with."""
-
-    def scalars(self, step: int, values: Mapping[str, Any]) -> None:
-        numbers = kept_numbers(values)
-        at, now = step_snapshot(step, list(numbers)), clock.wall()
-        for tag, number in numbers.items():
-            self._put(tag, number, at, now)
-        self._state.start = None

@@ -15,13 +15,14 @@ import numpy as np
 from runhooks.events import Histogram
 from runhooks.events.writing.write_queue import RemoteQueue, WriteQueue
 from runhooks.summary.sinks.json_lines_writer import json_value
-from runhooks.summary.sinks.points import PointSink, PointWriter, SummaryPoint, optional
+from runhooks.summary.sinks.points import PointSink, SummaryPoint, optional
+from runhooks.summary.writer import QueuedWriter
 
 _STEP = "global_step"
 _Row = dict[str, SummaryPoint]
 
 
-class WeightsAndBiasesWriter(PointWriter):
+class WeightsAndBiasesWriter(QueuedWriter):
     """Logs to a Weights & Biases run, which you finish yourself after closing the writer.
 
     The values of a step are logged together with ``global_step``, which W&B uses as the x-axis. So

@@ -1,16 +1,22 @@
-"""``SummaryWriter``: the base of all writers of summaries, with a method for each kind."""
+"""``Writer``: the base of all writers of summaries, with a method for each kind.
+
+``QueuedWriter`` is the base of those that write in the background.
+"""
 
 from __future__ import annotations
 
 import itertools
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from runhooks import arguments
+from runhooks import arguments, clock
+from runhooks.arrays.values import NUMBERS
 from runhooks.errors import add_note, error_text
-from runhooks.events import Message
+from runhooks.events import Message, SessionStatus
+from runhooks.events.writing.write_queue import WriteQueue
 from runhooks.summary.graph_def import GraphLike
 from runhooks.summary.kinds.audio import clip_value
 from runhooks.summary.kinds.custom_scalars import Chart, custom_scalars_value
@@ -19,12 +25,22 @@ from runhooks.summary.kinds.hparams import hparams_values
 from runhooks.summary.kinds.image import picture_value
 from runhooks.summary.kinds.mesh import mesh_values
 from runhooks.summary.kinds.pr_curve import pr_curve_value
-from runhooks.summary.kinds.scalar import kept_numbers, scalar_value
+from runhooks.summary.kinds.scalar import kept_number, kept_numbers, scalar_value
 from runhooks.summary.kinds.tensor import tensor_value, text_value
-from runhooks.summary.message import Summary, checked_step, step_for, step_or_zero
+from runhooks.summary.message import (
+    Summary,
+    checked_step,
+    checked_tag,
+    nbytes_of,
+    session_log_event,
+    step_for,
+    step_or_zero,
+    step_snapshot,
+    summary_event,
+)
 
 
-class SummaryWriter(ABC):
+class Writer(ABC):
     """Base class of summary writers; subclasses decide where to write.
 
     Arrays may come from NumPy, JAX, PyTorch (on any device, with or without gradients), TensorFlow
@@ -43,14 +59,6 @@ class SummaryWriter(ABC):
     All methods that write raise RuntimeError if the writer is closed, except for the
     ``SummaryWriter`` of ``runhooks.tensorboard``, which opens a new file, as torch's does.
     """
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        if cls is SummaryWriter:
-            raise TypeError(
-                "runhooks.summary.SummaryWriter is the base of all writers: make a "
-                "runhooks.summary.FileWriter or a runhooks.tensorboard.SummaryWriter"
-            )
-        return super().__new__(cls)
 
     @property
     @abstractmethod
@@ -93,7 +101,7 @@ class SummaryWriter(ABC):
         at = step_for(tag, step)
         self.add_summary(Summary([scalar_value(tag, value)]), at)
 
-    def scalars(self, step: int, values: Mapping[str, Any]) -> None:
+    def scalars(self, values: Mapping[str, Any], step: int) -> None:
         """Write several numbers of one step, by tag, as ``scalar`` does."""
         numbers = kept_numbers(values)
         at = checked_step(step, list(numbers))
@@ -256,3 +264,98 @@ class SummaryWriter(ABC):
             if exc is None:
                 raise
             add_note(exc, f"and then the writer failed to close: {error_text(error)}")
+
+
+class FileState:
+    """What is in a file already, and need not be written again.
+
+    Attributes:
+        start: The step of a ``START`` that nothing of that step or later came after; None if none.
+        starts: How many were written.
+        graphs: The graphs that are in the file.
+    """
+
+    __slots__ = ("graphs", "start", "starts")
+
+    def __init__(self) -> None:
+        self.starts = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Note that a new file begins."""
+        self.start: int | None = None
+        self.graphs: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class QueuedWriter(Writer):
+    """Writes through a ``WriteQueue``.
+
+    Args:
+        queue: The queue.
+        state: What is in its file, if other writers write through it too.
+    """
+
+    def __init__(self, queue: WriteQueue, state: FileState | None = None) -> None:
+        self._queue = queue
+        self._put: Callable[[Any, Any, Any, float], object] = queue.put
+        self._state = FileState() if state is None else state
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._queue.closed
+
+    @property
+    def starts(self) -> int:
+        """How many times it, or another writer of its file, has written that a session starts."""
+        return self._state.starts
+
+    def scalar(self, tag: str, value: Any, step: int) -> None:
+        # The common case costs next to nothing: a str, a float and an int above zero.
+        if type(tag) is not str or not tag or type(step) is not int or step >> 63:
+            step = step_snapshot(step, repr(checked_tag(tag)))
+        self._state.start = None
+        if type(value) is not float and type(value) not in NUMBERS:
+            value = kept_number(tag, value)
+        self._put(tag, value, step, clock.wall())
+
+    def scalars(self, values: Mapping[str, Any], step: int) -> None:
+        numbers = kept_numbers(values)
+        at, now = step_snapshot(step, list(numbers)), clock.wall()
+        for tag, number in numbers.items():
+            self._put(tag, number, at, now)
+        self._state.start = None
+
+    def add_summary(self, summary: bytes | Message, global_step: int | None = None) -> None:
+        self._add(summary_event(summary, global_step), nbytes=nbytes_of(summary))
+
+    def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
+        """Add ``session_log``: our ``SessionLog``, or one of Protocol Buffers.
+
+        A ``START`` is left out if the last one was at the same step, and nothing of that step or
+        later has been added since.
+        """
+        event = session_log_event(session_log, global_step)
+        if session_log.status != SessionStatus.START:
+            self._add(event)
+        elif event.step != self._state.start and self._add(event):
+            self._state.start = event.step
+            self._state.starts += 1
+
+    def flush(self) -> None:
+        self._queue.flush()
+
+    def close(self) -> None:
+        self._queue.close()
+
+    def reopen(self) -> None:
+        """Continue after it was closed or its file was deleted, in a new file if it has one."""
+        if self._queue.reopen():
+            self._state.begin()
+
+    def _add(self, event: Any, nbytes: int = 0) -> bool:
+        """Add ``event``; return whether it was, and not dropped."""
+        is_added = self._queue.put_message(event, nbytes)
+        if self._state.start is not None and event.step >= self._state.start:
+            self._state.start = None
+        return is_added
