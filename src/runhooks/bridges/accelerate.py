@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Any
 
-from runhooks.bridges.hooked_loop import HookedLoop
 from runhooks.bridges.requirement import require
-from runhooks.bridges.torch_batches import TorchBatchGraph, TorchValues
+from runhooks.bridges.torch_batches import TorchLoopHooks, TorchValues, listed
 from runhooks.contract import SessionRunHook
 
 require("accelerate", "accelerate>=1.3")
@@ -20,7 +18,23 @@ from torch import nn  # noqa: E402
 from torch.optim import Optimizer  # noqa: E402
 
 
-class Hooks:
+class _GivenValues(TorchValues):
+    """What the loop has put into the dict of the batch."""
+
+    title = "accelerate"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: dict[str, Any] = {}
+
+    def loss(self) -> Any:
+        return _detached(self.given.get("loss"))
+
+    def metrics(self) -> Mapping[str, Any]:
+        return {name: _detached(it) for name, it in self.given.items() if name != "loss"}
+
+
+class Hooks(TorchLoopHooks):
     """Calls the hooks of a session in a loop with an ``Accelerator``; each ``batch()`` is a run.
 
         hooks = rh.bridges.accelerate.Hooks(accelerator, [...], model=model, optimizer=optimizer)
@@ -59,6 +73,8 @@ class Hooks:
             accelerator of several processes.
     """
 
+    exposes = _GivenValues
+
     def __init__(
         self,
         accelerator: Accelerator,
@@ -70,25 +86,21 @@ class Hooks:
         save_summaries_steps: int | None = 100,
         log_step_count_steps: int | None = 100,
     ) -> None:
-        self._values = _GivenValues()
-        self._graph = TorchBatchGraph(self._values)
-        self._loop = HookedLoop(
-            self._graph, hooks, output_dir, save_summaries_steps, log_step_count_steps
+        super().__init__(
+            hooks,
+            output_dir,
+            save_summaries_steps=save_summaries_steps,
+            log_step_count_steps=log_step_count_steps,
         )
         self._loop.check_processes(accelerator.num_processes)
         self._accelerator = accelerator
         self._model = model
-        self._optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+        self._optimizers = listed(optimizer)
         self._batch = _Batch(self)
         self._step = 0
         #: Whether a hook has asked to stop.
         self.should_stop = False
         accelerator.register_for_checkpointing(self)
-
-    @property
-    def graph(self) -> TorchBatchGraph:
-        """The graph that hooks add to, to compute with what they may fetch."""
-        return self._graph
 
     @property
     def global_step(self) -> int:
@@ -104,28 +116,22 @@ class Hooks:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of the hooks and the global step."""
-        return {**self._loop.state_dict(), "global_step": self._step}
+        return {**super().state_dict(), "global_step": self._step}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take back what ``state_dict`` returned."""
         self._step = state_dict["global_step"]
-        self._loop.load_state_dict(state_dict)
+        super().load_state_dict(state_dict)
 
     def __enter__(self) -> Hooks:
         self._graph.take(self._accelerator.unwrap_model(self._model), self._optimizers)
         self.should_stop = self._loop.open(self._step)
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if exc is None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
             self._loop.end()
-        else:
-            self._loop.fail(exc)
+        super().__exit__(kind, error, traceback)
 
     def begin_batch(self) -> dict[str, Any]:
         """Ask the hooks that are due; ``batch`` calls it."""
@@ -150,30 +156,9 @@ class _Batch:
     def __enter__(self) -> dict[str, Any]:
         return self._hooks.begin_batch()
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if exc is None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
             self._hooks.end_batch()
-
-
-class _GivenValues(TorchValues):
-    """What the loop has put into the dict of the batch."""
-
-    title = "accelerate"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.given: dict[str, Any] = {}
-
-    def loss(self) -> Any:
-        return _detached(self.given.get("loss"))
-
-    def metrics(self) -> Mapping[str, Any]:
-        return {name: _detached(it) for name, it in self.given.items() if name != "loss"}
 
 
 def _detached(value: Any) -> Any:

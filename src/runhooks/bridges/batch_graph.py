@@ -25,27 +25,59 @@ BATCH = "batch"
 SUMMARIES = "summaries"
 
 
+RATE = "learning_rate"
+
+
 class BatchValues:
     """What a framework exposes of the batch it has just made; each bridge extends it."""
 
     #: How the framework is written in prose.
     title: str
 
-    def reader(self, name: str) -> Callable[[], Any] | None:
-        """Return a function that reads the value called ``name`` after a batch, or None."""
+    def loss(self) -> Any:
+        """Return the loss of the batch; None if it had none."""
         raise NotImplementedError
 
-    def names(self) -> Iterable[str]:
-        """Return the names that are known now, for messages."""
+    def metrics(self) -> Mapping[str, Any]:
+        """Return the metrics that are known after the batch, by the framework's names."""
         raise NotImplementedError
+
+    def rates(self) -> Mapping[str, Any]:
+        """Return the learning rates of the batch by name."""
+        raise NotImplementedError
+
+    def other(self, name: str) -> Callable[[], Any] | None:
+        """Return what reads a value that is neither loss nor metric, or None."""
+        raise NotImplementedError
+
+    def other_names(self) -> Iterable[str]:
+        """Return the names that ``other`` knows now, for messages."""
+        raise NotImplementedError
+
+    def reader(self, name: str) -> Callable[[], Any] | None:
+        """Return a function that reads the value called ``name`` after a batch, or None."""
+        if name == "loss":
+            return self._loss
+        if name == "metrics":
+            return lambda: dict(self.metrics())
+        if name.startswith("metrics/"):
+            return lambda: self._metric(name)
+        return self.other(name)
+
+    def names(self) -> list[str]:
+        """Return the names that are known now, for messages."""
+        metrics = [f"metrics/{it}" for it in self.metrics()]
+        return ["loss", *metrics, "metrics", *self.other_names()]
 
     def unknown(self, name: str) -> str:
         """Return why there is no value called ``name``, as the end of a sentence."""
         return f"{self.title} exposes {sorted(self.names())}{suggestion(name, self.names())}"
 
-    def scalars(self) -> Mapping[str, Any]:
+    def scalars(self) -> dict[str, Any]:
         """Return the numbers of the batch by name: its loss, its metrics, the learning rate."""
-        raise NotImplementedError
+        loss = self.loss()
+        metrics = {f"metrics/{name}": value for name, value in self.metrics().items()}
+        return {**({} if loss is None else {"loss": loss}), **metrics, **self.rates()}
 
     def assign(self, name: str, value: Any) -> None:
         """Give what is called ``name`` a new value between batches; raise ValueError if it cannot.
@@ -53,6 +85,21 @@ class BatchValues:
         By default nothing can be assigned.
         """
         raise ValueError(f"{name!r} cannot be assigned by a hook in a loop of {self.title}")
+
+    def _loss(self) -> Any:
+        loss = self.loss()
+        if loss is None:
+            raise ValueError(f"'loss' is not in this batch of {self.title}")
+        return loss
+
+    def _metric(self, name: str) -> Any:
+        metrics = self.metrics()
+        key = name.removeprefix("metrics/")
+        if key not in metrics:
+            raise ValueError(
+                f"{name!r} is not in a batch of {self.title}, which has {sorted(metrics)}"
+            )
+        return metrics[key]
 
 
 class BatchEngine(PythonEngine):

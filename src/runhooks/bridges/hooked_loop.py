@@ -8,7 +8,7 @@ import os
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -317,3 +317,61 @@ def _check_hooks(hooks: Iterable[SessionRunHook], title: str) -> None:
                 f"hooks must not have a FeedFnHook in a loop of {title}: a hook cannot feed the "
                 f"batches of {title}, which draws its own"
             )
+
+
+class LoopHooks:
+    """The base of what users make of a bridge: the hooks of a session in a framework's loop.
+
+    Args:
+        hooks: The hooks, as for ``MonitoredTrainingSession``.
+        output_dir: Where to write the loss, the metrics and the learning rate, and steps per
+            second; None: neither is written.
+        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
+        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
+            0: none is made.
+
+    Raises:
+        TypeError: If ``hooks`` is not a list of hooks.
+        ValueError: For a negative number, and a hook that feeds values or saves checkpoints.
+    """
+
+    def __init__(
+        self,
+        hooks: Iterable[SessionRunHook] | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
+        *,
+        save_summaries_steps: int | None = 100,
+        log_step_count_steps: int | None = 100,
+    ) -> None:
+        super().__init__()
+        self._graph = self._make_graph()
+        self._loop = HookedLoop(
+            self._graph, hooks, output_dir, save_summaries_steps, log_step_count_steps
+        )
+
+    def _make_graph(self) -> BatchGraph:
+        """Return the graph of the batches."""
+        raise NotImplementedError
+
+    @property
+    def graph(self) -> BatchGraph:
+        """The graph that hooks add to, to compute with what they may fetch."""
+        return self._graph
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of the hooks, as checkpoints of the framework hold them."""
+        return self._loop.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take back what ``state_dict`` returned."""
+        self._loop.load_state_dict(state_dict)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._loop.fail(error)

@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from runhooks.bridges.hooked_loop import HookedLoop
 from runhooks.bridges.requirement import require
-from runhooks.bridges.torch_batches import TorchBatchGraph, TorchValues
+from runhooks.bridges.torch_batches import TorchLoopHooks, TorchValues, listed
 from runhooks.contract import SessionRunHook
 
 require("ignite", "pytorch-ignite>=0.5.2")
@@ -19,7 +18,47 @@ from torch import nn  # noqa: E402
 from torch.optim import Optimizer  # noqa: E402
 
 
-class Hooks:
+class _IgniteValues(TorchValues):
+    """What ignite has of an iteration."""
+
+    title = "ignite"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine: Engine | None = None
+
+    def loss(self) -> Any:
+        output = self._output()
+        if isinstance(output, Mapping):
+            return output.get("loss")
+        return None if isinstance(output, tuple | list) else output
+
+    def metrics(self) -> Mapping[str, Any]:
+        return {} if self.engine is None else self.engine.state.metrics
+
+    def other(self, name: str) -> Callable[[], Any] | None:
+        kind, _, rest = name.partition("/")
+        if kind == "output":
+            return self._output if not rest else lambda: self._output_of(rest)
+        return super().other(name)
+
+    def other_names(self) -> list[str]:
+        output = self._output()
+        keys = output if isinstance(output, Mapping) else ()
+        return ["output", *(f"output/{key}" for key in keys), *super().other_names()]
+
+    def _output(self) -> Any:
+        return None if self.engine is None else self.engine.state.output
+
+    def _output_of(self, key: str) -> Any:
+        output = self._output()
+        if not isinstance(output, Mapping) or key not in output:
+            what = sorted(output) if isinstance(output, Mapping) else type(output).__name__
+            raise ValueError(f"{f'output/{key}'!r} is not in the output of the engine: {what}")
+        return output[key]
+
+
+class Hooks(TorchLoopHooks):
     """Calls the hooks of a session in an ignite engine; each iteration is a run.
 
     After each iteration, hooks may fetch by name:
@@ -53,6 +92,8 @@ class Hooks:
         ValueError: For a negative number, and a hook that feeds values or saves checkpoints.
     """
 
+    exposes = _IgniteValues
+
     def __init__(
         self,
         hooks: Iterable[SessionRunHook] | None = None,
@@ -63,18 +104,14 @@ class Hooks:
         save_summaries_steps: int | None = 100,
         log_step_count_steps: int | None = 100,
     ) -> None:
-        self._values = _IgniteValues()
-        self._graph = TorchBatchGraph(self._values)
-        self._loop = HookedLoop(
-            self._graph, hooks, output_dir, save_summaries_steps, log_step_count_steps
+        super().__init__(
+            hooks,
+            output_dir,
+            save_summaries_steps=save_summaries_steps,
+            log_step_count_steps=log_step_count_steps,
         )
         self._model = model
-        self._optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
-
-    @property
-    def graph(self) -> TorchBatchGraph:
-        """The graph that hooks add to, to compute with what they may fetch."""
-        return self._graph
+        self._optimizers = listed(optimizer)
 
     def attach(self, engine: Engine, evaluator: Engine | None = None) -> Hooks:
         """Call the hooks around the iterations of ``engine``; return this object.
@@ -91,20 +128,12 @@ class Hooks:
             (Events.ITERATION_COMPLETED, self._after),
             (Events.TERMINATE, self._terminated),
             (Events.COMPLETED, self._end),
-            (Events.EXCEPTION_RAISED, self._fail),
+            (Events.EXCEPTION_RAISED, self._raised),
         ):
             engine.add_event_handler(event, handler)
         if evaluator is not None:
             evaluator.add_event_handler(Events.COMPLETED, self._evaluated, engine)
         return self
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the states of the hooks."""
-        return self._loop.state_dict()
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take back what ``state_dict`` returned."""
-        self._loop.load_state_dict(state_dict)
 
     def _open(self, engine: Engine) -> None:
         self._loop.check_processes(idist.get_world_size())
@@ -131,48 +160,8 @@ class Hooks:
     def _end(self, engine: Engine) -> None:
         self._loop.end()
 
-    def _fail(self, engine: Engine, error: BaseException) -> None:
+    def _raised(self, engine: Engine, error: BaseException) -> None:
         self._loop.fail(error)
         # An engine with handlers of exceptions leaves it to them to raise.
         if len(vars(engine)["_event_handlers"][Events.EXCEPTION_RAISED]) == 1:
             raise error
-
-
-class _IgniteValues(TorchValues):
-    """What ignite has of an iteration."""
-
-    title = "ignite"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.engine: Engine | None = None
-
-    def loss(self) -> Any:
-        output = self._output()
-        if isinstance(output, Mapping):
-            return output.get("loss")
-        return None if isinstance(output, tuple | list) else output
-
-    def metrics(self) -> Mapping[str, Any]:
-        return {} if self.engine is None else self.engine.state.metrics
-
-    def reader(self, name: str) -> Callable[[], Any] | None:
-        kind, _, rest = name.partition("/")
-        if kind == "output":
-            return self._output if not rest else lambda: self._output_of(rest)
-        return super().reader(name)
-
-    def names(self) -> list[str]:
-        output = self._output()
-        keys = output if isinstance(output, Mapping) else ()
-        return ["output", *(f"output/{key}" for key in keys), *super().names()]
-
-    def _output(self) -> Any:
-        return None if self.engine is None else self.engine.state.output
-
-    def _output_of(self, key: str) -> Any:
-        output = self._output()
-        if not isinstance(output, Mapping) or key not in output:
-            what = sorted(output) if isinstance(output, Mapping) else type(output).__name__
-            raise ValueError(f"{f'output/{key}'!r} is not in the output of the engine: {what}")
-        return output[key]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from runhooks.bridges.batch_graph import BatchEngine, BatchGraph, BatchValues
-from runhooks.bridges.hooked_loop import HookedLoop
+from runhooks.bridges.batch_graph import RATE, BatchEngine, BatchGraph, BatchValues
+from runhooks.bridges.hooked_loop import LoopHooks
 from runhooks.bridges.requirement import require
-from runhooks.contract import SessionRunHook
 from runhooks.engines import load_engine
 from runhooks.errors import good_ends
 
@@ -25,7 +22,7 @@ _ATTRIBUTE = "runhooks_hooks"  # of a model, saved and loaded with it
 _KEY = "states"
 
 
-class Hooks(keras.callbacks.Callback):
+class Hooks(LoopHooks, keras.callbacks.Callback):
     """Calls the hooks of a session in ``model.fit``; each batch is a run.
 
     After each batch, hooks may fetch by name:
@@ -58,39 +55,12 @@ class Hooks(keras.callbacks.Callback):
         ValueError: For a negative number, and a hook that feeds values or saves checkpoints.
     """
 
-    def __init__(
-        self,
-        hooks: Iterable[SessionRunHook] | None = None,
-        output_dir: str | os.PathLike[str] | None = None,
-        *,
-        save_summaries_steps: int | None = 100,
-        log_step_count_steps: int | None = 100,
-    ) -> None:
-        super().__init__()
+    def _make_graph(self) -> BatchGraph:
         self._values = _KerasValues(self)
-        self._loop = HookedLoop(
-            BatchGraph(self._values, _engine()),
-            hooks,
-            output_dir,
-            save_summaries_steps,
-            log_step_count_steps,
-        )
         self._step = 0  # that the epoch began with
         self._last_step = 0
         self._train_function: Any = None  # that of the model, while ours is in its place
-
-    @property
-    def graph(self) -> BatchGraph:
-        """The graph that hooks add to, to compute with what they may fetch."""
-        return self._loop.graph
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the states of the hooks, as checkpoints of Keras hold them."""
-        return self._loop.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state_dict`` returned."""
-        self._loop.load_state_dict(state)
+        return BatchGraph(self._values, _engine())
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)
@@ -126,18 +96,6 @@ class Hooks(keras.callbacks.Callback):
         self._restore_train_function()
         self._loop.end()
 
-    def __enter__(self) -> Hooks:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if exc is not None:
-            self._fail(exc)
-
     def _reporting(self, train_function: Callable[..., Any]) -> Callable[..., Any]:
         ends = good_ends()
 
@@ -154,7 +112,7 @@ class Hooks(keras.callbacks.Callback):
 
     def _fail(self, error: BaseException) -> None:
         self._restore_train_function()
-        self._loop.fail(error)
+        super()._fail(error)
 
     def _restore_train_function(self) -> None:
         if self._train_function is not None:
@@ -171,53 +129,38 @@ class _KerasValues(BatchValues):
         self.logs: Mapping[str, Any] = {}
         self.epoch = 0
 
-    def reader(self, name: str) -> Callable[[], Any] | None:
-        kind, _, rest = name.partition("/")
-        whole = {
-            "loss": lambda: self._log("loss", name),
-            "metrics": self._metrics,
-            "learning_rate": self._learning_rate,
-            "epoch": lambda: self.epoch,
-            "model": lambda: {path: _array(it) for path, it in self._weights().items()},
-        }
-        if name in whole:
-            return whole[name]
-        if kind == "metrics" and rest:
-            return lambda: self._log(rest, name)
-        if kind == "model" and rest in self._weights():
-            return lambda: _array(self._weights()[rest])
-        return None
+    def loss(self) -> Any:
+        return self.logs.get("loss")
 
-    def names(self) -> list[str]:
-        metrics = [f"metrics/{it}" for it in self._metrics()]
-        weights = [f"model/{path}" for path in self._weights()]
-        return ["loss", *metrics, "metrics", "learning_rate", "epoch", *weights, "model"]
+    def metrics(self) -> dict[str, Any]:
+        return {name: value for name, value in self.logs.items() if name != "loss"}
+
+    def rates(self) -> dict[str, float]:
+        return {RATE: float(_array(self._callback.model.optimizer.learning_rate))}
+
+    def other(self, name: str) -> Callable[[], Any] | None:
+        if name == RATE:
+            return lambda: self.rates()[RATE]
+        if name == "epoch":
+            return lambda: self.epoch
+        if name == "model":
+            return lambda: {path: _array(it) for path, it in self._weights().items()}
+        kind, _, path = name.partition("/")
+        is_weight = kind == "model" and path in self._weights()
+        return (lambda: _array(self._weights()[path])) if is_weight else None
+
+    def other_names(self) -> list[str]:
+        return [RATE, "epoch", *(f"model/{path}" for path in self._weights()), "model"]
 
     def unknown(self, name: str) -> str:
         if name.startswith(("gradients", "global_gradient_norm", "activations")):
             return "its train step keeps gradients and activations to itself"
         return super().unknown(name)
 
-    def scalars(self) -> dict[str, Any]:
-        metrics = {f"metrics/{name}": value for name, value in self._metrics().items()}
-        loss = {"loss": self.logs["loss"]} if "loss" in self.logs else {}
-        return {**loss, **metrics, "learning_rate": self._learning_rate()}
-
     def assign(self, name: str, value: Any) -> None:
-        if name != "learning_rate":
+        if name != RATE:
             super().assign(name, value)
         self._callback.model.optimizer.learning_rate = float(value)
-
-    def _log(self, key: str, name: str) -> Any:
-        if key not in self.logs:
-            raise ValueError(f"{name!r} is not in a batch of Keras, which has {sorted(self.logs)}")
-        return self.logs[key]
-
-    def _metrics(self) -> dict[str, Any]:
-        return {name: value for name, value in self.logs.items() if name != "loss"}
-
-    def _learning_rate(self) -> float:
-        return float(_array(self._callback.model.optimizer.learning_rate))
 
     def _weights(self) -> dict[str, Any]:
         model = self._callback.model

@@ -2,111 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from runhooks.bridges.hooked_loop import HookedLoop
 from runhooks.bridges.requirement import require
-from runhooks.bridges.torch_batches import TorchBatchGraph, TorchValues
-from runhooks.contract import SessionRunHook
+from runhooks.bridges.torch_batches import TorchLoopHooks, TorchValues
 
 require("lightning", "lightning>=2.5")
 
 from lightning.pytorch import Callback  # noqa: E402
-
-
-class Hooks(Callback):
-    """Calls the hooks of a session in ``trainer.fit``; each batch is a run.
-
-    After each batch, hooks may fetch by name:
-
-    - ``"loss"``, as ``training_step`` returned it, and divided by ``accumulate_grad_batches``;
-    - ``"metrics/train_loss"`` and so on, from ``self.log``; validation metrics are those of the
-      last validation; ``"metrics"`` is a dict of all;
-    - ``"learning_rate"`` of the batch; ``"optimizer_1/learning_rate"`` for one of several;
-    - ``"model/layer.weight"``, ``"gradients/model/layer.weight"``, ``"global_gradient_norm"``,
-      ``"activations/model/layer"``, as in ``rh.torch.Graph``; ``model`` is the ``LightningModule``.
-
-    The global step is ``trainer.global_step``, which counts calls of optimizers. ``request_stop``
-    sets ``trainer.should_stop``, so the current batch is the last, if ``min_steps`` allows it.
-
-    Lightning's checkpoints hold the states of the hooks, and ``fit(ckpt_path=...)`` restores them.
-    ``on_exception`` is called for any exception that ends ``fit``.
-
-    Args:
-        hooks: The hooks, as for ``MonitoredTrainingSession``.
-        output_dir: Where to write the loss, the metrics and the learning rate, and steps per
-            second; None: neither is written.
-        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
-        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
-            0: none is made.
-
-    Raises:
-        TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number, and a hook that feeds values or saves checkpoints.
-    """
-
-    def __init__(
-        self,
-        hooks: Iterable[SessionRunHook] | None = None,
-        output_dir: str | os.PathLike[str] | None = None,
-        *,
-        save_summaries_steps: int | None = 100,
-        log_step_count_steps: int | None = 100,
-    ) -> None:
-        self._values = _LightningValues()
-        self._graph = TorchBatchGraph(self._values)
-        self._loop = HookedLoop(
-            self._graph, hooks, output_dir, save_summaries_steps, log_step_count_steps
-        )
-
-    @property
-    def graph(self) -> TorchBatchGraph:
-        """The graph that hooks add to, to compute with what they may fetch."""
-        return self._graph
-
-    @property
-    def state_key(self) -> str:
-        """The name by which checkpoints know the states of the hooks."""
-        return "runhooks"
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._loop.state_dict()
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        self._loop.load_state_dict(state_dict)
-
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        self._loop.check_processes(trainer.world_size)
-
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        self._values.trainer = trainer
-        self._graph.take(pl_module, trainer.optimizers)
-        if self._loop.open(trainer.global_step):
-            trainer.should_stop = True
-
-    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
-        self._loop.before_batch()
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any) -> None:
-        self._values.outputs = outputs
-        if self._loop.after_batch(trainer.global_step):
-            trainer.should_stop = True
-
-    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        self._values.note_trained()
-
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        self._values.note_validated()
-        if not trainer.sanity_checking and self._loop.after_validation(self._values.validated()):
-            trainer.should_stop = True
-
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self._loop.end()
-
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        self._loop.fail(exception)
 
 
 class _LightningValues(TorchValues):
@@ -143,3 +47,73 @@ class _LightningValues(TorchValues):
     def note_validated(self) -> None:
         """Note those that a validation has added: no batch changes them."""
         self._validated |= set(self.metrics()) - self._trained
+
+
+class Hooks(TorchLoopHooks, Callback):
+    """Calls the hooks of a session in ``trainer.fit``; each batch is a run.
+
+    After each batch, hooks may fetch by name:
+
+    - ``"loss"``, as ``training_step`` returned it, and divided by ``accumulate_grad_batches``;
+    - ``"metrics/train_loss"`` and so on, from ``self.log``; validation metrics are those of the
+      last validation; ``"metrics"`` is a dict of all;
+    - ``"learning_rate"`` of the batch; ``"optimizer_1/learning_rate"`` for one of several;
+    - ``"model/layer.weight"``, ``"gradients/model/layer.weight"``, ``"global_gradient_norm"``,
+      ``"activations/model/layer"``, as in ``rh.torch.Graph``; ``model`` is the ``LightningModule``.
+
+    The global step is ``trainer.global_step``, which counts calls of optimizers. ``request_stop``
+    sets ``trainer.should_stop``, so the current batch is the last, if ``min_steps`` allows it.
+
+    Lightning's checkpoints hold the states of the hooks, and ``fit(ckpt_path=...)`` restores them.
+    ``on_exception`` is called for any exception that ends ``fit``.
+
+    Args:
+        hooks: The hooks, as for ``MonitoredTrainingSession``.
+        output_dir: Where to write the loss, the metrics and the learning rate, and steps per
+            second; None: neither is written.
+        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
+        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
+            0: none is made.
+
+    Raises:
+        TypeError: If ``hooks`` is not a list of hooks.
+        ValueError: For a negative number, and a hook that feeds values or saves checkpoints.
+    """
+
+    exposes = _LightningValues
+
+    @property
+    def state_key(self) -> str:
+        """The name by which checkpoints know the states of the hooks."""
+        return "runhooks"
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self._loop.check_processes(trainer.world_size)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._values.trainer = trainer
+        self._graph.take(pl_module, trainer.optimizers)
+        if self._loop.open(trainer.global_step):
+            trainer.should_stop = True
+
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        self._loop.before_batch()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any) -> None:
+        self._values.outputs = outputs
+        if self._loop.after_batch(trainer.global_step):
+            trainer.should_stop = True
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        self._values.note_trained()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        self._values.note_validated()
+        if not trainer.sanity_checking and self._loop.after_validation(self._values.validated()):
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._loop.end()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._loop.fail(exception)

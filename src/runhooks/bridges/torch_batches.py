@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from runhooks.bridges.batch_graph import (
+    RATE,
     SUMMARIES,
     BatchEngine,
     BatchGraph,
     BatchTensors,
     BatchValues,
 )
+from runhooks.bridges.hooked_loop import LoopHooks
 from runhooks.engines.eager import Evaluate
 from runhooks.engines.torch.capture import CAPTURED, Capture, Captured, ObjectTensors
 from runhooks.engines.torch.engine import ENGINE
@@ -26,8 +29,6 @@ from runhooks.graph.engine import Compiled, FlatRun
 from runhooks.graph.named_values import NamedValues
 from runhooks.graph.nodes import CAPTURES, Operation, Tensor, Variable
 
-RATE = "learning_rate"
-
 
 class TorchValues(BatchValues):
     """What a framework over PyTorch exposes of a batch: numbers, and the rates of optimizers.
@@ -36,18 +37,10 @@ class TorchValues(BatchValues):
     """
 
     def __init__(self) -> None:
-        self._optimizers: dict[str, torch.optim.Optimizer] = {}
+        self._optimizers: dict[str, Optimizer] = {}
         self._rates: dict[str, list[Any]] = {}  # as the batch began
 
-    def loss(self) -> Any:
-        """Return the loss of the batch; None if it had none."""
-        raise NotImplementedError
-
-    def metrics(self) -> Mapping[str, Any]:
-        """Return the metrics that are known after the batch, by the framework's names."""
-        return {}
-
-    def take(self, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
+    def take(self, optimizers: Mapping[str, Optimizer]) -> None:
         """Read the learning rates of these optimizers."""
         self._optimizers, self._rates = dict(optimizers), {}
 
@@ -55,28 +48,17 @@ class TorchValues(BatchValues):
         """Keep the rates of the batch that begins; a scheduler may change them when it ends."""
         self._rates = {name: _rates_of(it) for name, it in self._optimizers.items()}
 
-    def reader(self, name: str) -> Callable[[], Any] | None:
-        kind, _, rest = name.partition("/")
-        if name == "loss":
-            return self._loss
-        if name == "metrics":
-            return lambda: dict(self.metrics())
-        if kind == "metrics":
-            return lambda: self._metric(rest)
-        return self._rate_reader(name)
+    def metrics(self) -> Mapping[str, Any]:
+        return {}
 
-    def names(self) -> list[str]:
+    def rates(self) -> dict[str, Any]:
+        kept = self._rates or {name: _rates_of(it) for name, it in self._optimizers.items()}
+        alone = len(kept) == 1
+        return {RATE if alone else f"{name}/{RATE}": rates[0] for name, rates in kept.items()}
+
+    def other_names(self) -> list[str]:
         rates = [RATE] if len(self._optimizers) == 1 else []
-        metrics = [f"metrics/{it}" for it in self.metrics()]
-        return ["loss", *metrics, "metrics", *rates, *(f"{it}/{RATE}" for it in self._optimizers)]
-
-    def scalars(self) -> dict[str, Any]:
-        loss = self.loss()
-        return {
-            **({} if loss is None else {"loss": loss}),
-            **{f"metrics/{name}": value for name, value in self.metrics().items()},
-            **{name: rates[0] for name, rates in self._named_rates().items()},
-        }
+        return [*rates, *(f"{it}/{RATE}" for it in self._optimizers)]
 
     def assign(self, name: str, value: Any) -> None:
         optimizer, group = self._rate_place(name)
@@ -90,27 +72,7 @@ class TorchValues(BatchValues):
                 chosen["lr"] = float(value)
         self._rates = {}
 
-    def _loss(self) -> Any:
-        loss = self.loss()
-        if loss is None:
-            raise ValueError(f"'loss' is not in this batch of {self.title}")
-        return loss
-
-    def _metric(self, name: str) -> Any:
-        metrics = self.metrics()
-        if name not in metrics:
-            raise ValueError(
-                f"{f'metrics/{name}'!r} is not in a batch of {self.title}, which has "
-                f"{sorted(metrics)}"
-            )
-        return metrics[name]
-
-    def _named_rates(self) -> dict[str, list[Any]]:
-        kept = self._rates or {name: _rates_of(it) for name, it in self._optimizers.items()}
-        alone = len(kept) == 1
-        return {RATE if alone else f"{name}/{RATE}": rates for name, rates in kept.items()}
-
-    def _rate_reader(self, name: str) -> Callable[[], Any] | None:
+    def other(self, name: str) -> Callable[[], Any] | None:
         optimizer, group = self._rate_place(name)
         if optimizer is None:
             return None
@@ -160,7 +122,7 @@ class TorchBatchGraph(BatchGraph):
     def values(self) -> NamedValues:
         return self._all
 
-    def take(self, model: nn.Module | None, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    def take(self, model: nn.Module | None, optimizers: Sequence[Optimizer]) -> None:
         """Expose the values of a model, as ``model``, and of its ``optimizer``, ``optimizer_1``."""
         named = {f"optimizer_{i}" if i else "optimizer": it for i, it in enumerate(optimizers)}
         self._objects = TorchObjects({**({} if model is None else {"model": model}), **named})
@@ -188,6 +150,23 @@ class TorchBatchGraph(BatchGraph):
     def release(self) -> None:
         self._installed.close()
         self._capturing.captured = None
+
+
+class TorchLoopHooks(LoopHooks):
+    """The base of those over PyTorch, whose values are of the class ``exposes``."""
+
+    exposes: ClassVar[type[TorchValues]]
+
+    _graph: TorchBatchGraph
+
+    def _make_graph(self) -> TorchBatchGraph:
+        self._values: Any = self.exposes()
+        return TorchBatchGraph(self._values)
+
+
+def listed(optimizer: Optimizer | Iterable[Optimizer]) -> list[Optimizer]:
+    """Return the optimizers of an argument that takes one or several."""
+    return [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
 
 
 class _AllTensors(NamedValues):
@@ -253,6 +232,6 @@ def _captured_names(operations: Iterable[Operation]) -> list[str]:
     return [op.name for op in operations if op.effect in CAPTURES]
 
 
-def _rates_of(optimizer: torch.optim.Optimizer) -> list[Any]:
+def _rates_of(optimizer: Optimizer) -> list[Any]:
     rates = [group["lr"] for group in optimizer.param_groups]
     return [it.detach().clone() if isinstance(it, torch.Tensor) else it for it in rates]

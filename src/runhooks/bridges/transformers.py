@@ -2,132 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
-from types import TracebackType
+from collections.abc import Mapping
 from typing import Any
 
-from runhooks.bridges.hooked_loop import HookedLoop
 from runhooks.bridges.requirement import require
-from runhooks.bridges.torch_batches import TorchBatchGraph, TorchValues
-from runhooks.contract import SessionRunHook
+from runhooks.bridges.torch_batches import TorchLoopHooks, TorchValues
 
 require("transformers", "transformers[torch]>=4.51")
 
 from transformers import TrainerCallback  # noqa: E402
 from transformers.trainer_callback import ExportableState  # noqa: E402
-
-
-class Hooks(TrainerCallback, ExportableState):
-    """Calls the hooks of a session in ``trainer.train()``; each update of the model is a run.
-
-    After each update, hooks may fetch by name:
-
-    - ``"loss"``, as the model returned it, over the batches of the update, as ``Trainer`` logs it;
-    - ``"metrics/eval_loss"`` and so on, of the last evaluation; ``"metrics"`` is a dict of all;
-    - ``"learning_rate"``, of the update;
-    - ``"model/layer.weight"``, ``"gradients/model/layer.weight"``, ``"global_gradient_norm"``,
-      ``"activations/model/layer"``, as in ``rh.torch.Graph``. Gradients are clipped.
-
-    The global step is ``state.global_step``. ``request_stop`` sets ``should_training_stop``, so the
-    current update is the last.
-
-    ``Trainer`` checkpoints hold the states of the hooks, and ``train(resume_from_checkpoint=...)``
-    restores them. Add only one such callback to a trainer, with all hooks.
-
-    ``Trainer`` does not report exceptions to callbacks. ``on_exception`` is called for exceptions
-    from hooks; for all others if you call ``train`` inside ``with callback:``.
-
-    Args:
-        hooks: The hooks, as for ``MonitoredTrainingSession``.
-        output_dir: Where to write the loss, the learning rate and steps per second; None: neither
-            is written.
-        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
-        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
-            0: none is made.
-
-    Raises:
-        TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number, and a hook that feeds values or saves checkpoints.
-    """
-
-    def __init__(
-        self,
-        hooks: Iterable[SessionRunHook] | None = None,
-        output_dir: str | os.PathLike[str] | None = None,
-        *,
-        save_summaries_steps: int | None = 100,
-        log_step_count_steps: int | None = 100,
-    ) -> None:
-        self._values = _TrainerValues()
-        self._graph = TorchBatchGraph(self._values)
-        self._loop = HookedLoop(
-            self._graph, hooks, output_dir, save_summaries_steps, log_step_count_steps
-        )
-
-    @property
-    def graph(self) -> TorchBatchGraph:
-        """The graph that hooks add to, to compute with what they may fetch."""
-        return self._graph
-
-    def state(self) -> dict[str, Any]:
-        """Return the states of the hooks, as checkpoints of ``Trainer`` hold them."""
-        return {"args": {}, "attributes": self._loop.state_dict()}
-
-    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if args.restore_callback_states_from_checkpoint:
-            raise ValueError(
-                "restore_callback_states_from_checkpoint must be False: Trainer would put a new "
-                "callback without hooks in the place of this one, which restores itself"
-            )
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._loop.check_processes(args.world_size)
-        saved = state.stateful_callbacks.get(type(self).__name__)
-        if isinstance(saved, list):
-            raise ValueError(
-                f"a trainer takes one callback with all hooks, got {len(saved)} of its class"
-            )
-        if saved is not None and state.global_step:
-            self._loop.load_state_dict(saved["attributes"])
-        self._graph.take(kwargs["model"], [kwargs["optimizer"]])
-        if self._loop.open(state.global_step):
-            control.should_training_stop = True
-        # A checkpoint that was saved without this callback has no place for its states.
-        state.stateful_callbacks[type(self).__name__] = self.state()
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._loop.before_batch()
-        if self._loop.is_asked:
-            self._values.listen(kwargs["model"])
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._loop.after_batch(state.global_step):
-            control.should_training_stop = True
-        self._values.stop_listening()
-
-    def on_evaluate(
-        self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any], **kwargs: Any
-    ) -> None:
-        self._values.evaluated = dict(metrics)
-        if self._loop.after_validation(metrics):
-            control.should_training_stop = True
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._loop.end()
-
-    def __enter__(self) -> Hooks:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._values.stop_listening()
-        if exc is not None:
-            self._loop.fail(exc)
 
 
 class _TrainerValues(TorchValues):
@@ -175,3 +59,89 @@ class _TrainerValues(TorchValues):
             self._losses.append(loss.detach())
             # The model has then divided by the items of all batches of the update.
             self._are_shares = kwargs.get("num_items_in_batch") is not None
+
+
+class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
+    """Calls the hooks of a session in ``trainer.train()``; each update of the model is a run.
+
+    After each update, hooks may fetch by name:
+
+    - ``"loss"``, as the model returned it, over the batches of the update, as ``Trainer`` logs it;
+    - ``"metrics/eval_loss"`` and so on, of the last evaluation; ``"metrics"`` is a dict of all;
+    - ``"learning_rate"``, of the update;
+    - ``"model/layer.weight"``, ``"gradients/model/layer.weight"``, ``"global_gradient_norm"``,
+      ``"activations/model/layer"``, as in ``rh.torch.Graph``. Gradients are clipped.
+
+    The global step is ``state.global_step``. ``request_stop`` sets ``should_training_stop``, so the
+    current update is the last.
+
+    ``Trainer`` checkpoints hold the states of the hooks, and ``train(resume_from_checkpoint=...)``
+    restores them. Add only one such callback to a trainer, with all hooks.
+
+    ``Trainer`` does not report exceptions to callbacks. ``on_exception`` is called for exceptions
+    from hooks; for all others if you call ``train`` inside ``with callback:``.
+
+    Args:
+        hooks: The hooks, as for ``MonitoredTrainingSession``.
+        output_dir: Where to write the loss, the learning rate and steps per second; None: neither
+            is written.
+        save_summaries_steps: Steps from one summary to the next; None or 0: none is written.
+        log_step_count_steps: Steps from one measurement of steps per second to the next; None or
+            0: none is made.
+
+    Raises:
+        TypeError: If ``hooks`` is not a list of hooks.
+        ValueError: For a negative number, and a hook that feeds values or saves checkpoints.
+    """
+
+    exposes = _TrainerValues
+
+    def state(self) -> dict[str, Any]:
+        """Return the states of the hooks, as checkpoints of ``Trainer`` hold them."""
+        return {"args": {}, "attributes": self._loop.state_dict()}
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if args.restore_callback_states_from_checkpoint:
+            raise ValueError(
+                "restore_callback_states_from_checkpoint must be False: Trainer would put a new "
+                "callback without hooks in the place of this one, which restores itself"
+            )
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._loop.check_processes(args.world_size)
+        saved = state.stateful_callbacks.get(type(self).__name__)
+        if isinstance(saved, list):
+            raise ValueError(
+                f"a trainer takes one callback with all hooks, got {len(saved)} of its class"
+            )
+        if saved is not None and state.global_step:
+            self._loop.load_state_dict(saved["attributes"])
+        self._graph.take(kwargs["model"], [kwargs["optimizer"]])
+        if self._loop.open(state.global_step):
+            control.should_training_stop = True
+        # A checkpoint that was saved without this callback has no place for its states.
+        state.stateful_callbacks[type(self).__name__] = self.state()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._loop.before_batch()
+        if self._loop.is_asked:
+            self._values.listen(kwargs["model"])
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._loop.after_batch(state.global_step):
+            control.should_training_stop = True
+        self._values.stop_listening()
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any], **kwargs: Any
+    ) -> None:
+        self._values.evaluated = dict(metrics)
+        if self._loop.after_validation(metrics):
+            control.should_training_stop = True
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._loop.end()
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._values.stop_listening()
+        super().__exit__(kind, error, traceback)
