@@ -56,7 +56,6 @@ LONGEST = [
     "test_cluster.py",
     "test_command.py",
     "test_plot.py",
-    "test_tensorflow_session_manager.py",
     "test_cycles.py",
     "test_watchdog.py",
     "test_resume.py",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
@@ -10,9 +9,8 @@ from typing import Any, ClassVar
 from runhooks import arguments
 from runhooks.checkpoint import DirectoryLock
 from runhooks.contract import RawSession, SessionRunHook
-from runhooks.events.place import inside
 from runhooks.graph import get_default_graph
-from runhooks.graph.base import Role, SessionOpener
+from runhooks.graph.base import SessionOpener
 from runhooks.hooks import (
     CheckpointSaverHook,
     RecoveryCounterHook,
@@ -24,12 +22,12 @@ from runhooks.session.hook_list import in_order
 from runhooks.session.monitored import MonitoredSession
 from runhooks.session.opening import opener_of
 from runhooks.session.recoverable import RecoveryPolicy
-from runhooks.session.scaffold import Scaffold, creator_for
-
-_log = logging.getLogger("runhooks")
-
-#: Steps from one checkpoint to the next where all workers have to save in the same steps.
-_STEPS_TOGETHER = 1000
+from runhooks.session.scaffold import (
+    ChiefSessionCreator,
+    Scaffold,
+    SessionCreator,
+    WorkerSessionCreator,
+)
 
 #: Steps or seconds from one time to the next; None and None: never.
 Cadence = tuple[int | None, float | None]
@@ -64,8 +62,7 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
     called in this order: ``chief_only_hooks``, those created here, ``hooks``, the checkpoint hook.
 
     Args:
-        master: Like ``config``, only for TensorFlow sessions. TensorFlow's distribute coordinator
-            overrides it and ``is_chief``.
+        master: Like ``config``, only for TensorFlow sessions.
         is_chief: Whether this is the chief, which saves. A worker waits up to ``max_wait_secs`` for
             its checkpoint. If several PyTorch or JAX ranks pass True, rank 0 is the chief.
         checkpoint_dir: Where to resume from, and to save every ``save_checkpoint_secs`` seconds or
@@ -80,23 +77,24 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
         ValueError: For a wrong ``master`` or ``config``, a negative cadence, a cadence in both
             steps and seconds, or the directory "".
     """
-    opener = opener_of(get_default_graph())
-    opener.check_target(master, config)
     arguments.directory(checkpoint_dir=checkpoint_dir, summary_dir=summary_dir)
-    role = opener.role(master, is_chief, config)
-    scaffold = scaffold or Scaffold()
-    creator = creator_for(role, scaffold, checkpoint_dir, max_wait_secs)
-    all_hooks = _for_chief(in_order(chief_only_hooks)) if role.has_chief_hooks else []
-    if folder := _inside(summary_dir or checkpoint_dir, role.summaries):
-        cadence = _cadence("save_summaries", save_summaries_steps, save_summaries_secs, (100, None))
-        all_hooks += _summary_hooks(folder, scaffold, log_step_count_steps, cadence)
-    if folder := _inside(checkpoint_dir, role.checkpoints):
-        given = (save_checkpoint_steps, save_checkpoint_secs)
-        cadence = _in_step(role, _cadence("save_checkpoint", *given, (None, 600)))
-        all_hooks += _checkpoint_hooks(folder, scaffold, cadence, save_graph_def)
-    all_hooks += in_order(hooks)
-    if folder:  # before a file is written
-        all_hooks.insert(0, DirectoryLockHook(opener, folder, all_hooks))
+    opener, scaffold = opener_of(get_default_graph()), scaffold or Scaffold()
+    creator: SessionCreator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
+    if not is_chief:
+        creator = WorkerSessionCreator(scaffold, master, config, max_wait_secs, checkpoint_dir)
+    all_hooks = in_order(hooks)
+    # Each of several ranks has all hooks; those that are for the chief are not called on the rest.
+    if is_chief or (opener.joins_ranks and current_group().size > 1):
+        summaries = scaffold, log_step_count_steps, save_summaries_steps, save_summaries_secs
+        checkpoints = scaffold, save_graph_def, save_checkpoint_steps, save_checkpoint_secs
+        all_hooks = [
+            *_for_chief(in_order(chief_only_hooks)),
+            *_summary_hooks(summary_dir or checkpoint_dir, *summaries),
+            *_checkpoint_hooks(checkpoint_dir, *checkpoints),
+            *all_hooks,
+        ]
+        if checkpoint_dir:  # before a file is written
+            all_hooks.insert(0, DirectoryLockHook(opener, checkpoint_dir, all_hooks))
     return MonitoredSession(creator, all_hooks, stop_grace_period_secs, recovery=recovery)
 
 
@@ -133,50 +131,38 @@ class DirectoryLockHook(SessionRunHook):
         self._lock.release()
 
 
-def _inside(
-    directory: str | os.PathLike[str] | None, folder: str | None
-) -> str | os.PathLike[str] | None:
-    if directory is None or folder is None:
-        return None
-    return inside(directory, folder) if folder else directory
-
-
-def _in_step(role: Role, cadence: Cadence) -> Cadence:
-    if not role.in_step or cadence[1] is None:
-        return cadence
-    _log.warning(
-        "checkpoints are saved every %d steps, not every %g seconds: all workers take part in "
-        "saving, and must do so in the same steps; give save_checkpoint_steps",
-        *(_STEPS_TOGETHER, cadence[1]),
-    )
-    return _STEPS_TOGETHER, None
-
-
 def _summary_hooks(
-    summary_dir: str | os.PathLike[str],
+    folder: str | os.PathLike[str] | None,
     scaffold: Scaffold,
     count_steps: int | None,
-    cadence: Cadence,
+    steps: int | None,
+    secs: float | None,
 ) -> Iterator[SessionRunHook]:
+    if not folder:
+        return
+    cadence = _cadence("save_summaries", steps, secs, (100, None))
     arguments.not_negative(log_step_count_steps=count_steps)
     if count_steps:
-        yield StepCounterHook(count_steps, output_dir=summary_dir)
+        yield StepCounterHook(count_steps, output_dir=folder)
     if cadence != (None, None):
-        yield SummarySaverHook(*cadence, output_dir=summary_dir, scaffold=scaffold)
+        yield SummarySaverHook(*cadence, output_dir=folder, scaffold=scaffold)
     if count_steps or cadence != (None, None):
-        yield RecoveryCounterHook(output_dir=summary_dir)
+        yield RecoveryCounterHook(output_dir=folder)
 
 
 def _checkpoint_hooks(
-    checkpoint_dir: str | os.PathLike[str],
+    folder: str | os.PathLike[str] | None,
     scaffold: Scaffold,
-    cadence: Cadence,
     save_graph_def: bool,
+    steps: int | None,
+    secs: float | None,
 ) -> Iterator[SessionRunHook]:
-    steps, secs = cadence
-    if cadence != (None, None):
+    if not folder:
+        return
+    steps, secs = _cadence("save_checkpoint", steps, secs, (None, 600))
+    if (steps, secs) != (None, None):
         yield CheckpointSaverHook(
-            checkpoint_dir, secs, steps, scaffold=scaffold, save_graph_def=save_graph_def
+            folder, secs, steps, scaffold=scaffold, save_graph_def=save_graph_def
         )
 
 

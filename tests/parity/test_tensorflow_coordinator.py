@@ -426,20 +426,3 @@ def test_looper_of_ours_works_for_a_coordinator_of_tensorflow():
     ours.LooperThread.loop(coord, 0.001, target=count_down, args=(coord, n))
     coord.join()
     assert n == [0]
-
-
-def test_supervisor_takes_a_session_manager_of_ours(tmp_path):
-    with tensorflow.Graph().as_default():
-        weight = tf.get_variable("weight", initializer=1, use_resource=False)
-        manager = ours.SessionManager(ready_op=tf.report_uninitialized_variables())
-        supervisor = tf.train.Supervisor(
-            logdir=str(tmp_path),
-            session_manager=manager,
-            global_step=None,
-            summary_op=None,
-            save_model_secs=0,
-        )
-        with supervisor.managed_session() as session:
-            assert session.run(weight) == 1
-            supervisor.saver.save(session, supervisor.save_path)
-        assert supervisor.should_stop()

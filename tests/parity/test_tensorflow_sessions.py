@@ -5,8 +5,6 @@ import threading
 
 import pytest
 import tensorflow
-from tensorflow.python.distribute import distribute_coordinator
-from tensorflow.python.distribute.collective_all_reduce_strategy import CollectiveAllReduceStrategy
 
 from runhooks.tensorflow import train as ours
 
@@ -276,92 +274,6 @@ def global_step_is_fetched_of_a_server(train, folder):
         session.run(op)
         step = tf.train.get_global_step()
         return [int(value) for value in [session.run(step), *session.run([op, step])][:2]]
-
-
-# Under a distribution strategy
-
-
-class Extended:
-    def __init__(self, should_init, should_checkpoint, should_save_summary):
-        self.experimental_should_init = should_init
-        self.should_checkpoint = should_checkpoint
-        self.should_save_summary = should_save_summary
-
-
-class Strategy:
-    def __init__(self, should_init=True, should_checkpoint=True, should_save_summary=True):
-        self.extended = Extended(should_init, should_checkpoint, should_save_summary)
-
-
-def worker(strategy, *args, config=None):
-    return distribute_coordinator._WorkerContext(strategy, None, *(args or (None, None)), config)
-
-
-def trained(train, context, folder, **cadences):
-    """Where checkpoints and summaries are after a training in this context."""
-    tf.summary.scalar("x", tf.constant(1.0))
-    op = step_op()
-    with context, train.MonitoredTrainingSession(checkpoint_dir=folder, **cadences) as session:
-        for _ in range(3):
-            session.run(op)
-    found = []
-    for place, _, names in tf.gfile.Walk(folder):
-        kinds = {"events" if "tfevents" in name else name.partition("-")[0] for name in names}
-        found.append((place.removeprefix(folder), sorted(kinds - {"graph.pbtxt"})))
-    return [(place, kinds) for place, kinds in sorted(found) if ".hooks" not in place]
-
-
-@corner
-def strategy_writes_all(train, folder):
-    return trained(train, worker(Strategy()), folder, save_checkpoint_steps=2)
-
-
-@corner
-def strategy_writes_no_checkpoints(train, folder):
-    context = worker(Strategy(should_checkpoint=False))
-    return trained(train, context, folder, save_checkpoint_steps=2)
-
-
-@corner
-def strategy_writes_no_summaries(train, folder):
-    context = worker(Strategy(should_save_summary=False, should_checkpoint=False))
-    return trained(train, context, folder)
-
-
-def collective(is_chief, **cadences):
-    def play(train, folder):
-        strategy = CollectiveAllReduceStrategy()
-        strategy.extended._is_chief = is_chief
-        with tensorflow.Graph().as_default():
-            return trained(train, worker(strategy, "worker", 1), folder, **cadences)
-
-    return play
-
-
-CORNERS["collective_worker"] = collective(False, save_checkpoint_steps=2)
-CORNERS["collective_worker_by_the_clock"] = collective(False, save_checkpoint_secs=1)
-CORNERS["collective_chief"] = collective(True, save_checkpoint_steps=2)
-
-
-@corner
-def strategy_says_who_initializes(train, folder):
-    tf.get_variable("v", initializer=1)
-    with worker(Strategy(should_init=False)):
-        return raised(train.MonitoredTrainingSession, is_chief=True, max_wait_secs=0)[0]
-
-
-@corner
-def strategy_configures_sessions(train, folder):
-    found, config = [], tf.ConfigProto(device_count={"CPU": 2})
-
-    class Hook(train.SessionRunHook):
-        def after_create_session(self, session, coord):
-            found.append(sum(it.device_type == "CPU" for it in session.list_devices()))
-
-    for make in (train.MonitoredSession, train.MonitoredTrainingSession):
-        with worker(Strategy(), config=config), make(hooks=[Hook()]):
-            pass
-    return found
 
 
 @pytest.mark.parametrize("name", CORNERS)

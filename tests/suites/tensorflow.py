@@ -18,7 +18,7 @@ def _names() -> Mapping[str, Mapping[str, Any]]:
 
     modules = ("monitored_session", "basic_session_run_hooks", "session_run_hook", "coordinator")
     found: dict[str, dict[str, Any]] = {}
-    for name in (*modules, "session_manager", "training"):
+    for name in (*modules, "training"):
         theirs = vars(importlib.import_module(_TRAINING + name))
         found[_TRAINING + name] = {it: getattr(train, it) for it in train.__all__ if it in theirs}
     writer = {"FileWriter": rh.summary.FileWriter}
@@ -48,7 +48,6 @@ SUITE = Suite(
             "training/monitored_session",
             "training/basic_session_run_hooks",
             "training/coordinator",
-            "training/session_manager",
             "training/queue_runner",
             "training/supervisor",
             "training/training_util",

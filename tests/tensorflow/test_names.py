@@ -18,7 +18,7 @@ REPLACED = [
     for name in dir(tf.train)
     if name.endswith(("Hook", "Session", "Creator", "Timer", "Thread", "Listener"))
     or name.startswith("SessionRun")
-    or name in ("Scaffold", "Coordinator", "SessionManager", "NanLossDuringTrainingError")
+    or name in ("Scaffold", "Coordinator", "NanLossDuringTrainingError")
 ]
 ESTIMATOR = [
     *("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "FinalOpsHook"),

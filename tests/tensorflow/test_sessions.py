@@ -194,26 +194,6 @@ def test_config_is_that_of_the_session(model):
     assert sum(device.device_type == "CPU" for device in devices) == 3
 
 
-def test_session_manager_waits_no_longer_than_it_is_told(model):
-    manager = train.SessionManager(ready_op=tf.report_uninitialized_variables())
-    with pytest.raises(tf.errors.DeadlineExceededError, match="weights"):
-        manager.wait_for_session("", max_wait_secs=0)
-
-
-def test_session_manager_recovers_what_there_is(model, tmp_path):
-    manager = train.SessionManager(ready_op=tf.report_uninitialized_variables())
-    saver, init = tf.train.Saver(), tf.global_variables_initializer()
-    session, initialized = manager.recover_session("", saver, str(tmp_path))
-    assert not initialized
-    session.run(init)
-    session.run(model.train_op)
-    saver.save(session, str(tmp_path / "model.ckpt"), global_step=1)
-    again, initialized = manager.recover_session("", saver, str(tmp_path))
-    assert initialized
-    assert again.run(model.loss) == 2.0
-    assert again.global_step == 1
-
-
 def test_error_of_a_run_names_the_operation(model):
     with train.MonitoredSession() as session:
         with pytest.raises(tf.errors.InvalidArgumentError) as caught:

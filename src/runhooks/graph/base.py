@@ -167,35 +167,6 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 Place: TypeAlias = str | os.PathLike[str] | None
 
 
-class Role(NamedTuple):
-    """The role of one process in a training that several may share.
-
-    Attributes:
-        master: The session server to connect to, for TensorFlow's sessions; "" for none.
-        config: The configuration of TensorFlow's sessions, or None.
-        is_chief: Whether it restores or initializes; any other process waits until that is done.
-        has_chief_hooks: Whether it takes the hooks that are for the chief alone.
-        summaries: The folder, inside the directory that the program names, to which it writes
-            summaries; "" is that directory itself, None means that it writes none.
-        checkpoints: The same for checkpoints.
-        in_step: Whether all processes must save in the same steps, and none by the clock.
-    """
-
-    master: str
-    config: Any
-    is_chief: bool
-    has_chief_hooks: bool
-    summaries: str | None
-    checkpoints: str | None
-    in_step: bool = False
-
-
-def role_alone(master: str, is_chief: bool, config: Any) -> Role:
-    """Return the role of a process that knows only what its program says: a chief does it all."""
-    folder = "" if is_chief else None
-    return Role(master, config, is_chief, is_chief, folder, folder)
-
-
 class SessionOpener:
     """Opens sessions of one kind of graph, for creators, scaffolds and monitored sessions.
 
@@ -218,10 +189,6 @@ class SessionOpener:
     def resolve(self, place: str | os.PathLike[str]) -> str | os.PathLike[str]:
         """Return a path that means the same place whatever the working directory becomes."""
         return place
-
-    def role(self, master: str, is_chief: bool, config: Any) -> Role:
-        """Return what this process does: as the program says, unless a coordinator has decided."""
-        return role_alone(master, is_chief, config)
 
     def fill_scaffold(self, scaffold: Any) -> None:
         """Give ``scaffold`` the defaults it lacks; the graph may be added to for the last time."""

@@ -29,7 +29,7 @@ from runhooks.session.hooked import CoordinatedCreator, LiveSession
 from runhooks.session.interruption import Interruption, tell_stopping
 from runhooks.session.opening import Opening, opener_of
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
-from runhooks.session.scaffold import ChiefSessionCreator, Scaffold, SessionCreator, creator_for
+from runhooks.session.scaffold import ChiefSessionCreator, Scaffold, SessionCreator
 from runhooks.stores.interruption import forget_interrupt
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -174,8 +174,7 @@ class MonitoredSession(CallableRuns):
     calls no ``end``, and releases the signals.
 
     Args:
-        session_creator: Creates the raw sessions; None: a ``ChiefSessionCreator()``, or the creator
-            for the worker context of TensorFlow's distribute coordinator.
+        session_creator: Creates the raw sessions; None: a ``ChiefSessionCreator()``.
         hooks: Called in this order, except for those with ``first`` or ``last``.
         stop_grace_period_secs: How many seconds threads may take to stop.
         recovery: How a lost session is replaced.
@@ -203,7 +202,7 @@ class MonitoredSession(CallableRuns):
         self._recoveries = 0
         self._last_step: int | None = None
         self._session: RecoverableSession | None = None
-        creator = session_creator or creator_for(opener_of(self._graph).role("", True, None))
+        creator = session_creator or ChiefSessionCreator()
         is_own = isinstance(creator, SessionCreator)
         if is_own:
             creator.stop_request = self._stop

@@ -19,7 +19,7 @@ from runhooks.checkpoint.latest import check_no_tensorflow_checkpoints
 from runhooks.contract import RawSession, StopRequest
 from runhooks.errors import DeadlineExceededError, FailedPreconditionError, UnavailableError
 from runhooks.graph import GraphKeys, get_default_graph
-from runhooks.graph.base import BaseGraph, Place, Role, SessionOpener, role_alone
+from runhooks.graph.base import BaseGraph, Place, SessionOpener
 from runhooks.ranks import current_group
 from runhooks.session.hook_list import HookList
 from runhooks.session.hooked import HookedSession, LiveSession
@@ -101,13 +101,6 @@ class OwnOpener(SessionOpener):
     def resolve(self, place: str | os.PathLike[str]) -> str | os.PathLike[str]:
         plain = without_file_scheme(place)
         return normal(os.fspath(plain)) if is_url(plain) else Path(plain).expanduser().absolute()
-
-    def role(self, master: str, is_chief: bool, config: Any) -> Role:
-        role = role_alone(master, is_chief, config)
-        if current_group().size == 1:
-            return role
-        # Each rank has all hooks; those that are for the chief are not called on the others.
-        return role._replace(has_chief_hooks=True, summaries="", checkpoints="")
 
     def fill_scaffold(self, scaffold: Any) -> None:
         for name, key in (

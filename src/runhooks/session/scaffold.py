@@ -14,7 +14,7 @@ from runhooks import arguments, clock
 from runhooks.checkpoint import InitFrom, Saver
 from runhooks.contract import RawSession, StopRequest
 from runhooks.graph import get_default_graph
-from runhooks.graph.base import Place, Role
+from runhooks.graph.base import Place
 from runhooks.ranks import current_group
 from runhooks.session.opening import opener_of
 from runhooks.session.session import Session
@@ -303,18 +303,6 @@ class WorkerSessionCreator(SessionCreator):
         end = self.stop_request.reason or f"max_wait_secs={self._max_wait_secs:g} has passed"
         secs = round(waited, 2)
         return f"waited {secs:g} seconds for {self._chief}: {lacking}; is it running? ({end})"
-
-
-def creator_for(
-    role: Role,
-    scaffold: Any = None,
-    checkpoint_dir: str | os.PathLike[str] | None = None,
-    max_wait_secs: float | None = 7200,
-) -> SessionCreator:
-    """Return the creator for a process with this role."""
-    if role.is_chief:
-        return ChiefSessionCreator(scaffold, role.master, role.config, checkpoint_dir)
-    return WorkerSessionCreator(scaffold, role.master, role.config, max_wait_secs, checkpoint_dir)
 
 
 def _resolved(place: Place) -> Place:

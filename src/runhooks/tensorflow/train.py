@@ -14,7 +14,6 @@ from runhooks.contract import (
     SessionRunHook,
     SessionRunValues,
 )
-from runhooks.engines.tensorflow.session_manager import SessionManager
 from runhooks.hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
@@ -86,7 +85,6 @@ __all__ = [
     "Scaffold",
     "SecondOrStepTimer",
     "SessionCreator",
-    "SessionManager",
     "SessionRunArgs",
     "SessionRunContext",
     "SessionRunHook",

@@ -2,7 +2,7 @@
 
 - ``engine``: TensorFlow's errors, log, memory and traces of runs.
 - ``graph``: a ``tf.Graph`` as hooks and session layers see it.
-- ``opener``, ``scaffolding``, ``session_manager``: how its sessions are created and restored.
+- ``opener``: how its sessions are created and restored.
 - ``session``, ``adopted``, ``session_state``: its sessions, ours and those that TensorFlow made.
 - ``fetches``: a run as a cached callable; ``step_graph``: the global step, read in the run that
   changes it; ``sources``: the datasets and queues that a run draws from.

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import copy
+import logging
 import os
-from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
-from tensorflow.python.distribute.distribute_coordinator_context import get_current_worker_context
 from tensorflow.python.ops import resources
 
 from runhooks.engines.tensorflow.fetches import StepGraph
-from runhooks.engines.tensorflow.files import check_saver, check_scheme
+from runhooks.engines.tensorflow.files import (
+    check_no_other_checkpoints,
+    check_saver,
+    check_scheme,
+    respell_checkpoints,
+)
 from runhooks.engines.tensorflow.session import AdoptedSession, Session
-from runhooks.engines.tensorflow.session_manager import SessionManager
 from runhooks.errors import FailedPreconditionError
-from runhooks.graph.base import Place, Role, SessionOpener, role_alone
+from runhooks.graph.base import Place, SessionOpener
 
 v1 = tf.compat.v1
+
+_log = logging.getLogger("runhooks")
 
 
 def fill(scaffold: Any, graph: StepGraph) -> None:
@@ -91,7 +96,7 @@ def _built(saver: Any) -> Any:
 
 
 class TensorFlowOpener(SessionOpener):
-    """Creates the sessions of one graph with ``SessionManager``."""
+    """Creates the sessions of one graph."""
 
     scaffolds = (v1.train.Scaffold,)
     joins_ranks = False
@@ -104,9 +109,6 @@ class TensorFlowOpener(SessionOpener):
         check_scheme(place)
         return place
 
-    def role(self, master: str, is_chief: bool, config: Any) -> Role:
-        return current_role(master, is_chief, config)
-
     def fill_scaffold(self, scaffold: Any) -> None:
         fill(scaffold, self._graph)
 
@@ -116,22 +118,38 @@ class TensorFlowOpener(SessionOpener):
     def open_chief(
         self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place, path: Place
     ) -> Any:
-        return self._manager(scaffold).prepare_session(
-            master,
-            saver=scaffold.saver,
-            checkpoint_dir=_text(checkpoint_dir),
-            checkpoint_filename_with_path=_text(path),
-            config=config,
-            init_op=scaffold.init_op,
-            init_feed_dict=scaffold.init_feed_dict,
-            init_fn=_init_fn(scaffold),
-        )
+        session = Session(master, self._graph.launched, config)
+        try:
+            if not self._restored(session, scaffold.saver, checkpoint_dir, path):
+                session.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
+                if getattr(scaffold, "init_from", None) is not None:  # TensorFlow's has none
+                    scaffold.init_from.load_into(session)
+                if scaffold.init_fn is not None:
+                    scaffold.init_fn(session)
+            if missing := _missing_after_local_init(session, scaffold):
+                raise RuntimeError(
+                    f"Init operations did not make model ready.  Init op: {scaffold.init_op}, init "
+                    f"fn: {scaffold.init_fn}, local_init_op: {scaffold.local_init_op}, error: "
+                    f"{missing}"
+                )
+        except BaseException:
+            session.close()
+            raise
+        return session
 
     def try_worker(
         self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place
     ) -> tuple[Any, Exception | None]:
-        session, missing = self._manager(scaffold).look_for_session(master, config)
-        return session, None if missing is None else FailedPreconditionError(missing)
+        session = Session(master, self._graph.launched, config)
+        try:
+            missing = _missing_after_local_init(session, scaffold)
+        except BaseException:
+            session.close()
+            raise
+        if missing is None:
+            return session, None
+        session.close()
+        return None, FailedPreconditionError(missing)
 
     def deadline_error(self, message: str, checkpoint_dir: Place) -> Exception:
         error: Exception = tf.errors.DeadlineExceededError(None, None, message)
@@ -151,66 +169,64 @@ class TensorFlowOpener(SessionOpener):
         for runner in self._graph.launched.get_collection(v1.GraphKeys.QUEUE_RUNNERS):
             runner.create_threads(session, coord=coord, daemon=True, start=True)
 
-    def _manager(self, scaffold: Any) -> SessionManager:
-        return SessionManager(
-            local_init_op=scaffold.local_init_op,
-            local_init_feed_dict=scaffold.local_init_feed_dict,
-            ready_op=scaffold.ready_op,
-            ready_for_local_init_op=scaffold.ready_for_local_init_op,
-            graph=self._graph.launched,
-        )
+    def _restored(self, session: Session, saver: Any, directory: Place, path: Place) -> bool:
+        """Restore a checkpoint: ``path``, or the newest sound one of ``directory``, if any."""
+        if path:
+            self._restore(session, saver, os.fspath(path))
+        if path or not directory:
+            return bool(path)
+        folder = os.fspath(directory)
+        state = v1.train.get_checkpoint_state(folder)
+        if state is None or not state.model_checkpoint_path:
+            check_no_other_checkpoints(folder)
+            return False
+        newest, others = state.model_checkpoint_path, state.all_model_checkpoint_paths
+        damage: Exception | None = None
+        for saved in dict.fromkeys([newest, *reversed(others)]):
+            try:
+                self._restore(session, saver, saved)
+            # The end of a file that comes too early is out of range.
+            except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+                damage = damage or error
+                _log.warning("the checkpoint %s is damaged: %s", saved, error.message)
+            else:
+                saver.recover_last_checkpoints(others)
+                respell_checkpoints(saver, folder.rstrip("/") or "/")
+                return True
+        assert damage is not None
+        raise damage
+
+    def _restore(self, session: Session, saver: Any, path: str) -> None:
+        # They reset a loaded model to the values it was loaded with: restore after them.
+        if initializers := self._graph.launched.get_collection("saved_model_initializers"):
+            session.run(initializers)
+        saver.restore(session, path)
+        session.take_checkpoint(path)
 
 
-def _init_fn(scaffold: Any) -> Callable[[Any], Any] | None:
-    """Return what initializes a session after its ``init_op``: ``init_from``, then ``init_fn``."""
-    init_from = getattr(scaffold, "init_from", None)  # TensorFlow's own scaffold has none
-    if init_from is None:
-        init_fn: Callable[[Any], Any] | None = scaffold.init_fn
-        return init_fn
-
-    def initialize(session: Any) -> None:
-        init_from.load_into(session)
-        if scaffold.init_fn is not None:
-            scaffold.init_fn(session)
-
-    return initialize
+def _missing_after_local_init(session: Session, scaffold: Any) -> str | None:
+    """Run ``local_init_op``; return what is not initialized, before or after it, or None."""
+    missing = _missing(session, scaffold.ready_for_local_init_op)
+    if missing is not None:
+        return missing
+    if scaffold.local_init_op is not None:
+        session.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
+    return _missing(session, scaffold.ready_op)
 
 
-def _text(place: Place) -> str | None:
-    return None if place is None else os.fspath(place)
-
-
-#: Strategies that save with operations in which every worker takes part.
-_COLLECTIVE = {
-    *("CollectiveAllReduceStrategy", "CollectiveAllReduceStrategyV1"),
-    "MultiWorkerMirroredStrategy",
-}
-
-
-def current_role(master: str, is_chief: bool, config: Any) -> Role:
-    """Return the role in the worker context of this thread; without one, what the program says."""
-    context = get_current_worker_context()
-    if not context:
-        return role_alone(master, is_chief, config)
-    strategy = getattr(context, "_strategy", None)
-    # Collective operations need every process, so one that need not write writes to a spare folder.
-    spare = None
-    if in_step := type(strategy).__name__ in _COLLECTIVE:
-        spare = f"tmp_{context.task_type}_{context.task_id}" if context.task_type else "tmp"
-    return Role(
-        master=context.master_target,
-        config=_merged(config, context.session_config),
-        is_chief=not strategy or context.experimental_should_init,
-        has_chief_hooks=context.is_chief,
-        summaries="" if context.should_save_summary else spare,
-        checkpoints="" if context.should_checkpoint else spare,
-        in_step=in_step,
-    )
-
-
-def _merged(config: Any, of_context: Any) -> Any:
-    if config is None or of_context is None:
-        return of_context if config is None else config
-    merged = copy.deepcopy(config)
-    merged.MergeFrom(of_context)
-    return merged
+def _missing(session: Session, op: Any) -> str | None:
+    """Return what ``op`` reports as not initialized; None if nothing."""
+    if op is None:
+        return None
+    try:
+        answer = session.run(op)
+    except tf.errors.FailedPreconditionError as error:
+        # The rest of the text says where in the program the operation was made.
+        lines = [line for line in str(error).splitlines() if "uninitialized" in line]
+        if not lines:
+            raise
+        return lines[0].strip()
+    if answer is None or np.asarray(answer).dtype == np.int32 or np.size(answer) == 0:
+        return None
+    names = [n.decode() if isinstance(n, bytes) else str(n) for n in np.ravel(answer)]
+    return "Variables not initialized: " + ", ".join(names)
