@@ -1,8 +1,7 @@
 """The README shows a program that runs, and so do the first steps of the documentation."""
 
 import re
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,16 @@ QUICKSTART_TORCH = ROOT / "examples" / "quickstart_torch.py"
 EVENT_FILES = ROOT / "examples" / "event_files.py"
 
 
-def run(program, folder):
-    return subprocess.run(
-        [sys.executable, "-W", "error", program],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs a program in a folder of the test; returns what it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(program):
+        runpy.run_path(str(program), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
 
 
 def test_readme_shows_what_runs():
@@ -35,13 +36,13 @@ def test_readme_shows_what_runs():
     assert len(shown) == 2
 
 
-def test_event_files_are_read_back(tmp_path):
-    assert run(EVENT_FILES, tmp_path) == "0.001 at step 999\n"
+def test_event_files_are_read_back(run, tmp_path):
+    assert run(EVENT_FILES) == "0.001 at step 999\n"
     assert len((tmp_path / "loss.csv").read_text().splitlines()) == 1 + 1000 + 2 * 10
 
 
-def test_best_checkpoint_is_kept(tmp_path):
-    kept = [int(step) for step in run(KEEP_BEST, tmp_path).split()[1:]]
+def test_best_checkpoint_is_kept(run, tmp_path):
+    kept = [int(step) for step in run(KEEP_BEST).split()[1:]]
     errors = {
         event.step: event.value
         for event in EventAccumulator(str(tmp_path / "runs" / "best" / "eval"))
@@ -53,8 +54,8 @@ def test_best_checkpoint_is_kept(tmp_path):
     assert len(kept) == 4
 
 
-def test_hooks_act_when_they_say(tmp_path):
-    lines = run(HOOKS, tmp_path).splitlines()
+def test_hooks_act_when_they_say(run, tmp_path):
+    lines = run(HOOKS).splitlines()
     norms = [line for line in lines if "gradient norm" in line]
     assert [line.partition(":")[0] for line in norms] == [
         f"step {step}" for step in range(50, 300, 50)
@@ -62,16 +63,16 @@ def test_hooks_act_when_they_say(tmp_path):
     assert sum(line.startswith("loss") for line in lines) == 2
 
 
-def test_pytorch_quickstart_learns(tmp_path):
-    run(QUICKSTART_TORCH, tmp_path)
+def test_pytorch_quickstart_learns(run, tmp_path):
+    run(QUICKSTART_TORCH)
     checkpoint = tmp_path / "runs" / "torch-line" / "model.ckpt-500"
     learned = load_file(checkpoint / "variables.safetensors")
     assert learned["model/weight"].ravel().tolist() == pytest.approx([2, -3], abs=1e-3)
 
 
-def test_quickstart_learns_and_resumes(tmp_path):
-    run(QUICKSTART, tmp_path)
-    run(QUICKSTART, tmp_path)
+def test_quickstart_learns_and_resumes(run, tmp_path):
+    run(QUICKSTART)
+    run(QUICKSTART)
     events = EventAccumulator(str(tmp_path / "runs" / "line")).Reload()
     losses = events.Scalars("loss")
     assert [event.step for event in losses] == list(range(1, 500, 10))

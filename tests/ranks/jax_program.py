@@ -1,7 +1,7 @@
 """One process of jax.distributed that trains on an array which spans all of them.
 
-``jax_program.py FOLDER RANK PORT``: to a SIGTERM that rank 1 alone gets, then to step 30.
-``jax_program.py FOLDER RANK PORT EVENT``: to what happens to rank 1: SIGKILL, or its data end.
+``jax_program.py PORT EVENT RANK``: to what happens to rank 1 alone: a SIGTERM, and then on to step
+30; a SIGKILL; or its data end.
 """
 
 import faulthandler
@@ -22,7 +22,7 @@ from runhooks.ranks import current_group
 
 faulthandler.dump_traceback_later(100, exit=True)
 logging.basicConfig(level=logging.INFO, format="%(message)s")
-folder, rank, port, event = Path(sys.argv[1]), int(sys.argv[2]), *[*sys.argv[3:], ""][:2]
+port, event, rank, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), Path.cwd()
 jax.config.update("jax_platforms", "cpu")
 jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
 
@@ -38,7 +38,7 @@ class Signals(rh.SessionRunHook):
 
     def after_run(self, run_context, run_values):
         if run_context.session.global_step in self.at:
-            os.kill(os.getpid(), signal.SIGKILL if event == "SIGKILL" else signal.SIGTERM)
+            os.kill(os.getpid(), signal.Signals[event])
 
 
 def spread(values):
@@ -77,7 +77,7 @@ def train(last_step, signals_at):
             Signals(signals_at if rank else ()),
         ]
         with rh.MonitoredTrainingSession(
-            checkpoint_dir=None if event else folder / "run",
+            checkpoint_dir=folder / "run" if event == "SIGTERM" else None,
             save_checkpoint_secs=0.2,
             save_summaries_steps=5,
             log_step_count_steps=10,
@@ -92,7 +92,7 @@ def train(last_step, signals_at):
         return session.global_step, session.stop_reason, mine
 
 
-if event:
+if event != "SIGTERM":
     current_group().grace_secs = 5.0
     try:
         train(30, [5] if event == "SIGKILL" else [])

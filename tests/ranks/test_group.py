@@ -1,12 +1,6 @@
-"""``Group``: keys, waits, barriers and failures, of threads, of torch and of jax."""
+"""``Group``: keys, waits, barriers and failures."""
 
-import json
-import socket
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -118,43 +112,3 @@ def test_waiting_for_a_key_that_nobody_sets_ends(groups):
 def test_a_rank_is_below_the_size(rank, size):
     with pytest.raises(ValueError, match="must"):
         LocalGroup(rank, size)
-
-
-@contextmanager
-def reserved_port():
-    """A port that only a server which shares it, as that of jax does, can take."""
-    with socket.socket(socket.AF_INET6) as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        holder.bind(("::", 0))
-        yield holder.getsockname()[1]
-
-
-PROGRAM = Path(__file__).parent / "group_program.py"
-
-
-@pytest.mark.parametrize("runtime", ["torch", "jax"])
-def test_ranks_of_a_framework_share_keys_and_meet(runtime, tmp_path):
-    with reserved_port() as port:
-        place = str(tmp_path / "port") if runtime == "torch" else str(port)
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, PROGRAM, runtime, str(rank), place],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(2)
-        ]
-        ended = [process.communicate(timeout=120) for process in ranks]
-    assert [process.returncode for process in ranks] == [0, 0], ended
-    found = [json.loads(output.splitlines()[-1]) for output, _ in ended]
-    for rank, it in enumerate(found):
-        assert it["place"] == [rank, 2, rank == 0]
-        assert it["before"] == "AloneGroup"
-        assert it["same"]
-        assert it["once"] == found[0]["once"]
-        assert it["gathered"] == [["0", "1"]] * 3
-        assert it["absent"] is None
-        assert it["heard"] == "from rank 0"
-        assert it["missing"] == (["rank 1 has not come"] if rank == 0 else [])
-    assert found[0]["failure"] == [1, "it broke"]

@@ -8,65 +8,84 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import runhooks as rh
 from runhooks.events import read
 
-PROGRAM = Path(__file__).with_name("jax_program.py")
+HERE = Path(__file__).parent
 SIZE = 2
 
 
-def run_all(folder, *event):
-    """Run the program on all ranks; return their statuses and what they have printed."""
-    with socket.socket(socket.AF_INET6) as holder:  # jax shares the port; nobody else can take it
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        holder.bind(("::", 0))
-        port = str(holder.getsockname()[1])
-        logs = [(folder / f"{rank}.log").open("w") for rank in range(SIZE)]
-        processes = [
-            subprocess.Popen(
-                [sys.executable, PROGRAM, folder, str(rank), port, *event], stdout=log, stderr=log
-            )
-            for rank, log in enumerate(logs)
-        ]
-        for process in processes:
-            process.wait()
-    for log in logs:
-        log.close()
-    texts = [(folder / f"{rank}.log").read_text() for rank in range(SIZE)]
-    return [process.returncode for process in processes], texts
+class Training:
+    """The processes of one program, which have begun."""
+
+    def __init__(self, folder, program, *words):
+        folder.mkdir()
+        self.folder = folder
+        self.holder = socket.socket(socket.AF_INET6)  # jax shares the port; nobody else can take it
+        self.holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self.holder.bind(("::", 0))
+        port = self.holder.getsockname()[1]
+        words = [HERE / program, *(port if it == "PORT" else it for it in words)]
+        self.processes = []
+        for rank in range(SIZE):
+            with (folder / f"{rank}.log").open("w") as log:
+                command = [sys.executable, *map(str, words), str(rank)]
+                self.processes.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=folder))
+
+    def end(self):
+        """Return the statuses of all processes, and what they have said."""
+        statuses = [process.wait() for process in self.processes]
+        self.holder.close()
+        return statuses, [(self.folder / f"{rank}.log").read_text() for rank in range(SIZE)]
+
+    def found(self, rank):
+        return json.loads((self.folder / f"{rank}.json").read_text())
 
 
-def test_the_process_of_a_rank_ends_soon_after_another_was_killed(tmp_path):
-    statuses, texts = run_all(tmp_path, "SIGKILL")  # JAX waits for a heartbeat, for 100 seconds
+@pytest.fixture(scope="module")
+def trainings(tmp_path_factory):
+    """What waits for seconds, all of which begins at once."""
+    folder = tmp_path_factory.mktemp("jax")
+    events = ["SIGTERM", "SIGKILL", "data end"]
+    started = {it: Training(folder / it, "jax_program.py", "PORT", it) for it in events}
+    return started | {"group": Training(folder / "group", "group_program.py", "jax", "PORT")}
+
+
+def test_ranks_share_keys_and_meet(trainings):
+    statuses, texts = trainings["group"].end()
+    assert statuses == [0] * SIZE, texts
+
+
+def test_the_process_of_a_rank_ends_soon_after_another_was_killed(trainings):
+    statuses, texts = trainings["SIGKILL"].end()  # JAX waits for a heartbeat, for 100 seconds
     assert statuses == [-signal.SIGALRM, -signal.SIGKILL], texts
-    kind, text = json.loads((tmp_path / "0.json").read_text())
+    kind, text = trainings["SIGKILL"].found(0)
     assert "Gloo" in text, kind
 
 
-def test_data_that_end_in_a_run_while_others_wait_end_all(tmp_path):
-    statuses, texts = run_all(tmp_path, "data end")
-    assert statuses[0] != 0, texts
-    assert statuses[1] != 0, texts
-    kind, text = json.loads((tmp_path / "1.json").read_text())
+def test_data_that_end_in_a_run_while_others_wait_end_all(trainings):
+    statuses, texts = trainings["data end"].end()
+    assert 0 not in statuses, texts
+    kind, text = trainings["data end"].found(1)
     assert kind == "PeerFailedError"
     assert "its loop has ended after 8 runs, at global step 8" in text
     assert "rank 0 has not come out of run 9 in 5 seconds" in texts[0]
 
 
-def test_processes_stop_together_at_a_signal_to_one_and_go_on_where_they_were(tmp_path):
-    statuses, texts = run_all(tmp_path)
+def test_processes_stop_together_at_a_signal_to_one_and_go_on_where_they_were(trainings):
+    training = trainings["SIGTERM"]
+    statuses, texts = training.end()
     assert statuses == [0] * SIZE, texts
-
-    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(SIZE)]
-    (stopped, ended), (stopped_1, ended_1) = found
+    (stopped, ended), (stopped_1, ended_1) = [training.found(rank) for rank in range(SIZE)]
     assert stopped[0] == stopped_1[0] in (5, 6)  # rank 0 may have begun the next run
     assert stopped[1:2] + stopped_1[1:2] == ["SIGTERM (rank 1)", "SIGTERM"]
     assert ended[0] == ended_1[0] == 30
     weights = [it for shards in (ended[2], ended_1[2]) for shard in shards for it in shard]
     np.testing.assert_allclose(weights, straight(len(weights) // SIZE, 30), rtol=1e-3)
 
-    run = tmp_path / "run"
+    run = training.folder / "run"
     assert rh.latest_checkpoint(run) == str(run / "model.ckpt-30")
     assert [rank for rank, text in enumerate(texts) if "saved checkpoint" in text] == [0]
     assert [rank for rank, text in enumerate(texts) if "the session has ended" in text] == [0]

@@ -3,8 +3,35 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
+
+# What waits for seconds: all of it begins at once.
+WAITING = {
+    "hangs": {"at": {"0": {"3": "hang"}, "1": {"3": "raise"}}, "grace_secs": 1.0},
+    "dies": {"at": {"1": {"3": "SIGKILL"}}, "collective": False, "silence_secs": 5.0},
+    "stopped": {"at": {"1": {"3": "SIGSTOP"}}, "collective": False, "silence_secs": 5.0},
+    "proposes": {"saves": 0.02, "every_secs": 1000.0, "silence_secs": 4.0, "beats": 12},
+    "frozen": {
+        "at": {"0": {"3": "SIGSTOP"}}, "collective": False, "rank_0_hosts": True,
+        "silence_secs": 5.0, "grace_secs": 1.0,
+    },
+    "frozen in a collective": {
+        "at": {"0": {"3": "SIGSTOP"}}, "rank_0_hosts": True,
+        "silence_secs": 5.0, "grace_secs": 1.0,
+    },
+    "dies saving": {
+        "saves": 0.02, "asynchronous": True, "dies_saving": [1, 3],
+        "silence_secs": 1000.0, "barrier_secs": 1000.0,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def waiting(ranks):
+    """The trainings of ``WAITING``, which have begun."""
+    return {name: ranks.train(**events) for name, events in WAITING.items()}
 
 
 def ended(training):
@@ -18,9 +45,16 @@ def errors(found):
     return [it["error"] and it["error"][0] for it in found]
 
 
-@pytest.mark.parametrize("collective", [True, False])
-@pytest.mark.parametrize(("event", "reason"), [("SIGTERM", "SIGTERM"), ("stop", "enough")])
-def test_what_stops_one_rank_stops_all_at_the_same_step(ranks, collective, event, reason):
+def test_ranks_share_keys_and_meet(ranks):
+    program = Path(__file__).with_name("group_program.py")
+    both = [ranks.start(f"group-{rank}", program, "torch", ranks.folder, rank) for rank in (0, 1)]
+    assert [ranks.launcher.wait(it) for it in both] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("event", "reason", "collective"), [("SIGTERM", "SIGTERM", True), ("stop", "enough", False)]
+)
+def test_what_stops_one_rank_stops_all_at_the_same_step(ranks, event, reason, collective):
     found = ended(ranks.train(at={"1": {"5": event}}, collective=collective))
     assert errors(found) == [None, None]
     assert found[0]["runs"] == found[1]["runs"] >= 5
@@ -75,9 +109,8 @@ def test_an_error_of_a_loader_and_a_nan_end_all_ranks(ranks):
         assert cause in found[1 - culprit]["error"][1]
 
 
-def test_a_rank_that_hangs_after_another_has_failed_is_killed_with_its_stacks(ranks):
-    at = {"0": {"3": "hang"}, "1": {"3": "raise"}}
-    training = ranks.train(at=at, collective=False, grace_secs=1.0)
+def test_a_rank_that_hangs_after_another_has_failed_is_killed_with_its_stacks(waiting):
+    training = waiting["hangs"]
     statuses, found = training.end()
     assert statuses == [-signal.SIGKILL, 0]
     assert found[1]["error"] == ["ValueError", "it broke"]
@@ -85,38 +118,32 @@ def test_a_rank_that_hangs_after_another_has_failed_is_killed_with_its_stacks(ra
     assert "has not come to the end of its run in 1 seconds" in training.log(0)
 
 
-def test_a_rank_that_dies_without_a_word_is_missed(ranks):
-    training = ranks.train(at={"1": {"3": "SIGKILL"}}, collective=False, silence_secs=5.0)
-    statuses, found = training.end()
+def test_a_rank_that_dies_without_a_word_is_missed(waiting):
+    statuses, found = waiting["dies"].end()
     assert statuses == [0, -signal.SIGKILL]
     assert "no sign of life for 5 seconds" in found[0]["error"][1]
 
 
-def test_a_rank_that_is_stopped_is_missed(ranks):
-    training = ranks.train(at={"1": {"3": "SIGSTOP"}}, collective=False, silence_secs=5.0)
-    found = training.found_by(0)
-    os.kill(training.processes[1], signal.SIGKILL)
+def test_a_rank_that_is_stopped_is_missed(waiting):
+    found = waiting["stopped"].found_by(0)
+    os.kill(waiting["stopped"].processes[1], signal.SIGKILL)
     assert "no sign of life" in found["error"][1]
 
 
-def test_a_rank_that_has_much_to_propose_gives_signs_of_life(ranks):
-    training = ranks.train(saves=0.02, every_secs=1000.0, silence_secs=4.0, beats=12)
-    found = ended(training)
+def test_a_rank_that_has_much_to_propose_gives_signs_of_life(waiting):
+    found = ended(waiting["proposes"])
     assert errors(found) == [None, None]
     assert "it beats" in found[0]["reason"]
 
 
-@pytest.mark.parametrize("collective", [True, False])
-def test_a_rank_whose_store_is_frozen_ends(ranks, collective):
-    at = {"0": {"3": "SIGSTOP"}}
-    training = ranks.train(
-        at=at, collective=collective, rank_0_hosts=True, silence_secs=5.0, grace_secs=1.0
-    )
+@pytest.mark.parametrize("name", ["frozen", "frozen in a collective"])
+def test_a_rank_whose_store_is_frozen_ends(waiting, name):
+    training = waiting[name]
     found = training.found_by(1)
     os.kill(training.processes[0], signal.SIGKILL)
     words = "has not answered for 5 seconds"
     if found is None:  # it was stuck in gloo
-        assert collective
+        assert name == "frozen in a collective"
         assert words in training.log(1)
         assert "in all_reduce" in training.log(1)
     else:
@@ -124,17 +151,13 @@ def test_a_rank_whose_store_is_frozen_ends(ranks, collective):
         assert words in found["error"][1]
 
 
-def test_a_rank_that_dies_in_a_save_beside_the_loop_ends_the_others(ranks):
-    training = ranks.train(
-        saves=0.02, asynchronous=True, dies_saving=[1, 3], silence_secs=1000.0, barrier_secs=1000.0
-    )
-    statuses, found = training.end()
-    assert statuses == [0, -signal.SIGKILL], training.log(0)
+def test_a_rank_that_dies_in_a_save_beside_the_loop_ends_the_others(waiting):
+    statuses, found = waiting["dies saving"].end()
+    assert statuses == [0, -signal.SIGKILL], waiting["dies saving"].log(0)
     assert found[0]["error"][0] == "RuntimeError"  # of gloo
 
 
-@pytest.mark.parametrize("asynchronous", [True, False])
-@pytest.mark.parametrize("chief", [0, 1])
+@pytest.mark.parametrize(("asynchronous", "chief"), [(True, 0), (False, 1)])
 def test_the_rank_that_cannot_commit_raises_its_own_error(ranks, asynchronous, chief):
     found = ended(ranks.train(unlike=chief, asynchronous=asynchronous))
     assert found[chief]["error"][0] == "ValueError"
@@ -231,7 +254,7 @@ def test_the_chief_alone_writes_and_logs(ranks):
     assert "all 2 ranks stop before run 4" in training.log(1)
 
 
-@pytest.mark.parametrize("name", ["model/weight", "gradients/model/weight", "gradients/model"])
+@pytest.mark.parametrize("name", ["model/weight", "gradients/model"])
 def test_a_chief_that_asks_alone_for_what_all_hold_is_refused(ranks, name):
     first, second = ended(ranks.train(asks_for=name, on_chief=True))
     assert first["error"][0] == "RuntimeError"

@@ -1,5 +1,6 @@
-"""What ``python -m build`` makes, and what type checkers make of the installed package."""
+"""What is built of the repository, and what type checkers make of the installed package."""
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hatchling import build as hatchling
 
 from runhooks import __version__
 
@@ -18,10 +20,12 @@ ROOT = Path(__file__).parents[2]
 
 def build(folder: Path) -> tuple[Path, Path]:
     """Build into ``folder``; return the paths of the sdist and of the wheel made of it."""
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT]
-    subprocess.run(command, check=True, capture_output=True)
-    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
-    return sdist, wheel
+    with contextlib.chdir(ROOT):
+        sdist = folder / hatchling.build_sdist(str(folder))
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    with contextlib.chdir(folder / sdist.name.removesuffix(".tar.gz")):
+        return sdist, folder / hatchling.build_wheel(str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +45,8 @@ def test_a_wheel_holds_the_package_alone(distributions) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     info = f"runhooks-{__version__}.dist-info"
-    package = {str(it.relative_to(ROOT / "src")) for it in (ROOT / "src/runhooks").rglob("*.py")}
+    sources = (it for it in (ROOT / "src/runhooks").rglob("*") if it.suffix in (".py", ".pyi"))
+    package = {str(it.relative_to(ROOT / "src")) for it in sources}
     others = {name for name in names if not name.startswith(f"{info}/")} - package
     assert package <= names
     assert others == {"runhooks/py.typed", "runhooks/events/reading/README.md"}

@@ -17,6 +17,7 @@ import tempfile
 import threading
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -294,15 +295,11 @@ def on_a_small_disk(folder, **happenings):
 
 
 def test_run_that_is_killed_stopped_and_damaged_ends_as_an_undisturbed_one(tmp_path):
-    soak(History(tmp_path / "run"), kill=10, terminate=3, damage=2)
+    soak(History(tmp_path / "run"), kill=4, terminate=1, damage=1)
 
 
-def test_run_whose_files_may_not_grow_goes_on_when_they_may(tmp_path):
-    soak(History(tmp_path / "run"), starve_by_a_limit=2, terminate=1)
-
-
-def test_run_whose_disk_is_full_goes_on_when_there_is_room(tmp_path):
-    on_a_small_disk(tmp_path, starve_by_a_full_disk=2, terminate=1)
+def test_run_that_finds_no_room_goes_on_when_there_is_some(tmp_path):
+    on_a_small_disk(tmp_path, starve_by_a_full_disk=1, starve_by_a_limit=1)
 
 
 @pytest.mark.soak
@@ -327,6 +324,8 @@ def test_run_on_a_framework_that_is_killed_ends_as_an_undisturbed_one(tmp_path, 
 
 
 if __name__ == "__main__":  # see on_a_small_disk
+    # TensorBoard reads without TensorFlow, too, which takes seconds to import.
+    sys.modules["tensorboard.compat.notf"] = ModuleType("notf")
     soak(
         History(Path(sys.argv[1]) / "run"),
         **{name: int(times) for name, times in (word.split("=") for word in sys.argv[2:])},
