@@ -303,6 +303,7 @@ SMALL = {
     "graph.names": "the rules of names, for all who make operations",
     "hooks.feed_fn": "a hook",
     "hooks.saved_state": "a hook",
+    "stores.object_file": "an adapter to one library",
     "stores.backend": "what an adapter to one library implements",
     "tensorflow.scaffold": "private names of TensorFlow's",
     "testing.event_files": "a tool for tests of users",

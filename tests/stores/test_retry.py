@@ -210,7 +210,7 @@ def test_a_store_that_never_said_anything_is_given_up(bucket, s3_library, proxy)
         wall = monotonic
 
     proxy.fail("hang", 1)
-    with clock.use(Fast()), pytest.raises(TimeoutError, match="no answer for 2"):
+    with clock.use(Fast()), pytest.raises(TimeoutError, match="no answer for"):
         open_store(f"{bucket}/run").put("k", b"content")
     proxy.closed.set()
 
@@ -274,7 +274,7 @@ for _ in range(2):
 """
 
 
-@pytest.mark.parametrize("missing", [[], ["s3fs", "fsspec"]])
+@pytest.mark.parametrize("missing", [[], ["s3fs"]])
 def test_without_credentials_it_says_what_to_do_each_time(bucket, monkeypatch, missing):
     for name in CREDENTIALS:
         monkeypatch.delenv(name)

@@ -220,7 +220,7 @@ print(store.read("k"), [it.key for it in store.objects()])
 """
 
 
-@pytest.mark.parametrize("missing", ["fsspec", "s3fs", "obstore"])
+@pytest.mark.parametrize("missing", ["s3fs", "obstore"])
 def test_one_of_the_libraries_is_enough(bucket, missing):
     for scheme in ("s3", "s3a"):
         url = f"{scheme}{bucket[len('s3') :]}/{scheme}"
@@ -238,12 +238,3 @@ def test_a_bucket_that_is_not_there_is_no_empty_place(bucket, s3_library):
     assert rh.latest_checkpoint(f"{bucket}/run") is None
     assert rh.latest_checkpoint(bucket) is None
     assert open_store(f"{bucket}/run").folders() == []
-
-
-def test_an_obstore_that_is_too_old_is_named(tmp_path, monkeypatch):
-    metadata = tmp_path / "obstore-0.8.2.dist-info" / "METADATA"
-    metadata.parent.mkdir()
-    metadata.write_text("Metadata-Version: 2.1\nName: obstore\nVersion: 0.8.2\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ImportError, match="obstore 0.8.2 is installed.* pip install --upgrade"):
-        open_store("s3://bucket/run")

@@ -21,6 +21,8 @@ from runhooks.contexts import contextmanager
 from runhooks.stores import RetryPolicy, default_policy, is_url, without_file_scheme
 from runhooks.stores.path import AnyPath, StorePath
 
+_AHEAD_BYTES = 8 << 20  # read at once from a store
+
 
 def place_of(place: str | os.PathLike[str]) -> AnyPath:
     """Return the path or the URL ``place`` as an object; ``file://`` is a path, ``~`` is expanded.
@@ -106,7 +108,7 @@ def opened(path: AnyPath) -> Iterator[tuple[BinaryIO, int]]:
     """
     if isinstance(path, StorePath):
         size = path.stat().st_size
-        with path.open_ahead() as stored:
+        with path.open(_AHEAD_BYTES) as stored:
             yield cast(BinaryIO, stored), size
         return
     # Opening a device may have an effect, and opening a FIFO waits for a writer. What is a regular

@@ -2,7 +2,7 @@
 
 from runhooks.stores.backend import Buffer, StoredObject
 from runhooks.stores.retry import RetryPolicy, default_policy, set_retry_policy
-from runhooks.stores.store import Store, add_backend, open_store
+from runhooks.stores.store import Store, open_store
 from runhooks.stores.urls import (
     hidden,
     is_url,
@@ -18,7 +18,6 @@ __all__ = [
     "RetryPolicy",
     "Store",
     "StoredObject",
-    "add_backend",
     "default_policy",
     "hidden",
     "is_url",

@@ -1,4 +1,4 @@
-"""``ObstoreBackend``: obstore, if it is installed, with what the user has told fsspec.
+"""``ObstoreBackend``: obstore, if it is installed and fsspec was told nothing special.
 
 It reads and writes several times as fast as the libraries that fsspec uses.
 """
@@ -6,11 +6,9 @@ It reads and writes several times as fast as the libraries that fsspec uses.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,56 +17,31 @@ from runhooks.stores.errors import NO_CREDENTIALS
 from runhooks.stores.fsspec_backend import file_system
 from runhooks.stores.urls import scheme_of
 
-#: What s3fs can be told and obstore as well.
-_KNOWN_TO_BOTH = {"key", "secret", "token", "anon", "profile", "endpoint_url", "use_ssl"}
-_CLIENT_KNOWN_TO_BOTH = {"endpoint_url", "region_name"}
 # How long credentials are used before s3fs, which renews them, is asked again.
 _TRUSTED_FOR = timedelta(minutes=5)
 
 
-def settings_for(url: str) -> dict[str, Any] | None:
-    """Return the arguments of obstore's store for ``url``; None if fsspec must be used.
-
-    Obstore finds what environment variables say for itself.
-    """
+def _is_told_to_fsspec(url: str) -> bool:
+    """Return whether fsspec was told what obstore would not know."""
     scheme = scheme_of(url)
-    if scheme in ("s3", "s3a"):
-        given = _configured("s3", "s3a")
-        client = given.pop("client_kwargs", None) or {}
-        if given.keys() - _KNOWN_TO_BOTH or client.keys() - _CLIENT_KNOWN_TO_BOTH:
-            return None
-        try:
-            return _as_s3fs(url)
-        except ImportError:  # s3fs, or fsspec, is not installed
-            return None if given or client else {}
-    if scheme in ("gs", "gcs"):
-        elsewhere = "STORAGE_EMULATOR_HOST" in os.environ  # which gcsfs alone knows
-        return None if elsewhere or _configured("gs", "gcs") else {}
-    return None if "@" in url or _configured("az", "abfs", "abfss") else {}
-
-
-def _configured(*schemes: str) -> dict[str, Any]:
-    """What ``fsspec.config`` says of file systems of these schemes."""
-    if find_spec("fsspec") is None:
-        return {}
+    names = next(names for names in _NAMES if scheme in names)
     conf = import_module("fsspec.config").conf
-    return {name: value for scheme in schemes for name, value in conf.get(scheme, {}).items()}
+    if any(conf.get(name) for name in names):
+        return True
+    if scheme in ("gs", "gcs"):
+        return "STORAGE_EMULATOR_HOST" in os.environ
+    return scheme == "az" and "@" in url
 
 
 def _as_s3fs(url: str) -> dict[str, Any]:
-    """The endpoint, the region and the credentials that s3fs has found, in its many ways."""
-    fs, _ = file_system(url)
-    client = fs.s3.meta
-    settings = {"endpoint": client.endpoint_url, "region": client.region_name}
-    if fs.anon:
-        return settings | {"skip_signature": True}
-    if fs.key:
-        given = {
-            "access_key_id": fs.key,
-            "secret_access_key": fs.secret,
-            "session_token": fs.token,
-        }
-        return settings | {name: value for name, value in given.items() if value}
+    """Return the endpoint, the region and the credentials that s3fs finds, in its many ways.
+
+    Without s3fs obstore finds what environment variables say for itself.
+    """
+    try:
+        fs, _ = file_system(url)
+    except ImportError:
+        return {}
 
     def credentials() -> dict[str, Any]:
         sync = import_module("fsspec.asyn").sync
@@ -82,7 +55,12 @@ def _as_s3fs(url: str) -> dict[str, Any]:
             "expires_at": datetime.now(UTC) + _TRUSTED_FOR,
         }
 
-    return settings | {"credential_provider": credentials}
+    client = fs.s3.meta
+    return {
+        "endpoint": client.endpoint_url,
+        "region": client.region_name,
+        "credential_provider": credentials,
+    }
 
 
 async def _frozen_credentials(session: Any) -> Any:
@@ -90,7 +68,6 @@ async def _frozen_credentials(session: Any) -> Any:
     return None if found is None else await found.get_frozen_credentials()
 
 
-_LOWEST = (0, 12, 1)
 _PART_BYTES = 8 << 20
 _MOST_PARTS = 9_000  # S3 takes 10,000
 _CLASSES = {
@@ -100,6 +77,7 @@ _CLASSES = {
     "gcs": "GCSStore",
     "az": "AzureStore",
 }
+_NAMES = (("s3", "s3a"), ("gs", "gcs"), ("az", "abfs", "abfss"))  # of the same stores
 # A part of a large object is repeated alone; all else is repeated as our own policy says.
 _RETRIES_OF_PARTS = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 _NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(0)}
@@ -118,18 +96,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def open_with_obstore(url: str) -> ObstoreBackend | None:
-    """Return the objects below ``url``; None if obstore is not for them, or not installed.
-
-    Raises:
-        ImportError: It is too old.
-    """
+    """Return the objects below ``url``; None if obstore is not for them, or not installed."""
     kind = _CLASSES.get(scheme_of(url))
-    if kind is None or _in_forked_child or find_spec("obstore") is None:
+    is_there = all(map(find_spec, ("obstore", "fsspec")))
+    if kind is None or _in_forked_child or not is_there or _is_told_to_fsspec(url):
         return None
-    settings = settings_for(url)
-    if settings is None:
-        return None
-    _check_version()
+    settings = _as_s3fs(url) if kind == "S3Store" else {}
     bucket, _, prefix = url.partition("://")[2].partition("/")
     make = getattr(import_module("obstore.store"), kind)
     stores = (
@@ -143,16 +115,6 @@ def open_with_obstore(url: str) -> ObstoreBackend | None:
         for retries in (_NO_RETRIES, _RETRIES_OF_PARTS)
     )
     return ObstoreBackend(*stores)
-
-
-def _check_version() -> None:
-    found = version("obstore")
-    if tuple(map(int, re.findall(r"\d+", found)[:3])) < _LOWEST:
-        lowest = ".".join(map(str, _LOWEST))
-        raise ImportError(
-            f"obstore {found} is installed, and runhooks needs {lowest} or newer: "
-            "pip install --upgrade obstore, or pip uninstall obstore to use fsspec alone"
-        )
 
 
 class ObstoreBackend:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from runhooks.contexts import contextmanager
 from runhooks.stores.backend import Buffer, StoredObject
-from runhooks.stores.reading import WINDOW_BYTES, ObjectFile, ReadAhead, Spans
+from runhooks.stores.reading import WINDOW_BYTES, ReadAhead
 from runhooks.stores.store import Store, open_top
 from runhooks.stores.urls import is_url
+
+if TYPE_CHECKING:
+    from runhooks.stores.object_file import ObjectFile
 
 
 class ObjectStatus(NamedTuple):
@@ -27,14 +34,20 @@ class ObjectStatus(NamedTuple):
     st_mtime: float
 
 
+_GAP_BYTES = 64 << 10  # that are rather read than asked around
+_SPAN_BYTES = 8 << 20  # that are read at once
+_NEAR_BYTES = 1 << 20  # of what is read for a single range
+
+
 class _Tree:
     """What the paths that were made of one another share."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.ahead = ReadAhead(store)
-        self.spans = Spans(store)
         self.known: dict[str, StoredObject] = {}  # as they were listed last
+        self.lock = threading.Lock()
+        self.last: tuple[str, int, ObjectFile] | None = None  # of which a range was read last
 
 
 class StorePath:
@@ -182,13 +195,21 @@ class StorePath:
         known = self._tree.known
         self._tree.ahead.expect((path._key, known[path._key].size) for path in reads)
 
-    def open(self) -> ObjectFile:
-        """Open the object, to read nothing but what is asked for. Raises OSError."""
-        return ObjectFile(self._tree.ahead, self._key, self.stat().st_size)
+    def open(self, ahead_bytes: int = 0) -> ObjectFile:
+        """Open the object to read it with so many bytes at once behind those asked for.
 
-    def open_ahead(self) -> ObjectFile:
-        """Open the object, to read from some place to the end. Raises OSError."""
-        return ObjectFile(self._tree.ahead, self._key, self.stat().st_size, WINDOW_BYTES)
+        Raises OSError.
+        """
+        return self._opened(self._tree.store.read, ahead_bytes)
+
+    def open_expected(self) -> ObjectFile:
+        """Open the object to read it to the end, as was told to ``expect``. Raises OSError."""
+        return self._opened(self._tree.ahead.read, WINDOW_BYTES)
+
+    def _opened(self, read: Callable[[str, int, int], bytes], ahead_bytes: int) -> ObjectFile:
+        from runhooks.stores.object_file import ObjectFile  # it needs fsspec
+
+        return ObjectFile(partial(read, self._key), self.stat().st_size, ahead_bytes)
 
     def read_bytes(self) -> bytes:
         """Return the content of the object."""
@@ -208,7 +229,28 @@ class StorePath:
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of the object in several ranges, sorted, read several at a time."""
-        return self._tree.spans.read(self._key, self.stat().st_size, ranges)
+        if len(ranges) == 1:
+            return [self._read_next(*ranges[0])]
+        merge = import_module("fsspec.utils").merge_offset_ranges
+        places = map(list, zip(*ranges, strict=True))
+        _, begins, ends = merge([""] * len(ranges), *places, _GAP_BYTES, _SPAN_BYTES)
+        spans = self._tree.store.read_ranges(self._key, zip(begins, ends, strict=True))
+        contents = []
+        for begin, end in ranges:
+            at = bisect.bisect_right(begins, begin) - 1
+            contents.append(spans[at][begin - begins[at] : end - begins[at]])
+        return contents
+
+    def _read_next(self, begin: int, end: int) -> bytes:
+        """Return the bytes of a range; the next one that is asked for is often close to it."""
+        tree, size = self._tree, self.stat().st_size
+        with tree.lock:
+            if tree.last is None or tree.last[:2] != (self._key, size):
+                tree.last = self._key, size, self.open(_NEAR_BYTES)
+            *_, file = tree.last
+            file.seek(begin)
+            content: bytes = file.read(end - begin)
+            return content
 
 
 #: A file or a folder, on this machine or in a store.

@@ -207,17 +207,9 @@ class Store:
 _BYTES = (bytes, bytearray, memoryview)
 
 
-_others: list[Callable[[str], Backend | None]] = []
-
-
-def add_backend(open_backend: Callable[[str], Backend | None]) -> None:
-    """Register ``open_backend`` for URLs that no other backend knows; it may return None."""
-    _others.append(open_backend)
-
-
 def _backend(url: str) -> Backend:
     try:
-        return _backend_of_scheme(url)
+        return open_with_obstore(revealed(url)) or FsspecBackend(url)
     except (ImportError, ValueError):
         raise
     except Exception as error:  # noqa: BLE001 - of any library
@@ -225,24 +217,10 @@ def _backend(url: str) -> Backend:
     raise as_os_error(failed, url) from cause_of(failed, url)
 
 
-def _backend_of_scheme(url: str) -> Backend:
-    known = open_with_obstore(revealed(url))
-    if known is not None:
-        return known
-    try:
-        return FsspecBackend(url)
-    except (ImportError, ValueError):
-        for open_backend in _others:
-            other = open_backend(revealed(url))
-            if other is not None:
-                return other
-        raise
-
-
 def _together(
     act: Callable[[AnyArgument], AnyResult], items: Sequence[AnyArgument]
 ) -> list[AnyResult]:
-    """What ``act`` returns for each of ``items``, several of which it does at a time."""
+    """Return what ``act`` returns for each of ``items``, several of which it does at a time."""
     if len(items) < 2:
         return [act(it) for it in items]
     count = min(len(items), _MOST_AT_ONCE)

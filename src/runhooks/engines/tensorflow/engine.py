@@ -11,10 +11,9 @@ from tensorflow.python.client import timeline
 from tensorflow.python.platform import tf_logging
 
 from runhooks import errors
-from runhooks.engines.tensorflow.files import open_with_gfile, share_event_file
+from runhooks.engines.tensorflow.files import share_event_file
 from runhooks.errors import AbortedError, UnavailableError, register_end_of_input
 from runhooks.graph.base import Framework
-from runhooks.stores import add_backend
 from runhooks.summary import FileWriterCache, SessionLog, Summary
 
 v1 = tf.compat.v1
@@ -121,5 +120,3 @@ _MESSAGES: dict[type, Any] = {
 }
 
 ENGINE = TensorFlow()
-
-add_backend(open_with_gfile)

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import google_crc32c
 import numpy as np
@@ -32,17 +32,19 @@ from runhooks.events.format.record import (
 )
 from runhooks.events.reading.results import Damage
 from runhooks.stores.path import AnyPath, StorePath
-from runhooks.stores.reading import ObjectFile
+
+if TYPE_CHECKING:
+    from runhooks.stores.object_file import ObjectFile
 
 #: A file that is read.
-OpenedFile: TypeAlias = FileIO | ObjectFile
+OpenedFile: TypeAlias = "FileIO | ObjectFile"
 
 _BINARY = getattr(os, "O_BINARY", 0)  # of Windows
 
 
 def open_to_scan(path: AnyPath) -> OpenedFile:
     """Open ``path`` to be read from some place to the end. Raises OSError."""
-    return path.open_ahead() if isinstance(path, StorePath) else open_regular(path)
+    return path.open_expected() if isinstance(path, StorePath) else open_regular(path)
 
 
 def open_to_look(path: AnyPath) -> OpenedFile:

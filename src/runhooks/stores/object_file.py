@@ -1,0 +1,19 @@
+"""``ObjectFile``: an object of a store as a file."""
+
+from collections.abc import Callable
+
+from fsspec.spec import AbstractBufferedFile
+
+
+class ObjectFile(AbstractBufferedFile):  # type: ignore[misc] # fsspec has no types
+    """The first ``size`` bytes of an object.
+
+    Args:
+        read: Returns its bytes from one place to another, or some of the first of them.
+        size: How many bytes it has.
+        ahead_bytes: How many more than were asked for are read at once.
+    """
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int, ahead_bytes: int) -> None:
+        self._fetch_range = read
+        super().__init__(None, "", block_size=ahead_bytes, size=size)
