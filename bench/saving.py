@@ -34,8 +34,8 @@ COPY, WRITE = "np.copy of the state", "write and fsync of the same bytes"
 JAX = "runhooks, asynchronous, jax engine"
 SYNCHRONOUS = "runhooks, synchronous, python engine"
 ONE_FILE = (
-    "It writes one file, which is damaged if the machine stops meanwhile. runhooks writes files "
-    "with checksums to a directory, each with an fsync, and then renames the directory: a "
+    "It writes one file, which is damaged if the machine stops meanwhile. runhooks writes a file "
+    "with checksums under another name, with an fsync, renames it, and syncs its directory: a "
     "checkpoint is complete or absent."
 )
 

@@ -74,7 +74,7 @@ def killed(example, undisturbed, tmp_path_factory):
 
 def variables(run_dir):
     """Parameters and moments, and what torch draws random numbers from."""
-    return load_file(run_dir / f"model.ckpt-{LAST_STEP}" / "variables.safetensors")
+    return load_file(run_dir / f"model.ckpt-{LAST_STEP}" / "checkpoint.safetensors")
 
 
 def steps_by_tag(run_dir):

@@ -66,7 +66,7 @@ def test_hooks_act_when_they_say(run, tmp_path):
 def test_pytorch_quickstart_learns(run, tmp_path):
     run(QUICKSTART_TORCH)
     checkpoint = tmp_path / "runs" / "torch-line" / "model.ckpt-500"
-    learned = load_file(checkpoint / "variables.safetensors")
+    learned = load_file(checkpoint / "checkpoint.safetensors")
     assert learned["model/weight"].ravel().tolist() == pytest.approx([2, -3], abs=1e-3)
 
 

@@ -47,7 +47,7 @@ class FakeSession:
         if only is None and snapshot.arrays.keys() != self.arrays.keys():
             unexpected = snapshot.arrays.keys() ^ self.arrays.keys()
             raise ValueError(f"missing or unexpected: {', '.join(sorted(unexpected))}")
-        self.arrays.update(snapshot.arrays)
+        self.arrays.update({name: np.asarray(it) for name, it in snapshot.arrays.items()})
         self.states = snapshot.states
         self.loaded_only = only
 
@@ -90,7 +90,14 @@ def full_at(monkeypatch: pytest.MonkeyPatch, left: int) -> Iterator[None]:
     """Let ``left`` bytes be written to new files, and then no more."""
     with monkeypatch.context() as patch:
         patch.setattr(_SmallDisk, "left", [left])
-        patch.setattr(Path, "open", lambda path, mode: io.BufferedWriter(_SmallDisk(path, mode)))
+        open_it = Path.open
+
+        def small(path: Path, mode: str = "r", **options: Any) -> Any:
+            if "x" not in mode:
+                return open_it(path, mode, **options)
+            return io.BufferedWriter(_SmallDisk(path, mode))
+
+        patch.setattr(Path, "open", small)
         yield
 
 

@@ -153,7 +153,7 @@ def test_libraries_read_the_dtypes_that_they_have(tmp_path):
 def test_a_file_that_is_there_is_replaced_or_left_as_it_is(run, tmp_path):
     path = tmp_path / "model.npz"
     path.write_text("old")
-    file = run / "model.ckpt-7" / "variables.safetensors"
+    file = run / "model.ckpt-7" / "checkpoint.safetensors"
     content = file.read_bytes()
     file.write_bytes(content[:-1] + b"x")
     with pytest.raises(DataLossError):

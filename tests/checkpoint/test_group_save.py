@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -20,6 +21,7 @@ from runhooks.checkpoint import DirectoryLock, checkpoints, restore_latest
 from runhooks.checkpoint.format import read_manifest
 from runhooks.errors import DataLossError, DeadlineExceededError, PeerFailedError
 from runhooks.ranks import LocalGroup, entered
+from tests.checkpoint.sealing import digest, forge
 
 
 class Rank:
@@ -65,6 +67,7 @@ def on_all(ranks: Sequence[Rank], act: Callable[[Rank], Any]) -> list[Any]:
 
     def caught(rank: Rank) -> Any:
         with entered(rank.group):
+            threading.current_thread().name = f"rank {rank.rank}"
             try:
                 return act(rank)
             except Exception as error:  # noqa: BLE001 - the test looks at it
@@ -114,11 +117,12 @@ def test_what_all_ranks_have_is_written_once(tmp_path: Path) -> None:
     saved_by(2, tmp_path / "model.ckpt")
     manifest = read_manifest(tmp_path / "model.ckpt-1")
     assert (manifest.ranks, manifest.global_step) == (2, 1)
-    files = manifest.files
-    assert files["variables-1.safetensors"].size < files["variables-0.safetensors"].size - 96
-    assert sorted(path.name for path in (tmp_path / "model.ckpt-1").iterdir()) == sorted(
-        ["manifest.json", *files]
-    )
+    first, second = (it.size for it in manifest.files.values())
+    assert second < first - 96
+    assert {path.name for path in (tmp_path / "model.ckpt-1").iterdir()} == {
+        "checkpoint.safetensors",
+        *manifest.files,
+    }
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (3, 2), (2, 4)])
@@ -139,16 +143,15 @@ def test_another_number_of_ranks_goes_on(
         assert (it.counts, it.session.global_step) == ({"rank": 0, "step": 1}, 1)
 
 
-def test_a_process_alone_reads_and_saves_what_it_did_before(tmp_path: Path) -> None:
-    saved_by(1, tmp_path / "model.ckpt")
-    assert {path.name for path in (tmp_path / "model.ckpt-1").iterdir()} == {
-        "manifest.json",
-        "variables.safetensors",
-        "states.json",
-    }
-    manifest = read_manifest(tmp_path / "model.ckpt-1")
-    assert manifest.ranks is None
-    assert b'"format_version": 2' in (tmp_path / "model.ckpt-1" / "manifest.json").read_bytes()
+def test_one_file_is_left_of_those_of_ranks_when_a_process_saves_the_step_alone(
+    tmp_path: Path,
+) -> None:
+    saved_by(2, tmp_path / "model.ckpt")
+    (alone,) = make(1)
+    on_all([alone], lambda it: it.restore(tmp_path))
+    on_all([alone], lambda it: it.save(tmp_path / "model.ckpt"))
+    assert [it.name for it in (tmp_path / "model.ckpt-1").iterdir()] == ["checkpoint.safetensors"]
+    np.testing.assert_array_equal(rh.load(tmp_path)["own"], np.zeros(3))
 
 
 def test_an_input_keeps_its_position_on_as_many_ranks_and_is_refused_on_others(
@@ -215,8 +218,7 @@ def test_a_rank_that_cannot_write_leaves_no_checkpoint(
     write = os.fsync
 
     def fsync(descriptor: int) -> None:
-        file = Path(f"/proc/self/fd/{descriptor}").readlink()
-        if file.name == "variables-1.safetensors":
+        if threading.current_thread().name == "rank 1":
             raise OSError(28, "No space left on device")
         write(descriptor)
 
@@ -285,8 +287,10 @@ def test_damage_that_one_rank_finds_takes_all_to_the_checkpoint_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, rank: int
 ) -> None:
     saved_by(2, tmp_path / "model.ckpt", steps=2)
-    states = tmp_path / "model.ckpt-2" / f"states-{rank}.json"  # which only that rank reads
-    states.write_bytes(states.read_bytes().replace(b"step", b"stop"))
+    path = tmp_path / "model.ckpt-2"
+    (file,) = path.glob(f"*-{rank}.safetensors")
+    forge(file, lambda it: it.update(states="{"))  # which only that rank reads
+    forge(path, lambda it: it["about"]["files"].update({file.name: digest(file)}))
     again = make(2)
     assert on_all(again, lambda it: it.restore(tmp_path)) == [str(tmp_path / "model.ckpt-1")] * 2
     assert [it.counts for it in again] == [{"rank": 0, "step": 1}, {"rank": 1, "step": 1}]
@@ -296,7 +300,7 @@ def test_damage_that_one_rank_finds_takes_all_to_the_checkpoint_before(
 
 def test_when_all_are_damaged_all_ranks_say_so(tmp_path: Path) -> None:
     saved_by(2, tmp_path / "model.ckpt")
-    (tmp_path / "model.ckpt-1" / "variables-1.safetensors").unlink()
+    next((tmp_path / "model.ckpt-1").glob("*-1.safetensors")).unlink()
     for error in on_all(make(2), lambda it: it.restore(tmp_path)):
         assert isinstance(error, DataLossError)
         assert "none of the 1 checkpoints" in str(error)
@@ -329,12 +333,18 @@ def test_the_chief_deletes_old_checkpoints_and_all_know(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_attempt_has_left_is_removed(tmp_path: Path) -> None:
-    left = tmp_path / ".tmp-elsewhere-1-00000000-0-model.ckpt-5"
-    left.mkdir()
-    (left / "variables-1.safetensors").write_bytes(b"half")
-    os.utime(left, (0, 0))
+    (saved,) = make(1)
+    on_all([saved], lambda it: it.save(tmp_path / "model.ckpt"))
+    for step, host in itertools.product((0, 5, 6), ("elsewhere", "busy")):
+        left = tmp_path / f"model.ckpt-{step}" / f"attempt-{host}-1-00000000-0-1.safetensors"
+        left.parent.mkdir(exist_ok=True)
+        left.write_bytes(b"half")
+        if host == "elsewhere" or step == 5:
+            os.utime(left, (0, 0))
     saved_by(2, tmp_path / "model.ckpt")
-    assert not left.exists()
+    assert {it.name for it in tmp_path.iterdir()} == {f"model.ckpt-{step}" for step in (0, 1, 6)}
+    assert [it.name[:12] for it in (tmp_path / "model.ckpt-6").iterdir()] == ["attempt-busy"]
+    assert len(list((tmp_path / "model.ckpt-0").iterdir())) == 2
 
 
 def test_several_savers_of_threads_do_not_mix(tmp_path: Path) -> None:

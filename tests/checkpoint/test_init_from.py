@@ -184,7 +184,7 @@ def test_dtypes_become_those_of_the_model(tmp_path, engine):
 
 
 def test_a_damaged_newest_gives_way_to_the_one_before(pretrained, tmp_path):
-    file = pretrained / "model.ckpt-3" / "variables.safetensors"
+    file = pretrained / "model.ckpt-3" / "checkpoint.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     _, first = train(tmp_path / "b", STATE, 1, rh.InitFrom(pretrained, "state/body"))
     np.testing.assert_array_equal(first["body"]["bias"], BODY["bias"] + 2)

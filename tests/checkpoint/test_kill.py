@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from runhooks.checkpoint import Saver, checkpoints, read_checkpoint, restore_latest
 
@@ -61,27 +60,6 @@ def test_only_sound_checkpoints_are_left(tmp_path: Path, make_session: Callable[
         step = sess.global_step
     Saver(max_to_keep=2).save(sess, tmp_path / "model.ckpt", global_step=step)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".tmp-")]
-
-
-def test_a_process_killed_between_the_two_moves_loses_nothing(
-    tmp_path: Path, at_step: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Saver().save(at_step(7), tmp_path / "model.ckpt", global_step=7)
-    rename = Path.rename
-
-    def die_at_the_second(self: Path, target: Path) -> Path:
-        if self.name.startswith(".tmp-") and not target.exists():
-            raise KeyboardInterrupt
-        return rename(self, target)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Path, "rename", die_at_the_second)
-        Saver().save(at_step(7), tmp_path / "model.ckpt", global_step=7)
-    sess = at_step(0)
-    assert restore_latest(Saver(), sess, tmp_path) == str(tmp_path / "model.ckpt-7.replaced")
-    assert sess.global_step == 7
-    Saver().save(sess, tmp_path / "model.ckpt", global_step=7)
-    assert [path.name for path in tmp_path.iterdir()] == ["model.ckpt-7"]
 
 
 TRAINING = """

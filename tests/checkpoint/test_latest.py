@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from runhooks.checkpoint import (
     write_checkpoint,
 )
 from runhooks.checkpoint.latest import find_checkpoints
-from runhooks.errors import DataLossError, NotFoundError
+from runhooks.errors import NotFoundError
 
 
 def write(path: Path, step: int | None) -> str:
@@ -64,28 +63,23 @@ def test_what_else_is_in_the_directory_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "plots-1").mkdir()
     (tmp_path / "gone-2").symlink_to(tmp_path / "nowhere")
     (tmp_path / "x-3").mkdir()
-    (tmp_path / "x-3" / "manifest.json").write_text("another's")
+    (tmp_path / "x-3" / "model.safetensors").write_text("another's")
     assert find_checkpoints(tmp_path) == []
 
 
-def test_an_unfinished_one_is_not_listed(tmp_path: Path) -> None:
+def test_an_unfinished_one_is_none(tmp_path: Path) -> None:
     sound, unfinished = write(tmp_path / "model-1", 1), write(tmp_path / "model-2", 2)
-    Path(unfinished, "manifest.json").unlink()
+    Path(unfinished, "checkpoint.safetensors").unlink()
     (tmp_path / "model-3").mkdir()
     assert checkpoints(tmp_path) == [sound]
-    with pytest.raises(DataLossError, match=r"manifest\.json"):
-        checkpoint_step(unfinished)
-    with pytest.raises(NotFoundError):
-        checkpoint_step(tmp_path / "model-4")
+    for name in ("model-2", "model-3", "model-4"):
+        with pytest.raises(NotFoundError):
+            checkpoint_step(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["variables.safetensors", "states.json", "manifest.json"])
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"")])
-def test_one_whose_files_are_cut_short_or_missing_is_not_complete(
-    tmp_path: Path, name: str, damage: Callable[[Path], object]
-) -> None:
+def test_one_that_is_cut_short_is_not_complete(tmp_path: Path) -> None:
     sound, damaged = write(tmp_path / "model-1", 1), Path(write(tmp_path / "model-2", 2))
-    damage(damaged / name)
+    (damaged / "checkpoint.safetensors").write_bytes(b"")
     assert latest_checkpoint(tmp_path) == sound
     assert [it.path for it in find_checkpoints(tmp_path)] == [Path(sound), damaged]
 
@@ -98,7 +92,7 @@ def test_one_that_is_removed_while_it_is_looked_at_gives_way_to_the_next(
     old, new = tmp_path / "model-5", tmp_path / "model-6"
     write(old, 5)
     if damaged:
-        (old / "manifest.json").write_bytes(b"")
+        (old / "checkpoint.safetensors").write_bytes(b"")
     call = getattr(os, before)
 
     def late(path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -117,11 +111,3 @@ def test_a_directory_that_is_removed_meanwhile_holds_none(
 ) -> None:
     monkeypatch.setattr(Path, "is_dir", lambda self: True)
     assert checkpoints(tmp_path / "gone") == []
-
-
-def test_one_that_was_about_to_be_replaced_is_found(tmp_path: Path) -> None:
-    before = write(tmp_path / "model-4", 4)
-    replaced = write(tmp_path / "model-5.replaced", 5)
-    assert checkpoints(tmp_path) == [before, replaced]
-    assert write(tmp_path / "model-5", 5) == latest_checkpoint(tmp_path)
-    assert not Path(replaced).exists()

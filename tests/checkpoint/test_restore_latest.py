@@ -27,17 +27,13 @@ def saved(tmp_path: Path, at_step: AtStep) -> Path:
 
 
 def truncate(path: Path) -> None:
-    os.truncate(path / "variables.safetensors", 20)
+    os.truncate(path / "checkpoint.safetensors", 20)
 
 
 def flip(path: Path) -> None:
-    data = bytearray((path / "variables.safetensors").read_bytes())
+    data = bytearray((path / "checkpoint.safetensors").read_bytes())
     data[-1] ^= 1
-    (path / "variables.safetensors").write_bytes(data)
-
-
-def lose_manifest(path: Path) -> None:
-    (path / "manifest.json").unlink()
+    (path / "checkpoint.safetensors").write_bytes(data)
 
 
 def test_restores_the_newest(saved: Path, at_step: AtStep) -> None:
@@ -51,7 +47,7 @@ def test_nothing_to_restore(tmp_path: Path, at_step: AtStep) -> None:
     assert restore_latest(Saver(), at_step(0), tmp_path / "absent") is None
 
 
-@pytest.mark.parametrize("damage", [truncate, flip, lose_manifest])
+@pytest.mark.parametrize("damage", [truncate, flip])
 def test_a_damaged_one_is_skipped_with_one_warning(
     saved: Path,
     at_step: AtStep,
@@ -129,7 +125,7 @@ def test_one_that_is_removed_while_it_is_read_is_not_damaged(
     os_open = os.open
 
     def late(path: Any, *args: Any, **kwargs: Any) -> int:
-        if path == saved / "model.ckpt-30" / "variables.safetensors":
+        if path == saved / "model.ckpt-30" / "checkpoint.safetensors":
             shutil.rmtree(path.parent)
         return os_open(path, *args, **kwargs)
 
@@ -199,7 +195,9 @@ def test_a_disk_that_fails_while_it_is_read_is_damage(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdopen", Failing)
-        with pytest.raises(DataLossError, match=r"manifest\.json.* Input/output error") as error:
+        with pytest.raises(
+            DataLossError, match=r"checkpoint\.safetensors.* Input/output error"
+        ) as error:
             Saver().restore(at_step(0), saved / "model.ckpt-30")
     assert isinstance(error.value.__cause__, OSError)
 

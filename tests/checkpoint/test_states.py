@@ -22,7 +22,6 @@ from hypothesis.extra import numpy as np_st
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from runhooks.checkpoint import Snapshot, read_checkpoint, states, write_checkpoint
-from runhooks.errors import DataLossError
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ values = st.recursive(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.dictionaries(st.text() | st.just("$tuple"), values))
 def test_whatever_can_be_saved_comes_back_as_it_was(kept: dict[str, Any]) -> None:
     try:
@@ -342,19 +341,3 @@ def test_refuses_what_contains_itself(kind: type) -> None:
     with pytest.raises(ValueError, match="'hook/state") as error:
         states.encode({"hook": {"state": state}})
     assert len(str(error.value)) < 300
-
-
-def test_a_file_for_arrays_is_there_only_if_there_are_any(tmp_path: Path) -> None:
-    for state, expected in (({"a": 1}, False), ({"a": np.zeros(2)}, True)):
-        write_checkpoint(tmp_path / "model", Snapshot({}, {"hook": state}), global_step=1)
-        assert (tmp_path / "model" / "states.safetensors").exists() is expected
-
-
-def test_a_damaged_array_is_found(tmp_path: Path) -> None:
-    path = tmp_path / "model"
-    write_checkpoint(path, Snapshot({}, {"hook": {"a": np.zeros(9)}}), global_step=1)
-    data = bytearray((path / "states.safetensors").read_bytes())
-    data[-1] ^= 1
-    (path / "states.safetensors").write_bytes(data)
-    with pytest.raises(DataLossError, match=r"states\.safetensors"):
-        read_checkpoint(path)

@@ -28,8 +28,8 @@ from runhooks.checkpoint import (
     read_checkpoint,
     restore_latest,
 )
+from runhooks.checkpoint.files import place_of
 from runhooks.checkpoint.lock import DirectoryLock
-from runhooks.checkpoint.reading import place_of
 from runhooks.errors import NotFoundError
 from runhooks.ranks import LocalGroup, entered
 from runhooks.stores import RetryPolicy, open_store
@@ -126,30 +126,30 @@ def test_what_is_saved_comes_back(url, make_session):
     np.testing.assert_array_equal(rh.load(url, "large"), arrays["large"])
 
 
-def test_an_empty_directory_has_no_checkpoint(url, at_step):
-    assert checkpoints(url) == []
-    assert latest_checkpoint(url) is None
-    assert restore_latest(Saver(), at_step(0), url) is None
+def test_an_empty_directory_has_no_checkpoint(memory, at_step):
+    assert checkpoints(memory) == []
+    assert latest_checkpoint(memory) is None
+    assert restore_latest(Saver(), at_step(0), memory) is None
     with pytest.raises(NotFoundError, match="no checkpoint"):
-        Saver().restore(at_step(0), f"{url}/model.ckpt-1")
+        Saver().restore(at_step(0), f"{memory}/model.ckpt-1")
     with pytest.raises(NotFoundError, match="no checkpoint"):
-        rh.load(url)
+        rh.load(memory)
 
 
-def test_old_ones_are_deleted(url, at_step):
+def test_old_ones_are_deleted(memory, at_step):
     metrics = {1: 0.5, 2: 0.9, 3: 0.1, 4: 0.2}
     keep = [KeepLast(1), KeepBest("accuracy")]
     saver = Saver(keep=keep, metrics=lambda step: {"accuracy": metrics[step]})
     for step in metrics:
-        save(saver, at_step(step), url)
-    assert [checkpoint_step(it) for it in checkpoints(url)] == [2, 4]
-    assert rh.best_checkpoint(url, "accuracy").step == 2
-    np.testing.assert_array_equal(rh.load(url, "weights", best="accuracy"), np.full(8, 2))
-    assert len({key.partition("/")[0] for key in keys(url)}) == 2
+        save(saver, at_step(step), memory)
+    assert [checkpoint_step(it) for it in checkpoints(memory)] == [2, 4]
+    assert rh.best_checkpoint(memory, "accuracy").step == 2
+    np.testing.assert_array_equal(rh.load(memory, "weights", best="accuracy"), np.full(8, 2))
+    assert len({key.partition("/")[0] for key in keys(memory)}) == 2
     later = Saver(keep=keep, metrics=lambda step: {"accuracy": 1.0})
-    save(later, at_step(5), url)
-    assert [checkpoint_step(it) for it in checkpoints(url)] == [5]
-    assert len(keys(url)) == 4
+    save(later, at_step(5), memory)
+    assert [checkpoint_step(it) for it in checkpoints(memory)] == [5]
+    assert len(keys(memory)) == 2
 
 
 def test_no_more_is_read_than_is_asked_for(bucket, proxy, make_session):
@@ -165,26 +165,26 @@ def test_no_more_is_read_than_is_asked_for(bucket, proxy, make_session):
     assert back.loaded_only == ["small"]
 
 
-def test_a_damaged_one_is_passed_over(url, at_step, caplog):
+def test_a_damaged_one_is_passed_over(memory, at_step, caplog):
     saver = Saver()
     for step in (1, 2):
-        save(saver, at_step(step), url)
-    store = open_store(url)
-    (name,) = (key for key in keys(url) if "model.ckpt-2" in key and "variables" in key)
+        save(saver, at_step(step), memory)
+    store = open_store(memory)
+    (name,) = (key for key in keys(memory) if "model.ckpt-2/attempt" in key)
     content = bytearray(store.read(name))
     content[-1] ^= 1
     store.put(name, bytes(content))
     sess = at_step(0)
     with caplog.at_level(logging.WARNING, "runhooks"):
-        assert restore_latest(Saver(), sess, url) == f"{url}/model.ckpt-1"
+        assert restore_latest(Saver(), sess, memory) == f"{memory}/model.ckpt-1"
     assert "model.ckpt-2 is damaged" in caplog.text
     np.testing.assert_array_equal(sess.arrays["weights"], np.full(8, 1))
     store.delete([name])
-    assert checkpoints(url) == [f"{url}/model.ckpt-1"]
+    assert checkpoints(memory) == [f"{memory}/model.ckpt-1"]
     # The training goes on from there, and comes to step 2 again.
-    path = save(Saver(), at_step(2), url)
+    path = save(Saver(), at_step(2), memory)
     np.testing.assert_array_equal(read_checkpoint(place_of(path)).arrays["weights"], np.full(8, 2))
-    assert [checkpoint_step(it) for it in checkpoints(url)] == [1, 2]
+    assert [checkpoint_step(it) for it in checkpoints(memory)] == [1, 2]
 
 
 def test_a_step_is_saved_once(url, at_step):
@@ -200,14 +200,14 @@ def test_a_step_is_saved_once(url, at_step):
     np.testing.assert_array_equal(rh.load(url, "weights"), np.full(8, 3))
 
 
-def test_one_that_is_ones_own_is_replaced(url, at_step):
+def test_one_that_is_ones_own_is_replaced(memory, at_step):
     saver = Saver()
-    save(saver, at_step(1), url)
+    save(saver, at_step(1), memory)
     other = at_step(1)
     other.arrays["weights"] += 1
-    save(saver, other, url)
-    np.testing.assert_array_equal(rh.load(url, "weights"), np.full(8, 2))
-    assert len(keys(url)) == 4
+    save(saver, other, memory)
+    np.testing.assert_array_equal(rh.load(memory, "weights"), np.full(8, 2))
+    assert len(keys(memory)) == 2
 
 
 def test_whoever_comes_later_has_the_directory(url, at_step):
@@ -250,12 +250,12 @@ def test_urls_that_differ_in_what_is_hidden_of_them_are_two_directories(memory):
     assert store.objects() == []
 
 
-def test_other_objects_beside_the_claim_change_nothing(url):
-    open_store(url).put(".chief/.DS_Store", b"")
-    lock = DirectoryLock(url)
+def test_other_objects_beside_the_claim_change_nothing(memory):
+    open_store(memory).put(".chief/.DS_Store", b"")
+    lock = DirectoryLock(memory)
     lock.acquire()
     lock.release()
-    assert keys(url) == [".chief/.DS_Store"]
+    assert keys(memory) == [".chief/.DS_Store"]
 
 
 def leave_attempts(url, at_step, monkeypatch):
@@ -264,8 +264,8 @@ def leave_attempts(url, at_step, monkeypatch):
     save(saver, at_step(1), url)
     before = keys(url)
     with monkeypatch.context() as patch:
-        patch.setattr("runhooks.checkpoint.drafts.StoreDraft.commit", _die)
-        patch.setattr("runhooks.checkpoint.drafts.StoreDraft.abandon", lambda draft: None)
+        patch.setattr("runhooks.checkpoint.attempts.commit", _die)
+        patch.setattr("runhooks.checkpoint.attempts.abandon", lambda *arguments: None)
         for step in (1, 2):
             with pytest.raises(KeyboardInterrupt):
                 save(Saver(), at_step(step), url)
@@ -278,7 +278,7 @@ def _die(*arguments):
 
 def test_leftovers_are_removed_a_day_later(memory, at_step, monkeypatch, fake_clock):
     left = leave_attempts(memory, at_step, monkeypatch)
-    assert len(left) == 6
+    assert len(left) == 2
     assert checkpoints(memory) == [f"{memory}/model.ckpt-1"]
     # Somebody else may still be writing them.
     modified = max(it.modified for it in open_store(memory).objects())
@@ -313,7 +313,7 @@ def test_every_request_may_fail_once(bucket, proxy, at_step, fault):
     lock_of_directory.release()
     proxy.decide = lambda method, path: None
     np.testing.assert_array_equal(sess.arrays["weights"], np.full(8, 2))
-    assert len(keys(bucket)) == 4
+    assert len(keys(bucket)) == 2
 
 
 def test_a_store_that_stays_away_is_an_error_of_a_disk(bucket, proxy, patient, at_step):
@@ -378,7 +378,7 @@ def test_killed_while_it_commits_a_training_resumes_bit_for_bit(bucket, proxy, t
         command = [sys.executable, str(PROGRAM), str(folder), "--last-step", "20", "--asynchronous"]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
-    faults = {"/model.ckpt-5/manifest.json": "lost request", "model.ckpt-10/manifest.json": None}
+    faults = {"model.ckpt-5/checkpoint": "lost request", "model.ckpt-10/checkpoint": None}
     found = []
     for part, fault in faults.items():
         with train(f"{bucket}/run") as process:
@@ -405,10 +405,10 @@ def test_killed_while_it_commits_a_training_resumes_bit_for_bit(bucket, proxy, t
     assert str(ends[0]) == str(ends[1])
 
 
-def test_a_checkpoint_can_be_copied_both_ways(url, tmp_path, at_step):
-    save(Saver(), at_step(1), url)
-    store = open_store(url)
-    for key in keys(url):
+def test_a_checkpoint_can_be_copied_both_ways(memory, tmp_path, at_step):
+    save(Saver(), at_step(1), memory)
+    store = open_store(memory)
+    for key in keys(memory):
         file = tmp_path / "down" / key
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(store.read(key))
@@ -420,9 +420,9 @@ def test_a_checkpoint_can_be_copied_both_ways(url, tmp_path, at_step):
     for file in (tmp_path / "up").rglob("*.*"):
         if file.is_file():
             store.put(f"up/{file.relative_to(tmp_path / 'up')}", file.read_bytes())
-    assert restore_latest(Saver(), sess, f"{url}/up") == f"{url}/up/model.ckpt-2"
+    assert restore_latest(Saver(), sess, f"{memory}/up") == f"{memory}/up/model.ckpt-2"
     np.testing.assert_array_equal(sess.arrays["weights"], np.full(8, 2))
-    np.testing.assert_array_equal(rh.load(f"{url}/up", "weights"), np.full(8, 2))
+    np.testing.assert_array_equal(rh.load(f"{memory}/up", "weights"), np.full(8, 2))
 
 
 def test_ranks_save_together(memory, make_session):
@@ -453,21 +453,21 @@ def test_ranks_save_together(memory, make_session):
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "weights.npz", "weights.pt"])
-def test_files_of_weights(url, name, at_step):
-    save(Saver(), at_step(3), url)
-    rh.export(url, f"{url}/{name}", "weights")
-    exported = rh.load(f"{url}/{name}")
+def test_files_of_weights(memory, name, at_step):
+    save(Saver(), at_step(3), memory)
+    rh.export(memory, f"{memory}/{name}", "weights")
+    exported = rh.load(f"{memory}/{name}")
     (array,) = exported.values() if isinstance(exported, dict) else [exported]
     np.testing.assert_array_equal(np.asarray(array), np.full(8, 3))
     with pytest.raises(NotFoundError, match="there is no file"):
-        rh.load(f"{url}/missing.safetensors")
+        rh.load(f"{memory}/missing.safetensors")
 
 
 def test_a_file_url_is_a_path(tmp_path, at_step):
     path = save(Saver(), at_step(1), f"file://{tmp_path}/run")
     assert path == f"{tmp_path}/run/model.ckpt-1"
     assert latest_checkpoint(f"file://{tmp_path}/run") == path
-    assert Path(path, "variables.safetensors").exists()
+    assert Path(path, "checkpoint.safetensors").exists()
 
 
 def test_other_spellings_of_a_url_are_the_same_place(model):
@@ -483,5 +483,5 @@ def test_other_spellings_of_a_url_are_the_same_place(model):
             while not session.should_stop():
                 session.run(model.train_op)
         assert rh.latest_checkpoint(spelled) == f"{directory}/model.ckpt-3"
-        manifests.append(open_store(directory).read("model.ckpt-3/manifest.json"))
+        manifests.append(open_store(directory).read("model.ckpt-3/checkpoint.safetensors"))
     assert len(set(manifests)) == 1  # a checkpoint that was restored is not saved again

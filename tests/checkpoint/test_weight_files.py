@@ -415,7 +415,7 @@ def test_whatever_is_wrong_with_a_file_the_error_names_it(name, tmp_path):
     FILES[name](path)
     sound = path.read_bytes()
 
-    @settings(deadline=None, max_examples=100)
+    @settings(deadline=None, max_examples=40)
     @given(st.integers(0, len(sound) - 1), st.binary(max_size=8), st.integers(0, 8))
     def damage(at, put, cut):
         path.write_bytes(sound[:at] + put + sound[at + cut :])

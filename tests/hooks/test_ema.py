@@ -101,7 +101,7 @@ def test_every_few_steps(graph):
 def test_what_is_kept(graph, tmp_path):
     build()
     averages(rh.EmaHook("state/params", decay=0.5), 2, folder=tmp_path)
-    arrays = load_file(tmp_path / "model.ckpt-2" / "variables.safetensors")
+    arrays = load_file(tmp_path / "model.ckpt-2" / "checkpoint.safetensors")
     kept = {name: it for name, it in arrays.items() if name.startswith("ema/")}
     assert kept.keys() == {"ema/state/params/w", "ema/state/params/n"}
     assert kept["ema/state/params/n"].dtype == np.int32
@@ -140,7 +140,7 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(engine, tmp_path):
             with rh.Graph(engine=engine).as_default():
                 build()
                 averages(rh.EmaHook("state/params", decay=0.9), stop, folder=folder)
-        return load_file(folder / f"model.ckpt-{STEPS}" / "variables.safetensors")
+        return load_file(folder / f"model.ckpt-{STEPS}" / "checkpoint.safetensors")
 
     whole, resumed = run(tmp_path / "a", STEPS), run(tmp_path / "b", 3, 4, STEPS)
     assert {name: it.tobytes() for name, it in whole.items()} == {
@@ -267,7 +267,7 @@ def test_an_evaluation_is_no_change(metrics, tmp_path):
         metrics, trigger=rh.Trigger(every_steps=2, at_end=True), averages=ema
     )
     averages(ema, 4, folder=tmp_path, hooks=[evaluation])
-    arrays = load_file(tmp_path / "model.ckpt-4" / "variables.safetensors")
+    arrays = load_file(tmp_path / "model.ckpt-4" / "checkpoint.safetensors")
     assert arrays["state/params/w"].tolist() == [4, 4]
 
 
@@ -383,7 +383,7 @@ def floats(module):
 def test_a_module_as_pytorch_averages_it(tmp_path):
     training = Training(0.75)
     training.run([rh.EmaHook("model", decay=0.75, debias=False)], 5, tmp_path)
-    arrays = load_file(tmp_path / "model.ckpt-5" / "variables.safetensors")
+    arrays = load_file(tmp_path / "model.ckpt-5" / "checkpoint.safetensors")
     for name, expected in floats(training.averaged.module).items():
         np.testing.assert_allclose(arrays[f"ema/model/{name}"], expected, rtol=1e-6, atol=1e-7)
     assert arrays["ema/model/1.num_batches_tracked"] == 5
@@ -393,7 +393,7 @@ def test_a_module_resumes_bit_for_bit(tmp_path):
     for folder, stops in (("a", [6]), ("b", [2, 6])):
         for stop in stops:
             Training(0.9).run([rh.EmaHook("model", decay=0.9)], stop, tmp_path / folder)
-    a, b = (load_file(tmp_path / it / "model.ckpt-6" / "variables.safetensors") for it in "ab")
+    a, b = (load_file(tmp_path / it / "model.ckpt-6" / "checkpoint.safetensors") for it in "ab")
     assert {k: v.tobytes() for k, v in a.items()} == {k: v.tobytes() for k, v in b.items()}
 
 

@@ -38,6 +38,6 @@ def test_runs_that_change_nothing_save_nothing_again(weights, tmp_path):
     step = rh.train.get_global_step().assign_add(1)
     with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, save_checkpoint_steps=1) as session:
         session.run(step)
-        before = (tmp_path / "model.ckpt-1" / "manifest.json").stat().st_mtime_ns
+        before = (tmp_path / "model.ckpt-1" / "checkpoint.safetensors").stat().st_mtime_ns
         session.run(weights, hooks=False)
-    assert (tmp_path / "model.ckpt-1" / "manifest.json").stat().st_mtime_ns == before
+    assert (tmp_path / "model.ckpt-1" / "checkpoint.safetensors").stat().st_mtime_ns == before

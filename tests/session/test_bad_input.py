@@ -130,10 +130,8 @@ def flip(path):
 
 
 DAMAGE = {
-    "arrays cut short": lambda folder: cut(folder / "variables.safetensors"),
-    "a bit of an array flipped": lambda folder: flip(folder / "variables.safetensors"),
-    "arrays missing": lambda folder: (folder / "variables.safetensors").unlink(),
-    "states cut short": lambda folder: cut(folder / "states.json"),
+    "cut short": lambda folder: cut(folder / "checkpoint.safetensors"),
+    "a bit of an array flipped": lambda folder: flip(folder / "checkpoint.safetensors"),
 }
 
 
@@ -161,7 +159,7 @@ def test_training_goes_on_from_the_checkpoint_before_a_damaged_one(model, train,
 def test_all_checkpoints_damaged_is_an_error_and_not_a_fresh_start(model, train, tmp_path):
     train(2)
     for path in checkpoints(tmp_path):
-        cut(Path(path) / "variables.safetensors")
+        cut(Path(path) / "checkpoint.safetensors")
     with pytest.raises(rh.errors.DataLossError, match=str(tmp_path)):
         restored_step(model, tmp_path)
     assert len(list(tmp_path.glob("model.ckpt-*"))) == 3  # they are left as they are

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runhooks.checkpoint import checkpoint_step, checkpoints, latest_checkpoint, read_checkpoint
-from runhooks.checkpoint.reading import place_of
+from runhooks.checkpoint.files import place_of
 from runhooks.checkpoint.states import encode
 
 PROGRAM = Path(__file__).with_name("program.py")

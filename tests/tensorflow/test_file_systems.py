@@ -101,8 +101,10 @@ def test_states_of_hooks_go_with_their_checkpoints(ram):
 
 def test_states_that_are_damaged_are_left_out_with_a_warning(ram, caplog):
     run_until(2, ram, hooks=[Counts()])
-    (manifest,) = gfile.glob(f"{ram}/model.ckpt-2.hooks/manifest.json")
-    gfile.remove(manifest)
+    (file,) = gfile.glob(f"{ram}/model.ckpt-2.hooks/checkpoint.safetensors")
+    gfile.remove(file)
+    with gfile.GFile(file, "wb") as damaged:
+        damaged.write(b"half")
     again = Counts()
     assert run_until(4, ram, hooks=[again]) == 2
     assert "hooks start over: their saved states are damaged" in caplog.text

@@ -88,7 +88,7 @@ def test_a_directory_with_checkpoints_of_both_goes_on_with_its_own(tmp_path):
 def test_what_only_looks_like_a_checkpoint_is_no_hindrance(tmp_path):
     (tmp_path / "vectors.index").write_bytes(b"of another program")
     (tmp_path / "assets").mkdir()
-    (tmp_path / "assets" / "manifest.json").write_text("{}")
+    (tmp_path / "assets" / "model.safetensors").write_text("{}")
     shutil.copytree(tmp_path, tmp_path / "tensorflow")
     assert train_on_numpy(tmp_path, 3) == 3
     train_on_tensorflow(train, tmp_path / "tensorflow", 3)

@@ -11,7 +11,7 @@ import torch
 
 import runhooks as rh
 from runhooks.checkpoint import checkpoints, read_checkpoint
-from runhooks.checkpoint.format import check_checkpoint, read_manifest
+from runhooks.checkpoint.format import StoredCheckpoint, read_manifest
 
 PROGRAM = Path(__file__).with_name("sharded_program.py")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fsdp_torch.py"
@@ -103,18 +103,16 @@ def test_norms_of_sharded_gradients_are_those_of_the_whole(first):
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_what_both_ranks_hold_is_written_once(first, kind):
-    sizes = first[0][f"exact:{kind}"]["sizes"]
     values = 3 * 4 * (6 * 7 + 7 + 7 * 3 + 14)  # parameters, and two states of each
     both = 2 * (5056 + 300)  # random states and statistics of the batches, of each rank
-    headers = 2 * 2400
-    written = sizes["variables-0.safetensors"] + sizes["variables-1.safetensors"]
-    assert values + both <= written <= values + both + headers
+    written = first[0][f"exact:{kind}"]["written"]
+    assert values + 2 * 5056 < written <= values + both
 
 
 def test_the_arrays_of_a_checkpoint_are_read_on_one_machine(ranks, first):
     path = ranks.folder / "model.ckpt-8"
     assert read_manifest(path).ranks == 2
-    assert "objects/model" in check_checkpoint(path)
+    assert "objects/model" in StoredCheckpoint(path).check()
     arrays = read_checkpoint(path).arrays
     for name, values in first[0]["train:fsdp:0:8"]["ended"].items():
         np.testing.assert_array_equal(arrays[f"model/{name}"], np.float32(values))
@@ -123,7 +121,7 @@ def test_the_arrays_of_a_checkpoint_are_read_on_one_machine(ranks, first):
     assert torch.equal(exported["0.weight"], torch.tensor(arrays["model/0.weight"]))
     assert arrays["optimizer/state/0/exp_avg"].shape == (7, 6)
     rows = [
-        safetensors.numpy.load_file(path / f"variables-{rank}.safetensors") for rank in range(2)
+        safetensors.numpy.load_file(next(path.glob(f"*-{rank}.safetensors"))) for rank in range(2)
     ]
     np.testing.assert_array_equal(
         np.concatenate([rows[0]["model/0.weight@0,0"], rows[1]["model/0.weight@4,0"]]),
@@ -141,7 +139,7 @@ def test_any_number_of_ranks_goes_on_and_a_rank_that_is_killed_in_a_save_leaves_
         assert {alone[task].count(float(it)) for it in range(12)} == {epochs}
     anew = "begins its epoch 2 anew: 2 ranks have saved the checkpoint of step 4, and there are 1"
     assert anew in (ranks.folder / "log-1-0").read_text()
-    assert read_manifest(ranks.folder / "model.ckpt-12").ranks is None
+    assert read_manifest(ranks.folder / "model.ckpt-12").ranks == 1
     pending = "take_pending:ddp", "take_pending:fsdp"
     four = ranks.run(4, "train:fsdp:12:14", "mesh", *pending)
     stages.append(four[0]["train:fsdp:12:14"])

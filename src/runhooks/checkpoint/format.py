@@ -1,12 +1,7 @@
-"""A checkpoint on the disk: a folder of three or four files, of which the manifest comes last.
+"""A checkpoint: a folder with one safetensors file, which holds its arrays, states and manifest.
 
-    model.ckpt-1200/
-      variables.safetensors   the arrays
-      states.json             the states of hooks and inputs
-      states.safetensors      the bytes of the arrays in these states, if there are any
-      manifest.json           the step, metrics, and the size and CRC-32C of the others
-
-The folder is written under a temporary name, synced to the disk and then renamed: a checkpoint is
+Of one that several ranks have written, or that is in a store, the file lists others, one of each
+rank, and has a table of the blocks that the arrays are made of. It is written last: a checkpoint is
 complete, or absent. Nothing in it is ever executed, as a pickle would be.
 """
 
@@ -14,35 +9,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import google_crc32c
-from numpy.typing import NDArray
-
 from runhooks import clock
-from runhooks.checkpoint import arrays, staging, states
-from runhooks.checkpoint.arrays import check_arrays, check_size, check_sum, naming, read_file
-from runhooks.checkpoint.manifest import (
-    MANIFEST,
-    STATE_ARRAYS,
-    STATES,
-    VARIABLES,
-    Manifest,
-    NewerFormatError,
-    files_of,
-    is_data_file,
-)
-from runhooks.checkpoint.reading import opened, printable, sizes_below
-from runhooks.checkpoint.shards import ShardedCheckpoint, check_states, read_several, read_states
+from runhooks.checkpoint import states, tensors
+from runhooks.checkpoint.files import printable, sizes_below
+from runhooks.checkpoint.manifest import ArraySpec, Manifest, NewerFormatError
+from runhooks.checkpoint.shards import OWN, TABLE, Block, StoredArray, blocks_in, read_several
 from runhooks.checkpoint.states import EncodedStates
+from runhooks.checkpoint.tensors import COMMIT, STATES, CheckpointFile, Encoding, naming
 from runhooks.contract.session import Snapshot
 from runhooks.stores.path import AnyPath, StorePath
-
-#: Half a million arrays.
-MOST_MANIFEST_BYTES = 64 << 20
 
 
 class Checkpoint(NamedTuple):
@@ -79,58 +59,21 @@ def content_of(snapshot: Snapshot) -> Content:
         TypeError: An array or a state is of a kind that cannot be saved.
         ValueError: An array has a name, or a state a depth, that cannot be saved.
     """
-    arrays.check(snapshot.arrays)
+    tensors.check(snapshot.arrays)
     return Content(snapshot.arrays, states.encode(snapshot.states))
 
 
-def write_checkpoint(path: Path, snapshot: Snapshot, *, global_step: int | None) -> Checkpoint:
-    """Save ``snapshot`` as the checkpoint ``path``, the first of a series.
+def encoded(
+    arrays: Mapping[str, Any], about: Mapping[str, Any], kept: EncodedStates | None = None
+) -> Encoding:
+    """Return a file with ``arrays`` and the states ``kept``; ``about`` is what it says of itself.
 
-    Raises as ``content_of`` and ``write_content`` do.
+    Raises ValueError if it has too many arrays.
     """
-    return write_content(path, content_of(snapshot), global_step=global_step)
-
-
-def write_content(
-    path: Path,
-    content: Content,
-    *,
-    global_step: int | None,
-    previous: Checkpoint | None = None,
-    metrics: Mapping[str, float] = MappingProxyType({}),
-    modes: Mapping[str, str] = MappingProxyType({}),
-) -> Checkpoint:
-    """Save ``content`` as the checkpoint ``path``, replacing one that is there.
-
-    Args:
-        path: The folder to make.
-        content: What to write.
-        global_step: The step to record; None if the graph has none.
-        previous: The checkpoint saved before it in the same series; None if it is the first.
-        metrics: The metrics to record.
-        modes: Whether the ``"max"`` or the ``"min"`` of a metric is best, to record.
-
-    Raises:
-        FileExistsError: ``path`` is there and is not a checkpoint.
-        OSError: It cannot be written. Nothing is left of it.
-    """
-    check_free(path)
-    pieces = {VARIABLES: arrays.encode(content.arrays), STATES: [content.states.text]}
-    if content.states.arrays:
-        pieces[STATE_ARRAYS] = arrays.encode(content.states.arrays)
-    manifest = begun_manifest(global_step, previous, metrics, modes)
-    with staging.publish(path) as folder:
-        files = {name: staging.write_file(folder / name, part) for name, part in pieces.items()}
-        specs = {name: arrays.spec_of(array) for name, array in content.arrays.items()}
-        manifest = manifest._replace(files=files, arrays=specs)
-        write_manifest(folder, manifest)
-    return checkpoint_of(path, manifest)
-
-
-def check_free(path: Path) -> None:
-    """Raise FileExistsError if something that is not a checkpoint is at ``path``."""
-    if _is_something_else(path):
-        raise FileExistsError(f"{path} exists and is not a checkpoint: save elsewhere")
+    if kept is None:
+        return Encoding(arrays, about)
+    of_states = {STATES + entry: it for entry, it in kept.arrays.items()}
+    return Encoding({**arrays, **of_states}, about, kept.text.decode())
 
 
 def begun_manifest(
@@ -139,119 +82,141 @@ def begun_manifest(
     metrics: Mapping[str, float],
     modes: Mapping[str, str],
 ) -> Manifest:
-    """Return the manifest of a checkpoint that is saved now, still without files and arrays.
+    """Return the manifest of a checkpoint that is saved now.
 
-    The arguments are as for ``write_content``.
+    Args:
+        global_step: The step to record; None if the graph has none.
+        previous: The checkpoint saved before it in the same series; None if it is the first.
+        metrics: The metrics to record.
+        modes: Whether the ``"max"`` or the ``"min"`` of a metric is best, to record.
     """
     now = clock.wall()
     if previous is not None:  # clocks are set back, and differ from host to host
         now = max(now, math.nextafter(previous.wall_time, math.inf))
     start = now if previous is None else previous.series_start
-    return Manifest(global_step, now, start, {}, {}, metrics, modes)
+    return Manifest(global_step, now, start, metrics, modes)
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write ``manifest`` into ``folder``. Raises ValueError if it has too many arrays."""
-    staging.write_file(folder / MANIFEST, [manifest_bytes(manifest)])
-
-
-def manifest_bytes(manifest: Manifest) -> bytes:
-    """Return ``manifest`` as it is written. Raises ValueError if it has too many arrays."""
-    data = manifest.to_bytes()
-    if len(data) > MOST_MANIFEST_BYTES:
-        raise ValueError(f"{len(manifest.arrays)} arrays are too many for a checkpoint: stack some")
-    return data
-
-
-def read_checkpoint(path: AnyPath) -> Snapshot:
-    """Return what the checkpoint ``path`` holds, every file checked against the manifest.
-
-    Of one that several ranks have written: all arrays in whole, and the states of the chief.
+class StoredCheckpoint:
+    """The checkpoint ``path``, of which no more is read than is asked for.
 
     Nothing but the files of a checkpoint is opened, and of these only regular ones of the stated
     size: anybody may have made the folder.
+
+    Attributes:
+        manifest: What it says of itself.
 
     Raises:
         NotFoundError: There is no such checkpoint.
         DataLossError: It is damaged, or cannot be read.
         ValueError: Its format is newer than this version of runhooks.
     """
-    return read_contents(path, read_manifest(path))
+
+    def __init__(self, path: AnyPath) -> None:
+        self._path = path
+        self._head = CheckpointFile(path / COMMIT)
+        try:
+            with naming(path, COMMIT):
+                self.manifest = Manifest.from_json(self._head.about)
+        except NewerFormatError as error:
+            raise ValueError(f"checkpoint {printable(path)} cannot be read: {error}") from error
+        self._files: dict[int, CheckpointFile] = {}
+        self._names = list(self.manifest.files)
+        size_of = sizes_below(path)
+        for name, digest in self.manifest.files.items():
+            with naming(path, name):
+                if (size := size_of(name)) != digest.size:
+                    raise ValueError(f"it has {size} bytes and should have {digest.size}")
+
+    @property
+    def specs(self) -> dict[str, ArraySpec]:
+        """The dtypes and shapes of the arrays, by name."""
+        if self._names:
+            return {name: spec for name, (spec, _) in self.manifest.arrays.items()}
+        entries = self._head.entries.items()
+        return {n: ArraySpec(it.dtype, it.shape) for n, it in entries if not n.startswith(STATES)}
+
+    def arrays(self, rank: int | None = None) -> dict[str, StoredArray]:
+        """Return the arrays as ``rank`` had them; None: as the chief had those that differed."""
+        files = [partial(self._file, it) for it in range(self.manifest.ranks)]
+        if not self._names:
+            return {
+                name: StoredArray(it, [Block(files[0], name, (0,) * len(it.shape), it.shape)])
+                for name, it in self.specs.items()
+            }
+        with naming(self._path, COMMIT):
+            if TABLE not in self._head.entries:
+                raise ValueError("it has no table of blocks")
+            ((_, table),) = self._head.stream([TABLE])
+            listed = blocks_in(table, self.manifest.arrays, files)
+            found = {name: StoredArray(spec, blocks) for name, spec, blocks in listed}
+        if rank is not None:
+            own = {it: entry for it, entry in self._file(rank).entries.items() if it.endswith(OWN)}
+            for key, (dtype, shape, *_) in own.items():
+                block = Block(files[rank], key, (0,) * len(shape), shape)
+                found[key.removesuffix(OWN)] = StoredArray(ArraySpec(dtype, shape), [block])
+        return found
+
+    def states(self, rank: int | None = None) -> dict[str, Any]:
+        """Return the states of ``rank``; None: of the chief."""
+        file = self._file(self.manifest.chief if rank is None else rank)
+        entries = (name for name in file.entries if name.startswith(STATES))
+        kept = {name.removeprefix(STATES): it for name, it in file.stream(entries)}
+        with naming(self._path, file.path.name):
+            return states.decode(EncodedStates(self._text(file), kept))
+
+    def states_without_arrays(self) -> dict[str, Any]:
+        """Return the states of the chief with None in the place of each array in them."""
+        file = self._file(self.manifest.chief)
+        with naming(self._path, file.path.name):
+            return states.without_arrays(self._text(file))
+
+    def check(self) -> list[str]:
+        """Check every file without keeping arrays in memory; return the names of the states."""
+        self._head.check()
+        found: set[str] = set()
+        for rank in range(self.manifest.ranks):
+            file = self._file(rank)
+            file.check()
+            entries = [it.removeprefix(STATES) for it in file.entries if it.startswith(STATES)]
+            with naming(self._path, file.path.name):
+                found.update(states.names(self._text(file), entries))
+        for array in self.arrays().values():
+            array.check()
+        return sorted(found)
+
+    def _file(self, rank: int) -> CheckpointFile:
+        """The file of ``rank``, opened now if it was not."""
+        if not self._names:
+            return self._head
+        if rank not in self._files:
+            name = self._names[rank]
+            file = CheckpointFile(self._path / name)
+            with naming(self._path, name):
+                if file.digest != self.manifest.files[name]:
+                    raise ValueError("it is not the file that the checkpoint was completed with")
+            self._files[rank] = file
+        return self._files[rank]
+
+    @staticmethod
+    def _text(file: CheckpointFile) -> bytes:
+        if file.states is None:
+            raise ValueError("its states are missing")
+        return file.states.encode()
 
 
-def read_contents(path: AnyPath, manifest: Manifest) -> Snapshot:
-    """Return what ``read_checkpoint`` returns, whose manifest is read already. Raises the same."""
-    if manifest.ranks is not None:
-        sharded = ShardedCheckpoint(path, manifest)
-        kept = sharded.states(manifest.chief)
-        return Snapshot(dict(read_several(sharded.arrays())), kept)
-    kept = read_states(path, STATES, STATE_ARRAYS, manifest.files)
-    return Snapshot(dict(_stream(path, manifest, manifest.arrays)), kept)
+def read_checkpoint(path: AnyPath) -> Snapshot:
+    """Return what the checkpoint ``path`` holds, all of it compared with its checksums.
 
-
-def check_checkpoint(path: AnyPath) -> list[str]:
-    """Check every file of the checkpoint ``path`` without keeping its arrays in memory.
-
-    Returns:
-        The names of its states.
+    Of one that several ranks have written: all arrays in whole, and the states of the chief.
 
     Raises:
-        NotFoundError, DataLossError, ValueError: As ``read_checkpoint`` does.
+        NotFoundError: There is no such checkpoint.
+        DataLossError: It is damaged, or cannot be read.
+        ValueError: Its format is newer than this version of runhooks.
     """
-    manifest = read_manifest(path)
-    if manifest.ranks is not None:
-        return ShardedCheckpoint(path, manifest).check()
-    check_arrays(path, VARIABLES, manifest.files[VARIABLES], manifest.arrays)
-    return check_states(path, STATES, STATE_ARRAYS, manifest.files)
-
-
-def stream_arrays(path: AnyPath, wanted: Collection[str]) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the arrays ``wanted`` of the checkpoint ``path`` by name, as they come in its file.
-
-    The memory of one array is all that it takes. The file is read to its end and then compared with
-    its checksum: rely on no array before the last.
-
-    Raises:
-        NotFoundError, DataLossError, ValueError: As ``read_checkpoint`` does.
-    """
-    manifest = read_manifest(path)
-    if manifest.ranks is not None:
-        stored = ShardedCheckpoint(path, manifest).arrays()
-        yield from read_several({name: it for name, it in stored.items() if name in wanted})
-        return
-    yield from _stream(path, manifest, wanted)
-
-
-def _stream(
-    path: AnyPath, manifest: Manifest, wanted: Collection[str]
-) -> Iterator[tuple[str, NDArray[Any]]]:
-    expected = manifest.files[VARIABLES]
-    with naming(path, VARIABLES), opened(path / VARIABLES) as (file, size):
-        check_size(size, expected)
-        header = arrays.header_of(file, size)
-        crc = google_crc32c.value(header)
-        for name, entry in arrays.read_header(header, size, manifest.arrays).items():
-            if name in wanted:
-                array, crc = arrays.read_array(file, entry, crc)
-                yield name, array
-            else:
-                crc = arrays.skip(file, entry.nbytes, crc)
-        check_sum(crc, expected.crc32c)
-
-
-def states_without_arrays(path: AnyPath) -> dict[str, Any]:
-    """Return the states in the checkpoint ``path`` with None in the place of each array in them.
-
-    Of one that several ranks have written: those of the chief.
-
-    Raises:
-        NotFoundError, DataLossError, ValueError: As ``read_checkpoint`` does.
-    """
-    manifest = read_manifest(path)
-    name = STATES if manifest.ranks is None else manifest.files_of(manifest.chief).states
-    text = read_file(path, name, manifest.files[name])
-    with naming(path, name):
-        return states.without_arrays(text)
+    stored = StoredCheckpoint(path)
+    return Snapshot(dict(read_several(stored.arrays())), stored.states())
 
 
 def read_manifest(path: AnyPath) -> Manifest:
@@ -259,61 +224,27 @@ def read_manifest(path: AnyPath) -> Manifest:
 
     Raises as ``read_checkpoint`` does.
     """
-    with naming(path, MANIFEST), opened(path / MANIFEST) as (file, size):
-        if size > MOST_MANIFEST_BYTES:
-            raise ValueError(f"it has {size} bytes, the most is {MOST_MANIFEST_BYTES}")
-        data = file.read(size)
-    try:
-        with naming(path, MANIFEST):
-            manifest = Manifest.from_bytes(data)
-    except NewerFormatError as error:
-        raise ValueError(f"checkpoint {printable(path)} cannot be read: {error}") from error
-    size_of = sizes_below(path)
-    for name, expected in manifest.files.items():
-        with naming(path, name):
-            check_size(size_of(name), expected)
-    return manifest
+    return StoredCheckpoint(path).manifest
 
 
 def looks_like_checkpoint(path: AnyPath) -> bool:
     """Return whether ``path`` is the folder of a checkpoint, damaged or not.
 
-    True for a folder that cannot be looked into. In a store it is one that has a manifest.
+    True for a folder that cannot be looked into.
     """
     if isinstance(path, StorePath):
-        return (path / MANIFEST).is_file()
-    for name in (VARIABLES, STATES, files_of(0).states):
-        try:
-            os.lstat(path / name)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError:
-            pass
-        return True
-    return any(is_data_file(it.name) for it in path.glob("attempt-*"))  # copied from a store
-
-
-def _is_ours(name: str) -> bool:
-    return name == MANIFEST or is_data_file(name)
+        return (path / COMMIT).is_file()
+    try:
+        os.lstat(path / COMMIT)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def checkpoint_of(path: AnyPath, manifest: Manifest) -> Checkpoint:
     """Return the checkpoint ``path`` as ``manifest`` describes it."""
     step = -1 if manifest.global_step is None else manifest.global_step
-    return Checkpoint(
-        path,
-        step,
-        manifest.wall_time,
-        manifest.series_start,
-        metrics=manifest.metrics,
-        modes=manifest.modes,
-    )
-
-
-def _is_something_else(path: Path) -> bool:
-    try:
-        return not all(_is_ours(entry.name) for entry in path.iterdir())
-    except FileNotFoundError:
-        return False
-    except NotADirectoryError:
-        return True
+    times = manifest.wall_time, manifest.series_start
+    return Checkpoint(path, step, *times, metrics=manifest.metrics, modes=manifest.modes)

@@ -12,39 +12,55 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from runhooks.checkpoint.drafts import joined_draft, new_draft
+from runhooks.checkpoint import attempts
+from runhooks.checkpoint.files import place_of
 from runhooks.checkpoint.format import (
     Checkpoint,
     Content,
+    StoredCheckpoint,
     begun_manifest,
     checkpoint_of,
-    read_contents,
-    read_manifest,
+    content_of,
+    encoded,
 )
 from runhooks.checkpoint.latest import newest_sound
-from runhooks.checkpoint.manifest import STATE_ARRAYS, STATES, Draft, FileDigest, Manifest, files_of
-from runhooks.checkpoint.reading import place_of
+from runhooks.checkpoint.lock import check_claim
+from runhooks.checkpoint.manifest import FileDigest, Manifest, is_shard
 from runhooks.checkpoint.shards import (
-    ShardedCheckpoint,
-    ShardIndex,
+    TABLE,
+    Written,
+    blocks_to_write,
     digests_of,
     read_several,
-    read_states,
-    stored_arrays,
     together,
-    write_rank,
 )
 from runhooks.checkpoint.states import encode
+from runhooks.checkpoint.tensors import COMMIT, CheckpointFile
 from runhooks.contract import Snapshot
 from runhooks.errors import DataLossError, NotFoundError, PeerFailedError, described
 from runhooks.errors import described as described_error
 from runhooks.graph.objects import OBJECT_STATES, RANDOM_STATES, Resized
-from runhooks.ranks import Group
-from runhooks.stores.path import AnyPath
+from runhooks.ranks import AloneGroup, Group
+from runhooks.stores.interruption import interrupting
+from runhooks.stores.path import AnyPath, StorePath
+
+_MOST_AT_ONCE = 16
+
+
+def write_checkpoint(path: AnyPath, snapshot: Snapshot, *, global_step: int | None) -> Checkpoint:
+    """Save ``snapshot`` as the checkpoint ``path``, the first of a series, by this process alone.
+
+    Raises as ``content_of`` and ``write_together`` do.
+    """
+    alone: dict[str, Any] = {"previous": None, "metrics": {}, "modes": {}, "replaces": False}
+    content = content_of(snapshot)
+    return write_together(AloneGroup(), path, content, global_step=global_step, **alone)
 
 
 def write_together(
@@ -58,11 +74,14 @@ def write_together(
     modes: Mapping[str, str],
     replaces: bool,
 ) -> Checkpoint:
-    """Save what all ranks of ``group`` have as the checkpoint ``path``.
+    """Save what all ranks of ``group`` have as the checkpoint ``path``, replacing one on a disk.
 
     All ranks call it, in threads if they like. ``global_step``, ``previous``, ``metrics`` and
-    ``modes``, as for ``write_content``, are the chief's. In a store, where several processes may
+    ``modes``, as for ``begun_manifest``, are the chief's. In a store, where several processes may
     save at a time, one that is there is replaced if ``replaces`` says that it is known.
+
+    A process alone writes one file to a disk. In a store the file that completes a checkpoint is
+    small: it is created on a condition, which holds for an object that is sent at once.
 
     Raises:
         FileExistsError: Another process has saved it.
@@ -71,14 +90,33 @@ def write_together(
         PeerFailedError: Another rank has failed, or could not write its part.
         DeadlineExceededError: Ranks are missing; it names them.
     """
+    manifest = begun_manifest(global_step, previous, metrics, modes)
+    if group.size == 1 and isinstance(path, Path):
+        check_free(path)
+        attempts.commit(path, encoded(content.arrays, manifest.to_json(), content.states), False)
+        return checkpoint_of(path, manifest)
     save = _GroupSave(group, path)
     try:
         of_chief = save.begin(content)
         save.write(content, global_step, of_chief)
-        return save.commit(begun_manifest(global_step, previous, metrics, modes), replaces)
+        return save.commit(manifest, replaces)
     except BaseException:
         save.abandon()
         raise
+
+
+def check_free(path: AnyPath) -> None:
+    """Raise FileExistsError if something that is not a checkpoint is at ``path``, on a disk."""
+    if isinstance(path, StorePath):
+        return
+    try:
+        names = [it.name for it in path.iterdir()]
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        names = [""]
+    if not all(it == COMMIT or is_shard(it) for it in names):
+        raise FileExistsError(f"{path} exists and is not a checkpoint: save elsewhere")
 
 
 def agreed(
@@ -125,37 +163,35 @@ class _GroupSave:
         self._path = path
         # Several savers may be at work in threads: each meets the others under a name of its own.
         self._name = f"checkpoint {path.parent.name}/{path.name.rpartition('-')[0] or path.name}"
-        self._draft: Draft | None = None
+        self._attempt: str | None = None
+        self._may_be_complete = False
         self._written: list[Mapping[str, Any]] = []
 
     def begin(self, content: Content) -> Mapping[str, str] | None:
-        """Begin the draft; return the digests of the chief's arrays, None on the chief."""
+        """Begin the attempt; return the digests of the chief's arrays, None on the chief."""
 
         def act() -> Mapping[str, Any]:
             if not self._group.is_chief:
                 return {}
-            self._draft = new_draft(self._path)
+            check_free(self._path)
+            self._attempt = attempts.new_attempt()
             digests = digests_of(content.arrays) if self._group.size > 1 else {}
-            return {"draft": self._draft.name, "digests": digests}
+            return {"attempt": self._attempt, "digests": digests}
 
         begun = self._agreed("begins", act)[self._group.chief]
-        if self._group.is_chief:
-            return None
-        self._draft = joined_draft(self._path, begun["draft"])
-        digests: Mapping[str, str] = begun["digests"]
-        return digests
+        self._attempt = begun["attempt"]
+        return None if self._group.is_chief else begun["digests"]
 
     def write(
         self, content: Content, global_step: int | None, of_chief: Mapping[str, str] | None
     ) -> None:
-        """Write the files of this rank; return when all ranks have."""
-        draft = self._require_draft()
+        """Write the file of this rank; return when all ranks have."""
 
         def act() -> Mapping[str, Any]:
-            files = write_rank(draft, self._group.rank, *content, of_chief)
-            if of_chief is not None:
-                draft.sync()
-            return {"step": global_step, "files": files}
+            blocks, about = blocks_to_write(content.arrays, of_chief)
+            file = encoded(blocks, about, content.states)
+            digest = attempts.write_file(self._path / self._name_of(self._group.rank), file)
+            return {"step": global_step, "file": digest}
 
         self._written = self._agreed("is written", act)
 
@@ -165,9 +201,17 @@ class _GroupSave:
         def act() -> Mapping[str, Any]:
             if not self._group.is_chief:
                 return {}
-            draft = self._require_draft()
-            whole = self._whole(draft, manifest)
-            draft.commit(whole, replaces)
+            whole, table = self._whole(manifest)
+            file = encoded({TABLE: table}, whole.to_json())
+            if isinstance(self._path, StorePath):
+                check_claim(self._path.parent)
+            # Where the answer of a store is missing, the checkpoint may be complete.
+            self._may_be_complete = isinstance(self._path, StorePath)
+            try:
+                attempts.commit(self._path, file, replaces)
+            except FileExistsError:
+                self._may_be_complete = False
+                raise
             saved = checkpoint_of(self._path, whole)
             known = {"metrics": dict(saved.metrics), "modes": dict(saved.modes)}
             return saved._asdict() | known | {"path": None}
@@ -177,38 +221,41 @@ class _GroupSave:
 
     def abandon(self) -> None:
         """Let the chief remove what is left of it."""
-        if self._group.is_chief and self._draft is not None:
-            self._draft.abandon()
+        if self._group.is_chief and self._attempt is not None and not self._may_be_complete:
+            attempts.abandon(self._path, self._attempt)
 
-    def _whole(self, draft: Draft, manifest: Manifest) -> Manifest:
-        """The manifest of what all ranks have written. ValueError if that is not a whole."""
+    def _whole(self, manifest: Manifest) -> tuple[Manifest, Any]:
+        """What all ranks have written, and the table of its blocks. ValueError if not a whole."""
         steps = [reply["step"] for reply in self._written]
         if len(set(steps)) > 1:
             raise ValueError(f"the ranks are at different global steps, {steps}: save in step")
-        files: dict[str, FileDigest] = {}
-        indexes: dict[int, ShardIndex] = {}
-        for rank, reply in enumerate(self._written):
-            digests = {name: FileDigest(*digest) for name, digest in reply["files"].items()}
-            name = files_of(rank).shards
-            try:
-                data = draft.read(name, digests[name])
-            except DataLossError as error:
-                raise ValueError(
-                    f"the files of rank {rank} are not in {self._path.parent}: checkpoints must be "
-                    f"on a file system that all ranks share ({error})"
-                ) from error
-            indexes[rank] = ShardIndex.from_bytes(data)
-            files.update({draft.folder + name: digest for name, digest in digests.items()})
-        return manifest._replace(
-            files=files, arrays=together(indexes), ranks=self._group.size, chief=self._group.chief
+        with ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-look") as threads, interrupting():
+            written = list(threads.map(self._look_at, range(self._group.size)))
+        arrays, table = together(written)
+        files = {self._name_of(n): FileDigest(*it["file"]) for n, it in enumerate(self._written)}
+        differing = tuple(sorted({name for it in written for name in it.own}))
+        chief = self._group.chief
+        whole = manifest._replace(chief=chief, files=files, arrays=arrays, differing=differing)
+        return whole, table
+
+    def _look_at(self, rank: int) -> Written:
+        try:
+            file = CheckpointFile(self._path / self._name_of(rank))
+            if file.digest == (*self._written[rank]["file"],):
+                return Written.of(file)
+            error: object = "they are others"
+        except (DataLossError, NotFoundError) as caught:
+            error = caught
+        raise ValueError(
+            f"the files of rank {rank} are not in {self._path.parent}: checkpoints must be on a "
+            f"file system that all ranks share ({error})"
         )
+
+    def _name_of(self, rank: int) -> str:
+        return f"{self._attempt}-{rank}.safetensors"
 
     def _agreed(self, what: str, act: Callable[[], Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         return agreed(self._group, f"{self._name} {what}", act)
-
-    def _require_draft(self) -> Draft:
-        assert self._draft is not None  # begin() comes first
-        return self._draft
 
 
 Restore = Callable[[AnyPath], object]
@@ -323,27 +370,19 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
     those of the chief, and ``resized`` says so.
 
     With several ranks, or ``in_parts``, arrays are ``ArraySource`` objects, which read no more than
-    is asked of them. A checkpoint that one process has saved on a disk, for a process alone, is
-    read in whole.
+    is asked of them.
 
     Raises as ``read_checkpoint``.
     """
-    manifest = read_manifest(path)
-    if manifest.ranks is None:
-        if group.size == 1:
-            return read_contents(path, manifest)._replace(is_given=True)
-        kept = read_states(path, STATES, STATE_ARRAYS, manifest.files)
-        alone = Snapshot(dict(stored_arrays(path, manifest)), kept)
-        return _resized(alone, 1, group, manifest.global_step)
-    sharded = ShardedCheckpoint(path, manifest)
+    stored = StoredCheckpoint(path)
+    manifest = stored.manifest
     if manifest.ranks == group.size:
-        found = sharded.arrays(group.rank)
-        kept = sharded.states(group.rank)
+        found, kept = stored.arrays(group.rank), stored.states(group.rank)
         if group.size == 1 and not in_parts:
             return Snapshot(dict(read_several(found)), kept, is_given=True)
         return Snapshot(dict(found), kept)
-    snapshot = Snapshot(dict(sharded.arrays()), sharded.states(manifest.chief))
-    differing = frozenset(it for it in sharded.differing() if not _is_random(it))
+    snapshot = Snapshot(dict(stored.arrays()), stored.states())
+    differing = frozenset(it for it in manifest.differing if not _is_random(it))
     if differing and group.is_chief:
         _log.warning(
             "%s was saved by %d ranks, which differed in %s: all ranks get the chief's",

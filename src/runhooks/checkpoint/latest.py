@@ -15,13 +15,13 @@ from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from runhooks import clock
+from runhooks.checkpoint.files import modified, opened, place_of, printable
 from runhooks.checkpoint.format import (
     Checkpoint,
     checkpoint_of,
     looks_like_checkpoint,
     read_manifest,
 )
-from runhooks.checkpoint.reading import modified, opened, place_of, printable
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores import hidden
 from runhooks.stores.interruption import interrupting
@@ -139,7 +139,7 @@ AnyResult = TypeVar("AnyResult")
 
 # In a store, where looking at one takes as long as looking at many.
 _MOST_AT_ONCE = 16
-_STEP_IN_NAME = re.compile(r".+-(\d+)(\.replaced)?")
+_STEP_IN_NAME = re.compile(r".+-(\d+)")
 
 
 def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]:

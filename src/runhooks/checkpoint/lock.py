@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runhooks.checkpoint import staging
-from runhooks.checkpoint.reading import place_of, printable
+from runhooks.checkpoint.attempts import sweep
+from runhooks.checkpoint.files import place_of, printable
 from runhooks.ranks import current_group
 from runhooks.stores import RetryPolicy, hidden, is_url, joined
 from runhooks.stores.path import StorePath
@@ -254,7 +254,7 @@ class DirectoryLock:
         self._file = file
         # Not __del__, which the interpreter may call when nothing is left of the modules.
         self._leave = weakref.finalize(self, file.leave)
-        staging.sweep(self._directory)
+        sweep(self._directory)
 
     def _leave_file(self) -> None:
         self._file = None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from runhooks.arrays.shards import Share
-from runhooks.checkpoint.reading import printable
+from runhooks.checkpoint.files import printable
 from runhooks.contract import RawSession, Snapshot
 from runhooks.graph.base import GraphKeys
 from runhooks.graph.objects import MODULE_VERSIONS, OBJECT_STATES, STANDS_FOR_ARRAY
@@ -175,55 +175,6 @@ def _with_parents(names: Iterable[str]) -> list[str]:
     return list(known)
 
 
-def renamed(snapshot: Snapshot, rename: Mapping[str, str]) -> Snapshot:
-    """Return ``snapshot`` with other names.
-
-    Args:
-        snapshot: The contents of a checkpoint.
-        rename: As for ``Renaming``: of variables, of the user's objects, and what is below them.
-
-    Raises:
-        ValueError: If neither the old nor the new name matches anything, or two arrays would have
-            one name.
-    """
-    renaming = Renaming(rename)
-    renaming.check(snapshot.arrays, "the checkpoint")
-    new_names = renaming.applied(snapshot.arrays)
-    arrays = {new_names[name]: array for name, array in snapshot.arrays.items()}
-    new_name = renaming.new
-    states = {}
-    for key, state in snapshot.states.items():
-        if not key.startswith(OBJECT_STATES):
-            states[key] = state
-            continue
-        name = key.removeprefix(OBJECT_STATES)
-        content = {
-            # Keys of a module's state are the paths of its parameters.
-            field: {
-                _below(new_name(f"{name}/{path}"), new_name(name), path): it
-                for path, it in value.items()
-            }
-            if isinstance(value, Mapping)
-            else value
-            for field, value in state.items()
-        }
-        states[OBJECT_STATES + new_name(name)] = _with_names(content, snapshot.arrays, new_name)
-    return snapshot._replace(arrays=arrays, states=states)
-
-
-def completed(snapshot: Snapshot, present: Snapshot) -> tuple[Snapshot, list[str]]:
-    """Return ``snapshot`` with what it lacks from ``present``, and the names of these arrays."""
-    lacking = [name for name in present.arrays if name not in snapshot.arrays]
-    arrays = {**snapshot.arrays, **{name: present.arrays[name] for name in lacking}}
-    states = dict(snapshot.states)
-    for key, state in present.states.items():
-        if key.startswith(OBJECT_STATES):
-            states[key] = _merged(states.get(key), state)
-    # The present arrays may be those of variables.
-    is_given = snapshot.is_given and not lacking
-    return snapshot._replace(arrays=arrays, states=states, is_given=is_given), sorted(lacking)
-
-
 def other_names(states: Mapping[str, Any]) -> dict[str, str]:
     """Return the names of arrays by others that they have in the states of the user's objects.
 
@@ -262,72 +213,30 @@ def _names(path: str, state: Any) -> Iterator[tuple[str, str]]:
             yield from _names(f"{path}/{key}", value)
 
 
-def _below(name: str, parent: str, otherwise: Any) -> Any:
-    """Return the path of ``name`` below ``parent``; ``otherwise`` for a key that is not a path."""
-    if not isinstance(otherwise, str) or not name.startswith(f"{parent}/"):
-        return otherwise
-    return name.removeprefix(f"{parent}/")
-
-
-def _with_names(value: Any, arrays: Mapping[str, Any], new_name: Callable[[str], str]) -> Any:
-    """Return a state in which ``(mark, name of an array)`` has the new name."""
-    if isinstance(value, dict):
-        items = {key: _with_names(it, arrays, new_name) for key, it in value.items()}
-        return type(value)(items)
-    if (
-        type(value) is tuple
-        and len(value) == 2
-        and isinstance(value[1], str)
-        and value[1] in arrays
-    ):
-        return value[0], new_name(value[1])
-    if type(value) in (list, tuple):
-        return type(value)(_with_names(it, arrays, new_name) for it in value)
-    return value
-
-
-def _merged(saved: Any, present: Any) -> Any:
-    """Return ``saved`` with the keys that only ``present`` has."""
-    if saved is None:
-        return present
-    if not isinstance(saved, dict) or not isinstance(present, dict):
-        return saved
-    merged = {key: _merged(saved.get(key), it) for key, it in present.items() if it is not None}
-    return type(saved)({**saved, **merged})
-
-
-def ways_out(
-    path: str, saved: Snapshot, sess: RawSession, *, rename: Mapping[str, str], keeps: bool
-) -> str:
+def ways_out(path: str, saved: Snapshot, sess: RawSession) -> str:
     """Return, for an error, how to train on without losing what the checkpoint ``path`` holds.
 
     Args:
         path: The checkpoint.
         saved: Its contents, which do not fit.
         sess: The session.
-        rename: That of the saver; ``saved`` has the new names.
-        keeps: Whether the saver has ``missing="keep"``.
     """
     try:
         present = sess.snapshot(share=Share(0, 1)).arrays
     except Exception:  # noqa: BLE001 - the error that is being explained matters more
         present = {}
+    weights = {name for name in saved.arrays if not is_run_state(name, saved.states)}
     fitting = {
         name
         for name, array in saved.arrays.items()
         if name in present and present[name].shape == array.shape
     }
-    weights = [name for name in saved.arrays if not is_run_state(name, saved.states)]
-    partly = {_top(name) for name in {*weights, *present} - fitting}
-    whole = [] if rename else sorted({_top(name) for name in weights} - partly)
+    whole = sorted(set(map(_top, weights)) - set(map(_top, {*weights, *present} - fitting)))
     only = repr(whole[0] if len(whole) == 1 else whole) if whole else "[...]"
-    way = (
+    return (
         f"give another checkpoint_dir to start over, with Scaffold(init_from=InitFrom({path!r}, "
         f"only={only})) to begin with those of its weights"
     )
-    if fitting == saved.arrays.keys() and not keeps:
-        way += ", or Saver(missing='keep') to let what it lacks keep its initial values"
-    return way
 
 
 def _top(name: str) -> str:

@@ -13,12 +13,12 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from runhooks import arguments, clock
-from runhooks.checkpoint import drafts
-from runhooks.checkpoint.format import Checkpoint, Content, looks_like_checkpoint, write_content
+from runhooks.checkpoint import attempts
+from runhooks.checkpoint.files import place_of, printable
+from runhooks.checkpoint.format import Checkpoint, Content, looks_like_checkpoint
 from runhooks.checkpoint.group import write_together
 from runhooks.checkpoint.latest import (
     AnyResult,
@@ -27,7 +27,6 @@ from runhooks.checkpoint.latest import (
     newest_sound,
     tensorflow_checkpoint_near,
 )
-from runhooks.checkpoint.reading import place_of, printable
 from runhooks.errors import NotFoundError, add_note
 from runhooks.near_names import suggestion
 from runhooks.ranks import Group
@@ -153,7 +152,7 @@ class Series:
         self._base = base
         self._group = group
         self._keep = keep
-        ours = re.compile(re.escape(base.name) + r"-\d+(\.replaced)?")
+        ours = re.compile(re.escape(base.name) + r"-\d+")
         #: Those that were not deleted, in the order of saving.
         found = find_checkpoints(base.parent)
         self.saved: Sequence[Checkpoint] = [
@@ -168,7 +167,7 @@ class Series:
     ) -> None:
         """Save ``content`` as ``path``; when it is on the disk, delete those it supersedes.
 
-        Raises as ``write_content``, or as ``write_together`` in a group of several ranks.
+        Raises as ``write_together`` does.
         """
         if self._group.is_chief:
             self._sweep()
@@ -179,11 +178,8 @@ class Series:
             "modes": {it.metric: it.mode for it in self._keep or () if isinstance(it, KeepBest)},
         }
         try:
-            if self._group.size == 1 and isinstance(path, Path):
-                new = write_content(path, content, **record)
-            else:
-                known = path in self._known
-                new = write_together(self._group, path, content, **record, replaces=known)
+            known = path in self._known
+            new = write_together(self._group, path, content, **record, replaces=known)
         except OSError as error:
             if not isinstance(error, FileExistsError):
                 self._known.add(path)  # the answer of a store may have been lost
@@ -196,8 +192,8 @@ class Series:
 
     def _sweep(self) -> None:
         # A list of all that is in a store costs money.
-        if isinstance(self._base, Path) or clock.monotonic() >= self._next_sweep:
-            drafts.sweep(self._base.parent)
+        if clock.monotonic() >= self._next_sweep:
+            attempts.sweep(self._base.parent)
             self._next_sweep = clock.monotonic() + _HOUR_SECS
 
     def _delete_superseded(self, keep: Sequence[Keep]) -> None:
@@ -212,7 +208,7 @@ class Series:
         for checkpoint in unwanted:
             shown = printable(checkpoint.path)
             try:
-                drafts.discard(checkpoint.path)
+                attempts.discard(checkpoint.path)
             except FileNotFoundError:
                 continue
             except OSError as error:

@@ -15,12 +15,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from runhooks import arguments
-from runhooks.arrays.shards import ShardedArray, Share, by_key
+from runhooks.arrays.shards import Share, by_key
+from runhooks.checkpoint.files import place_of, printable
 from runhooks.checkpoint.format import content_of
 from runhooks.checkpoint.group import read_for, restore_together
 from runhooks.checkpoint.latest import newest_sound
-from runhooks.checkpoint.names import completed, renamed, ways_out
-from runhooks.checkpoint.reading import place_of, printable
+from runhooks.checkpoint.names import ways_out
 from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast, Series
 from runhooks.contract import RawSession, Snapshot
 from runhooks.errors import add_note, described
@@ -159,11 +159,6 @@ class Saver:
             compiled once more in the background: the run after a save leaves the old state
             unchanged, and the checkpoint is written from it. The memory for the copy, or for the
             new state of that run, is reused by the next save.
-        rename: New names by old ones, for checkpoints in which variables or ``rh.torch`` objects,
-            or parts of them, have other names, such as
-            ``{"model/head": "model/classifier"}``.
-        missing: ``"keep"``: values that a checkpoint lacks do not change, and the log names them;
-            ``"error"``: restoring such a checkpoint raises ValueError.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -180,8 +175,6 @@ class Saver:
         keep: Iterable[Keep] | None = None,
         metrics: Callable[[int | None], Mapping[str, float]] | None = None,
         asynchronous: bool = False,
-        rename: Mapping[str, str] | None = None,
-        missing: str = "error",
     ) -> None:
         if isinstance(var_list, Mapping | str):
             raise TypeError(f"var_list must be a list of variables or names, got {var_list!r}")
@@ -190,11 +183,6 @@ class Saver:
         if metrics is None and self.ranked_by:
             raise ValueError("KeepBest in keep needs metrics, a function from the step to a dict")
         arguments.function(metrics=metrics)
-        arguments.instance(Mapping, rename=rename)
-        if missing not in ("error", "keep"):
-            raise ValueError(f"missing must be 'error' or 'keep', got {missing!r}")
-        self._rename = dict(rename or {})
-        self._keeps_missing = missing == "keep"
         self._metrics = metrics
         self._warned_of_metric = False
         self._asynchronous = asynchronous
@@ -280,16 +268,9 @@ class Saver:
         path = str(place) if isinstance(place, StorePath) else str(save_path)
         snapshot = read_for(current_group(), place, in_parts=self._only is not None)
         try:
-            if self._rename:
-                snapshot = renamed(snapshot, self._rename)
-            if self._keeps_missing:
-                snapshot, kept = completed(snapshot, _present(sess, snapshot))
-                if kept:
-                    _log.info("%s lacks %s, which keep their values", path, kept)
             sess.load(snapshot, only=self._only)
         except ValueError as error:
-            way_out = ways_out(path, snapshot, sess, rename=self._rename, keeps=self._keeps_missing)
-            add_note(error, f"while restoring checkpoint {path}: {way_out}")
+            add_note(error, f"while restoring checkpoint {path}: {ways_out(path, snapshot, sess)}")
             raise
         sess.checkpoint = path
 
@@ -395,22 +376,6 @@ def restore_latest(
         return restore_together(group, checkpoint_dir, partial(saver.restore, sess))
     found = newest_sound(checkpoint_dir, partial(saver.restore, sess))
     return None if found is None else str(found[0])
-
-
-def _present(sess: RawSession, saved: Snapshot) -> Snapshot:
-    """The state of a session, with the whole of what ``saved`` lacks."""
-    group = current_group()
-    if group.size == 1:
-        return sess.snapshot()
-    present = sess.snapshot(share=Share(group.rank, group.size))
-    lacking = {name: it for name, it in present.arrays.items() if name not in saved.arrays}
-    parts = {name: it for name, it in lacking.items() if isinstance(it, ShardedArray)}
-    if spread := sorted(name for name, it in parts.items() if it.sample is None):
-        raise ValueError(
-            f"missing='keep' cannot keep {spread[:5]}, which are spread over {group.size} ranks: "
-            "restore the rest with Saver(var_list=[...])"
-        )
-    return sess.snapshot() if parts else present
 
 
 def _rules(

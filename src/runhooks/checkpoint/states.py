@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from runhooks.arrays.array_library import Packed, dtype_name, dtype_named
 from runhooks.arrays.registry import library_of, unpack
-from runhooks.checkpoint.arrays import is_unicode
-from runhooks.checkpoint.reading import printable
+from runhooks.checkpoint.files import printable
+from runhooks.checkpoint.tensors import is_unicode
 
 # Python reads 4300 digits of an int unless told otherwise, and never fewer than 640.
 _MOST_INT_BITS = 2000

@@ -24,14 +24,15 @@ from runhooks.arrays.array_library import dtype_named
 from runhooks.arrays.registry import library_of_file
 from runhooks.arrays.shards import volume
 from runhooks.arrays.trees import flatten
-from runhooks.checkpoint import arrays
-from runhooks.checkpoint.arrays import NOT_OF_THE_FILE
-from runhooks.checkpoint.format import read_manifest, states_without_arrays, stream_arrays
+from runhooks.checkpoint import tensors
+from runhooks.checkpoint.files import local_copy, opened, place_of, printable, size_of
+from runhooks.checkpoint.format import StoredCheckpoint
 from runhooks.checkpoint.latest import AnyResult
 from runhooks.checkpoint.manifest import ArraySpec, is_shape
 from runhooks.checkpoint.names import Only, is_run_state, nested, other_names
-from runhooks.checkpoint.reading import local_copy, opened, place_of, printable, size_of
 from runhooks.checkpoint.retention import Choice, Mode
+from runhooks.checkpoint.shards import read_several
+from runhooks.checkpoint.tensors import NOT_OF_THE_FILE, TensorFile
 from runhooks.contexts import contextmanager
 from runhooks.errors import DataLossError, NotFoundError, cause
 from runhooks.stores.path import AnyPath, replacing
@@ -70,7 +71,7 @@ class Weights(ABC):
     def stream(self, wanted: Collection[str]) -> Named:
         """Yield the arrays ``wanted``, names in ``specs``, one after the other, in any order.
 
-        Each is in memory of its own. Rely on none before the last: a checksum may follow.
+        None shares an item with another.
 
         Raises:
             DataLossError: The file is damaged.
@@ -91,14 +92,16 @@ class CheckpointWeights(Weights):
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
-        self.specs = read_manifest(path).arrays
-        states = states_without_arrays(path)
+        self._stored = StoredCheckpoint(path)
+        self.specs = self._stored.specs
+        states = self._stored.states_without_arrays()
         known = other_names(states).items()
         self.same = {name: saved for name, saved in known if saved in self.specs}
         self.of_run = {name for name in self.specs if is_run_state(name, states)}
 
     def stream(self, wanted: Collection[str]) -> Named:
-        return stream_arrays(self.path, wanted)
+        arrays = self._stored.arrays()
+        return read_several({name: arrays[name] for name in wanted})
 
 
 def read_weights(
@@ -164,18 +167,14 @@ class SafetensorsFile(Weights):
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
-        with _naming(path), opened(path) as (file, size):
-            header = arrays.header_of(file, size)
-            self._start = len(header)
-            self._entries = arrays.read_header(header, size)
-        self.specs = {name: ArraySpec(it.dtype, it.shape) for name, it in self._entries.items()}
+        with _naming(path):
+            self._file = TensorFile(path)
+            entries = self._file.entries.items()
+        self.specs = {name: ArraySpec(it.dtype, it.shape) for name, it in entries}
 
     def stream(self, wanted: Collection[str]) -> Named:
-        with _naming(self.path), opened(self.path) as (file, _):
-            for name, entry in self._entries.items():
-                if name in wanted:
-                    file.seek(self._start + entry.start)
-                    yield name, arrays.read_array(file, entry)[0]
+        with _naming(self.path):
+            yield from self._file.stream(wanted)
 
 
 class ShardedSafetensors(Weights):
@@ -421,12 +420,12 @@ def _writer(suffix: str) -> Writer:
 
 def _write_safetensors(path: Path, weights: Weights, names: Mapping[str, str]) -> None:
     specs = {short: weights.spec(name) for short, name in names.items()}
-    header, offsets = arrays.foreign_layout(specs)
+    header, offsets = tensors.foreign_header(specs)
     with path.open("wb") as file:
         file.write(header)
         for short, array in _by_short_name(weights, names):
-            file.seek(len(header) + offsets[short])
-            file.write(arrays.as_bytes(array))  # type: ignore[arg-type] # a buffer
+            file.seek(offsets[short])
+            file.write(tensors.as_bytes(array))  # type: ignore[arg-type] # a buffer
 
 
 def _write_npz(path: Path, weights: Weights, names: Mapping[str, str]) -> None:

@@ -10,11 +10,11 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from runhooks.checkpoint.files import size_below
 from runhooks.checkpoint.format import (
     Checkpoint,
-    check_checkpoint,
+    StoredCheckpoint,
     looks_like_checkpoint,
-    read_manifest,
 )
 from runhooks.checkpoint.latest import (
     TensorFlowCheckpoint,
@@ -24,7 +24,6 @@ from runhooks.checkpoint.latest import (
     tensorflow_checkpoints,
 )
 from runhooks.checkpoint.manifest import ArraySpec
-from runhooks.checkpoint.reading import size_below
 from runhooks.cli import formats, output
 from runhooks.cli.output import CommandError
 from runhooks.cli.runs import Json, anywhere, check_exists
@@ -54,7 +53,7 @@ class CheckpointReport(NamedTuple):
         arrays: Its arrays by name.
         metrics: Its metrics by name.
         states: The names of the hooks and inputs whose states it holds.
-        ranks: How many ranks have saved it together; None: a process alone.
+        ranks: How many ranks have saved it together.
     """
 
     path: AnyPath
@@ -65,7 +64,7 @@ class CheckpointReport(NamedTuple):
     arrays: dict[str, Array]
     metrics: dict[str, float]
     states: list[str]
-    ranks: int | None = None
+    ranks: int = 1
 
 
 def inspect(checkpoint: Checkpoint) -> CheckpointReport:
@@ -78,13 +77,13 @@ def inspect(checkpoint: Checkpoint) -> CheckpointReport:
     about = CheckpointReport(path, step, checkpoint.wall_time, 0, None, {}, {}, [])
     try:
         about = about._replace(size=size_below(path))
-        manifest = read_manifest(path)
+        stored = StoredCheckpoint(path)
         about = about._replace(
-            arrays={name: _array(spec) for name, spec in manifest.arrays.items()},
-            metrics=dict(manifest.metrics),
-            ranks=manifest.ranks,
+            arrays={name: _array(spec) for name, spec in stored.specs.items()},
+            metrics=dict(stored.manifest.metrics),
+            ranks=stored.manifest.ranks,
         )
-        return about._replace(states=check_checkpoint(path))
+        return about._replace(states=stored.check())
     except DataLossError as error:
         return about._replace(fault=error.message.partition(" is damaged: ")[2])
     except FileNotFoundError:
@@ -209,7 +208,7 @@ def _write_content(checkpoint: CheckpointReport) -> None:
                 Column("size", [formats.size(it.size) for _, it in arrays]),
             ]
         )
-    if checkpoint.ranks is not None:
+    if checkpoint.ranks > 1:
         output.write()
         output.say(f"saved by {checkpoint.ranks} ranks")
     if checkpoint.states:

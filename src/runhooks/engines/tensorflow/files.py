@@ -21,9 +21,9 @@ import tensorflow as tf
 from tensorflow.python.summary.writer.writer import SummaryToEventTransformer
 
 from runhooks.checkpoint import Saver, Snapshot, read_checkpoint, write_checkpoint
+from runhooks.checkpoint.attempts import discard
 from runhooks.checkpoint.latest import HOOK_STATES
-from runhooks.checkpoint.manifest import MANIFEST, is_data_file
-from runhooks.checkpoint.staging import discard
+from runhooks.checkpoint.tensors import COMMIT
 from runhooks.contexts import contextmanager
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores import hidden
@@ -110,7 +110,7 @@ def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         local = Path(folder, "states")
         write_checkpoint(local, snapshot, global_step=step)
-        upload(local, path + HOOK_STATES, last=MANIFEST)
+        upload(local, path + HOOK_STATES, last=COMMIT)
 
 
 def load_states(path: str) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def check_no_other_checkpoints(checkpoint_dir: str) -> None:
     folder = checkpoint_dir.rstrip("/")
     for name in sorted(names_in(checkpoint_dir)):
         files = [] if name.endswith(HOOK_STATES) else names_in(f"{folder}/{name}")
-        if MANIFEST in files and any(map(is_data_file, files)):
+        if COMMIT in files:
             raise ValueError(
                 f"checkpoint_dir {checkpoint_dir!r} has checkpoints of another engine, such as "
                 f"{name!r}, which a session of a tf.Graph cannot restore: give another "

@@ -1,11 +1,9 @@
-"""Reading files that anybody may have made, from a disk or a store.
-
-Those in a store are objects, which are neither.
-"""
+"""Files that anybody may have made, on a disk or, as objects, in a store."""
 
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import stat
 import tempfile
@@ -35,6 +33,10 @@ def place_of(place: str | os.PathLike[str]) -> AnyPath:
     if is_url(plain):
         return _stored(os.fspath(plain), default_policy()).unlisted()
     return Path(os.path.expanduser(plain))  # noqa: PTH111 - a "~" that names nobody is a name
+
+
+#: File systems of disks, and of memory, that no other machine writes to.
+_LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay"})
 
 
 @lru_cache(maxsize=64)  # a saver is told a place again and again; connections are kept
@@ -98,9 +100,37 @@ def read_into(path: AnyPath, start: int, into: NDArray[np.uint8]) -> None:
             raise ValueError("it is cut short")
 
 
+def mapped(file: BinaryIO) -> NDArray[np.uint8] | None:
+    """Return the memory that an open file is mapped into, to which writing changes no file.
+
+    None if it is not on a disk of this machine: to read a map of a file that another machine has
+    cut short would end the process. None too if it is larger than the memory.
+    """
+    try:
+        if not _is_local(os.fstat(file.fileno()).st_dev):
+            return None
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
+    except OSError:  # which an object in a store raises, too: it has no number
+        return None
+
+
+@lru_cache
+def _is_local(device: int) -> bool:
+    try:
+        mounted = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:  # not Linux
+        return False
+    number = f" {os.major(device)}:{os.minor(device)} "
+    return any(number in it and it.partition(" - ")[2].split()[0] in _LOCAL for it in mounted)
+
+
 @contextmanager
-def opened(path: AnyPath) -> Iterator[tuple[BinaryIO, int]]:
+def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BinaryIO, int]]:
     """Open the regular file ``path`` for reading; give it and its size in bytes.
+
+    Args:
+        path: The file.
+        ahead: Whether it is to be read to its end, so that a store is asked for more at a time.
 
     Raises:
         ValueError: It is not a regular file.
@@ -108,7 +138,7 @@ def opened(path: AnyPath) -> Iterator[tuple[BinaryIO, int]]:
     """
     if isinstance(path, StorePath):
         size = path.stat().st_size
-        with path.open(_AHEAD_BYTES) as stored:
+        with path.open(_AHEAD_BYTES if ahead else 0) as stored:
             yield cast(BinaryIO, stored), size
         return
     # Opening a device may have an effect, and opening a FIFO waits for a writer. What is a regular

@@ -1,0 +1,494 @@
+"""Arrays as a safetensors file, laid out as https://huggingface.co/docs/safetensors says.
+
+The files of a checkpoint are such files: what other programs do not know stands in the strings of
+the header's ``__metadata__``.
+
+    crc32c    the CRC-32C of all else in the header, as 8 hexadecimal digits
+    pieces    the CRC-32C of each 4 MiB of what follows the header, as 8 digits each
+    runhooks  what the file says of itself, as JSON
+    states    the states of hooks and inputs, as JSON; their arrays are in the file
+
+So a part of a file can be read, and checked, without the rest. An array whose dtype the format
+lacks, such as complex128, is stored as its bytes: uint8, with one more dimension.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any, BinaryIO, NamedTuple
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from runhooks.arrays.array_library import dtype_named
+from runhooks.checkpoint.files import mapped, opened, printable, read_into
+from runhooks.checkpoint.manifest import ArraySpec, FileDigest, field, is_dtype, is_place, is_shape
+from runhooks.contexts import contextmanager
+from runhooks.errors import DataLossError, NotFoundError
+from runhooks.stores.path import AnyPath, StorePath
+
+#: The names of dtypes in NumPy by their names in the format.
+_DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
+    "C64": "complex64",
+}
+_CODES = {name: code for code, name in _DTYPES.items()}
+_LENGTH = struct.Struct("<Q")
+#: How a header begins that has checksums.
+_BEGIN = b'{"__metadata__":{"crc32c":"'
+_FOREIGN = '{"__metadata__":{"format":"pt"}'
+
+PIECE_BYTES = 4 << 20
+#: Half a million arrays; the most that other programs read.
+_MOST_HEADER_BYTES = 100_000_000
+_FIRST_BYTES = 64 << 10  # enough for the header of a few hundred arrays
+
+#: What the format's little-endian items are not, as ``dtype.str`` begins.
+_FOREIGN_ORDER = ">"
+#: Where memory must begin for JAX on a CPU to use it as it is.
+_ALIGNMENT = 64
+
+_SPAN_BYTES = 64 << 20  # that are read at once
+_GAP_BYTES = 64 << 10  # that are rather read than asked around
+
+#: The file that makes a checkpoint complete.
+COMMIT = "checkpoint.safetensors"
+#: What precedes the names of the arrays of states in a file.
+STATES = "__states__/"
+
+
+class Entry(NamedTuple):
+    """An array in a file. ``start``: of its bytes, counted from the end of the header."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+def check(arrays: Mapping[str, Any]) -> None:
+    """Raise TypeError for a dtype, ValueError for a name, that the format cannot hold."""
+    for name, array in arrays.items():
+        if name == "__metadata__" or name.startswith(STATES) or not is_unicode(name):
+            raise ValueError(f"a checkpoint cannot hold an array named {name!r}: rename it")
+        if _name_of(array.dtype) not in _CODES and not _is_plain(array.dtype):
+            raise TypeError(
+                f"{name!r} has dtype {array.dtype}, which a checkpoint cannot hold: "
+                "make it an array of numbers, bools or times"
+            )
+
+
+def spec_of(array: Any) -> ArraySpec:
+    """Return the dtype and the shape of ``array``."""
+    return ArraySpec(_name_of(array.dtype), array.shape)
+
+
+class Encoding:
+    """A file of a checkpoint that is to be written: its header, and the pieces that follow.
+
+    Args:
+        arrays: By name; ``check`` them first. They are read when the pieces are.
+        about: What the file says of itself, for JSON.
+        states: The states in it, as JSON, if it has any.
+
+    Raises:
+        ValueError: There are too many arrays.
+    """
+
+    def __init__(
+        self, arrays: Mapping[str, Any], about: Mapping[str, Any], states: str | None = None
+    ) -> None:
+        specs = {name: spec_of(array) for name, array in arrays.items()}
+        listed, offsets, size = _listed(specs)
+        self._arrays = [arrays[name] for name in offsets]
+        dtypes = {name: it.dtype for name, it in specs.items() if it.dtype not in _CODES}
+        strings = {"runhooks": json.dumps({**about, "size": size, "dtypes": dtypes})}
+        if states is not None:
+            strings["states"] = states
+        tail = ",".join([json.dumps(strings)[1:], *listed])
+        self._tail = f'",{tail}}}'.encode()
+        pieces = 8 * -(-size // PIECE_BYTES)
+        unpadded = len(_BEGIN) + len('00000000","pieces":"') + pieces + len(self._tail)
+        #: How many bytes the header has.
+        self.header_bytes = -(-(_LENGTH.size + unpadded) // _ALIGNMENT) * _ALIGNMENT
+        if self.header_bytes > _MOST_HEADER_BYTES:
+            raise ValueError(f"{len(arrays)} arrays are too many for a checkpoint: stack some")
+
+    def pieces(self) -> Iterator[Any]:
+        """Yield what follows the header, in buffers of ``PIECE_BYTES``."""
+        parts: list[Any] = []
+        room = PIECE_BYTES
+        for array in self._arrays:
+            data = as_bytes(np.asarray(array))
+            while len(data) >= room:
+                parts.append(data[:room])
+                yield b"".join(parts) if parts[1:] else parts[0]
+                data, parts, room = data[room:], [], PIECE_BYTES
+            parts.append(data)
+            room -= len(data)
+        if room < PIECE_BYTES:
+            yield b"".join(parts)
+
+    def header(self, sums: Iterable[int]) -> tuple[bytes, int]:
+        """Return the header, given the CRC-32C of each piece, and its own."""
+        begin = _LENGTH.pack(self.header_bytes - _LENGTH.size) + _BEGIN
+        rest = b'","pieces":"%b%b' % ("".join(map("{:08x}".format, sums)).encode(), self._tail)
+        rest = rest.ljust(self.header_bytes - len(begin) - 8)
+        crc = google_crc32c.extend(google_crc32c.value(begin), rest)
+        return b"%b%08x%b" % (begin, crc, rest), crc
+
+
+def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int]]:
+    """Return the header of a file for other programs, and where in it each array begins.
+
+    Raises:
+        TypeError: An array has a dtype that the format itself lacks.
+    """
+    for name, spec in specs.items():
+        if spec.dtype not in _CODES:
+            raise TypeError(f"{name!r} is {spec.dtype}, which .safetensors cannot hold")
+    listed, offsets, _ = _listed(specs)
+    # Some refuse a file that does not say for whom it was written, which makes no difference.
+    text = ",".join([_FOREIGN, *listed]).encode() + b"}"
+    text = text.ljust(-(-len(text) // _LENGTH.size) * _LENGTH.size)
+    at = _LENGTH.size + len(text)
+    return _LENGTH.pack(len(text)) + text, {name: at + it for name, it in offsets.items()}
+
+
+def _listed(specs: Mapping[str, ArraySpec]) -> tuple[list[str], dict[str, int], int]:
+    """What a header says of arrays, where after it each begins, in that order, and the end."""
+    sized = []
+    for name, (dtype, shape) in specs.items():
+        item = item_bytes(dtype)
+        size = math.prod(shape) * item
+        # First those after which memory is aligned, then the widest items: so none is out of line.
+        sized.append((size % _ALIGNMENT != 0, -item, name, size))
+    offsets, end = {}, 0
+    for _, _, name, size in sorted(sized):
+        offsets[name], end = end, end + size
+    listed = []
+    for (_, item, name, size), (dtype, shape) in zip(sized, specs.values(), strict=True):
+        code, at = _CODES.get(dtype), offsets[name]
+        dims = [*map(int, shape)] if code else [*map(int, shape), -item]
+        listed.append(
+            f'{quoted(name)}:{{"dtype":"{code or "U8"}","shape":{dims},'
+            f'"data_offsets":[{at},{at + size}]}}'
+        )
+    return listed, offsets, end
+
+
+def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the bytes of ``array`` as they stand in a file; shares its memory if it can."""
+    if array.flags.c_contiguous and array.dtype.str[0] != _FOREIGN_ORDER:
+        return array.reshape(-1).view(np.uint8)
+    little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8)
+
+
+class TensorFile:
+    """A safetensors file of any program, of which the header is read.
+
+    Raises:
+        ValueError: It is not such a file.
+        OSError: It cannot be read.
+    """
+
+    #: The CRC-32C of each piece; None where the file has none.
+    sums: Sequence[int] | None = None
+
+    def __init__(self, path: AnyPath) -> None:
+        self.path = path
+        with opened(path, ahead=False) as (file, size):
+            self._header = _header_of(file, size)
+            self._map = self._mapped(file)
+        #: How many bytes follow the header.
+        self.nbytes = size - len(self._header)
+        self._sound: set[int] = set()  # numbers of the pieces in the map that were compared
+
+    def _mapped(self, file: BinaryIO) -> NDArray[np.uint8] | None:
+        return None  # other programs write anew into files that are there
+
+    @cached_property
+    def entries(self) -> Mapping[str, Entry]:
+        """The arrays by name, as they lie in the file. Raises ValueError if they make no sense."""
+        try:
+            listed = json.loads(self._header[_LENGTH.size :])
+            if not isinstance(listed, dict):
+                raise ValueError("it is not a mapping")
+            listed.pop("__metadata__", None)
+            found = {name: _entry(it, self._stated(name)) for name, it in listed.items()}
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"its header cannot be read: {error}") from None
+        end = 0
+        for _, _, start, stop in sorted(found.values(), key=lambda it: it[2:]):
+            if start != end:
+                raise ValueError("its arrays overlap or leave a gap")
+            end = stop
+        if end != self.nbytes:
+            size = len(self._header)
+            raise ValueError(f"it has {size + self.nbytes} bytes, its header says {size + end}")
+        return found
+
+    def stream(self, wanted: Iterable[str]) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yield the arrays ``wanted`` by name, as they lie in the file.
+
+        Some share memory, in which none overlap. Raises as ``data`` does.
+        """
+        listed = sorted(((self.entries[name], name) for name in wanted), key=lambda it: it[0][2:])
+        for span in _spans(listed):
+            begin = span[0][0].start
+            data = self.data(begin, span[-1][0].end)
+            for (dtype, shape, start, end), name in span:
+                array = data[start - begin : end - begin].view(dtype_named(dtype)).reshape(shape)
+                yield name, array if array.flags.aligned else array.copy()
+
+    def data(self, first: int, last: int) -> NDArray[np.uint8]:
+        """Return the bytes from ``first`` to ``last``, counted from the end of the header.
+
+        Raises:
+            ValueError: They are damaged.
+            OSError: They cannot be read.
+        """
+        step = _ALIGNMENT if self.sums is None else PIECE_BYTES
+        begin, end = first // step * step, min(-(-last // step) * step, self.nbytes)
+        if self._map is not None:
+            data = self._map[len(self._header) + begin : len(self._header) + end]
+        else:
+            data = _memory(end - begin)
+            read_into(self.path, len(self._header) + begin, data)
+        if self.sums is not None:
+            for at in range(begin, end, PIECE_BYTES):
+                number = at // PIECE_BYTES
+                if number not in self._sound:
+                    piece = data[at - begin : at - begin + PIECE_BYTES]
+                    check_sum(google_crc32c.value(piece), self.sums[number])
+                    if self._map is not None:
+                        self._sound.add(number)
+        return data[first - begin : last - begin]
+
+    def _stated(self, name: str) -> str | None:
+        """The dtype of an array that is stored as its bytes; None if it is what it is stored as."""
+        return None
+
+
+class CheckpointFile(TensorFile):
+    """A file of a checkpoint, of which the header is compared with its checksum.
+
+    Attributes:
+        about: What the file says of itself.
+        states: The states in it, as JSON; None if it has none.
+        digest: How many bytes it has, and the checksum of its header.
+
+    Raises:
+        NotFoundError: There is no such checkpoint.
+        DataLossError: The file is missing, damaged, or cannot be read.
+    """
+
+    def __init__(self, path: AnyPath) -> None:
+        self._names = path.parent, path.name
+        with naming(*self._names):
+            super().__init__(path)
+            header, at = self._header, _LENGTH.size + len(_BEGIN)
+            if header[_LENGTH.size : at] != _BEGIN:
+                raise ValueError("it is not a file of a checkpoint, or its header is damaged")
+            crc = google_crc32c.extend(google_crc32c.value(header[:at]), header[at + 8 :])
+            if header[at : at + 8] != b"%08x" % crc:
+                raise ValueError("the checksum of its header does not match its content")
+            self.digest = FileDigest(len(header) + self.nbytes, crc)
+            self._read_strings()
+
+    def _mapped(self, file: BinaryIO) -> NDArray[np.uint8] | None:
+        return mapped(file)
+
+    def _read_strings(self) -> None:
+        try:
+            text = self._header[_LENGTH.size :].decode("ascii")
+            strings, _ = json.JSONDecoder().raw_decode(text, len('{"__metadata__":'))
+            about = json.loads(field(strings, "runhooks", _is_text))
+        except RecursionError:
+            raise ValueError("its header is nested too deeply") from None
+        size = field(about, "size", lambda it: it == self.nbytes)
+        self.sums = np.frombuffer(bytes.fromhex(field(strings, "pieces", _is_text)), ">u4").tolist()
+        if len(self.sums or ()) != -(-size // PIECE_BYTES):
+            raise ValueError(f"it has {len(self.sums or ())} checksums of {size} bytes")
+        self._dtypes = field(about, "dtypes", lambda it: isinstance(it, dict))
+        self.about: dict[str, Any] = about
+        self.states: str | None = strings.get("states") and field(strings, "states", _is_text)
+
+    @cached_property
+    def entries(self) -> Mapping[str, Entry]:
+        with naming(*self._names):
+            return super().entries
+
+    def data(self, first: int, last: int) -> NDArray[np.uint8]:
+        with naming(*self._names):
+            return super().data(first, last)
+
+    def check(self) -> None:
+        """Compare all that the file holds with its checksums, a piece at a time."""
+        for at in range(0, self.nbytes, PIECE_BYTES):
+            self.data(at, min(at + PIECE_BYTES, self.nbytes))
+        _ = self.entries
+
+    def _stated(self, name: str) -> str | None:
+        dtype: str | None = self._dtypes.get(name)
+        if dtype is not None and not is_dtype(dtype):
+            raise ValueError(f"{name!r} has the dtype {dtype!r}, which no checkpoint has")
+        return dtype
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _header_of(file: BinaryIO, size: int) -> bytes:
+    header = file.read(min(size, _FIRST_BYTES))
+    if len(header) < _LENGTH.size:
+        raise ValueError("it is cut short")
+    end = _LENGTH.size + int(_LENGTH.unpack_from(header)[0])
+    if end > min(size, _MOST_HEADER_BYTES):
+        raise ValueError(f"it has {size} bytes, and a header of {end}")
+    return header[:end] if end <= len(header) else header + file.read(end - len(header))
+
+
+def _memory(size: int) -> NDArray[np.uint8]:
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size]
+
+
+def _spans(listed: Sequence[tuple[Entry, str]]) -> Iterator[list[tuple[Entry, str]]]:
+    span: list[tuple[Entry, str]] = []
+    for it in listed:
+        if span and (
+            it[0].start > span[-1][0].end + _GAP_BYTES or it[0].end > span[0][0].start + _SPAN_BYTES
+        ):
+            yield span
+            span = []
+        span.append(it)
+    if span:
+        yield span
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether ``text`` can be encoded: whether it has no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _entry(content: Any, stated: str | None) -> Entry:
+    """The array that an entry of a header describes, whose bytes are of the dtype ``stated``."""
+    try:
+        code, shape = content["dtype"], content["shape"]
+        start, stop = content["data_offsets"]
+        dtype = _DTYPES.get(code)
+    except (KeyError, TypeError, ValueError):
+        raise ValueError("an entry makes no sense") from None
+    if dtype is None:
+        raise ValueError(f"it has an array of {code!r}, a dtype that runhooks does not know")
+    if not is_shape(shape) or not is_place([start, stop]):
+        raise ValueError("an entry has a shape or offsets that make no sense")
+    if stop - start != math.prod(shape) * item_bytes(dtype):
+        raise ValueError("the size of an array does not match its shape")
+    if stated is not None:
+        if dtype != "uint8" or shape[-1:] != [item_bytes(stated)]:
+            raise ValueError(f"an array of {stated} is not stored as its bytes")
+        dtype, shape = stated, shape[:-1]
+    return Entry(dtype, tuple(shape), start, stop)
+
+
+@lru_cache(256)
+def item_bytes(name: str) -> int:
+    """Return the size of an item of the dtype ``name``. Raises ValueError for no such dtype."""
+    if name == "bool":
+        return 1
+    if name in _CODES:  # without ml_dtypes, which may not be installed
+        return int(re.findall(r"\d+", name)[0]) // 8
+    try:
+        dtype = dtype_named(name)
+    except TypeError:
+        dtype = None
+    if dtype is None or not _is_plain(dtype):
+        raise ValueError(f"it has an array of {name!r}, which is not a dtype of a checkpoint")
+    return dtype.itemsize
+
+
+@lru_cache(256)
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # which NumPy puts together each time
+
+
+def _is_plain(dtype: np.dtype[Any]) -> bool:
+    """Whether an array of ``dtype`` is its bytes, and ``dtype`` is known by its name."""
+    if dtype.hasobject or issubclass(dtype.type, np.flexible):
+        return False
+    try:
+        return dtype_named(dtype.name) == dtype.newbyteorder("=")
+    except (TypeError, ImportError):
+        return False
+
+
+#: Errors of this process. To go on from an older checkpoint because of them would lose steps.
+NOT_OF_THE_FILE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def check_sum(crc: int, expected: int) -> None:
+    """Raise ValueError unless a checksum is the one that was recorded."""
+    if crc != expected:
+        raise ValueError("its checksum does not match its content")
+
+
+def _is_there(path: AnyPath) -> bool:
+    """Whether there is a checkpoint, if a damaged one."""
+    return (path / COMMIT).is_file()
+
+
+@contextmanager
+def naming(path: AnyPath, name: str) -> Iterator[None]:
+    """Turn what is wrong with the file ``name`` of a checkpoint into an error that says so."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        if _is_there(path):
+            raise damaged(path, f"{name} is missing") from None
+        raise NotFoundError(f"there is no checkpoint {printable(path)}", path=str(path)) from None
+    except OSError as error:
+        # What a store holds is not damaged because the store cannot be reached.
+        if error.errno in NOT_OF_THE_FILE or isinstance(path, StorePath):
+            raise
+        raise damaged(path, f"{name} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise damaged(path, f"{name}: {error}") from error
+
+
+def damaged(path: AnyPath, what: str) -> DataLossError:
+    """Return the error that says what is wrong with the checkpoint ``path``."""
+    return DataLossError(f"checkpoint {printable(path)} is damaged: {what}", path=str(path))
