@@ -1,6 +1,5 @@
 """One process at a time saves checkpoints in a directory."""
 
-import gc
 import os
 import resource
 import shutil
@@ -74,35 +73,20 @@ def files(directory: Path):
     return {path.name: path.stat().st_mtime_ns for path in directory.rglob("*")}
 
 
-def test_a_second_chief_is_refused_before_it_writes_and_told_of_the_first(other, tmp_path):
+def test_a_second_chief_is_refused_before_it_writes_and_told_of_the_first(
+    other, tmp_path, monkeypatch
+):
     before = files(tmp_path)
-    with pytest.raises(RuntimeError, match="is_chief") as caught:
-        train(tmp_path)
-    assert str(other.pid) in str(caught.value)
-    assert socket.gethostname() in str(caught.value)
-    assert files(tmp_path) == before
-
-
-def test_any_spelling_of_the_directory_is_the_same(other, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path.parent)
     link = tmp_path.parent / "link"
     link.symlink_to(tmp_path)
-    for spelling in (f"./{tmp_path.name}/", link, tmp_path / ".." / tmp_path.name):
-        with pytest.raises(RuntimeError, match="another process"):
+    for spelling in (tmp_path, f"./{tmp_path.name}/", link, tmp_path / ".." / tmp_path.name):
+        with pytest.raises(RuntimeError, match="another process.* is_chief") as caught:
             train(spelling)
-
-
-def test_a_worker_is_not_a_chief(other, tmp_path):
+        assert str(other.pid) in str(caught.value)
+        assert socket.gethostname() in str(caught.value)
+    assert files(tmp_path) == before
     assert train(tmp_path, is_chief=False) == 1
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_process_that_has_ended_leaves_no_lock(other, tmp_path, number):
-    other.send_signal(number)
-    if number == signal.SIGTERM:
-        other.send_signal(signal.SIGKILL)  # it sleeps in its step
-    other.wait()
-    assert train(tmp_path) == 1
 
 
 def test_a_session_that_has_ended_leaves_no_file(tmp_path):
@@ -230,15 +214,6 @@ def test_a_forked_child_does_not_save_in_the_directory_of_its_parent(tmp_path):
     assert done.stdout.split() == ["7", "0"]
 
 
-def test_a_session_that_is_dropped_holds_no_lock(tmp_path):
-    with rh.Graph().as_default():
-        rh.train.get_or_create_global_step()
-        session = rh.MonitoredTrainingSession(checkpoint_dir=tmp_path)
-        del session
-        gc.collect()
-    assert train_elsewhere(tmp_path).returncode == 0
-
-
 def test_a_session_that_was_dropped_is_in_nobodys_way(tmp_path):
     with rh.Graph().as_default():
         rh.train.get_or_create_global_step()
@@ -246,9 +221,10 @@ def test_a_session_that_was_dropped_is_in_nobodys_way(tmp_path):
         session.itself = session
         del session
     assert train(tmp_path) == 1
+    assert not list(tmp_path.glob(".*"))
 
 
-def test_a_session_that_could_not_begin_is_in_nobodys_way(other, tmp_path):
+def test_neither_a_killed_process_nor_one_that_could_not_begin_is_in_anybodys_way(other, tmp_path):
     with pytest.raises(RuntimeError, match="another process") as caught:
         train(tmp_path)
     other.kill()
@@ -257,7 +233,7 @@ def test_a_session_that_could_not_begin_is_in_nobodys_way(other, tmp_path):
     del caught
 
 
-@pytest.mark.parametrize("mask", [0o002, 0o022, 0o077])
+@pytest.mark.parametrize("mask", [0o002, 0o077])
 def test_the_file_has_the_mode_that_the_umask_says(tmp_path, mask):
     before = os.umask(mask)
     try:
@@ -349,18 +325,17 @@ def train_as(user, directory, mask, dies=False):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
-@pytest.mark.parametrize("mask", [0o002, 0o022])
-def test_a_colleague_goes_on_with_a_run_that_was_killed(mask):
+def test_a_colleague_goes_on_with_a_run_that_was_killed():
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         directory = Path(name, "run")
         directory.mkdir()
         os.chown(directory, -1, GROUP)
         directory.chmod(0o2777)
-        killed = train_as(USER, directory, mask, dies=True)
+        killed = train_as(USER, directory, 0o022, dies=True)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         assert (directory / ".chief.lock").exists()
-        assert train_as(COLLEAGUE, directory, mask).stdout == "2\n"
+        assert train_as(COLLEAGUE, directory, 0o022).stdout == "2\n"
         assert not (directory / ".chief.lock").exists()
 
 
@@ -369,18 +344,17 @@ import sys
 import numpy as np
 import runhooks as rh
 
-graph = rh.ENGINE.graph(lambda state: (state + 1, {"sum": state.sum()}), state=np.float32(0))
+graph = rh.jax.graph(lambda state: (state + 1, {"sum": state.sum()}), state=np.float32(0))
 with graph.as_default():
     session = rh.MonitoredSession(hooks=[rh.CheckpointSaverHook(sys.argv[1], save_steps=2)])
     session.run("train_op")
 """
 
 
-@pytest.mark.parametrize("engine", ["rh", "rh.jax"])
-def test_a_program_that_leaves_a_session_open_ends_without_a_word(tmp_path, engine):
+def test_a_program_that_leaves_a_session_open_ends_without_a_word(tmp_path):
     done = subprocess.run(
         [sys.executable, "-", str(tmp_path)],
-        input=UNCLOSED.replace("rh.ENGINE", engine),
+        input=UNCLOSED,
         capture_output=True,
         text=True,
         check=True,

@@ -86,13 +86,13 @@ def test_one_that_was_replaced_since_it_was_read(memory, at_step, make_session):
 def test_threads_read_one_directory(memory, at_step):
     save(Saver(), at_step(7), memory)
     store = open_store(memory)
-    for number in range(100):
+    for number in range(30):
         store.put(f"other/{number}", b"")
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(6) as threads:
-            found = list(threads.map(rh.load, [memory] * 60))
+            found = list(threads.map(rh.load, [memory] * 24))
     finally:
         sys.setswitchinterval(before)
     assert all(it["weights"].shape == (8,) for it in found)
@@ -375,7 +375,7 @@ def test_killed_while_it_commits_a_training_resumes_bit_for_bit(bucket, proxy, t
     """Killed before the store has the manifest, and after: both times it goes on where it was."""
 
     def train(folder):
-        command = [sys.executable, str(PROGRAM), str(folder), "--last-step", "20", "--asynchronous"]
+        command = [sys.executable, str(PROGRAM), str(folder), "--last-step", "11", "--asynchronous"]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     faults = {"model.ckpt-5/checkpoint": "lost request", "model.ckpt-10/checkpoint": None}
