@@ -24,7 +24,7 @@ FILES = {
 
 # From the bottom up. A folder imports what stands below it, and files of its own.
 ORDER = [
-    {"errors", "clock", "contexts", "trigger", "arguments", "lazy", "near_names", "version"},
+    {"errors", "clock", "trigger", "arguments", "lazy", "near_names", "version"},
     {"stores"},
     {"ranks"},
     {"arrays"},

@@ -11,9 +11,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
-
-from runhooks.contexts import contextmanager
 
 
 class Clock(Protocol):

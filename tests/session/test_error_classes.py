@@ -1,22 +1,8 @@
 """An error keeps its class wherever it arises: neither a note nor a ``with`` block replaces it."""
 
-from dataclasses import dataclass
-
 import pytest
 
 import runhooks as rh
-
-
-@dataclass(frozen=True)
-class FrozenError(Exception):
-    code: int
-
-
-class SlottedError(Exception):
-    __slots__ = ()
-
-    def __setattr__(self, name, value):
-        raise AttributeError(name)
 
 
 class MuteError(Exception):
@@ -247,16 +233,10 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(
-    "error", [FrozenError(5), SlottedError(), MuteError(), AloofError()], ids=type
-)
+@pytest.mark.parametrize("error", [MuteError(), AloofError()], ids=type)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.every_engine
 def test_an_error_keeps_its_class(model, tmp_path, engine, place, error):
-    if (engine, place) == ("jax", "in an operation") and isinstance(
-        error, FrozenError | SlottedError
-    ):
-        pytest.skip("jax.jit itself replaces it while it traces")
     with pytest.raises(type(error)) as caught:
         PLACES[place](error, model, tmp_path)
     assert caught.value is error
@@ -267,8 +247,8 @@ def test_what_on_exception_raises_is_noted_on_it(model):
         def on_exception(self, session, exception):
             raise MuteError
 
-    error = FrozenError(5)
-    with pytest.raises(FrozenError), rh.MonitoredSession(hooks=[Worse()]):
+    error = AloofError()
+    with pytest.raises(AloofError), rh.MonitoredSession(hooks=[Worse()]):
         raise error
     assert "Worse" in error.__notes__[0]
     assert "MuteError" in error.__notes__[0]

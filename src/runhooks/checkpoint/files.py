@@ -8,6 +8,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -15,7 +16,6 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.contexts import contextmanager
 from runhooks.stores import RetryPolicy, default_policy, is_url, without_file_scheme
 from runhooks.stores.path import AnyPath, StorePath
 

@@ -20,6 +20,7 @@ import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, BinaryIO, NamedTuple
@@ -31,7 +32,6 @@ from numpy.typing import NDArray
 from runhooks.arrays.array_library import dtype_named
 from runhooks.checkpoint.files import mapped, opened, printable, read_into
 from runhooks.checkpoint.manifest import ArraySpec, FileDigest, field, is_dtype, is_place, is_shape
-from runhooks.contexts import contextmanager
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores.path import AnyPath, StorePath
 

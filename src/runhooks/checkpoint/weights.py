@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -33,7 +33,6 @@ from runhooks.checkpoint.names import Only, is_run_state, nested, other_names
 from runhooks.checkpoint.retention import Choice, Mode
 from runhooks.checkpoint.shards import read_several
 from runhooks.checkpoint.tensors import NOT_OF_THE_FILE, TensorFile
-from runhooks.contexts import contextmanager
 from runhooks.errors import DataLossError, NotFoundError, cause
 from runhooks.stores.path import AnyPath, replacing
 

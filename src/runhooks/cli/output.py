@@ -12,7 +12,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,6 @@ from rich.text import Text
 
 from runhooks.cli import formats
 from runhooks.cli.formats import printable
-from runhooks.contexts import contextmanager
 from runhooks.events.reading.table import json_number
 from runhooks.stores import masked
 from runhooks.stores.path import AnyPath

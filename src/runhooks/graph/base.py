@@ -6,12 +6,11 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-from runhooks.contexts import contextmanager
 from runhooks.errors import AbortedError, NanLossDuringTrainingError, UnavailableError
 from runhooks.graph.objects import StatefulObjects
 

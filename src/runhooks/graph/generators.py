@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
@@ -17,7 +18,6 @@ import numpy as np
 
 from runhooks.arrays.array_library import GeneratorAccess
 from runhooks.arrays.registry import generator_state, global_generators
-from runhooks.contexts import contextmanager
 
 if TYPE_CHECKING:
     import random

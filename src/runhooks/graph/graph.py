@@ -6,11 +6,10 @@ import operator
 import threading
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from typing import Any
 
-from runhooks.contexts import contextmanager
 from runhooks.errors import add_note
 from runhooks.graph import names, nest
 from runhooks.graph.base import (

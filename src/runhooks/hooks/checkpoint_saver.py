@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 from runhooks import arguments
 from runhooks.checkpoint import BackgroundSave, DirectoryLock, Saver, save_under_way
-from runhooks.contexts import contextmanager
 from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
 from runhooks.engines.foreign import session_of
 from runhooks.errors import add_note

@@ -11,7 +11,6 @@ import numpy as np
 from runhooks import arguments
 from runhooks.arrays import library_of
 from runhooks.arrays.registry import NO_LIBRARY
-from runhooks.contexts import hiding_errors
 from runhooks.contract import (
     RawSession,
     SessionRunArgs,
@@ -291,7 +290,7 @@ class LoggingTensorHook(TensorFlowHook):
         log = self._log
         secs, _ = self._timer.update_last_triggered_step(self._iter_count)
         if self._formatter is not None:
-            with hiding_errors(np.printoptions(suppress=True)):
+            with np.printoptions(suppress=True):
                 log.info("%s", self._formatter(tensor_values))
             return
         line = _line(self._named.labelled(tensor_values))
@@ -305,5 +304,5 @@ def _line(labelled: Sequence[tuple[str, Any]]) -> str:
     # They do not change how a single number is printed, and take longer than that.
     if all(library_of(it) is not NO_LIBRARY and np.ndim(it) == 0 for _, it in labelled):
         return text()
-    with hiding_errors(np.printoptions(suppress=True)):
+    with np.printoptions(suppress=True):
         return text()

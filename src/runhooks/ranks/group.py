@@ -9,10 +9,10 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 from runhooks import arguments, clock
-from runhooks.contexts import contextmanager
 from runhooks.errors import DeadlineExceededError, PeerFailedError, UnavailableError
 from runhooks.ranks.requests import Requests
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
 
 from runhooks.arrays.shards import Share
-from runhooks.contexts import contextmanager
 from runhooks.contract import PreparedRun, RawSession, Snapshot, Stateful
 from runhooks.graph.base import ClosedSessionError, GraphKeys
 from runhooks.graph.build import get_global_step

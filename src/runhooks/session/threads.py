@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from runhooks import arguments, clock
-from runhooks.contexts import contextmanager
 from runhooks.errors import add_note, cause, described, ends_of_input
 
 _log = logging.getLogger("runhooks")

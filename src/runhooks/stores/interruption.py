@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from runhooks import clock
-from runhooks.contexts import contextmanager
 
 #: In which a store that is well still gets the last events.
 GRACE_SECS = 2.0

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from runhooks.contexts import contextmanager
 from runhooks.stores.backend import Buffer, StoredObject
 from runhooks.stores.reading import WINDOW_BYTES, ReadAhead
 from runhooks.stores.store import Store, open_top

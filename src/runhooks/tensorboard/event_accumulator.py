@@ -6,6 +6,7 @@ import gc
 import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple, Self
 
@@ -13,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks import arguments
-from runhooks.contexts import contextmanager
 from runhooks.events.format.proto import as_bytes, fields
 from runhooks.events.reading.messages import (
     META_GRAPH_DEF,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from runhooks import arguments, clock
-from runhooks.contexts import contextmanager
 from runhooks.events import Event, Message, SessionLog, SessionStatus
 from runhooks.events.format import proto
 from runhooks.events.place import place

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -23,7 +24,6 @@ import numpy as np
 
 from runhooks.arrays import host_form, is_array, snapshot
 from runhooks.arrays.values import NUMBERS, read_number
-from runhooks.contexts import contextmanager
 from runhooks.errors import call_all
 from runhooks.events.place import inside
 from runhooks.summary import (

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +16,6 @@ import numpy as np
 
 from runhooks import arguments, clock, events
 from runhooks.arrays.values import NUMBERS
-from runhooks.contexts import contextmanager
 from runhooks.errors import add_note, call_all, error_text
 from runhooks.events import Message
 from runhooks.events.place import inside

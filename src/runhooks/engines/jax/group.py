@@ -7,12 +7,12 @@ one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import jax
 from jax._src import distributed
 
-from runhooks.contexts import contextmanager
 from runhooks.errors import UnavailableError
 from runhooks.ranks import Group
 

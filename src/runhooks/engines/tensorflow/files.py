@@ -14,6 +14,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from runhooks.checkpoint import Saver, Snapshot, read_checkpoint, write_checkpoi
 from runhooks.checkpoint.attempts import discard
 from runhooks.checkpoint.latest import HOOK_STATES
 from runhooks.checkpoint.tensors import COMMIT
-from runhooks.contexts import contextmanager
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores import hidden
 from runhooks.summary import FileWriter

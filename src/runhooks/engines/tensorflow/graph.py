@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import tensorflow as tf
 
-from runhooks.contexts import contextmanager, hiding_errors
 from runhooks.contract import RawSession
 from runhooks.engines.tensorflow.engine import ENGINE, TensorFlow
 from runhooks.engines.tensorflow.fetches import step_graph_of
@@ -88,7 +87,7 @@ class TensorFlowGraph(BaseGraph):
     @contextmanager
     def as_default(self) -> Iterator[TensorFlowGraph]:
         """Make it the default graph of this thread, and TensorFlow's, inside the ``with`` block."""
-        with entered(self), hiding_errors(self._graph.as_default()):
+        with entered(self), self._graph.as_default():
             yield self
 
     @contextmanager

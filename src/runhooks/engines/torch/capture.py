@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -18,7 +18,6 @@ from torch.optim.optimizer import (
 )
 
 from runhooks.arrays.torch import cloned, stored, whole
-from runhooks.contexts import contextmanager
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph

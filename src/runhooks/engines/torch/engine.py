@@ -8,6 +8,7 @@ that a training step changes in place, see ``runhooks.torch``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from runhooks.arrays.torch import (
     numpy_dtype,
     synchronize,
 )
-from runhooks.contexts import contextmanager
 from runhooks.engines.conform import describe
 from runhooks.engines.eager import EagerEngine
 

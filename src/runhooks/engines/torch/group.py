@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -16,7 +16,6 @@ import torch
 from torch import distributed
 
 from runhooks import clock
-from runhooks.contexts import contextmanager
 from runhooks.errors import UnavailableError
 from runhooks.ranks import Group
 

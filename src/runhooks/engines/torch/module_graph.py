@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 
-from runhooks.contexts import contextmanager
 from runhooks.events.format import proto
 from runhooks.summary.graph_def import (
     encode_graph_def,

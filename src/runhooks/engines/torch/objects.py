@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader
 from runhooks import arguments
 from runhooks.arrays.shards import Share, to_host
 from runhooks.arrays.torch import ARRAYS, form, is_distributed
-from runhooks.contexts import contextmanager
 from runhooks.engines.conform import fitted
 from runhooks.engines.torch.engine import Averages
 from runhooks.engines.torch.states import (

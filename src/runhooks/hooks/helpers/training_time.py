@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar, NamedTuple
 
 from runhooks import clock
-from runhooks.contexts import contextmanager
 from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
 from runhooks.engines.foreign import session_of
 from runhooks.hooks.helpers.base import SummaryWriter, WritingHook, step_of
