@@ -291,9 +291,11 @@ def is_self(node):
 #: Files of under 60 lines, each with a reason.
 SMALL = {
     "near_names": "a small tool",
-    "lazy": "a small tool",
     "version": "the build reads it",
     "jax": "a front door",
+    "train": "a front door",
+    "tensorflow.estimator": "a front door",
+    "tensorflow.train": "a front door",
     "torch": "a front door",
     "arrays.tensorflow": "an adapter to one library",
     "bridges.requirement": "every bridge needs it before its own framework",

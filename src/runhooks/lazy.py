@@ -2,47 +2,49 @@
 
 from __future__ import annotations
 
+import pkgutil
+import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from types import MappingProxyType
+from pathlib import Path
 from typing import Any
 
 from runhooks.near_names import suggestion
 
+_LINE = re.compile(r"^from (\S+) import \(?\s*(\w+) as \2\b", re.MULTILINE)
+
 
 def lazily(
     package: str,
-    modules: Mapping[str, Iterable[str]] = MappingProxyType({}),
-    others: Sequence[str] = (),
+    modules: Sequence[str] = (),
     beside: Sequence[str] = (),
     elsewhere: Callable[[str], str] = lambda name: "",
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` and the ``__dir__`` of ``package``.
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return the ``__getattr__``, the ``__dir__`` and the ``__all__`` of ``package``.
 
-    Type checkers do not follow them: the package imports the names under ``TYPE_CHECKING``.
+    Its names, and the modules that have them, stand in its stub, the ``.pyi`` file beside it, which
+    type checkers read too: a line ``from module import name as name`` for each.
 
     Args:
         package: Its name.
-        modules: Names by the module that defines them. Those of ``package`` itself are its
-            modules.
-        others: Modules that define the rest of ``package.__all__``. To find a name, they are
-            imported one after the other.
+        modules: Modules of the package that are attributes, and not in ``__all__``.
         beside: Modules of the package, for whose names a missing one is told to look there.
         elsewhere: Returns what to say of a name that is missing, if not that.
     """
-    homes = {name: module for module, names in modules.items() for name in names}
+    own = sys.modules[package]
+    stub = Path(own.__file__ or "").with_suffix(".pyi").name
+    text = (pkgutil.get_data(package, stub) or b"").decode()
+    homes = {name: home for home, name in _LINE.findall(text)}
 
     def get(name: str) -> Any:
-        if homes.get(name) == package:
+        home = homes.get(name)
+        if home == package or name in modules:
             return import_module(f"{package}.{name}")
-        own = sys.modules[package]
-        homes_left = [homes[name]] if name in homes else others if name in own.__all__ else ()
-        for module in map(import_module, homes_left):
-            if hasattr(module, name):
-                value = getattr(module, name)
-                setattr(own, name, value)
-                return value
+        if home is not None:
+            value = getattr(import_module(home), name)
+            setattr(own, name, value)
+            return value
         raise AttributeError(f"module {package!r} has no attribute {name!r}{hint(name)}")
 
     def hint(name: str) -> str:
@@ -50,10 +52,9 @@ def lazily(
             return ""
         if found := [f"{it}.{name}" for it in beside if name in dir(import_module(it))]:
             return f": it is {' or '.join(found)}"
-        return elsewhere(name) + suggestion(name, sys.modules[package].__all__)
+        return elsewhere(name) + suggestion(name, homes)
 
     def names() -> list[str]:
-        it = sys.modules[package]
-        return sorted({*vars(it), *homes, *it.__all__})
+        return sorted({*vars(own), *homes, *modules})
 
-    return get, names
+    return get, names, sorted(homes.keys() - {*modules})

@@ -8,19 +8,7 @@
 None of them needs PyTorch, TensorFlow or Protocol Buffers, but for what is theirs.
 """
 
-from typing import TYPE_CHECKING
-
 from runhooks.lazy import lazily
-from runhooks.tensorboard.file_writer import FileWriter
-from runhooks.tensorboard.summary_writer import SummaryWriter
 
 # A program that only writes does not load the reader.
-if TYPE_CHECKING:
-    from runhooks.tensorboard.event_accumulator import EventAccumulator
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {"runhooks.tensorboard.event_accumulator": ["EventAccumulator"]},
-    )
-
-__all__ = ["EventAccumulator", "FileWriter", "SummaryWriter"]
+__getattr__, __dir__, __all__ = lazily(__name__)

@@ -9,64 +9,17 @@ tf.estimator".
 """
 
 from types import SimpleNamespace
-from typing import Any
 
-from runhooks.contract import (
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-)
-from runhooks.hooks import (
-    CheckpointSaverHook,
-    CheckpointSaverListener,
-    FeedFnHook,
-    FinalOpsHook,
-    GlobalStepWaiterHook,
-    LoggingTensorHook,
-    NanLossDuringTrainingError,
-    NanTensorHook,
-    ProfilerHook,
-    StepCounterHook,
-    StopAtStepHook,
-    SummarySaverHook,
-    make_early_stopping_hook,
-    stop_if_higher_hook,
-    stop_if_lower_hook,
-    stop_if_no_decrease_hook,
-    stop_if_no_increase_hook,
-)
-from runhooks.near_names import suggestion
-from runhooks.trigger import SecondOrStepTimer
-
-__all__ = [
-    "CheckpointSaverHook",
-    "CheckpointSaverListener",
-    "FeedFnHook",
-    "FinalOpsHook",
-    "GlobalStepWaiterHook",
-    "LoggingTensorHook",
-    "NanLossDuringTrainingError",
-    "NanTensorHook",
-    "ProfilerHook",
-    "SecondOrStepTimer",
-    "SessionRunArgs",
-    "SessionRunContext",
-    "SessionRunHook",
-    "SessionRunValues",
-    "StepCounterHook",
-    "StopAtStepHook",
-    "SummarySaverHook",
-    "experimental",
-]
+from runhooks.hooks import early_stopping
+from runhooks.lazy import lazily
 
 #: The hooks of ``tf.estimator.experimental``.
 experimental = SimpleNamespace(
-    make_early_stopping_hook=make_early_stopping_hook,
-    stop_if_higher_hook=stop_if_higher_hook,
-    stop_if_lower_hook=stop_if_lower_hook,
-    stop_if_no_decrease_hook=stop_if_no_decrease_hook,
-    stop_if_no_increase_hook=stop_if_no_increase_hook,
+    make_early_stopping_hook=early_stopping.make_early_stopping_hook,
+    stop_if_higher_hook=early_stopping.stop_if_higher_hook,
+    stop_if_lower_hook=early_stopping.stop_if_lower_hook,
+    stop_if_no_decrease_hook=early_stopping.stop_if_no_decrease_hook,
+    stop_if_no_increase_hook=early_stopping.stop_if_no_increase_hook,
 )
 
 #: What else programs use of ``tf.estimator``.
@@ -76,18 +29,17 @@ GONE = {
 }
 
 
-def missing(module: str, name: str, near: list[str]) -> AttributeError:
-    """Return the error for a ``name`` that ``module`` lacks."""
-    hint = "" if name.startswith("_") else suggestion(name, near)
+def gone(name: str) -> str:
+    """Return what an error for a ``name`` that is not here says of it."""
     if name == "InMemoryEvaluatorHook":
-        hint = ": use EvaluationHook, which evaluates in the graph of the training"
-    elif name in GONE:
-        hint = (
-            ": tf.estimator is gone from TensorFlow 2.16, and its hooks alone are here; the page "
-            "'From TensorFlow 1 and tf.estimator' shows the loop that replaces the rest"
-        )
-    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
+        return ": use EvaluationHook, which evaluates in the graph of the training"
+    if name not in GONE:
+        return ""
+    return (
+        ": tf.estimator is gone from TensorFlow 2.16, and its hooks alone are here; the page 'From "
+        "TensorFlow 1 and tf.estimator' shows the loop that replaces the rest"
+    )
 
 
-def __getattr__(name: str) -> Any:
-    raise missing(__name__, name, __all__)
+__getattr__, __dir__, __all__ = lazily(__name__, elsewhere=gone)
+__all__ += ["experimental"]

@@ -8,112 +8,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from runhooks.contract import (
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-)
-from runhooks.hooks import (
-    CheckpointSaverHook,
-    CheckpointSaverListener,
-    EvaluationHook,
-    FeedFnHook,
-    FinalOpsHook,
-    GarbageCollectionHook,
-    GlobalStepWaiterHook,
-    HookTimesHook,
-    LoggingTensorHook,
-    MemoryHook,
-    NanLossDuringTrainingError,
-    NanTensorHook,
-    ProfilerHook,
-    ProgressHook,
-    RecoveryCounterHook,
-    SavedStateHook,
-    StepCounterHook,
-    StopAtStepHook,
-    SummarySaverHook,
-    ThroughputHook,
-    TimeLimitHook,
-    WatchdogHook,
-    make_early_stopping_hook,
-    read_eval_metrics,
-    stop_if_higher_hook,
-    stop_if_lower_hook,
-    stop_if_no_decrease_hook,
-    stop_if_no_increase_hook,
-)
-from runhooks.session import (
-    ChiefSessionCreator,
-    Coordinator,
-    LooperThread,
-    MonitoredSession,
-    RecoveryPolicy,
-    SessionCreator,
-    SingularMonitoredSession,
-    WorkerSessionCreator,
-)
-from runhooks.tensorflow.estimator import missing
-from runhooks.tensorflow.scaffold import Scaffold
-from runhooks.training import MonitoredTrainingSession
-from runhooks.trigger import SecondOrStepTimer, Timer, Trigger
-
-__all__ = [
-    "CheckpointSaverHook",
-    "CheckpointSaverListener",
-    "ChiefSessionCreator",
-    "Coordinator",
-    "EvaluationHook",
-    "FeedFnHook",
-    "FinalOpsHook",
-    "GarbageCollectionHook",
-    "GlobalStepWaiterHook",
-    "HookTimesHook",
-    "LoggingTensorHook",
-    "LooperThread",
-    "MemoryHook",
-    "MonitoredSession",
-    "MonitoredTrainingSession",
-    "NanLossDuringTrainingError",
-    "NanTensorHook",
-    "ProfilerHook",
-    "ProgressHook",
-    "RecoveryCounterHook",
-    "RecoveryPolicy",
-    "SavedStateHook",
-    "Scaffold",
-    "SecondOrStepTimer",
-    "SessionCreator",
-    "SessionRunArgs",
-    "SessionRunContext",
-    "SessionRunHook",
-    "SessionRunValues",
-    "SingularMonitoredSession",
-    "StepCounterHook",
-    "StopAtStepHook",
-    "SummarySaverHook",
-    "ThroughputHook",
-    "TimeLimitHook",
-    "Timer",
-    "Trigger",
-    "WatchdogHook",
-    "WorkerSessionCreator",
-    "make_early_stopping_hook",
-    "read_eval_metrics",
-    "stop_if_higher_hook",
-    "stop_if_lower_hook",
-    "stop_if_no_decrease_hook",
-    "stop_if_no_increase_hook",
-]
-
+from runhooks.lazy import lazily
+from runhooks.tensorflow.estimator import gone
 
 _theirs: Any = tf.compat.v1.train
 
+_ours, _, __all__ = lazily(__name__, elsewhere=gone)
+
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__") or not hasattr(_theirs, name):
-        raise missing(__name__, name, __dir__())
+    if name in __all__ or name.startswith("__") or not hasattr(_theirs, name):
+        return _ours(name)
     return getattr(_theirs, name)
 
 
