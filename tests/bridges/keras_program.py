@@ -10,13 +10,13 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from sklearn.datasets import load_digits
 
 import runhooks as rh
 from runhooks.testing import read_events
 
-DIGITS = load_digits()
-X, Y = (DIGITS.data[:256] / 16).astype("float32"), DIGITS.target[:256]  # 8 batches of 32
+RNG = np.random.default_rng(0)
+X = RNG.random((256, 64), np.float32)  # 8 batches of 32
+Y = (X @ RNG.normal(size=(64, 10))).argmax(1)
 FETCHES = {"loss": "loss", "accuracy": "metrics/accuracy", "rate": "learning_rate"}
 
 
@@ -79,50 +79,37 @@ def fit(model, *callbacks, x=X, **more):
     return model.fit(x, Y, callbacks=list(callbacks), **arguments)
 
 
+class Freeze(rh.SessionRunHook):
+    """Gives the learning rate another value after the tenth batch."""
+
+    def after_run(self, run_context, run_values):
+        session = run_context.session
+        if session.global_step == 10:
+            assert session.read("learning_rate")["learning_rate"] > 0
+            session.assign({"learning_rate": 0.0})
+
+
 def curve(folder):
-    """Every batch, as other callbacks, Keras's own CSV and the event file have it."""
-    hook, logs = Recorder(), Logs()
-    hooks = rh.bridges.keras.Hooks([hook], output_dir=folder / "run", save_summaries_steps=1)
-    fit(make_model(), hooks, logs, keras.callbacks.CSVLogger(folder / "log.csv"))
+    """Every batch, as other callbacks, Keras's own CSV, the model and the event file have it."""
+    hook, logs, model = Recorder(**FETCHES, kernel="model/dense/kernel"), Logs(), make_model()
+    hooks = rh.bridges.keras.Hooks(
+        [hook, Freeze()], output_dir=folder / "run", save_summaries_steps=1
+    )
+    fit(model, hooks, logs, keras.callbacks.CSVLogger(folder / "log.csv"))
     events = read_events(folder / "run")
     with (folder / "log.csv").open() as file:
         epochs = [float(row["loss"]) for row in csv.DictReader(file)]
     return {
         "steps": hook.steps,
         "calls": hook.calls,
-        "loss": [it["loss"] for it in hook.values],
-        "rate": hook.values[0]["rate"],
+        **{name: [it[name] for it in hook.values] for name in hook.fetches},
         "keras_loss": [it["loss"] for it in logs.values],
-        "accuracy": [it["accuracy"] for it in hook.values],
         "keras_accuracy": [it["accuracy"] for it in logs.values],
         "keras_epochs": epochs,
+        "keras_kernel": float(np.sum(keras.ops.convert_to_numpy(model.weights[0]))),
         "events": [[it.step, it.value] for it in events if it.tag == "loss"],
         "tags": sorted({it.tag for it in events if it.tag}),
     }
-
-
-def weights(folder):
-    """A weight after each batch; the last are those of the model."""
-    model = make_model()
-    hook = Recorder(kernel="model/dense/kernel")
-    fit(model, rh.bridges.keras.Hooks([hook]), epochs=1)
-    kernel = float(np.sum(keras.ops.convert_to_numpy(model.weights[0])))
-    return {"hook": hook.values[-1]["kernel"], "model": kernel, "number": len(hook.values)}
-
-
-def assign(folder):
-    """A hook gives the learning rate another value after the third batch."""
-
-    class Freeze(rh.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            session = run_context.session
-            if session.global_step == 3:
-                assert session.read("learning_rate")["learning_rate"] > 0
-                session.assign({"learning_rate": 0.0})
-
-    hook = Recorder(rate="learning_rate", bias="model/dense/bias")
-    fit(make_model(), rh.bridges.keras.Hooks([hook, Freeze()]), epochs=1)
-    return {"rates": [it["rate"] for it in hook.values], "bias": [it["bias"] for it in hook.values]}
 
 
 def stop(folder):
