@@ -36,24 +36,6 @@ class Listener(rh.CheckpointSaverListener):
         self.calls.append(("end", global_step_value))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({}, "save_secs, save_steps and trigger"),
-        ({"save_secs": 1, "save_steps": 1}, "save_secs=1 and save_steps=1"),
-        ({"save_steps": 0}, "save_steps"),
-        ({"save_steps": 1, "saver": "a", "scaffold": "b"}, "saver='a' and scaffold='b'"),
-    ],
-)
-def test_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        rh.CheckpointSaverHook("dir", **arguments)
-
-
-def test_it_is_called_after_all_others():
-    assert rh.CheckpointSaverHook.last
-
-
 @pytest.mark.every_engine
 def test_saves_at_the_start_every_so_often_and_at_the_end(train, tmp_path):
     train(rh.CheckpointSaverHook(tmp_path, save_steps=10), steps=25)
@@ -74,34 +56,6 @@ def test_a_subclass_is_asked_to_save_once_a_step(calls_super, train, tmp_path):
     train(Saver(tmp_path, save_steps=10), steps=20)
     assert asked == [0, 10, 20]
     assert steps(tmp_path) == (asked if calls_super else [])
-
-
-def test_saves_by_seconds(model, fake_clock, tmp_path):
-    hook = rh.CheckpointSaverHook(tmp_path, save_secs=3, saver=rh.Saver(max_to_keep=None))
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        for _ in range(8):
-            sess.run(model.train_op)
-            fake_clock.advance(1)
-    assert steps(tmp_path) == [0, 4, 7, 8]
-
-
-def test_each_step_is_saved_once(train, tmp_path):
-    listener = Listener()
-    train(rh.CheckpointSaverHook(tmp_path, save_steps=2, listeners=[listener]), steps=4)
-    assert [call for call in listener.calls if call[0] == "before"] == [
-        ("before", 0),
-        ("before", 2),
-        ("before", 4),
-    ]
-
-
-def test_a_resumed_session_does_not_save_its_step_again(train, tmp_path):
-    listener = Listener()
-    hook = rh.CheckpointSaverHook(tmp_path, save_steps=100, listeners=[listener])
-    train(hook, steps=5)
-    listener.calls.clear()
-    train(hook, steps=1, checkpoint_dir=str(tmp_path))
-    assert listener.calls == ["begin", ("before", 6), ("after", 6), ("end", 6)]
 
 
 def test_a_damaged_checkpoint_of_the_step_is_saved_again(train, tmp_path):
@@ -140,15 +94,6 @@ def test_summaries_that_are_lost_do_not_cost_the_checkpoint(model, tmp_path, at)
                     writer.add_summary(lost, step)
                 sess.run(model.train_op)
     assert steps(tmp_path)[-1] == at
-
-
-def test_a_saver_may_return_a_path(train, tmp_path, session_logs):
-    class PathSaver(rh.Saver):
-        def save(self, sess, save_path, global_step=None):
-            return Path(super().save(sess, save_path, global_step))
-
-    train(rh.CheckpointSaverHook(tmp_path, save_steps=10, saver=PathSaver()), steps=0)
-    assert session_logs()[-1][1].checkpoint_path == str(tmp_path / "model.ckpt-0")
 
 
 def test_the_loop_that_fails_saves_nothing_more(model, tmp_path):
@@ -196,12 +141,6 @@ def test_the_saver_of_a_scaffold(model, tmp_path):
     with rh.SingularMonitoredSession(hooks=[hook], scaffold=scaffold) as sess:
         sess.run(model.train_op)
     assert steps(tmp_path) == [1]
-
-
-def test_the_saver_of_the_graphs_collection(train, graph, tmp_path):
-    graph.add_to_collection(rh.GraphKeys.SAVERS, rh.Saver(max_to_keep=1))
-    train(rh.CheckpointSaverHook(tmp_path, save_steps=1), steps=3)
-    assert steps(tmp_path) == [3]
 
 
 def test_of_several_savers_one_must_be_named(graph, model, tmp_path):
@@ -357,21 +296,6 @@ def test_listeners_are_told_when_it_is_on_the_disk(model, tmp_path, asynchronous
     assert steps(tmp_path) == [0, 3, 4]
 
 
-def test_between_saves_it_sleeps(model, tmp_path, asynchronous, monkeypatch):
-    hook = asynchronous(save_steps=5)
-    called = []
-    after_run = hook.after_run
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        join_saving_threads()
-        sess.run(model.train_op)
-        monkeypatch.setattr(
-            type(hook),
-            "after_run",
-            lambda *args: (called.append(sess.global_step), after_run(*args[1:])),
-        )
-    assert called == []
-
-
 def test_a_listener_may_stop_the_loop_later(model, asynchronous, held_disk):
     hook = asynchronous(save_steps=100, listeners=[Listener(stop_at=0)])
     with rh.MonitoredSession(hooks=[hook]) as sess:
@@ -394,14 +318,6 @@ def test_an_error_of_the_background_is_raised_at_the_next_run(model, asynchronou
     assert not any("then raised" in note for note in caught.value.__notes__)
 
 
-def test_an_error_of_the_background_is_raised_at_the_end(model, asynchronous, held_disk):
-    listener = Listener()
-    with pytest.raises(OSError, match="No space left on device"):
-        with rh.MonitoredSession(hooks=[asynchronous(save_steps=9, listeners=[listener])]):
-            held_disk.fail(disk_full())
-    assert ("after", 0) not in listener.calls
-
-
 @pytest.mark.every_engine
 def test_what_is_due_while_another_is_under_way_is_saved(model, tmp_path, asynchronous, held_disk):
     listener = Listener()
@@ -412,13 +328,6 @@ def test_what_is_due_while_another_is_under_way_is_saved(model, tmp_path, asynch
     assert steps(tmp_path) == [0, 1, 2, 3]
     told = [call for call in listener.calls if call[0] in ("before", "after")]
     assert told == [(what, step) for step in range(4) for what in ("before", "after")]
-
-
-def test_the_last_one_is_complete_when_the_loop_has_ended(model, tmp_path, asynchronous):
-    with rh.MonitoredSession(hooks=[asynchronous(save_steps=100)]) as sess:
-        sess.run(model.train_op)
-    assert steps(tmp_path) == [0, 1]
-    rh.checkpoint.read_checkpoint(tmp_path / "model.ckpt-1")
 
 
 def test_a_loop_that_fails_waits_for_the_one_under_way(
@@ -520,29 +429,6 @@ def test_a_restored_step_is_not_told_again(model, train, tmp_path):
         assert listener.calls == ["begin", ("before", 4), ("after", 4), ("end", 4)]
 
 
-def test_a_recovery_does_not_tell_again_of_its_step(model, tmp_path):
-    listeners = [Listener(), Listener()]
-    saver = rh.Saver()
-    hooks = [
-        rh.CheckpointSaverHook(tmp_path, save_steps=2, saver=saver, listeners=[listener])
-        for listener in listeners
-    ]
-    creator = rh.ChiefSessionCreator(rh.Scaffold(saver=saver), checkpoint_dir=str(tmp_path))
-    with rh.MonitoredSession(creator, hooks=hooks) as sess:
-        for _ in range(2):
-            sess.run(model.train_op)
-        model.faults.fail(rh.errors.AbortedError("lost"))
-        sess.run(model.train_op)
-    for listener in listeners:
-        assert [it[1] for it in listener.calls if it[0] == "after"] == [0, 2, 3]
-
-
-def test_a_trigger_says_when(train, tmp_path):
-    trigger = rh.Trigger(on_steps=[3, 4])
-    train(rh.CheckpointSaverHook(tmp_path, trigger=trigger), steps=6)
-    assert steps(tmp_path) == [0, 3, 4, 6]
-
-
 def test_the_time_of_saving_is_kept_apart(model, fake_clock, tmp_path):
     class Slow(rh.Saver):
         def save(self, sess, save_path, global_step=None):
@@ -568,16 +454,6 @@ def test_the_time_of_saving_is_kept_apart(model, fake_clock, tmp_path):
 # After a resume, and errors of listeners.
 
 
-def test_a_resumed_run_saves_at_the_steps_of_an_undisturbed_one(train, tmp_path):
-    for at, lengths in (("undisturbed", [25]), ("resumed", [7, 4, 14])):
-        for length in lengths:
-            saver = rh.Saver(max_to_keep=None)
-            hook = rh.CheckpointSaverHook(tmp_path / at, save_steps=10, saver=saver)
-            train(hook, steps=length, checkpoint_dir=str(tmp_path / at))
-    assert steps(tmp_path / "undisturbed") == [0, 10, 20, 25]
-    assert steps(tmp_path / "resumed") == [0, 7, 10, 11, 20, 25]
-
-
 @pytest.mark.parametrize("phase", ["begin", "before_save", "after_save", "end"])
 def test_a_listener_that_raises_is_named(train, tmp_path, phase):
     class Broken(rh.CheckpointSaverListener):
@@ -590,13 +466,6 @@ def test_a_listener_that_raises_is_named(train, tmp_path, phase):
     with pytest.raises(ValueError, match="a listener's own") as caught:
         train(rh.CheckpointSaverHook(tmp_path, save_steps=1, listeners=[Broken()]), steps=1)
     assert f"in {phase} of the listener Broken" in caught.value.__notes__
-
-
-def test_a_listener_that_asks_to_stop_is_named(train, tmp_path, caplog):
-    caplog.set_level(logging.INFO, "runhooks")
-    hook = rh.CheckpointSaverHook(tmp_path, save_steps=1, listeners=[Listener(stop_at=2)])
-    assert train(hook) == 2
-    assert "Listener asks to stop after the checkpoint of step 2" in caplog.messages
 
 
 @pytest.mark.parametrize(

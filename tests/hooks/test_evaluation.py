@@ -6,7 +6,6 @@ import pytest
 
 import runhooks as rh
 from runhooks.testing import RecordingHook, read_events
-from runhooks.trigger import Trigger
 
 
 def loop(hooks, op, steps, **kwargs):
@@ -69,14 +68,6 @@ def test_a_nan_is_not_hidden(model, x):
     assert math.isnan(evaluation.metrics_at(1)["x"])
 
 
-def test_what_needs_no_feeds_and_no_input_is_one_run(model):
-    inner = RecordingHook()
-    evaluation = rh.EvaluationHook({"loss": model.loss}, every_n_steps=2, hooks=[inner])
-    loop([evaluation], model.train_op, 4)
-    assert evaluation.metrics_at(4) == {"loss": 8.0}
-    assert inner.methods.count("after_run") == 2
-
-
 def test_an_input_of_its_own_begins_anew_in_each_evaluation(model):
     test_data = rh.inputs([1.0, 2.0, 3.0], name="test_data")
     inner = RecordingHook(fetches=test_data)
@@ -111,49 +102,6 @@ def test_feeds_in_the_place_of_the_input_of_the_training(graph):
 # --- When
 
 
-def test_only_at_its_steps(model):
-    evaluation = rh.EvaluationHook({"loss": model.loss}, every_n_steps=3)
-    evaluated = []
-    with rh.MonitoredSession(hooks=[evaluation]) as sess:
-        for step in range(1, 8):
-            sess.run(model.train_op)
-            if evaluation.metrics_at(step):
-                evaluated.append(step)
-        assert evaluation.metrics_at(6) == {"loss": 12.0}
-    assert evaluated == [3, 6]
-    assert evaluation.metrics_at(7) == {}  # none at the end
-
-
-def test_by_seconds(model, fake_clock, tmp_path):
-    evaluation = rh.EvaluationHook({"loss": model.loss}, every_n_secs=3, output_dir=tmp_path)
-    with rh.MonitoredSession(hooks=[evaluation]) as sess:
-        for _ in range(9):
-            sess.run(model.train_op)
-            fake_clock.advance(1)
-    assert [step for step, _, _ in points(tmp_path)] == [4, 7]
-
-
-@pytest.mark.parametrize(("steps", "evaluated"), [(4, [2, 4]), (5, [2, 4, 5])])
-def test_at_the_end_if_the_trigger_says_so(model, tmp_path, steps, evaluated):
-    trigger = Trigger(every_steps=2, at_end=True)
-    hook = rh.EvaluationHook({"loss": model.loss}, trigger=trigger, output_dir=tmp_path)
-    loop([hook], model.train_op, steps)
-    assert [step for step, _, _ in points(tmp_path)] == evaluated
-
-
-def test_a_resumed_run_evaluates_at_the_steps_of_an_undisturbed_one(model, tmp_path):
-    for trigger in (Trigger(every_steps=4), Trigger(every_steps=4, at_end=True)):
-        hook = rh.EvaluationHook(
-            {"loss": model.loss}, trigger=trigger, output_dir=tmp_path / "eval"
-        )
-        with rh.MonitoredTrainingSession(
-            checkpoint_dir=str(tmp_path / "run"), hooks=[hook]
-        ) as sess:
-            for _ in range(7):
-                sess.run(model.train_op)
-    assert [step for step, _, _ in points(tmp_path / "eval")] == [4, 8, 12, 14]
-
-
 def test_a_recovery_evaluates_again_what_it_makes_again(model, tmp_path):
     hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=2, output_dir=tmp_path)
     with rh.MonitoredSession(hooks=[hook]) as sess:
@@ -180,28 +128,6 @@ def test_the_training_is_the_same_as_without(model, x, scaled):
     hook = rh.EvaluationHook({"scaled": scaled}, feeds(x, 1.0, 2.0), every_n_steps=1)
     assert weights(hook) == weights()
     assert model.faults.drawn == 8  # an element a step
-
-
-def test_hooks_of_the_training_do_not_ride_along(model, x, scaled):
-    outer = RecordingHook()
-    hook = rh.EvaluationHook({"scaled": scaled}, feeds(x, 1.0, 2.0), every_n_steps=2)
-    loop([outer, hook], model.train_op, 4)
-    assert outer.methods.count("before_run") == outer.methods.count("after_run") == 4
-
-
-def test_its_time_does_not_count_in_steps_per_second(model, x, fake_clock, tmp_path):
-    class Slow(rh.SessionRunHook):
-        def before_run(self, run_context):
-            fake_clock.advance(50)
-
-    class Step(rh.SessionRunHook):
-        def before_run(self, run_context):
-            fake_clock.advance(1)
-
-    hook = rh.EvaluationHook({"x": x}, feeds(x, 1.0, 2.0), every_n_steps=2, hooks=[Slow()])
-    counter = rh.StepCounterHook(4, output_dir=tmp_path)
-    loop([Step(), hook, counter], model.train_op, 9)
-    assert [value for _, _, value in points(tmp_path)] == [1.0, 1.0]
 
 
 def test_it_comes_before_the_checkpoint_of_its_step(model, tmp_path):
@@ -239,19 +165,6 @@ def test_metrics_that_are_in_no_checkpoint_are_told_once(
     warned = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
     assert len(warned) == told
     assert all("step 5 has no number for 'loss'" in it and "step 3" in it for it in warned)
-
-
-def test_early_stopping_by_its_metrics(model, x, tmp_path):
-    values = iter([0.5, 0.75, 0.625, 0.25, 0.25, 0.25])
-    hook = rh.EvaluationHook(
-        {"accuracy": x}, lambda: [{x: next(values)}], every_n_steps=10, output_dir=tmp_path
-    )
-    stop = rh.stop_if_no_increase_hook(hook, "accuracy", 20, run_every_secs=None, run_every_steps=1)
-    with rh.MonitoredSession(hooks=[hook, stop]) as sess:
-        while not sess.should_stop():
-            sess.run(model.train_op)
-        assert sess.global_step == 40
-        assert sess.stop_reason.startswith("stop_if_no_increase_hook(accuracy) (the metric ")
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
@@ -324,13 +237,6 @@ def test_each_evaluation_is_a_session_of_its_own_to_its_hooks(model, x):
     run = ["before_run", "after_run"]
     evaluation = ["after_create_session", *run, *run, "end"]
     assert inner.methods == ["begin", *evaluation, *evaluation]
-
-
-def test_its_hooks_fetch_in_its_runs(model, x, scaled):
-    inner = RecordingHook(fetches=scaled)
-    hook = rh.EvaluationHook({"x": x}, feeds(x, 1.0, 2.0), every_n_steps=2, hooks=[inner])
-    loop([hook], model.train_op, 2)
-    assert [float(value) for value in inner.results] == [4.0, 8.0]
 
 
 def test_a_stop_of_its_hooks_ends_the_evaluation(model, x):

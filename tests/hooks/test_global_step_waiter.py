@@ -68,8 +68,3 @@ def test_it_sleeps_once_it_has_waited(add, monkeypatch):
         for _ in range(3):
             sess.run(add)
     assert len(calls) == 1
-
-
-def test_a_graph_without_global_step_is_refused(without_global_step):
-    with pytest.raises(RuntimeError, match="GlobalStepWaiterHook"):
-        rh.GlobalStepWaiterHook(1).begin()

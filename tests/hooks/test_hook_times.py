@@ -41,11 +41,6 @@ def timed_train(model, fake_clock):
     return train
 
 
-def test_arguments():
-    with pytest.raises(ValueError, match="every_n_steps=100 and every_n_secs=1"):
-        rh.HookTimesHook(every_n_steps=100, every_n_secs=1)
-
-
 def test_tells_what_each_hook_costs(timed_train, fake_clock):
     hook = rh.HookTimesHook(every_n_steps=10)
     timed_train(Slow(fake_clock, 0.25, 0.75), hook, Slow(fake_clock, after=3), steps=11)
@@ -94,9 +89,3 @@ def test_writes_and_logs_them(timed_train, fake_clock, caplog, tmp_path):
         "Slow 4000000.0 us/step 50.0 %",
         "HookTimesHook 0.0 us/step 0.0 %",
     ]
-
-
-def test_a_trigger_at_the_end_alone(timed_train, fake_clock):
-    hook = rh.HookTimesHook(trigger=rh.Trigger(at_end=True))
-    timed_train(Slow(fake_clock, after=1), hook, steps=5)
-    assert hook.times["Slow"].us_per_step == pytest.approx(1e6)

@@ -38,11 +38,6 @@ def test_where_no_device_tells_it_says_so_and_sleeps(train, graph, monkeypatch, 
     assert hook.next_due() == rh.Due()
 
 
-def test_cadence_is_given_once():
-    with pytest.raises(ValueError, match="every_n_steps and trigger"):
-        rh.MemoryHook(5, "runs", trigger=rh.Trigger(every_secs=1))
-
-
 def test_it_needs_a_place_to_write_to():
     with pytest.raises(ValueError, match="output_dir or summary_writer must be given, got neither"):
         rh.MemoryHook(5)

@@ -34,12 +34,6 @@ def timed_train(model, fake_clock):
     return train
 
 
-@pytest.mark.parametrize("argument", ["last_step", "every_n_steps"])
-def test_arguments(argument):
-    with pytest.raises(ValueError, match=f"{argument} must be above 0, got 0"):
-        rh.ProgressHook(**{argument: 0})
-
-
 def test_a_line_tells_all_that_is_known():
     values = [("loss", np.float32(0.123456)), ("epoch", 3), ("lr", np.array([1e-4]))]
     assert progress_line(500, 2000, 250.0, values, bar_width=8) == (
@@ -99,16 +93,6 @@ def test_what_cannot_be_shown_is_named():
     values = [("faulty", Faulty()), ("shaped", Shaped()), ("huge", 10**5000), ("np", np.sum)]
     line = progress_line(1, None, None, values, bar_width=0)
     assert line.startswith("step 1  faulty <Faulty>  shaped it  huge <int>  np <function sum at ")
-
-
-@pytest.mark.every_engine
-def test_shows_a_variable_that_is_a_pytree(graph):
-    tree = rh.Variable({"a": np.zeros(1), "b": [1.0, np.ones((2, 2))]}, name="tree")
-    step = rh.train.get_or_create_global_step().assign_add(1)
-    stream = io.StringIO()
-    with rh.MonitoredSession(hooks=[rh.ProgressHook(tensors=[tree], stream=stream)]) as sess:
-        sess.run(step)
-    assert stream.getvalue().startswith("step 1  tree:0 {'a': ")
 
 
 def test_a_session_that_never_began_is_no_reason_to_fail_again(model):
@@ -228,20 +212,6 @@ def test_tensors_are_fetched_by_steps_and_never_by_time(tmp_path, fake_clock):
     assert computed == [0, 9, 19]
 
 
-def test_a_session_lost_without_a_checkpoint_begins_again(model, fake_clock):
-    stream = io.StringIO()
-    hook = rh.ProgressHook(tensors={"loss": model.loss}, every_n_steps=100, stream=stream)
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        sess.run(model.train_op)
-        for lost in (True, False):
-            fake_clock.advance(10)
-            if lost:
-                model.faults.fail(rh.errors.AbortedError("lost"))
-            sess.run(model.train_op)
-    assert stream.getvalue().splitlines()[1].startswith("step 1 ")
-    assert "loss 0" in stream.getvalue().splitlines()[1]
-
-
 def test_a_failure_leaves_the_bar_and_begins_a_line_of_its_own(model):
     stream = Terminal()
     with pytest.raises(ValueError, match="oops"):
@@ -249,14 +219,3 @@ def test_a_failure_leaves_the_bar_and_begins_a_line_of_its_own(model):
             sess.run(model.train_op)
             raise ValueError("oops")
     assert stream.getvalue().endswith("step 1/4\x1b[K\n")
-
-
-def test_it_may_be_called_in_every_run(every_run, model, fake_clock):
-    stream = io.StringIO()
-    hook = rh.ProgressHook(tensors=[model.loss], stream=stream)
-    sess = every_run(hook)
-    for _ in range(12):
-        fake_clock.advance(1)
-        sess.run(model.train_op)
-    hook.end(sess.raw)
-    assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["1", "6", "11", "12"]

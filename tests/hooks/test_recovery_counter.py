@@ -114,16 +114,6 @@ def test_every_writer_is_told_where_a_session_starts(make, model):
     assert starts == [(rh.summary.SessionStatus.START, 1)] * 2
 
 
-@pytest.mark.parametrize("method", ["before_run", "after_run"])
-def test_it_takes_part_in_no_run(method):
-    assert getattr(rh.RecoveryCounterHook, method) is getattr(rh.SessionRunHook, method)
-
-
-def test_it_needs_a_global_step(without_global_step, tmp_path):
-    with pytest.raises(RuntimeError, match="RecoveryCounterHook"):
-        rh.MonitoredSession(hooks=[rh.RecoveryCounterHook(tmp_path)])
-
-
 def test_it_needs_a_place_to_write_to():
     with pytest.raises(ValueError, match="output_dir or summary_writer must be given, got neither"):
         rh.RecoveryCounterHook()

@@ -67,24 +67,3 @@ def test_a_loop_that_makes_no_step_is_warned_once(model, caplog):
         while not sess.should_stop():
             sess.run(model.train_op)
     assert len(warnings()) == 1
-
-
-def test_a_step_that_jumps_over_the_last_one_stops(graph):
-    jump = rh.train.get_or_create_global_step().assign_add(10)
-    with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=7)]) as sess:
-        sess.run(jump)
-        assert sess.should_stop()
-
-
-def test_it_may_be_called_in_every_run(every_run, model):
-    sess = every_run(rh.StopAtStepHook(last_step=3))
-    for _ in range(3):
-        sess.run(model.train_op)
-    assert sess.raw.global_step == 3
-
-
-@pytest.mark.parametrize("name", ["num_steps", "last_step"])
-@pytest.mark.parametrize(("value", "error"), [(-5, ValueError), (2.5, TypeError), ("5", TypeError)])
-def test_numbers_that_make_no_sense_are_refused(name, value, error):
-    with pytest.raises(error, match=f"{name} must"):
-        rh.StopAtStepHook(**{name: value})

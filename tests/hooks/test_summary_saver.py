@@ -37,15 +37,6 @@ def test_saves_at_the_first_step_and_every_so_often(train, summary, tmp_path):
     assert points(tmp_path) == [(1, 0.0), (11, 20.0), (21, 40.0)]
 
 
-def test_saves_by_seconds(model, summary, fake_clock, tmp_path):
-    hook = rh.SummarySaverHook(save_secs=3, output_dir=tmp_path, summary_op=summary)
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        for _ in range(8):
-            sess.run(model.train_op)
-            fake_clock.advance(1)
-    assert [step for step, _ in points(tmp_path)] == [1, 4, 7]
-
-
 @pytest.mark.every_engine
 def test_a_list_of_summaries(train, model, summary, tmp_path):
     twice = rh.summary.scalar("twice", model.loss * 2)
@@ -150,63 +141,6 @@ def test_a_writer_of_the_program_gets_no_graph(model, tmp_path, written):
     assert not any(event.graph_def for event in written())
 
 
-@pytest.mark.every_engine
-def test_a_step_that_jumps_over_a_due_one_is_made_up_for(graph, tmp_path):
-    step = rh.train.get_or_create_global_step()
-    value = rh.summary.scalar("step", step * 1.0)
-    add, jump = step.assign_add(1), step.assign_add(7)
-    hook = rh.SummarySaverHook(5, output_dir=tmp_path, summary_op=value)
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        for op in (add, jump, add, add):
-            sess.run(op)
-    assert points(tmp_path) == [(1, 0.0), (9, 8.0)]
-
-
-def test_a_resumed_run_saves_at_the_steps_of_an_undisturbed_one(
-    train, summary, tmp_path, session_logs
-):
-    def hooks():
-        return (
-            rh.SummarySaverHook(10, output_dir=tmp_path, summary_op=summary),
-            rh.CheckpointSaverHook(tmp_path, save_steps=100),
-        )
-
-    train(*hooks(), steps=14)
-    train(*hooks(), steps=10, checkpoint_dir=str(tmp_path))
-    assert points(tmp_path) == [(1, 0.0), (11, 20.0), (21, 40.0)]
-    start = rh.summary.SessionStatus.START
-    assert [step for step, log in session_logs() if log.status == start] == [1, 15]
-
-
-def test_a_session_lost_without_a_checkpoint_begins_again(model, summary, tmp_path):
-    hook = rh.SummarySaverHook(10, output_dir=tmp_path, summary_op=summary)
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        for _ in range(12):
-            sess.run(model.train_op)
-        model.faults.fail(rh.errors.AbortedError("lost"))
-        sess.run(model.train_op)
-    assert points(tmp_path) == [(1, 0.0), (11, 20.0), (1, 0.0)]
-
-
-def test_it_may_be_called_in_every_run(every_run, model, summary, tmp_path):
-    hook = rh.SummarySaverHook(10, output_dir=tmp_path, summary_op=summary)
-    sess = every_run(hook)
-    for _ in range(12):
-        sess.run(model.train_op)
-    hook.end(sess.raw)
-    assert points(tmp_path) == [(1, 0.0), (11, 20.0)]
-
-
-def test_a_writer_needs_no_more_than_add_summary(train, summary):
-    class Writer(list):
-        def add_summary(self, summary, global_step):
-            self.append(global_step)
-
-    writer = Writer()
-    train(rh.SummarySaverHook(2, summary_writer=writer, summary_op=summary), steps=4)
-    assert writer == [1, 3]
-
-
 def test_the_same_hook_opens_a_writer_that_was_closed_between(train, summary, tmp_path):
     hook = rh.SummarySaverHook(1, output_dir=tmp_path, summary_op=summary)
     for _ in range(2):
@@ -227,17 +161,6 @@ def test_runs_of_several_steps_are_met_in_time(graph, tmp_path):
         for _ in range(20):
             sess.run(train_op)
     assert [event.step for event in read_events(tmp_path)] == [10, 60, 110, 160]
-
-
-def test_saves_when_any_part_of_a_trigger_says_so(model, summary, fake_clock, tmp_path):
-    trigger = rh.Trigger(every_steps=10, every_secs=7, on_steps=[4])
-    hook = rh.SummarySaverHook(trigger=trigger, output_dir=tmp_path, summary_op=summary)
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        for _ in range(30):
-            sess.run(model.train_op)
-            fake_clock.advance(1 if sess.global_step < 20 else 0)
-    # At first 7 seconds are sooner than 10 steps; then time stands still.
-    assert [step for step, _ in points(tmp_path)] == [4, 10, 17, 20, 30]
 
 
 @pytest.mark.parametrize(("steps", "last"), [(13, [(13, 26.0)]), (10, [])])

@@ -1,6 +1,5 @@
 import logging
 
-import numpy as np
 import pytest
 
 import runhooks as rh
@@ -58,17 +57,6 @@ def test_writes_what_a_second_gets_done(timed_train, figures, tmp_path):
     assert figures("tokens_per_sec") == {10: 2001.0, 20: 2001.0, 30: 2001.0}
 
 
-def test_without_examples_and_tokens_only_steps_are_told(timed_train, tmp_path):
-    timed_train(rh.ThroughputHook(every_n_steps=10, output_dir=tmp_path), steps=11)
-    assert [s.tag for s in read_events(tmp_path)] == ["throughput/steps_per_sec"]
-
-
-def test_a_trigger_takes_the_place_of_the_default(timed_train, figures, tmp_path):
-    trigger = rh.Trigger(on_steps=[4, 8], at_end=True)
-    timed_train(rh.ThroughputHook(8, output_dir=tmp_path, trigger=trigger), steps=10)
-    assert figures("examples_per_sec") == {4: 16.0, 8: 16.0, 10: 16.0}
-
-
 def test_the_first_run_is_left_out(model, fake_clock, figures, tmp_path):
     hook = rh.ThroughputHook(1, every_n_steps=4, output_dir=tmp_path)
     with rh.MonitoredSession(hooks=[hook]) as sess:
@@ -76,32 +64,6 @@ def test_the_first_run_is_left_out(model, fake_clock, figures, tmp_path):
             fake_clock.advance(secs)
             sess.run(model.train_op)
     assert figures("steps_per_sec") == {4: 1.0}
-
-
-def test_a_resumed_run_counts_anew(train, fake_clock, figures, tmp_path):
-    def hooks():
-        return (
-            rh.ThroughputHook(1, every_n_steps=10, output_dir=tmp_path),
-            Advance(fake_clock, 0.5),
-            rh.CheckpointSaverHook(tmp_path, save_steps=100),
-        )
-
-    train(*hooks(), steps=14)
-    fake_clock.advance(1000)
-    train(*hooks(), steps=12, checkpoint_dir=str(tmp_path))
-    assert figures("steps_per_sec") == {10: 2.0, 20: 2.0}
-
-
-def test_time_lost_in_a_recovery_is_not_counted(model, fake_clock, figures, tmp_path):
-    hook = rh.ThroughputHook(1, every_n_steps=2, output_dir=tmp_path)
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        sess.run(model.train_op)
-        fake_clock.advance(1000)
-        model.faults.fail(rh.errors.AbortedError("lost"))
-        for _ in range(3):
-            sess.run(model.train_op)
-            fake_clock.advance(1)
-    assert figures("examples_per_sec") == {2: 1.0}
 
 
 class Advance(rh.SessionRunHook):
@@ -135,19 +97,6 @@ def test_a_tensor_tells_how_many_there_were(batches, fake_clock, figures, tmp_pa
             fake_clock.advance(1)
             sess.run(train_op)
     assert figures("examples_per_sec") == {3: (2 + 3) / 2, 6: (4 + 5 + 6) / 3}
-
-
-@pytest.mark.every_engine
-def test_a_tensor_of_several_numbers_is_summed(graph, fake_clock, figures, tmp_path):
-    step = rh.train.create_global_step()
-    counts = rh.call(lambda: np.array([3, 4], np.int32), name="counts")
-    train_op = rh.group(step.assign_add(1), counts.op)
-    hook = rh.ThroughputHook(tokens=counts, every_n_steps=2, output_dir=tmp_path)
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        for _ in range(3):
-            fake_clock.advance(1)
-            sess.run(train_op)
-    assert figures("tokens_per_sec") == {2: 7.0}
 
 
 def test_very_many_runs_are_all_counted(batches, fake_clock, figures, tmp_path):
@@ -238,13 +187,3 @@ def test_logs_one_line(timed_train, caplog):
     timed_train(rh.ThroughputHook(32, every_n_steps=10), steps=11)
     lines = [line for line in caplog.messages if "/sec" in line]
     assert lines == ["step 10: 2 steps/sec, 64 examples/sec"]
-
-
-def test_it_may_be_called_in_every_run(every_run, model, fake_clock, figures, tmp_path):
-    hook = rh.ThroughputHook(3, every_n_steps=10, output_dir=tmp_path)
-    sess = every_run(hook)
-    for _ in range(21):
-        fake_clock.advance(0.25)
-        sess.run(model.train_op)
-    hook.end(sess.raw)
-    assert figures("examples_per_sec") == {10: 12.0, 20: 12.0}

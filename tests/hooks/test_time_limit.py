@@ -1,7 +1,6 @@
 import pytest
 
 import runhooks as rh
-from runhooks.testing import FakeClock
 
 
 def test_it_must_be_above_zero():
@@ -59,26 +58,3 @@ def test_a_graph_without_global_step(graph, fake_clock):
         fake_clock.advance(1)
         sess.run(loss)
         assert sess.should_stop()
-
-
-def test_it_may_be_called_in_every_run(every_run, model, fake_clock):
-    stops = []
-    hook = rh.TimeLimitHook(1)
-    sess = every_run(hook)
-    after_run = hook.after_run
-    hook.after_run = lambda context, values: (
-        after_run(context, values),
-        stops.append(context.stop_requested),
-    )
-    sess.run(model.train_op)
-    fake_clock.advance(1)
-    sess.run(model.train_op)
-    assert stops == [False, True]
-
-
-def test_short_times_are_told_as_they_are(model, caplog):
-    caplog.set_level("INFO", "runhooks")
-    with FakeClock() as clock, rh.MonitoredSession(hooks=[rh.TimeLimitHook(0.3)]) as sess:
-        clock.advance(0.314)
-        sess.run(model.train_op)
-    assert "open for 0.31 seconds, its time limit is 0.3" in caplog.text
