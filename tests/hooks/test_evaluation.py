@@ -62,12 +62,6 @@ def test_weighted_means(model, x):
     assert evaluation.metrics_at(1) == {"x": 2.0}
 
 
-def test_a_nan_is_not_hidden(model, x):
-    evaluation = rh.EvaluationHook({"x": x}, feeds(x, 1.0, math.nan), every_n_steps=1)
-    loop([evaluation], model.train_op, 1)
-    assert math.isnan(evaluation.metrics_at(1)["x"])
-
-
 def test_an_input_of_its_own_begins_anew_in_each_evaluation(model):
     test_data = rh.inputs([1.0, 2.0, 3.0], name="test_data")
     inner = RecordingHook(fetches=test_data)
@@ -130,19 +124,6 @@ def test_the_training_is_the_same_as_without(model, x, scaled):
     assert model.faults.drawn == 8  # an element a step
 
 
-def test_it_comes_before_the_checkpoint_of_its_step(model, tmp_path):
-    hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=2)
-    found = {}
-
-    class Listener(rh.CheckpointSaverListener):
-        def before_save(self, session, step):
-            found[step] = hook.metrics_at(step)
-
-    saver = rh.CheckpointSaverHook(tmp_path, save_steps=2, listeners=[Listener()])
-    loop([saver, hook], model.train_op, 4)
-    assert found == {0: {}, 2: {"loss": 4.0}, 4: {"loss": 8.0}}
-
-
 def test_the_best_checkpoints_are_kept(model, x, tmp_path):
     values = iter([1.0, 3.0, 2.0])
     hook = rh.EvaluationHook({"x": x}, lambda: [{x: next(values)}], every_n_steps=1)
@@ -188,22 +169,6 @@ def test_its_results_are_there_for_every_hook_that_acts_on_the_step(model, tmp_p
     assert reader.seen == ((5, {"loss": 10.0}), (10, {"loss": 20.0}))
 
 
-@pytest.mark.parametrize("where", [{}, {"summary_writer": rh.summary.MemoryWriter()}])
-def test_early_stopping_needs_no_directory(model, x, where):
-    values = iter([0.5, 0.75, 0.625, 0.25, 0.25, 0.25])
-    hook = rh.EvaluationHook(
-        {"accuracy": x}, lambda: [{x: next(values)}], every_n_steps=10, **where
-    )
-    stop = rh.stop_if_no_increase_hook(hook, "accuracy", 20, run_every_steps=10)
-    with rh.MonitoredSession(hooks=[stop, hook]) as sess:
-        while not sess.should_stop():
-            sess.run(model.train_op)
-        assert sess.global_step == 40
-    assert hook.metrics_by_step()[20] == {"accuracy": 0.75}
-    with pytest.raises(ValueError, match="output_dir"):
-        hook.eval_dir()
-
-
 def test_early_stopping_without_a_directory_remembers_over_a_resume(model, x, tmp_path):
     values = iter([0.75, math.nan, 0.5, 0.5])
     for steps in (25, 100):
@@ -214,17 +179,6 @@ def test_early_stopping_without_a_directory_remembers_over_a_resume(model, x, tm
                 sess.run(model.train_op)
     assert sess.global_step == 40
     assert list(hook.metrics_by_step()) == [10, 20, 30, 40]
-
-
-def test_metrics_of_steps_that_are_lost_are_forgotten(model, tmp_path):
-    hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=2)
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        for _ in range(3):
-            sess.run(model.train_op)
-        assert list(hook.metrics_by_step()) == [2]
-        model.faults.fail(rh.errors.AbortedError("lost"))
-        sess.run(model.train_op)
-        assert hook.metrics_by_step() == {}
 
 
 # --- Hooks of its own
@@ -275,29 +229,7 @@ def test_an_error_of_its_hooks(model, x, phase):
     assert inner.methods[-1] == other.methods[-1] == last
 
 
-def test_a_thread_of_its_hooks_that_fails(model, x):
-    class Failing(rh.SessionRunHook):
-        def after_create_session(self, session, coord):
-            coord.request_stop(ZeroDivisionError("in a thread"))
-
-    hook = rh.EvaluationHook({"x": x}, feeds(x, 1.0), every_n_steps=1, hooks=[Failing()])
-    with pytest.raises(ZeroDivisionError, match="in a thread"):
-        loop([hook], model.train_op, 1)
-
-
 # --- What it refuses
-
-
-def test_arguments(model):
-    metrics = {"loss": model.loss}
-    with pytest.raises(ValueError, match="every_n_steps, every_n_secs and trigger"):
-        rh.EvaluationHook(metrics)
-    with pytest.raises(ValueError, match="steps"):
-        rh.EvaluationHook(metrics, every_n_steps=1, steps=0)
-    with pytest.raises(TypeError, match="metrics"):
-        rh.EvaluationHook([model.loss], every_n_steps=1)
-    with pytest.raises(TypeError, match="feeds"):
-        rh.EvaluationHook(metrics, [{}], every_n_steps=1)
 
 
 def test_metrics_that_draw_from_the_input_of_the_training(graph):
@@ -322,18 +254,6 @@ def test_a_metric_that_is_no_number(model, x):
         loop([hook], model.train_op, 1)
 
 
-def test_a_negative_weight(model, x):
-    hook = rh.EvaluationHook({"x": x}, feeds(x, -1.0), every_n_steps=1, weight=x)
-    with pytest.raises(ValueError, match="weight"):
-        loop([hook], model.train_op, 1)
-
-
-def test_weights_that_are_all_zero(model, x):
-    hook = rh.EvaluationHook({"x": x}, feeds(x, 0.0), every_n_steps=1, weight=x)
-    with pytest.raises(ValueError, match="weight was 0"):
-        loop([hook], model.train_op, 1)
-
-
 def test_feeds_that_serve_one_evaluation_alone(model, x):
     batches = iter([{x: 1.0}])
     hook = rh.EvaluationHook({"x": x}, lambda: batches, every_n_steps=1)
@@ -353,15 +273,3 @@ def test_hook_that_no_session_has_says_so_when_its_metrics_are_asked_for(model, 
     with pytest.raises(RuntimeError, match="no session has the hook"):
         loop([stop], model.train_op, 1)
     loop([stop, evaluation], model.train_op, 1)
-
-
-@pytest.mark.parametrize("metrics", [{}, {3: "loss:0"}], ids=repr)
-def test_metrics_need_names(metrics):
-    with pytest.raises(ValueError, match="metrics"):
-        rh.EvaluationHook(metrics, every_n_steps=1)
-
-
-def test_feeds_that_give_nothing_to_iterate_are_told(model):
-    evaluation = rh.EvaluationHook({"loss": model.loss}, lambda: None, every_n_steps=1)
-    with pytest.raises(TypeError, match="feeds"):
-        loop([evaluation], model.train_op, 1)

@@ -174,15 +174,6 @@ def test_any_element_of_any_float_counts(graph, dtype, late):
         run(train_op, [rh.NanTensorHook("losses:0", late=late)])
 
 
-def test_values_of_any_type_on_the_python_engine():
-    with rh.Graph().as_default():
-        values = [1, 1.0, np.float32(2), np.float64(3), np.array(4.0), [5.0], math.nan]
-        loss = rh.inputs(values)
-        train_op = rh.group(rh.train.get_or_create_global_step().assign_add(1), loss)
-        with pytest.raises(rh.train.NanLossDuringTrainingError, match="step 7"):
-            run(train_op, [rh.NanTensorHook(loss, late=True)])
-
-
 def test_it_looks_only_when_its_trigger_says(build):
     train_op, loss = build(NAN_AT_4)
     trigger = rh.Trigger(every_steps=3)  # 3, 6, 9: step 4 is not looked at
@@ -208,12 +199,6 @@ def test_what_was_not_looked_at_is_forgotten_with_a_lost_session():
         assert run(train_op, [rh.NanTensorHook(loss, late=True)], steps=2) == 1
 
 
-def test_a_name_that_is_none_is_refused_at_the_start(build):
-    build([1])
-    with pytest.raises(ValueError, match="los:0"):
-        rh.MonitoredSession(hooks=[rh.NanTensorHook("los:0")])
-
-
 NESTED = {
     "dict": ({"a": 1.0, "b": {"c": math.nan}}, "a dict with NaN in 'b/c'"),
     "tuple of other shapes": ((np.ones(2), np.array(math.nan), None), "a tuple with NaN in '1'"),
@@ -232,13 +217,6 @@ def test_nan_in_a_nested_value_is_found_and_its_place_told(what, late):
                 sess.run(loss)
                 sess.run(loss)
     assert said in str(caught.value)
-
-
-def test_nested_value_without_nan_is_let_pass():
-    with rh.Graph().as_default():
-        loss = rh.call(lambda: {"a": (np.ones(2), "text", None), "b": []}, name="loss")
-        with rh.MonitoredSession(hooks=[rh.NanTensorHook("loss")]) as sess:
-            sess.run(loss)
 
 
 @pytest.mark.parametrize("late", [False, True])

@@ -75,22 +75,6 @@ def profiled(folder):
     }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({}, "save_steps, save_secs and trigger"),
-        ({"save_steps": 1, "save_secs": 1}, "save_steps=1 and save_secs=1"),
-        ({"save_steps": 0}, "save_steps"),
-        ({"save_steps": 1, "num_steps": 0}, "num_steps"),
-        ({"save_steps": 1, "max_secs": 0}, "max_secs"),
-        ({"trigger": rh.Trigger(at_end=True)}, "at_end"),
-    ],
-)
-def test_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        rh.ProfilerHook(**arguments)
-
-
 @pytest.mark.every_engine
 def test_profiles_a_step_every_so_often(train, tmp_path):
     train(rh.ProfilerHook(save_steps=4, output_dir=tmp_path), steps=13)
@@ -108,19 +92,6 @@ def test_the_first_step_of_a_session_is_not_profiled(train, tmp_path):
     assert profiled(tmp_path) == {2: [2], 3: [3]}
 
 
-def test_profiles_by_seconds(train_op, fake_clock, tmp_path):
-    with rh.MonitoredSession(hooks=[rh.ProfilerHook(None, 3, tmp_path)]) as sess:
-        for _ in range(8):
-            sess.run(train_op)
-            fake_clock.advance(1)
-    assert profiled(tmp_path) == {4: [4], 7: [7]}
-
-
-def test_profiles_on_the_steps_of_a_trigger(train, tmp_path):
-    train(rh.ProfilerHook(trigger=rh.Trigger(on_steps=[1, 6]), output_dir=tmp_path), steps=8)
-    assert profiled(tmp_path) == {1: [1], 6: [6]}
-
-
 def test_ends_before_its_last_step_when_it_takes_too_long(train_op, fake_clock, tmp_path):
     hook = rh.ProfilerHook(4, output_dir=tmp_path, num_steps=10, max_secs=5)
     with rh.MonitoredSession(hooks=[hook]) as sess:
@@ -129,17 +100,6 @@ def test_ends_before_its_last_step_when_it_takes_too_long(train_op, fake_clock, 
             sess.run(train_op)
         # The fourth step was at 12 seconds, and so the last one to begin in time was at 15.
         assert profiled(tmp_path) == {4: [4, 5]}
-
-
-def test_ends_after_the_step_that_takes_too_long(graph, fake_clock, tmp_path):
-    step = rh.train.create_global_step()
-    slow = rh.inputs(lambda step: iter(lambda: fake_clock.advance(6), 0), name="slow")
-    op = rh.group(step.assign_add(1), slow.op)
-    hook = rh.ProfilerHook(2, output_dir=tmp_path, num_steps=10, max_secs=5)
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        sess.run(op)
-        sess.run(op)
-        assert list(traces(tmp_path)) == [2]
 
 
 @pytest.mark.parametrize("engine", ["jax", "torch"])
@@ -158,12 +118,6 @@ def test_tensorboard_finds_the_profile(train, tmp_path):
     (path,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
     assert path.parent.name == "step-3"
     assert b"draw_3" in path.read_bytes()
-
-
-def test_a_folder_is_not_needed(train, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    train(rh.ProfilerHook(save_steps=2), steps=2)
-    assert profiled(tmp_path) == {2: [2]}
 
 
 @pytest.mark.every_engine
@@ -207,13 +161,6 @@ def is_profiled(engine):
 @pytest.fixture
 def in_tmp_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.mark.every_engine
-def test_a_profile_cut_short_by_the_end_is_written(train, tmp_path, engine, in_tmp_path):
-    train(rh.ProfilerHook(4, output_dir=tmp_path / "out", num_steps=9), steps=6)
-    assert profiled(tmp_path / "out") == {4: [4, 5, 6]}
-    assert not is_profiled(engine)
 
 
 @pytest.mark.every_engine
@@ -295,36 +242,6 @@ def test_a_session_without_a_profiler_is_a_warning(train, graph, tmp_path, caplo
     assert [r.getMessage() for r in caplog.records] == [
         "no profile of step 3: Python has no profiler"
     ]
-
-
-def test_says_where_the_profile_is(train, engine, tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="runhooks")
-    train(rh.ProfilerHook(3, output_dir=tmp_path), steps=3)
-    path = {
-        "python": "profile-3.pstats",
-        "jax": Path("plugins", "profile", "step-3"),
-        "torch": "timeline-3.pt.trace.json",
-    }[engine]
-    assert f"wrote the profile {tmp_path / path}" in caplog.messages
-
-
-def test_a_step_profiled_twice_is_kept_twice(train, tmp_path, engine):
-    for _ in range(2):
-        train(rh.ProfilerHook(3, output_dir=tmp_path), steps=3)
-    names = {"python": "profile-*", "jax": "perfetto_trace.json.gz", "torch": "timeline-*"}
-    assert len(list(tmp_path.rglob(names[engine]))) == (2 if engine == "jax" else 1)
-
-
-def test_a_resumed_run_profiles_the_steps_of_an_undisturbed_one(train_op, tmp_path):
-    for steps in (6, 6):
-        hooks = [
-            rh.ProfilerHook(4, output_dir=tmp_path / "profiles"),
-            rh.CheckpointSaverHook(tmp_path, save_steps=100),
-        ]
-        with rh.SingularMonitoredSession(hooks=hooks, checkpoint_dir=str(tmp_path)) as sess:
-            for _ in range(steps):
-                sess.run(train_op)
-    assert profiled(tmp_path / "profiles") == {4: [4], 8: [8], 12: [12]}
 
 
 def test_the_time_that_writing_takes_is_not_counted(

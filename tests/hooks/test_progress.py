@@ -53,14 +53,6 @@ def test_a_line_tells_no_more_than_is_known():
     )
 
 
-@pytest.mark.every_engine
-def test_a_number_is_shown_shortly_on_each_engine(graph):
-    half = rh.call(lambda x: x / 7, rh.Variable(np.float32(1), name="x"))
-    for value in (half, rh.call(lambda x: x.reshape(1), half, name="one")):
-        line = progress_line(1, None, None, [("loss", rh.Session(graph).run(value))], 0)
-        assert line == "step 1  loss 0.1429"
-
-
 def test_a_line_can_tell_of_any_time_and_value():
     assert progress_line(1, sys.maxsize, 0.5, [], bar_width=0).endswith(":00:16 left")
     assert progress_line(0, 360_000, 1.0, [], bar_width=0).endswith("  100:00:00 left")
@@ -95,16 +87,6 @@ def test_what_cannot_be_shown_is_named():
     assert line.startswith("step 1  faulty <Faulty>  shaped it  huge <int>  np <function sum at ")
 
 
-def test_a_session_that_never_began_is_no_reason_to_fail_again(model):
-    class Broken(rh.SessionRunHook):
-        def begin(self):
-            raise ValueError("oops")
-
-    with pytest.raises(ValueError, match="oops") as error:
-        rh.MonitoredSession(hooks=[Broken(), rh.ProgressHook(4, stream=Terminal())])
-    assert not any("ProgressHook" in note for note in error.value.__notes__)
-
-
 def test_elsewhere_a_line_every_few_seconds_and_at_the_end(timed_train):
     stream = io.StringIO()
     timed_train(rh.ProgressHook(20, stream=stream), steps=20, secs=0.5)
@@ -113,17 +95,6 @@ def test_elsewhere_a_line_every_few_seconds_and_at_the_end(timed_train):
         " 55% step 11/20",
         "100% step 20/20  2 steps/s",
     ]
-
-
-def test_first_runs_which_are_compiled_do_not_count_for_the_time_left(model, fake_clock):
-    stream = Terminal()
-    with rh.MonitoredSession(hooks=[rh.ProgressHook(100, stream=stream)]) as sess:
-        for secs in (60, 60, 0.5, 0.5):
-            fake_clock.advance(secs)
-            sess.run(model.train_op)
-    *first, third, _, _ = stream.screens()
-    assert not any("left" in screen for screen in first)
-    assert third.endswith("step 3/100  2 steps/s  0:00:48 left")
 
 
 def test_on_a_terminal_a_bar_that_is_written_over(timed_train):
@@ -158,24 +129,6 @@ class LoggingProgressHook(rh.ProgressHook):
     def after_run(self, run_context, run_values):
         super().after_run(run_context, run_values)
         logging.getLogger("elsewhere").warning("a record")
-
-
-def test_a_terminal_is_not_written_to_more_than_ten_times_a_second(timed_train):
-    stream = Terminal()
-    timed_train(rh.ProgressHook(stream=stream), steps=1000, secs=0.001)
-    assert 9 <= len(stream.screens()) <= 12
-
-
-def test_no_line_is_longer_than_the_terminal(timed_train, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "20")
-    stream = Terminal()
-    timed_train(rh.ProgressHook(4, stream=stream), steps=2, secs=1)
-    assert {len(screen) for screen in stream.screens()} == {19}
-
-
-def test_writes_to_stderr_unless_told(train, capsys):
-    train(rh.ProgressHook(2), steps=2)
-    assert capsys.readouterr().err.splitlines()[0] == " 50% step 1/2"
 
 
 def test_shows_the_latest_tensors(timed_train, model):

@@ -71,21 +71,6 @@ def raw(sess: rh.MonitoredSession) -> rh.Session:
     return sess.run_step_fn(lambda step_context: step_context.session)
 
 
-def test_states_are_saved_by_the_names_given(graph: rh.Graph) -> None:
-    with run(rh.SavedStateHook(batches=Batches())) as sess:
-        assert raw(sess).snapshot().states == {"batches": {"index": 0}}
-
-
-def test_snapshot_is_the_same_after_a_part_went_on_from_it(graph: rh.Graph) -> None:
-    batches = Batches()
-    with run(rh.SavedStateHook(batches=batches)) as sess:
-        next(batches)
-        snapshot = raw(sess).snapshot()
-        for _ in range(2):
-            assert next(batches) == 2
-            raw(sess).load(snapshot)
-
-
 def test_hooks_of_the_same_part_are_refused(graph: rh.Graph) -> None:
     hooks = [rh.SavedStateHook(batches=Batches()), rh.SavedStateHook(batches=Batches())]
     with pytest.raises(ValueError, match="'batches'"):

@@ -24,13 +24,6 @@ def test_writes_steps_per_second(timed_train, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("steps", [0, 1])
-def test_the_first_step_alone_makes_no_speed(timed_train, tmp_path, steps):
-    trigger = rh.Trigger(at_end=True)
-    timed_train(rh.StepCounterHook(output_dir=tmp_path, trigger=trigger), steps=steps)
-    assert read_events(tmp_path) == []
-
-
 def test_the_tag_is_the_name_of_the_global_step(graph, fake_clock, tmp_path):
     with rh.name_scope("model"):
         step = rh.train.create_global_step()
@@ -48,27 +41,12 @@ def test_several_steps_a_run_are_all_counted(timed_train, model, tmp_path):
     assert [(s.step, s.value) for s in read_events(tmp_path)] == [(16, 8.0), (28, 8.0)]
 
 
-def test_marks_the_start_after_the_restored_step(timed_train, tmp_path, session_logs):
-    timed_train(rh.StepCounterHook(10, output_dir=tmp_path), steps=1)
-    ((step, log),) = session_logs()
-    assert step == 1
-    assert log.status == rh.summary.SessionStatus.START
-
-
 def test_a_step_that_is_never_increased_is_told_once(timed_train, model, caplog):
     timed_train(rh.StepCounterHook(every_n_steps=5), steps=30, run=model.loss)
     (warning,) = caplog.records
     assert "has not been increased" in warning.message
     assert "it has stayed at 0" in warning.message
     assert "global_step.assign_add(1)" in warning.message
-
-
-def test_runs_without_a_step_in_between_are_no_reason_to_warn(model, fake_clock, caplog):
-    with rh.MonitoredSession(hooks=[rh.StepCounterHook(every_n_steps=5)]) as sess:
-        for _ in range(20):
-            sess.run(model.train_op)
-            sess.run(model.loss)
-    assert caplog.records == []
 
 
 def test_time_lost_in_a_recovery_is_not_counted(model, fake_clock, tmp_path):

@@ -14,22 +14,6 @@ def points(path):
     return [(scalar.step, scalar.value) for scalar in read_events(path)]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"summary_op": 1}, "save_steps, save_secs and trigger"),
-        ({"save_steps": 1, "save_secs": 1, "summary_op": 1}, "save_steps=1 and save_secs=1"),
-        ({"save_steps": 1, "summary_op": 1, "trigger": rh.Trigger(every_steps=1)}, "save_steps=1"),
-        ({"save_steps": 0, "summary_op": 1}, "save_steps"),
-        ({"save_steps": 1}, "scaffold and summary_op"),
-        ({"save_steps": 1, "scaffold": 1, "summary_op": 1}, "scaffold=1 and summary_op=1"),
-    ],
-)
-def test_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        rh.SummarySaverHook(**arguments)
-
-
 @pytest.mark.every_engine
 def test_saves_at_the_first_step_and_every_so_often(train, summary, tmp_path):
     train(rh.SummarySaverHook(10, output_dir=tmp_path, summary_op=summary), steps=25)
@@ -57,39 +41,9 @@ def test_the_summaries_of_a_scaffold(model, summary, tmp_path):
     assert points(tmp_path) == [(1, 0.0)]
 
 
-def test_a_scaffold_without_summaries_saves_nothing(model, tmp_path):
-    scaffold = rh.Scaffold()
-    hook = rh.SummarySaverHook(10, output_dir=tmp_path, scaffold=scaffold)
-    with rh.SingularMonitoredSession(hooks=[hook], scaffold=scaffold) as sess:
-        sess.run(model.train_op)
-    assert points(tmp_path) == []
-
-
 def test_without_a_place_to_write_to_nothing_begins(train, summary):
     with pytest.raises(ValueError, match="output_dir or summary_writer must be given"):
         train(rh.SummarySaverHook(2, summary_op=summary), steps=3)
-
-
-def test_summary_with_a_cadence_of_its_own(tmp_path):
-    graph = rh.graph(
-        lambda w: (w + 1, {"loss": 1.0, "grads": np.ones(3)}), w=np.zeros(2), data=None
-    )
-    with graph.as_default():
-        rh.summary.scalar("loss")
-        grads = rh.summary.histogram("grads", collections=[])
-        trigger = rh.Trigger(every_steps=7)
-        hooks = [
-            rh.StopAtStepHook(last_step=15),
-            rh.SummarySaverHook(trigger=trigger, summary_op=grads, output_dir=tmp_path),
-        ]
-        with rh.MonitoredTrainingSession(
-            checkpoint_dir=tmp_path, hooks=hooks, save_summaries_steps=10, log_step_count_steps=None
-        ) as session:
-            while not session.should_stop():
-                session.run("train_op")
-    run = rh.events.read(tmp_path).only
-    assert run.scalars["loss"].steps.tolist() == [1, 11]
-    assert run.histograms["grads"].steps.tolist() == [7, 14]
 
 
 @pytest.mark.parametrize("name", ["grads", "w", "x", "grads/a"])
@@ -131,57 +85,6 @@ def test_each_directory_that_hooks_write_to_has_the_graph_once(model, tmp_path, 
     for folder in "abc":
         graphs = [event.graph_def for event in written(tmp_path / folder) if event.graph_def]
         assert graphs == [rh.summary.encode_graph(model.loss.graph)]
-
-
-def test_a_writer_of_the_program_gets_no_graph(model, tmp_path, written):
-    with rh.summary.FileWriter(tmp_path) as writer:
-        hook = rh.StepCounterHook(1, summary_writer=writer)
-        with rh.MonitoredSession(hooks=[hook]) as sess:
-            sess.run(model.train_op)
-    assert not any(event.graph_def for event in written())
-
-
-def test_the_same_hook_opens_a_writer_that_was_closed_between(train, summary, tmp_path):
-    hook = rh.SummarySaverHook(1, output_dir=tmp_path, summary_op=summary)
-    for _ in range(2):
-        train(hook, steps=1)
-        rh.summary.FileWriterCache.clear()
-    assert points(tmp_path) == [(1, 0.0), (1, 0.0)]
-
-
-def test_runs_of_several_steps_are_met_in_time(graph, tmp_path):
-    # As with jax.lax.scan over ten steps in a run: the step it leads to is what counts.
-    v = rh.Variable(0.0, name="v")
-    step = rh.train.create_global_step()
-    train_op = rh.group(v.assign_add(1.0), step.assign_add(10))
-    hook = rh.SummarySaverHook(
-        save_steps=45, output_dir=tmp_path, summary_op=rh.summary.scalar("v", v)
-    )
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        for _ in range(20):
-            sess.run(train_op)
-    assert [event.step for event in read_events(tmp_path)] == [10, 60, 110, 160]
-
-
-@pytest.mark.parametrize(("steps", "last"), [(13, [(13, 26.0)]), (10, [])])
-def test_the_end_has_a_value_of_its_own_unless_it_is_there(train, summary, tmp_path, steps, last):
-    trigger = rh.Trigger(every_steps=10, at_end=True)
-    hook = rh.SummarySaverHook(trigger=trigger, output_dir=tmp_path, summary_op=summary)
-    train(hook, steps=steps)
-    assert points(tmp_path) == [(10, 18.0), *last]
-
-
-def test_a_run_that_goes_on_after_its_end_saves_at_the_same_steps(train, summary, tmp_path):
-    def hooks():
-        trigger = rh.Trigger(every_steps=10, at_end=True)
-        return (
-            rh.SummarySaverHook(trigger=trigger, output_dir=tmp_path, summary_op=summary),
-            rh.CheckpointSaverHook(tmp_path, save_steps=100),
-        )
-
-    train(*hooks(), steps=14)
-    train(*hooks(), steps=10, checkpoint_dir=str(tmp_path))
-    assert [step for step, _ in points(tmp_path)] == [10, 14, 20, 24]
 
 
 def start_with_summary_at_end(value, directory):

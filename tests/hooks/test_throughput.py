@@ -1,5 +1,3 @@
-import logging
-
 import pytest
 
 import runhooks as rh
@@ -31,49 +29,11 @@ def timed_train(model, fake_clock):
     return train
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"every_n_steps": 100, "every_n_secs": 1}, "every_n_steps=100 and every_n_secs=1"),
-        ({"every_n_steps": 5, "trigger": rh.Trigger(every_steps=2)}, "every_n_steps=5 and trigger"),
-        ({"examples": 0}, "examples"),
-        ({"tokens": -2.0}, "tokens"),
-    ],
-)
-def test_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        rh.ThroughputHook(**arguments)
-
-
-def test_an_unknown_tensor_is_told_before_the_session_exists(model):
-    with pytest.raises(ValueError, match="count"):
-        rh.MonitoredSession(hooks=[rh.ThroughputHook(examples="count:0")])
-
-
 def test_writes_what_a_second_gets_done(timed_train, figures, tmp_path):
     timed_train(rh.ThroughputHook(32, 1000.5, every_n_steps=10, output_dir=tmp_path), steps=35)
     assert figures("steps_per_sec") == {10: 2.0, 20: 2.0, 30: 2.0}
     assert figures("examples_per_sec") == {10: 64.0, 20: 64.0, 30: 64.0}
     assert figures("tokens_per_sec") == {10: 2001.0, 20: 2001.0, 30: 2001.0}
-
-
-def test_the_first_run_is_left_out(model, fake_clock, figures, tmp_path):
-    hook = rh.ThroughputHook(1, every_n_steps=4, output_dir=tmp_path)
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        for secs in (1000, 1, 1, 1, 1):
-            fake_clock.advance(secs)
-            sess.run(model.train_op)
-    assert figures("steps_per_sec") == {4: 1.0}
-
-
-class Advance(rh.SessionRunHook):
-    """Lets every run take some seconds."""
-
-    def __init__(self, clock, secs):
-        self.clock, self.secs = clock, secs
-
-    def before_run(self, run_context):
-        self.clock.advance(self.secs)
 
 
 @pytest.fixture
@@ -180,10 +140,3 @@ def test_inputs_drawn_apart_from_training_are_no_wait(slow_input, fake_clock, fi
 
             sess.run_step_fn(evaluate)
     assert figures("input_wait") == {2: 0.25}
-
-
-def test_logs_one_line(timed_train, caplog):
-    caplog.set_level(logging.INFO, logger="runhooks")
-    timed_train(rh.ThroughputHook(32, every_n_steps=10), steps=11)
-    lines = [line for line in caplog.messages if "/sec" in line]
-    assert lines == ["step 10: 2 steps/sec, 64 examples/sec"]
