@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import json
-import logging
 import sys
 import tempfile
 from pathlib import Path
@@ -235,7 +234,6 @@ def refused(folder):
     found = {}
     for name, make in {
         "gradients": lambda: Recorder(gradient="gradients/dense/kernel"),
-        "typo": lambda: rh.LoggingTensorHook(["model/dense/kernal"], every_n_iter=1),
         "feed": Feeding,
         "checkpoints": lambda: rh.CheckpointSaverHook(folder, save_steps=1),
         "feed_fn": lambda: rh.FeedFnHook(dict),
@@ -246,28 +244,6 @@ def refused(folder):
         except (ValueError, TypeError) as error:
             found[name] = [str(error), int(model.optimizer.iterations)]
     return found
-
-
-def other_hooks(folder):
-    """The hooks of the library do their work."""
-    logging.basicConfig(level=logging.INFO, filename=folder / "log")
-    hooks = [
-        rh.NanTensorHook("loss"),
-        rh.LoggingTensorHook(["loss", "learning_rate"], every_n_iter=4),
-        rh.StepCounterHook(every_n_steps=4, output_dir=folder),
-        rh.ThroughputHook(32, every_n_steps=4, output_dir=folder),
-        rh.WatchdogHook(600),
-        rh.ProgressHook(16, stream=(folder / "progress").open("w")),
-        rh.FinalOpsHook("model/dense/bias"),
-        rh.MemoryHook(every_n_steps=4, output_dir=folder),
-    ]
-    fit(make_model(), rh.bridges.keras.Hooks(hooks))
-    return {
-        "log": (folder / "log").read_text(),
-        "tags": sorted({it.tag for it in read_events(folder) if it.tag}),
-        "final": len(hooks[-2].final_ops_values),
-        "progress": (folder / "progress").read_text(),
-    }
 
 
 def docs(folder):

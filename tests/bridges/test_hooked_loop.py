@@ -65,16 +65,6 @@ def run(loop, steps):
             break
 
 
-def test_off_steps_read_nothing(make_loop, values):
-    hook = Every(4)
-    loop = make_loop(hook)
-    loop.open(0)
-    run(loop, range(1, 11))
-    loop.end()
-    assert hook.seen == [(4, 0.5), (8, 0.5)]
-    assert values.reads == 2
-
-
 def test_a_batch_is_counted_once_whoever_is_due(make_loop):
     class Counts(rh.SessionRunHook):
         def after_create_session(self, session, coord):
@@ -98,15 +88,6 @@ def test_batches_that_are_several_steps_wake_a_hook_late_and_then_in_time(make_l
     loop.end()
     # The first jump is not expected: no value was asked for.
     assert hook.seen == [(6, 0.5), (9, 0.5), (12, 0.5)]
-
-
-def test_batches_that_are_no_step_are_runs(make_loop):
-    hook = RecordingHook()
-    loop = make_loop(hook)
-    loop.open(7)
-    run(loop, [7, 7, 8])
-    loop.end()
-    assert hook.methods.count("after_run") == 3
 
 
 def test_a_hook_that_reaches_the_end_of_an_input_stops_the_loop(make_loop):

@@ -17,7 +17,7 @@ with warnings.catch_warnings():  # importing ignite uses what torch deprecates
     warnings.simplefilter("ignore")
     from ignite.engine import Engine, Events
     from ignite.engine.deterministic import DeterministicEngine
-    from ignite.handlers import Checkpoint, DiskSaver, EarlyStopping
+    from ignite.handlers import Checkpoint, DiskSaver
     from ignite.metrics import Average, RunningAverage
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -124,39 +124,6 @@ def test_request_stop_makes_the_iteration_the_last(training, recorder):
     assert hook.calls == ["begin", "session 0", "end 11"]
 
 
-def test_an_engine_that_has_nothing_left_to_do_makes_no_iteration(training, recorder):
-    hook = recorder()
-    training.hook_up(rh.StopAtStepHook(last_step=0), hook)
-    assert training.run().iteration == 0
-    assert hook.calls == ["begin", "session 0", "end 0"]
-
-
-def test_early_stopping_stops_where_ignites_does(digits):
-    class NoBetter(rh.SessionRunHook):
-        """Stops at the second value in a row that is no better than the best."""
-
-        best, waited = float("inf"), 0
-
-        def before_run(self, run_context):
-            return rh.SessionRunArgs("loss")
-
-        def after_run(self, run_context, run_values):
-            self.waited = 0 if run_values.results < self.best else self.waited + 1
-            self.best = min(self.best, run_values.results)
-            if self.waited == 2:
-                run_context.request_stop()
-
-    ours, theirs = Training(digits), Training(digits)
-    ours.hook_up(NoBetter())
-    stopping = EarlyStopping(2, lambda engine: -engine.state.output["loss"], theirs.engine)
-    theirs.engine.add_event_handler(Events.ITERATION_COMPLETED, stopping)
-    stopped = []
-    for training in (ours, theirs):
-        torch.manual_seed(1)  # of the order of the data
-        stopped.append(training.run(20).iteration)
-    assert stopped[0] == stopped[1] < 160
-
-
 def test_a_training_resumes_in_mid_epoch_with_the_states_of_the_hooks(
     digits, recorder, raises, tmp_path
 ):
@@ -239,15 +206,6 @@ def test_an_engine_that_is_terminated_ends_well(training, recorder, skip_complet
     )
     training.run()
     assert hook.calls == ["begin", "session 0", "end 3"]
-
-
-def test_an_engine_runs_again(training, recorder):
-    hook = recorder(loss="loss")
-    training.hook_up(hook)
-    training.run(1)
-    training.run(1)
-    assert hook.calls == ["begin", "session 0", "end 8"] * 2
-    assert hook.steps == [*range(1, 9)] * 2
 
 
 def test_a_hook_assigns_the_learning_rate(training, recorder):

@@ -108,59 +108,12 @@ def test_values_are_those_of_lightnings_own_logger(model, fit, recorder, tmp_pat
     assert {it.tag for it in events} >= {"loss", "learning_rate", "metrics/train_loss"}
 
 
-def test_parameters_gradients_and_activations_by_name(model, fit, recorder):
-    hook = recorder(
-        weight="model/net.0.weight",
-        gradient="gradients/model/net.0.weight",
-        norm="global_gradient_norm",
-        activation="activations/model/net.0",
-        all="model",
-    )
-    fit(model, rh.bridges.lightning.Hooks([hook]), max_epochs=1)
-    assert torch.equal(hook.values[-1]["weight"], model.net[0].weight)
-    assert not torch.equal(hook.values[0]["weight"], hook.values[1]["weight"])
-    norms = [it["gradient"].norm().item() for it in hook.values]
-    assert norms == pytest.approx(model.gradient_norms)
-    assert all(it["norm"] >= it["gradient"].norm() for it in hook.values)
-    assert hook.values[0]["activation"].shape == (32, 10)
-    assert set(hook.values[0]["all"]) == {"net.0.weight", "net.0.bias"}
-
-
 def test_request_stop_makes_the_batch_the_last(model, fit, recorder):
     hook = recorder()
     hooks = rh.bridges.lightning.Hooks([rh.StopAtStepHook(last_step=11), hook])
     trainer = fit(model, hooks, max_epochs=5)
     assert trainer.global_step == 11
     assert hook.steps == list(range(1, 12))
-
-
-def test_a_training_that_has_nothing_left_to_do_makes_one_batch_at_most(model, fit, recorder):
-    hook = recorder()
-    hooks = rh.bridges.lightning.Hooks([rh.StopAtStepHook(last_step=0), hook])
-    assert fit(model, hooks).global_step <= 1
-
-
-def test_early_stopping_stops_where_lightnings_does(digits, fit):
-    class Below(rh.SessionRunHook):
-        def before_run(self, run_context):
-            return rh.SessionRunArgs("metrics/train_loss")
-
-        def after_run(self, run_context, run_values):
-            if run_values.results < 2.0:
-                run_context.request_stop()
-
-    class Stopping(EarlyStopping):
-        def on_train_batch_end(self, trainer, *args):
-            self._run_early_stopping_check(trainer)
-
-    stopped = []
-    for callback in (
-        rh.bridges.lightning.Hooks([Below()]),
-        Stopping("train_loss", stopping_threshold=2.0, patience=1000),
-    ):
-        torch.manual_seed(0)
-        stopped.append(fit(Model(digits), callback, max_epochs=5).global_step)
-    assert stopped[0] == stopped[1] < 40
 
 
 def test_batches_that_accumulate_are_runs(model, fit, recorder):
@@ -250,37 +203,6 @@ def test_hooks_hear_of_exceptions(digits, fit, recorder, place):
         fit(model, rh.bridges.lightning.Hooks([hook]), *others)
     said = "" if place == "interrupt" else f"a bad {place}"
     assert hook.calls == ["begin", "session 0", f"on_exception {said}"]
-
-
-def test_a_hook_assigns_the_learning_rate(model, fit, recorder):
-    class Freeze(rh.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            session = run_context.session
-            assert session.read("learning_rate")["learning_rate"] <= 0.01
-            if session.global_step == 4:
-                session.assign({"learning_rate": 0.0})
-
-    hook = recorder(rate="learning_rate", weight="model/net.0.weight")
-    fit(model, rh.bridges.lightning.Hooks([hook, Freeze()]), max_epochs=1)
-    assert hook.column("rate") == [0.01] * 3 + [0.005] + [0.0] * 4
-    weights = [it["weight"] for it in hook.values]
-    assert not torch.equal(weights[2], weights[3])
-    assert torch.equal(weights[3], weights[7])
-
-
-@pytest.mark.parametrize(
-    ("fetch", "message"),
-    [
-        ("gradients/model/net.0.wait", "did you mean 'gradients/model/net.0.weight'"),
-        ("lss", "did you mean 'loss'"),
-    ],
-)
-def test_an_unknown_name_is_said_before_the_first_batch(model, fit, recorder, fetch, message):
-    hook = recorder(value=fetch)
-    with pytest.raises(ValueError, match=message) as caught:
-        fit(model, rh.bridges.lightning.Hooks([hook]))
-    assert "in before_run of the hook Recorder" in caught.value.__notes__
-    assert model.gradient_norms == []
 
 
 def test_several_processes_are_refused(model):

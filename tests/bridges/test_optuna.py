@@ -82,17 +82,6 @@ def test_a_step_that_is_made_again_is_reported_once(study):
     assert study.trials[0].intermediate_values == {1: 0.5, 2: 1.0, 3: 1.5, 4: 1.0}
 
 
-def test_arguments_that_cannot_be_meant(study):
-    trial = study.ask()
-    with pytest.raises(TypeError, match="trial must be a trial of Optuna, got 'accuracy'"):
-        rh.bridges.optuna.PruningHook("accuracy", trial, 1)
-    with pytest.raises(ValueError, match="every_n_steps"):
-        rh.bridges.optuna.PruningHook(trial, "accuracy")
-    metric = rh.EvaluationHook({"a": "b"}, every_n_steps=3).metric("a")
-    with pytest.raises(ValueError, match="must be left out for a metric of an evaluation"):
-        rh.bridges.optuna.PruningHook(trial, metric, 3)
-
-
 def test_the_docs_show_what_runs(shown, study):
     known = {"study": study, "make_graph": make_graph}
     exec(shown("Optuna"), known)

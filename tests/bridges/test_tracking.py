@@ -1,11 +1,8 @@
 """``TrackingHook`` with a function and with MLflow."""
 
-import inspect
-
 import mlflow
 import numpy as np
 import pytest
-import wandb
 
 import runhooks as rh
 
@@ -46,24 +43,7 @@ def test_mlflow_takes_them(tmp_path, monkeypatch):
     assert [(it.step, it.value) for it in history] == [(2, 1.0), (4, 2.0), (6, 3.0)]
 
 
-def test_weights_and_biases_takes_them():
-    calls = []
-    train(
-        rh.bridges.tracking.TrackingHook(lambda *a, **k: calls.append((a, k)), {"loss": "half"}, 6)
-    )
-    ((args, kwargs),) = calls
-    bound = inspect.signature(wandb.Run.log).bind(None, *args, **kwargs)
-    assert bound.arguments == {"self": None, "data": {"loss": 3.0}, "step": 6}
-
-
 def test_a_value_that_is_no_number_is_one_error():
     hook = rh.bridges.tracking.TrackingHook(print, ["array"], every_n_steps=1)
     with pytest.raises(ValueError, match="'array' must be a single number"):
         train(hook)
-
-
-def test_arguments_that_cannot_be_meant():
-    with pytest.raises(TypeError, match="log must be a function"):
-        rh.bridges.tracking.TrackingHook({"loss": "half"}, ["half"], 1)
-    with pytest.raises(ValueError, match="every_n_steps"):
-        rh.bridges.tracking.TrackingHook(print, ["half"])

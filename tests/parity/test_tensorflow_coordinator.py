@@ -82,22 +82,6 @@ def threads_that_end_by_themselves(train, folder):
     return [thread.is_alive() for thread in threads], coord.should_stop()
 
 
-@corner
-def registered_by_itself(train, folder):
-    coord, registered = train.Coordinator(), threading.Event()
-
-    def work():
-        coord.register_thread(threading.current_thread())
-        registered.set()
-        coord.wait_for_stop(TIMEOUT)
-
-    thread = start(work)
-    registered.wait(TIMEOUT)
-    coord.request_stop()
-    coord.join()
-    return thread.is_alive()
-
-
 def deaf(coord, **kwargs):
     """What ``join`` raises if one thread does not stop; whether it was forgotten after that."""
     release = threading.Event()
@@ -131,14 +115,6 @@ def thread_does_not_stop_after_an_error(train, folder):
     coord = train.Coordinator()
     report(coord, ValueError("the cause"), "error")
     return deaf(coord, stop_grace_period_secs=0)
-
-
-@corner
-def thread_joins_itself(train, folder):
-    coord = train.Coordinator()
-    coord.register_thread(threading.current_thread())
-    coord.request_stop()
-    return "threads still running" in raised(coord.join, stop_grace_period_secs=0.01)
 
 
 # Errors
@@ -263,66 +239,6 @@ def count_down(coord, n):
 CORNERS |= {f"looper_{secs}": looping(secs) for secs in (None, 0, 0.001)}
 
 
-@corner
-def loopers_of_the_users_own(train, folder):
-    calls = []
-
-    class Looper(train.LooperThread):
-        def __init__(self, coord, error=None):
-            super().__init__(coord, 0, target=calls.append, args=["target"])
-            self.coord, self.error = coord, error
-
-        def start_loop(self):
-            calls.append("start")
-
-        def run_loop(self):
-            super().run_loop()
-            if self.error:
-                raise self.error
-            self.coord.request_stop()
-
-        def stop_loop(self):
-            calls.append("stop")
-
-    for error in (None, ValueError("bad"), tf.errors.OutOfRangeError(None, None, "end")):
-        coord = train.Coordinator()
-        Looper(coord, error).start()
-        calls.append(raised(coord.join))
-    coord = train.Coordinator()
-    coord.request_stop()
-    train.LooperThread.loop(coord, None, lambda: calls.append("never"))
-    coord.join()
-    return calls
-
-
-@corner
-def arguments_of_loopers(train, folder):
-    coord = train.Coordinator()
-    given = [("coord", 1), (None, 1), (coord, 1, None, [1]), (coord, 1, None, None, {"a": 1})]
-    told = [raised(train.LooperThread, *args).partition(":")[0] for args in given]
-    return told, raised(train.LooperThread, coord, 1, None, (), {})
-
-
-@corner
-def looper_of_a_hook(train, folder):
-    op, called = tf.assign_add(tf.train.get_or_create_global_step(), 1), threading.Event()
-
-    class Hook(train.SessionRunHook):
-        def after_create_session(self, session, coord):
-            train.LooperThread.loop(coord, 0.001, called.set)
-            self.coord = coord
-
-        def after_run(self, run_context, run_values):
-            called.wait(TIMEOUT)
-            self.coord.request_stop()
-
-    made = []
-    with train.MonitoredSession(hooks=[Hook()]) as session:
-        while not session.should_stop():
-            made.append(session.run(op))
-    return made, called.is_set()
-
-
 # Queue runners
 
 
@@ -373,34 +289,6 @@ CORNERS |= {
         lambda: tf.train.shuffle_batch([numbers()], 1, 20, min_after_dequeue=5, num_threads=2)
     ),
 }
-
-
-@corner
-def files_of_lines(train, folder):
-    with tensorflow.io.gfile.GFile(f"{folder}/lines.txt", "w") as file:
-        file.write("a\nb\nc\n")
-    names = tf.train.string_input_producer([f"{folder}/lines.txt"], num_epochs=2)
-    batch, made = tf.train.batch([tf.TextLineReader().read(names)[1]], 3), []
-    with train.MonitoredSession() as session:
-        while not session.should_stop():
-            made.append(session.run(batch).tolist())
-    return made
-
-
-@corner
-def queue_runner_is_stopped_early(train, folder):
-    queue = tf.FIFOQueue(2, tf.int32)
-    runner = tf.train.QueueRunner(queue, [queue.enqueue(1)] * 2)
-    element = queue.dequeue()
-    with tf.Session() as session:
-        coord = train.Coordinator()
-        threads = runner.create_threads(session, coord=coord, daemon=True)
-        for thread in threads:
-            thread.start()
-        values = [session.run(element), session.run(element)]
-        coord.request_stop()
-        coord.join(stop_grace_period_secs=TIMEOUT)
-    return values, [thread.is_alive() for thread in threads], runner.exceptions_raised
 
 
 @corner

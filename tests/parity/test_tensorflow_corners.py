@@ -1,7 +1,6 @@
 """The corners of ``tf.compat.v1.train``, one function each: what comes of it is the same here."""
 
 import collections
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -101,22 +100,6 @@ def sparse_tensors(train, folder):
         return values[0].indices, values[0].values, values[1]
 
 
-@corner
-def feeds_of_sparse_tensors(train, folder):
-    sparse = tf.sparse_placeholder(tf.int32)
-    dense = tf.sparse_tensor_to_dense(sparse)
-    with train.MonitoredSession() as session:
-        return session.run(dense, {sparse: tf.SparseTensorValue([[1]], [5], [3])})
-
-
-@corner
-def strings(train, folder):
-    text = tf.placeholder(tf.string, [None])
-    joined, x = tf.strings.reduce_join(text), tf.constant("x")
-    with train.MonitoredSession() as session:
-        return session.run([joined, x, x.op], {text: ["a", b"b"]})
-
-
 def fed(value, dtype, shape):
     def play(train, folder):
         tensor = tf.placeholder(dtype, shape, name="x")
@@ -167,14 +150,6 @@ for name, fetched in {
 
 
 @corner
-def fetched_tensor_is_fed(train, folder):
-    x = tf.placeholder(tf.float32, [])
-    twice = x * 2
-    with train.MonitoredSession() as session:
-        return session.run([x, twice], {x: 3.0})
-
-
-@corner
 def any_tensor_is_fed_by_name(train, folder):
     a = tf.constant(1, name="a")
     b = a + 1
@@ -209,21 +184,6 @@ CORNERS |= {
 
 
 @corner
-def tensor_is_fed_by_two_hooks(train, folder):
-    x, trace = tf.placeholder(tf.float32, []), []
-    hooks = [recorder(train, trace, None, {x: 1.0}), recorder(train, trace, None, {x: 2.0})]
-    with train.MonitoredSession(hooks=hooks) as session:
-        return session.run(x)
-
-
-@corner
-def tensor_is_fed_by_hook_and_caller(train, folder):
-    x, trace = tf.placeholder(tf.float32, []), []
-    with train.MonitoredSession(hooks=[recorder(train, trace, None, {x: 1.0})]) as session:
-        return session.run(x, {x: 2.0})
-
-
-@corner
 def hooks_and_caller_feed_what_is_theirs(train, folder):
     x, y, trace = tf.placeholder(tf.float32, []), tf.placeholder(tf.float32, []), []
     difference = x - y
@@ -245,22 +205,6 @@ def hooks_are_a_generator(train, folder):
 
 
 @corner
-def hook_asks_for_an_empty_list(train, folder):
-    op, trace = step_op(), []
-    with train.MonitoredSession(hooks=[recorder(train, trace, [])]) as session:
-        return session.run(op), trace
-
-
-@corner
-def last_step_of_stop_at_step_hook(train, folder):
-    op, made = step_op(), []
-    with train.MonitoredSession(hooks=[train.StopAtStepHook(last_step=3)]) as session:
-        while not session.should_stop():
-            made.append(session.run(op))
-    return made
-
-
-@corner
 def step_is_set_back(train, folder):
     step = tf.train.get_or_create_global_step()
     op, back, trace = step_op(), tf.assign(step, 1), []
@@ -271,20 +215,6 @@ def step_is_set_back(train, folder):
                 session.run(back)
             trace.append(1)
     return len(trace)
-
-
-@corner
-def run_after_a_hook_has_asked_to_stop(train, folder):
-    op = step_op()
-    with train.MonitoredSession(hooks=[train.StopAtStepHook(last_step=1)]) as session:
-        session.run(op)
-        session.run(op)
-
-
-@corner
-def global_step_is_lacking(train, folder):
-    with train.MonitoredSession(hooks=[train.StopAtStepHook(last_step=1)]):
-        pass
 
 
 @corner
@@ -339,31 +269,6 @@ def options_are_merged(train, folder):
         )
 
 
-@corner
-def nan_ends_the_loop(train, folder):
-    x = tf.placeholder(tf.float32, [])
-    hooks = [train.NanTensorHook(x, fail_on_nan_loss=False)]
-    with train.MonitoredSession(hooks=hooks) as session:
-        session.run(x, {x: float("nan")})
-        return session.should_stop()
-
-
-@corner
-def nan_is_an_error(train, folder):
-    x = tf.placeholder(tf.float32, [])
-    with train.MonitoredSession(hooks=[train.NanTensorHook(x)]) as session:
-        session.run(x, {x: float("nan")})
-
-
-@corner
-def final_ops(train, folder):
-    x, op = tf.placeholder(tf.float32, []), step_op()
-    hook = train.FinalOpsHook([x, tf.train.get_global_step()], {x: 2.0})
-    with train.MonitoredSession(hooks=[hook]) as session:
-        session.run(op)
-    return hook.final_ops_values
-
-
 # Scaffolds and creators
 
 
@@ -394,17 +299,6 @@ def scaffold_defaults(train, folder):
 
 
 @corner
-def scaffold_used_twice(train, folder):
-    v = tf.get_variable("v", initializer=1)
-    op = tf.assign_add(v, 1)
-    scaffold, values = train.Scaffold(), []
-    for _ in range(2):
-        with train.MonitoredSession(train.ChiefSessionCreator(scaffold)) as session:
-            values.append(session.run(op))
-    return values
-
-
-@corner
 def second_scaffold_finds_what_the_first_made(train, folder):
     tf.get_variable("v", initializer=1)
     one, two = train.Scaffold(), train.Scaffold()
@@ -429,11 +323,6 @@ def scaffold_takes_what_it_is_given(train, folder):
         *(copy.ready_for_local_init_op, copy.local_init_op, copy.local_init_feed_dict),
         copy.saver is saver,
     )
-
-
-@corner
-def scaffold_copied_from_something_else(train, folder):
-    train.Scaffold(copy_from_scaffold=1)
 
 
 @corner
@@ -526,29 +415,6 @@ def creator_fails_twice_and_then_works(train, folder):
 
 
 @corner
-def creator_of_plain_sessions(train, folder):
-    op, seen = step_op(), []
-    init = tf.global_variables_initializer()
-
-    class Creator(train.SessionCreator):
-        def create_session(self):
-            session = tf.Session()
-            session.run(init)
-            return session
-
-    class Hook(train.SessionRunHook):
-        def after_create_session(self, session, coord):
-            seen.append(tf.train.Saver.save.__name__)
-            seen.append(session.run(tf.train.get_global_step()))
-
-    hooks = [Hook(), train.StopAtStepHook(last_step=2)]
-    with train.MonitoredSession(Creator(), hooks=hooks) as session:
-        while not session.should_stop():
-            seen.append(session.run(op))
-    return seen
-
-
-@corner
 def worker_waits_too_long(train, folder):
     tf.get_variable("v", initializer=1)
     train.WorkerSessionCreator(max_wait_secs=0).create_session()
@@ -564,15 +430,6 @@ def graph_is_final_while_it_runs(train, folder):
         during = (during, "refused")
     session.close()
     return during, tf.get_default_graph().finalized, session.should_stop()
-
-
-@corner
-def final_graph_stays_final(train, folder):
-    v = tf.get_variable("v", initializer=1)
-    train.Scaffold().finalize()
-    with train.MonitoredSession() as session:
-        session.run(v)
-    return tf.get_default_graph().finalized
 
 
 # Checkpoints and summaries
@@ -656,43 +513,6 @@ def summaries(train, folder):
     return sorted(set(found))
 
 
-@corner
-def checkpoint_listeners(train, folder):
-    model()
-    trace = []
-
-    class Listener(train.CheckpointSaverListener):
-        def begin(self):
-            trace.append("begin")
-
-        def before_save(self, session, global_step_value):
-            trace.append(("before", int(global_step_value)))
-
-        def after_save(self, session, global_step_value):
-            trace.append(("after", int(global_step_value)))
-            return global_step_value == 4
-
-        def end(self, session, global_step_value):
-            trace.append(("end", int(global_step_value)))
-
-    hook = train.CheckpointSaverHook(folder, save_steps=2, listeners=[Listener()])
-    with train.MonitoredSession(hooks=[hook]) as session:
-        while not session.should_stop():
-            session.run(tf.get_collection("train")[0])
-    return trace
-
-
-@corner
-def saver_hook_without_a_saver(train, folder):
-    model()
-    init = tf.global_variables_initializer()
-    hook = train.CheckpointSaverHook(folder, save_steps=2)
-    hook.begin()
-    with tf.Session() as session:
-        session.run(init)
-        hook.after_create_session(session, train.Coordinator())
-
-
 # The end, and threads
 
 
@@ -707,30 +527,6 @@ def end_of_a_dataset(train, folder):
 
 
 @corner
-def error_of_an_operation(train, folder):
-    x = tf.placeholder(tf.float32, [None], name="x")
-    checked = tf.check_numerics(x, "is not sound", name="check")
-    try:
-        with train.MonitoredSession() as session:
-            session.run(checked, {x: [float("nan")]})
-    except tf.errors.InvalidArgumentError as error:
-        return error.op.name, error.error_code, "is not sound" in error.message
-
-
-@corner
-def queue_runners(train, folder):
-    queue = tf.FIFOQueue(10, tf.int32)
-    producer = tf.train.limit_epochs(tf.constant([1, 2, 3]), num_epochs=2)
-    tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue_many([producer])]))
-    element, made = queue.dequeue(), []
-    before = threading.active_count()
-    with train.MonitoredSession() as session:
-        while not session.should_stop():
-            made.append(session.run(element))
-    return made, threading.active_count() - before
-
-
-@corner
 def queue_runner_fails(train, folder):
     queue = tf.FIFOQueue(10, tf.float32)
     bad = tf.check_numerics(tf.constant(float("nan")), "bad")
@@ -738,34 +534,6 @@ def queue_runner_fails(train, folder):
     element = queue.dequeue()
     with train.MonitoredSession() as session:
         session.run(element)
-
-
-@corner
-def coordinator_joined_twice(train, folder):
-    coord = train.Coordinator()
-    thread = threading.Thread(target=coord.wait_for_stop)
-    thread.start()
-    coord.request_stop()
-    coord.join([thread])
-    coord.join([thread])
-    return coord.joined, coord.should_stop()
-
-
-@corner
-def coordinator_hears_of_the_end_of_an_input(train, folder):
-    coord = train.Coordinator()
-    with coord.stop_on_exception():
-        raise tf.errors.OutOfRangeError(None, None, "end")
-    coord.join()
-    return coord.should_stop()
-
-
-@corner
-def coordinator_hears_of_an_error(train, folder):
-    coord = train.Coordinator()
-    with coord.stop_on_exception():
-        raise tf.errors.DataLossError(None, None, "broken")
-    coord.join()
 
 
 @corner
@@ -783,22 +551,6 @@ def step_function(train, folder):
     with train.MonitoredSession() as session:
         while not session.should_stop():
             made.append(session.run_step_fn(step_fn))
-    return made
-
-
-@corner
-def arguments_of_step_functions(train, folder):
-    with train.MonitoredSession() as session:
-        session.run_step_fn(lambda: 1)
-
-
-@corner
-def sessions_in_turns(train, folder):
-    op = step_op()
-    one, two = train.MonitoredSession(), train.MonitoredSession()
-    made = [session.run(op) for session in (one, two, one)]
-    one.close()
-    two.close()
     return made
 
 

@@ -227,16 +227,6 @@ cases(lines_by_steps, True, False)
 
 
 @program
-def lines_by_seconds(train, folder):
-    value, op = tf.constant(42.0, name="value"), step_op()
-    loop, counts = Loop(train.LoggingTensorHook({"v": value}, every_n_secs=1.0)), []
-    for secs in (0, 0.5, 0.5, 0.5):
-        CLOCK.advance(secs)
-        counts.append(said("v = 42.0", lambda: loop.run(op)))
-    return counts
-
-
-@program
 def lines_at_the_end_alone(train, folder):
     value, op = tf.constant(42.0, name="value"), step_op()
     loop = Loop(train.LoggingTensorHook([value.name], at_end=True))
@@ -277,17 +267,6 @@ def summaries(train, folder, by):
 cases(summaries, "save_steps", "save_secs")
 
 
-@program
-def summaries_of_a_scaffold(train, folder):
-    tf.summary.scalar("one", tf.constant(1.0))
-    writer, op, scaffold = Writer(), step_op(), train.Scaffold()
-    hook = train.SummarySaverHook(1, summary_writer=writer, scaffold=scaffold)
-    with train.SingularMonitoredSession(hooks=[hook], scaffold=scaffold) as session:
-        session.run(op)
-        session.run(op)
-    return writer.summaries, writer.logs
-
-
 def steps_per_second(train, folder, every_and_by):
     every, by = every_and_by
     writer, op = Writer(), step_op(by)
@@ -302,16 +281,6 @@ def steps_per_second(train, folder, every_and_by):
 
 
 cases(steps_per_second, (1, 1), (2, 1), (10, 5), (5, 5), (5, 10))
-
-
-@program
-def steps_per_second_by_seconds(train, folder):
-    writer, op = Writer(), step_op()
-    loop = Loop(train.StepCounterHook(None, every_n_secs=0.1, summary_writer=writer))
-    for _ in range(3):
-        loop.run(op)
-        CLOCK.advance(0.2)
-    return list(writer.summaries)
 
 
 @program
@@ -414,18 +383,6 @@ def checkpoints_of_several_steps_a_run(train, folder):
 
 
 @program
-def listener_asks_to_stop(train, folder):
-    op, listener = step_op(), listener_of(train)
-    hook = train.CheckpointSaverHook(folder, save_steps=1, listeners=[listener])
-    with train.SingularMonitoredSession(hooks=[hook]) as session:
-        session.run(op)
-        before = session.should_stop()
-        listener.stops = True
-        session.run(op)
-        return before, session.should_stop()
-
-
-@program
 def listener_of_two_hooks_counts_twice(train, folder):
     op, listener = step_op(), listener_of(train)
     hooks = [
@@ -448,18 +405,6 @@ def savers(train, folder, number):
 
 
 cases(savers, 0, 2)
-
-
-@program
-def hook_is_used_in_two_sessions(train, folder):
-    op, steps = step_op(), []
-    hook = train.CheckpointSaverHook(folder, save_steps=2)
-    for runs in (3, 2):
-        with train.SingularMonitoredSession(hooks=[hook]) as session:
-            for _ in range(runs):
-                session.run(op)
-        steps.append(int(saved(folder)))
-    return steps
 
 
 # Losses, ends and profiles
@@ -492,15 +437,6 @@ def final_ops_draw_from_an_input_at_its_end(train, folder):
             loop.end()
 
     return said("dependency back to some input source", end)
-
-
-@program
-def final_ops_are_fed(train, folder):
-    x = tf.placeholder(tf.float32)
-    hook = train.FinalOpsHook({"twice": x * 2}, {x: 3})
-    loop = Loop(hook)
-    loop.end()
-    return {key: float(value) for key, value in hook.final_ops_values.items()}
 
 
 def timelines(train, folder, save_steps):

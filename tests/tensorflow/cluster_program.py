@@ -1,6 +1,6 @@
-"""A process of a cluster, given JOBS FOLDER LAST_STEP SAVE_STEPS VARIABLES JOB TASK.
+"""A process of a cluster, given JOBS FOLDER LAST_STEP SAVE_STEPS JOB TASK.
 
-VARIABLES: ``resource`` or, as TensorFlow 1 had them, ``reference``.
+Its variables are references, as TensorFlow 1 had them.
 """
 
 import json
@@ -40,9 +40,8 @@ class Life(train.SessionRunHook):
             time.sleep(0.01)
 
 
-def main(jobs, folder, last_step, save_steps, variables, job, task):
-    if variables == "reference":
-        tf.disable_resource_variables()
+def main(jobs, folder, last_step, save_steps, job, task):
+    tf.disable_resource_variables()
     cluster = tf.train.ClusterSpec(json.loads(jobs))
     server = tf.train.Server(cluster, job_name=job, task_index=int(task))
     if job == "ps":

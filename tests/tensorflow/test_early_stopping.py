@@ -50,14 +50,6 @@ EITHER = pytest.mark.parametrize(
 )
 
 
-def test_reads_metrics_that_tensorflow_has_written(evaluated, tmp_path):
-    found = train.read_eval_metrics(str(tmp_path / "eval"))
-    assert list(found) == [1000, 2000, 3000, 3500]
-    assert found[3000] == pytest.approx({"loss": 0.4, "accuracy": 0.7})
-    (tmp_path / "empty").mkdir()
-    assert train.read_eval_metrics(str(tmp_path / "empty")) == {}
-
-
 @EITHER
 @pytest.mark.parametrize(
     ("make", "metric", "limit", "min_steps", "should_stop"),
@@ -82,15 +74,6 @@ def test_stops_by_evaluations(evaluated, session, make, metric, limit, min_steps
     )
     hook = make(None, metric, limit, evaluated.model_dir + "/eval", min_steps, None, 1)
     assert stops(hook, session=session) is should_stop
-
-
-@pytest.mark.parametrize(
-    ("max_steps", "threshold", "should_stop"),
-    [(1500, 0.3, False), (1500, 0.5, True), (500, 0.3, True)],
-)
-def test_several_hooks_stop_early(evaluated, max_steps, threshold, should_stop):
-    no_decrease = train.stop_if_no_decrease_hook(evaluated, "loss", max_steps)
-    assert stops(no_decrease, train.stop_if_lower_hook(evaluated, "loss", threshold)) is should_stop
 
 
 @EITHER
@@ -142,13 +125,6 @@ def test_chief_that_is_started_again_takes_back_its_stop(evaluated, tmp_path):
         assert saved.get_tensor("signal_early_stopping/STOP") == should_stop
 
 
-def test_no_variable_is_added_where_there_is_no_cluster(tmp_path):
-    with tf.Graph().as_default():
-        tf.train.create_global_step()
-        with train.MonitoredSession(hooks=[train.make_early_stopping_hook(None, lambda: False)]):
-            assert [it.op.name for it in tf.global_variables()] == ["global_step"]
-
-
 def test_hooks_of_one_graph_share_the_flag_and_a_second_session_adds_nothing(evaluated):
     hooks = [train.make_early_stopping_hook(evaluated, lambda: False) for _ in range(2)]
     with tf.Graph().as_default() as graph:
@@ -159,20 +135,6 @@ def test_hooks_of_one_graph_share_the_flag_and_a_second_session_adds_nothing(eva
             assert names == {"global_step", "signal_early_stopping/STOP"}
         with train.MonitoredSession(hooks=hooks):
             assert len(graph.get_operations()) == added
-
-
-def test_flag_is_where_the_global_step_is(evaluated):
-    with tf.Graph().as_default():
-        with tf.device("/job:ps/task:0/device:CPU:0"):
-            step = tf.train.create_global_step()
-        train.make_early_stopping_hook(evaluated, lambda: False).begin()
-        flag = tf.global_variables()[-1]
-        assert flag.device == step.device
-
-
-def test_early_stopping_refuses_two_cadences(evaluated):
-    with pytest.raises(ValueError, match="run_every_secs, run_every_steps"):
-        train.make_early_stopping_hook(evaluated, bool, run_every_secs=60, run_every_steps=100)
 
 
 def test_workers_of_a_cluster_stop_with_their_chief(evaluated, tmp_path):

@@ -48,13 +48,6 @@ def test_queue_ends_an_evaluation(ticks):
     assert hook.metrics_at(2) == {"value": 1.0}
 
 
-def test_random_metric_is_drawn_as_often_as_is_said(ticks):
-    count = tf.get_local_variable("count", initializer=0.0)
-    hook = train.EvaluationHook({"count": tf.assign_add(count, 1.0)}, every_n_steps=2, steps=3)
-    evaluate(hook, ticks, 2)
-    assert hook.metrics_at(2) == {"count": 2.0}  # of 1, 2 and 3
-
-
 def test_data_that_the_user_begins(ticks):
     """Streaming metrics, and an iterator that a placeholder feeds: hooks of the evaluation."""
     data = tf.placeholder(tf.float32, [None])

@@ -82,17 +82,6 @@ def test_operations_that_race_in_one_thread_are_ordered_as_by_tensorflow(use_res
     assert third_loss(train, use_resource) == third_loss(tf.train, use_resource)
 
 
-def test_two_increments_in_one_run_are_both_counted(graph, runs):
-    step = tf.train.create_global_step()
-    ops = [tf.assign_add(step, by).op for by in (1, 2)]
-    made = []
-    with train.MonitoredSession(hooks=[train.StopAtStepHook(last_step=9)]) as session:
-        while not session.should_stop():
-            session.run(ops)
-            made.append(session.global_step)
-    assert made == [3, 6, 9]
-
-
 @pytest.mark.parametrize("control_flow_v2", [True, False])
 def test_step_increased_in_a_branch_is_read_after_the_run(graph, control_flow_v2):
     if not control_flow_v2:
@@ -115,15 +104,6 @@ def _increase_in_a_branch():
     assert steps == [2, 2, 4]
 
 
-def test_step_that_jumps_ends_the_loop_at_once(graph):
-    op = tf.assign_add(tf.train.create_global_step(), 4)
-    made = []
-    with train.MonitoredSession(hooks=[train.StopAtStepHook(num_steps=10)]) as session:
-        while not session.should_stop():
-            made.append(session.run(op))
-    assert made == [4, 8, 12]
-
-
 def test_step_that_is_set_back_is_known(graph):
     step = tf.train.create_global_step()
     op, back = tf.assign_add(step, 5).op, tf.assign(step, 1).op
@@ -140,12 +120,6 @@ def test_step_after_a_run_that_failed_in_the_middle_is_read(graph):
     with train.MonitoredSession() as session:
         with pytest.raises(tf.errors.InvalidArgumentError):
             session.run(op, {bad: float("nan")})
-        assert session.global_step == 1
-
-
-def test_step_that_somebody_makes_with_a_callable_is_known(model):
-    with train.SingularMonitoredSession() as session:
-        session.raw_session().make_callable(model.train_op)()
         assert session.global_step == 1
 
 
@@ -237,21 +211,3 @@ def test_session_of_tensorflows_own_creator_makes_no_further_runs(model, runs):
         session.run(model.train_op)
         assert session.global_step == 2
         assert len(runs) == 1
-
-
-def test_graph_without_a_global_step(graph):
-    one = tf.constant(1)
-    with train.MonitoredSession() as session:
-        assert session.run(one) == 1
-        assert session.global_step is None
-
-
-def test_hooks_of_the_package_itself_serve_tensorflow(model, caplog):
-    caplog.set_level("INFO", logger="tensorflow")
-    hooks = [rh.StopAtStepHook(last_step=3), rh.LoggingTensorHook(["loss:0"], every_n_iter=2)]
-    with rh.MonitoredTrainingSession(hooks=hooks) as session:
-        while not session.should_stop():
-            session.run("train_op")
-    assert session.stop_reason == "StopAtStepHook"
-    logged = [r.getMessage() for r in caplog.records if "loss:0 = " in r.getMessage()]
-    assert len(logged) == 2

@@ -4,7 +4,6 @@ import time
 
 import pytest
 import tensorflow
-from tensorflow.python.training import monitored_session
 
 from runhooks.tensorflow import train
 
@@ -48,12 +47,6 @@ def test_raw_session_is_found_in_every_way(kind, model, tmp_path):
         assert not session._is_closed()
     assert session._is_closed()
     assert session._coordinated_creator.tf_sess is None
-
-
-def test_session_of_a_creator_of_the_program_is_found(model):
-    with train.MonitoredSession(OwnCreator()) as session:
-        assert type(found_by_name(session)) is tf.Session
-        assert found_by_name(session).run(model.loss) == 0
 
 
 def test_hooks_are_found_and_cannot_be_added_to_silently(model):
@@ -112,11 +105,6 @@ def test_timers_have_the_private_names_of_tensorflow(cadence):
     assert train.LoggingTensorHook(["loss"], every_n_secs=3)._timer._every_secs == 3
 
 
-def test_profiler_hook_has_what_it_was_given():
-    hook = train.ProfilerHook(save_steps=2, show_dataflow=False, show_memory=True)
-    assert (hook._show_dataflow, hook._show_memory) == (False, True)
-
-
 def test_default_local_init_op_is_made_in_a_function_too():
     ops = []
 
@@ -125,13 +113,3 @@ def test_default_local_init_op_is_made_in_a_function_too():
 
     tf.wrap_function(init, [])
     assert isinstance(ops[0], tensorflow.Operation)
-
-
-def test_saved_model_of_version_1_loads_with_this_scaffold(monkeypatch, tmp_path):
-    with tensorflow.Graph().as_default(), tf.Session() as session:
-        x, w = tf.placeholder(tf.float32, []), tf.get_variable("w", initializer=1.0)
-        session.run(tf.global_variables_initializer())
-        tf.saved_model.simple_save(session, str(tmp_path / "model"), {"x": x}, {"y": w + x})
-    monkeypatch.setattr(monitored_session, "Scaffold", train.Scaffold)
-    loaded = tensorflow.saved_model.load(str(tmp_path / "model"))
-    assert float(loaded.signatures["serving_default"](tensorflow.constant(2.0))["y"]) == 3

@@ -41,21 +41,6 @@ def test_lost_session_goes_on_from_the_last_checkpoint(model, tmp_path, error):
     np.testing.assert_array_equal(reader.get_tensor("weights"), [6, 6])
 
 
-def test_recovery_has_a_limit(model):
-    hooks = [LoseAt(*range(100))]
-    policy = train.RecoveryPolicy(failures=2, first_wait_secs=0.001)
-    with pytest.raises(tf.errors.AbortedError) as caught:
-        with train.MonitoredSession(hooks=hooks, recovery=policy) as session:
-            session.run(model.train_op)
-    assert "giving up" in "".join(caught.value.__notes__)
-
-
-def test_singular_session_is_not_recovered(model):
-    with pytest.raises(tf.errors.AbortedError):
-        with train.SingularMonitoredSession(hooks=[LoseAt(1)]) as session:
-            session.run(model.train_op)
-
-
 def test_damaged_checkpoint_is_skipped_for_the_one_before(model, tmp_path, caplog):
     def loop(last_step):
         with train.MonitoredTrainingSession(
@@ -73,21 +58,6 @@ def test_damaged_checkpoint_is_skipped_for_the_one_before(model, tmp_path, caplo
     data.write_bytes(data.read_bytes()[:-4])
     assert loop(5) == 2
     assert "model.ckpt-4 is damaged" in caplog.text
-
-
-def test_resumed_run_does_not_save_again_what_it_was_restored_from(model, tmp_path):
-    saved = []
-
-    class Listener(train.CheckpointSaverListener):
-        def after_save(self, session, global_step_value):
-            saved.append(global_step_value)
-
-    for last_step in (3, 5):
-        hook = train.CheckpointSaverHook(tmp_path, save_steps=100, listeners=[Listener()])
-        with train.SingularMonitoredSession([hook], checkpoint_dir=tmp_path) as session:
-            while session.global_step < last_step:
-                session.run(model.train_op)
-    assert saved == [0, 3, 5]
 
 
 def test_event_files_mark_where_a_session_goes_on(model, tmp_path):
@@ -117,14 +87,6 @@ def test_scaffold_is_filled_with_what_tensorflow_needs(graph):
         assert set(session.run(scaffold.ready_op)) == {b"local", b"shared"}
         session.run([scaffold.init_op, scaffold.local_init_op])
         assert session.run(scaffold.ready_op).size == 0
-
-
-def test_graph_is_open_again_after_the_last_of_two_sessions(model, graph):
-    one, two = train.MonitoredSession(), train.MonitoredSession()
-    one.close()
-    assert graph.finalized
-    two.close()
-    assert not graph.finalized
 
 
 def test_worker_waits_for_the_chief_of_a_server(model):
@@ -158,49 +120,6 @@ def test_steps_of_another_worker_are_seen(model):
         assert chief.global_step == 3
 
 
-def test_waiter_hears_of_the_steps_of_others(model):
-    server = tf.train.Server.create_local_server()
-    chief = train.MonitoredTrainingSession(server.target)
-
-    def others():
-        with tf.Session(server.target, graph=model.loss.graph) as other:
-            for _ in range(3):
-                other.run(model.train_op)
-
-    class Limit(train.SessionRunHook):
-        def after_create_session(self, session, coord):
-            self.timer = threading.Timer(60, coord.request_stop)  # should the others fail
-            self.timer.daemon = True
-            self.timer.start()
-
-        def end(self, session):
-            self.timer.cancel()
-
-    thread = threading.Thread(target=others, daemon=True)
-    hook = train.GlobalStepWaiterHook(wait_until_step=3)
-    thread.start()
-    creator = train.WorkerSessionCreator(master=server.target)
-    with train.MonitoredSession(creator, hooks=[hook, Limit()]) as waiting:
-        waiting.run(model.loss)
-        assert waiting.global_step == 3
-    thread.join()
-    chief.close()
-
-
-def test_config_is_that_of_the_session(model):
-    config = tf.ConfigProto(device_count={"CPU": 3})
-    with train.SingularMonitoredSession(config=config) as session:
-        devices = session.raw_session().list_devices()
-    assert sum(device.device_type == "CPU" for device in devices) == 3
-
-
-def test_error_of_a_run_names_the_operation(model):
-    with train.MonitoredSession() as session:
-        with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-            session.run(model.train_op, {model.fault: float("nan")})
-    assert caught.value.op.name == "check"
-
-
 def test_closed_session_says_so(model):
     session = train.SingularMonitoredSession()
     raw = session.raw_session()
@@ -209,11 +128,6 @@ def test_closed_session_says_so(model):
     with pytest.raises(RuntimeError, match="closed"):
         raw.run(model.train_op)
     assert raw.global_step == 1
-
-
-def test_lost_session_is_told_of_with_its_cause(model, tmp_path, caplog):
-    counted(model, tmp_path, 6, LoseAt(4))
-    assert "AbortedError('a server went away')" in caplog.text
 
 
 def test_cause_of_a_loss_is_told_without_the_places_where_it_arose(model, caplog):
@@ -257,27 +171,9 @@ def test_saver_of_the_other_engines_is_refused(model, tmp_path, place):
         train.SingularMonitoredSession(hooks, scaffold)
 
 
-def test_global_step_is_known_after_the_end(model):
-    with train.MonitoredSession() as session:
-        for _ in range(3):
-            session.run(model.train_op)
-    assert session.global_step == 3
-
-
 def test_scaffold_of_tensorflow_is_for_its_graphs_alone(graph):
     with pytest.raises(TypeError, match="scaffold"), rh.Graph().as_default():
         rh.ChiefSessionCreator(tf.train.Scaffold())
-
-
-def test_profile_of_a_training(model, tmp_path):
-    hook = train.ProfilerHook(save_steps=2, output_dir=str(tmp_path))
-    with train.MonitoredSession(hooks=[train.StopAtStepHook(last_step=5), hook]) as session:
-        while not session.should_stop():
-            session.run(model.train_op)
-    assert sorted(path.name for path in tmp_path.glob("*.json")) == [
-        "timeline-2.json",
-        "timeline-4.json",
-    ]
 
 
 class Counting(train.SessionRunHook):
@@ -317,12 +213,6 @@ def test_what_hooks_keep_comes_back_when_a_session_is_lost(model, tmp_path):
     assert counted(model, tmp_path, 6, LoseAt(4)) == 6
 
 
-def test_what_hooks_keep_goes_with_its_checkpoint(model, tmp_path):
-    counted(model, tmp_path, 20)
-    kept = {path.name for path in tmp_path.glob("*.hooks")}
-    assert kept == {f"model.ckpt-{step}.hooks" for step in (12, 14, 16, 18, 20)}
-
-
 @pytest.mark.parametrize("sharded", [False, True])
 def test_what_hooks_keep_goes_with_checkpoints_of_the_old_format(model, tmp_path, sharded):
     saver = tf.train.Saver(max_to_keep=2, sharded=sharded, write_version=tf.train.SaverDef.V1)
@@ -346,13 +236,6 @@ def test_damage_of_what_hooks_keep_costs_no_checkpoint(model, tmp_path, caplog):
     assert "hooks start over" in caplog.text
 
 
-def test_resumed_run_saves_at_the_steps_of_one_that_was_never_stopped(model, tmp_path):
-    counted(model, tmp_path, 3)
-    counted(model, tmp_path, 7)
-    saved = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
-    assert [path.rpartition("-")[2] for path in saved] == ["2", "3", "4", "6", "7"]
-
-
 def test_hook_may_run_its_session_with_no_hooks(model):
     class Reads(train.SessionRunHook):
         def after_run(self, run_context, run_values):
@@ -365,12 +248,3 @@ def test_hook_may_run_its_session_with_no_hooks(model):
         for _ in range(3):
             session.run(model.train_op)
     assert read == [1, 2, 3]
-
-
-def test_fetches_nested_too_deeply_are_one_clear_error(model):
-    fetches = model.loss
-    for _ in range(900):
-        fetches = [fetches]
-    with train.MonitoredSession() as session:
-        with pytest.raises(ValueError, match="nested at most 256 levels deep"):
-            session.run(fetches)

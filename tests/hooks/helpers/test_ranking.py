@@ -13,8 +13,3 @@ def test_unknown_metric_of_an_evaluation_is_told_before_the_first_step(model, tm
     with pytest.raises(ValueError, match=message):
         rh.MonitoredSession(hooks=hooks)
     assert not list(tmp_path.glob("model.ckpt*"))
-
-
-def test_metrics_of_another_function_are_known_when_they_are_there(model, tmp_path, train):
-    saver = rh.Saver(keep=[rh.KeepBest("accuracy")], metrics=lambda step: {"accuracy": step or 0})
-    assert train(rh.CheckpointSaverHook(tmp_path, save_steps=2, saver=saver), steps=3) == 3

@@ -15,43 +15,6 @@ def run(model, *hooks, steps, **arguments):
 # --- StepCounterHook
 
 
-class ExamplesPerSecond(rh.StepCounterHook):
-    """As the estimator's examples have it."""
-
-    def __init__(self, batch_size, **arguments):
-        super().__init__(**arguments)
-        self.batch_size, self.calls = batch_size, []
-
-    def _log_and_record(self, elapsed_steps, elapsed_time, global_step):
-        super()._log_and_record(elapsed_steps, elapsed_time, global_step)
-        self.calls.append((elapsed_steps, elapsed_time, global_step))
-        rate = self.batch_size * elapsed_steps / elapsed_time
-        value = rh.summary.scalar_value(self._summary_tag.replace("step", "examples"), rate)
-        self._summary_writer.add_summary(rh.summary.Summary([value]), global_step)
-
-
-def test_log_and_record_is_called_with_tensorflows_arguments(model, fake_clock, tmp_path):
-    hook = ExamplesPerSecond(32, every_n_steps=2, output_dir=tmp_path)
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        for _ in range(5):
-            fake_clock.advance(0.5)
-            sess.run(model.train_op)
-    assert hook.calls == [(2, 1.0, 3), (2, 1.0, 5)]
-    assert {(s.tag, s.step, s.value) for s in read_events(tmp_path)} == {
-        *(("global_step/sec", 3, 2.0), ("global_examples/sec", 3, 64.0)),
-        *(("global_step/sec", 5, 2.0), ("global_examples/sec", 5, 64.0)),
-    }
-
-
-def test_log_and_record_is_called_at_the_end_of_a_trigger(model, fake_clock, tmp_path):
-    hook = ExamplesPerSecond(1, output_dir=tmp_path, trigger=rh.Trigger(at_end=True))
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        for _ in range(3):
-            fake_clock.advance(1)
-            sess.run(model.train_op)
-    assert hook.calls == [(2, 2.0, 3)]
-
-
 def test_an_after_run_as_tensorflow_has_it_gets_the_step(model):
     class Counter(rh.StepCounterHook):
         seen = ()
@@ -70,18 +33,6 @@ def test_an_after_run_as_tensorflow_has_it_gets_the_step(model):
 
 
 # --- LoggingTensorHook
-
-
-def test_log_tensors_is_called_with_the_values(model):
-    class Log(rh.LoggingTensorHook):
-        got = ()
-
-        def _log_tensors(self, tensor_values):
-            self.got += (tensor_values,)
-
-    hook = Log({"loss": model.loss}, every_n_iter=2, at_end=True)
-    run(model, hook, steps=3)
-    assert hook.got == ({"loss": 0.0}, {"loss": 4.0}, {"loss": 6.0})
 
 
 @pytest.mark.parametrize(
@@ -105,16 +56,6 @@ def test_log_tensors_asks_the_timer_as_in_tensorflow(model, fake_clock, cadence,
             sess.run(model.train_op)
             fake_clock.advance(1)
     assert hook.got == logged
-
-
-def test_log_tensors_may_add_to_the_line(model, caplog):
-    class Log(rh.LoggingTensorHook):
-        def _log_tensors(self, tensor_values):
-            super()._log_tensors(dict.fromkeys(tensor_values, 7.0))
-
-    caplog.set_level("INFO", "runhooks")
-    run(model, Log([model.loss], every_n_iter=1), steps=1)
-    assert "loss:0 = 7.0" in caplog.messages
 
 
 def test_a_metric_hook_of_the_official_models(model):
@@ -149,31 +90,6 @@ def test_a_metric_hook_of_the_official_models(model):
 # --- CheckpointSaverHook
 
 
-class AtTheEnd(rh.CheckpointSaverHook):
-    """Saves at the end alone."""
-
-    def after_create_session(self, session, coord):
-        pass
-
-    def before_run(self, run_context):
-        pass
-
-    def after_run(self, run_context, run_values):
-        pass
-
-
-@pytest.mark.parametrize("given", ["nothing", "saver", "scaffold"])
-def test_a_checkpoint_hook_may_save_at_the_end_alone(model, tmp_path, given):
-    arguments = {
-        "nothing": {},
-        "saver": {"saver": rh.Saver()},
-        "scaffold": {"scaffold": rh.Scaffold(saver=rh.Saver())},
-    }[given]
-    run(model, AtTheEnd(tmp_path, save_steps=1, **arguments), steps=3)
-    assert [path.name for path in sorted(tmp_path.glob("model.ckpt-*"))] == ["model.ckpt-3"]
-    assert rh.latest_checkpoint(tmp_path) == str(tmp_path / "model.ckpt-3")
-
-
 def test_a_checkpoint_hook_with_the_after_run_of_tensorflow(model, tmp_path):
     class Saves(rh.CheckpointSaverHook):
         def after_run(self, run_context, run_values):
@@ -188,22 +104,6 @@ def test_a_checkpoint_hook_with_the_after_run_of_tensorflow(model, tmp_path):
     run(model, Saves(tmp_path, save_steps=2, saver=rh.Saver(max_to_keep=9)), steps=5)
     names = [path.name for path in sorted(tmp_path.glob("model.ckpt-*"))]
     assert names == [f"model.ckpt-{step}" for step in (0, 2, 4, 5)]
-
-
-def test_save_and_get_saver_may_be_overridden(model, tmp_path):
-    class Saves(rh.CheckpointSaverHook):
-        saved = ()
-
-        def _get_saver(self):
-            return rh.Saver(max_to_keep=1)
-
-        def _save(self, session, step):
-            self.saved += (step,)
-            return super()._save(session, step)
-
-    hook = Saves(tmp_path, save_steps=2)
-    run(model, hook, steps=3)
-    assert hook.saved == (0, 2, 3)
 
 
 # --- Others
@@ -232,20 +132,6 @@ def test_the_writer_of_a_hook_may_be_replaced(model, tmp_path):
     assert [s.tag for s in read_events(tmp_path / "elsewhere")] == ["loss"]
 
 
-def test_a_stop_hook_with_the_after_run_of_tensorflow(model):
-    class Stop(rh.StopAtStepHook):
-        def after_run(self, run_context, run_values):
-            if run_values.results + 1 >= self._last_step:
-                step = run_context.session.run(self._global_step_tensor)
-                if step >= self._last_step:
-                    run_context.request_stop()
-
-    with rh.MonitoredSession(hooks=[Stop(num_steps=3)]) as sess:
-        while not sess.should_stop():
-            sess.run(model.train_op)
-    assert sess.global_step == 3
-
-
 def test_a_method_that_nobody_would_call_is_refused():
     class Saves(rh.ProfilerHook):
         def _save(self, step, save_path, step_stats):
@@ -265,8 +151,3 @@ def test_a_method_that_nobody_would_call_is_refused():
 def test_an_attribute_that_does_not_exist_here_says_so(make, name):
     with pytest.raises(AttributeError, match=rf"{name}'.*TensorFlow"):
         getattr(make(), name)
-
-
-def test_any_other_attribute_is_unknown_as_usual():
-    with pytest.raises(AttributeError, match="'StopAtStepHook' has no attribute 'nonsense'$"):
-        getattr(rh.StopAtStepHook(1), "nonsense")  # noqa: B009
