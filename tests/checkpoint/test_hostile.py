@@ -197,10 +197,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("sound") / "model.ckpt-7").parent
 
 
-@pytest.fixture
-def most_bytes(sound: Path, caplog: pytest.LogCaptureFixture) -> int:
+@pytest.fixture(scope="module")
+def most_bytes(sound: Path) -> int:
     """Twice what a sound checkpoint takes, and what errors and their messages do."""
-    exercise(sound, caplog)  # imports what it needs
+    rh.load(sound)  # imports what it needs
     tracemalloc.start()
     read_checkpoint(sound / "model.ckpt-7")
     _, peak = tracemalloc.get_traced_memory()

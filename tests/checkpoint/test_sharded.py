@@ -24,7 +24,7 @@ from runhooks.arrays.shards import (
     parts_of_replicas,
 )
 from runhooks.checkpoint import Snapshot, read_checkpoint
-from runhooks.checkpoint.format import StoredCheckpoint, content_of
+from runhooks.checkpoint.format import StoredCheckpoint, begun_manifest, content_of
 from runhooks.checkpoint.group import write_together
 from runhooks.errors import DataLossError
 from runhooks.ranks import LocalGroup
@@ -36,11 +36,10 @@ HEAD = "checkpoint.safetensors"
 
 def save(path: Path, ranks: list[dict[str, Any]]) -> StoredCheckpoint:
     """Save what each rank has as one checkpoint, of which rank 0 is the chief."""
-    about: dict[str, Any] = {"previous": None, "metrics": {}, "modes": {}, "replaces": False}
 
     def write(group: LocalGroup, arrays: dict[str, Any]) -> None:
         content = content_of(Snapshot(arrays, {"rank": {"is": group.rank}}))
-        write_together(group, path, content, global_step=7, **about)
+        write_together(group, path, content, begun_manifest(7))
 
     with ThreadPoolExecutor(len(ranks)) as threads:
         groups = LocalGroup.together(len(ranks))

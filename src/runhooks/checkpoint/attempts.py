@@ -12,7 +12,6 @@ is created on condition that there is none: of several processes that save one s
 from __future__ import annotations
 
 import errno
-import itertools
 import logging
 import os
 import platform
@@ -20,16 +19,15 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
-
-import google_crc32c
 
 from runhooks import clock
 from runhooks.checkpoint.files import printable
 from runhooks.checkpoint.format import read_manifest
 from runhooks.checkpoint.manifest import FileDigest
-from runhooks.checkpoint.tensors import COMMIT, Encoding
+from runhooks.checkpoint.tensors import COMMIT, Encoding, sum_of
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores import RetryPolicy
 from runhooks.stores.path import AnyPath, StorePath
@@ -44,7 +42,7 @@ _ONCE = RetryPolicy(secs=0)  # what is not removed now is swept later
 _TOKEN = os.urandom(4).hex()
 _HOST = re.sub(r"[^\w.]", "_", platform.node())
 _OWNED = re.compile(r"(\.tmp|attempt)-(?P<host>.*)-(?P<pid>\d+)-(?P<token>[0-9a-f]{8})-\d+-.*")
-_numbers = itertools.count()
+_numbers = count()
 
 
 def new_attempt() -> str:
@@ -82,7 +80,7 @@ def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
     Args:
         path: Its folder.
         content: Its last file.
-        replaces: Whether it takes the place of one that is known to be there, in a store.
+        replaces: Whether it takes the place of one that is known; in a store there may be no other.
 
     Raises:
         FileExistsError: In a store, another process has saved it meanwhile.
@@ -90,7 +88,7 @@ def commit(path: AnyPath, content: Encoding, replaces: bool) -> None:
     """
     file = path / COMMIT
     superseded: Iterable[str] = ()
-    if replaces or (isinstance(path, Path) and file.exists()):
+    if replaces:
         with suppress(NotFoundError, DataLossError, ValueError):
             superseded = read_manifest(path).files
     if replaces or not isinstance(file, StorePath):
@@ -153,7 +151,7 @@ def _leftovers(directory: AnyPath) -> Iterator[AnyPath]:
     if isinstance(directory, StorePath):
         below: Iterable[AnyPath] = directory.files()
     else:
-        below = itertools.chain(directory.glob(".tmp-*"), directory.glob("*/attempt-*"))
+        below = chain(directory.glob(".tmp-*"), directory.glob("*/attempt-*"))
     used: dict[AnyPath, Iterable[str] | None] = {}
     for path in below:
         owner = _OWNED.fullmatch(path.name)
@@ -213,8 +211,9 @@ def _owner() -> str:
 
 def _with_header(content: Encoding) -> tuple[list[Any], FileDigest]:
     pieces = list(content.pieces())  # views of arrays; what fails is sent again
-    header, crc = content.header(map(google_crc32c.value, pieces))
-    return [header, *pieces], FileDigest(sum(map(len, pieces)) + len(header), crc)
+    header, crc = content.header(map(sum_of, pieces))
+    buffers = [header, *chain.from_iterable(pieces)]
+    return buffers, FileDigest(sum(map(len, buffers)), crc)
 
 
 def _write(path: Path, content: Encoding) -> FileDigest:
@@ -223,9 +222,9 @@ def _write(path: Path, content: Encoding) -> FileDigest:
     with path.open("xb") as file:
         file.write(bytes(size))  # the header has the checksums of what follows
         for piece in content.pieces():
-            file.write(piece)
-            sums.append(google_crc32c.value(piece))
-            size += len(piece)
+            file.writelines(piece)
+            sums.append(sum_of(piece))
+            size += sum(map(len, piece))
             file.flush()
             _begin_writing(file.fileno(), begun, size)
             begun = size

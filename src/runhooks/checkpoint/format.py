@@ -78,9 +78,9 @@ def encoded(
 
 def begun_manifest(
     global_step: int | None,
-    previous: Checkpoint | None,
-    metrics: Mapping[str, float],
-    modes: Mapping[str, str],
+    previous: Checkpoint | None = None,
+    metrics: Mapping[str, float] = MappingProxyType({}),
+    modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Manifest:
     """Return the manifest of a checkpoint that is saved now.
 

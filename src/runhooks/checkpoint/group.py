@@ -11,9 +11,8 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,6 @@ from runhooks.checkpoint.states import encode
 from runhooks.checkpoint.tensors import COMMIT, CheckpointFile
 from runhooks.contract import Snapshot
 from runhooks.errors import DataLossError, NotFoundError, PeerFailedError, described
-from runhooks.errors import described as described_error
 from runhooks.graph.objects import OBJECT_STATES, RANDOM_STATES, Resized
 from runhooks.ranks import AloneGroup, Group
 from runhooks.stores.interruption import interrupting
@@ -58,30 +56,27 @@ def write_checkpoint(path: AnyPath, snapshot: Snapshot, *, global_step: int | No
 
     Raises as ``content_of`` and ``write_together`` do.
     """
-    alone: dict[str, Any] = {"previous": None, "metrics": {}, "modes": {}, "replaces": False}
     content = content_of(snapshot)
-    return write_together(AloneGroup(), path, content, global_step=global_step, **alone)
+    return write_together(AloneGroup(), path, content, begun_manifest(global_step))
 
 
 def write_together(
-    group: Group,
-    path: AnyPath,
-    content: Content,
-    *,
-    global_step: int | None,
-    previous: Checkpoint | None,
-    metrics: Mapping[str, float],
-    modes: Mapping[str, str],
-    replaces: bool,
+    group: Group, path: AnyPath, content: Content, manifest: Manifest, replaces: bool = False
 ) -> Checkpoint:
     """Save what all ranks of ``group`` have as the checkpoint ``path``, replacing one on a disk.
 
-    All ranks call it, in threads if they like. ``global_step``, ``previous``, ``metrics`` and
-    ``modes``, as for ``begun_manifest``, are the chief's. In a store, where several processes may
-    save at a time, one that is there is replaced if ``replaces`` says that it is known.
+    All ranks call it, in threads if they like.
 
     A process alone writes one file to a disk. In a store the file that completes a checkpoint is
     small: it is created on a condition, which holds for an object that is sent at once.
+
+    Args:
+        group: The group.
+        path: The folder of the checkpoint.
+        content: What this rank has.
+        manifest: What ``begun_manifest`` returned; that of the chief counts.
+        replaces: Whether one that is there is known. One that is not is left as it is in a store,
+            where several processes may save at a time.
 
     Raises:
         FileExistsError: Another process has saved it.
@@ -90,19 +85,11 @@ def write_together(
         PeerFailedError: Another rank has failed, or could not write its part.
         DeadlineExceededError: Ranks are missing; it names them.
     """
-    manifest = begun_manifest(global_step, previous, metrics, modes)
-    if group.size == 1 and isinstance(path, Path):
-        check_free(path)
-        attempts.commit(path, encoded(content.arrays, manifest.to_json(), content.states), False)
-        return checkpoint_of(path, manifest)
-    save = _GroupSave(group, path)
-    try:
-        of_chief = save.begin(content)
-        save.write(content, global_step, of_chief)
-        return save.commit(manifest, replaces)
-    except BaseException:
-        save.abandon()
-        raise
+    if group.size > 1 or isinstance(path, StorePath):
+        return _GroupSave(group, path).run(content, manifest, replaces)
+    check_free(path)
+    attempts.commit(path, encoded(content.arrays, manifest.to_json(), content.states), replaces)
+    return checkpoint_of(path, manifest)
 
 
 def check_free(path: AnyPath) -> None:
@@ -119,129 +106,85 @@ def check_free(path: AnyPath) -> None:
         raise FileExistsError(f"{path} exists and is not a checkpoint: save elsewhere")
 
 
-def agreed(
-    group: Group, name: str, act: Callable[[], Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
-    """Return what ``act`` returned on each rank, or raise on all ranks if it raised on one.
-
-    Args:
-        group: The group, all ranks of which call this.
-        name: What they do, as for ``Group.gather``.
-        act: What this rank does; its result can be JSON.
-
-    Raises:
-        Exception: What ``act`` raised here.
-        PeerFailedError: It raised on another rank.
-        DeadlineExceededError: Ranks are missing.
-    """
-    failure: Exception | None = None
-    told: dict[str, Any] = {}
-    try:
-        told["done"] = act()
-    except Exception as error:  # noqa: BLE001 - raised below, once the others know
-        failure, told["error"] = error, described_error(error)
-        group.error = failure
-    try:
-        replies = [json.loads(reply) for reply in group.gather(name, json.dumps(told))]
-    except Exception as error:
-        if failure is None:
-            raise
-        raise failure from error
-    if failure is not None:
-        raise failure
-    for rank, reply in enumerate(replies):
-        if "error" in reply:
-            raise PeerFailedError(rank, reply["error"])
-    return [reply["done"] for reply in replies]
-
-
 class _GroupSave:
-    """One save by all ranks, step by step."""
+    """One save by all ranks."""
 
     def __init__(self, group: Group, path: AnyPath) -> None:
         self._group = group
         self._path = path
         # Several savers may be at work in threads: each meets the others under a name of its own.
         self._name = f"checkpoint {path.parent.name}/{path.name.rpartition('-')[0] or path.name}"
-        self._attempt: str | None = None
+        self._attempt = ""
         self._may_be_complete = False
-        self._written: list[Mapping[str, Any]] = []
 
-    def begin(self, content: Content) -> Mapping[str, str] | None:
-        """Begin the attempt; return the digests of the chief's arrays, None on the chief."""
+    def run(self, content: Content, manifest: Manifest, replaces: bool) -> Checkpoint:
+        chief = self._group.chief
+        try:
+            begun = self._agreed("begins", lambda: self._begin(content))[chief]
+            self._attempt = begun["attempt"]
+            of_chief = None if self._group.is_chief else begun["digests"]
+            step = manifest.global_step
+            written = self._agreed("is written", lambda: self._write(content, step, of_chief))
+            done = self._agreed("is committed", lambda: self._commit(manifest, written, replaces))
+            return checkpoint_of(self._path, Manifest.from_json(done[chief]))
+        except BaseException:
+            if self._group.is_chief and self._attempt and not self._may_be_complete:
+                attempts.abandon(self._path, self._attempt)
+            raise
 
-        def act() -> Mapping[str, Any]:
-            if not self._group.is_chief:
-                return {}
-            check_free(self._path)
-            self._attempt = attempts.new_attempt()
-            digests = digests_of(content.arrays) if self._group.size > 1 else {}
-            return {"attempt": self._attempt, "digests": digests}
+    def _begin(self, content: Content) -> Mapping[str, Any]:
+        if not self._group.is_chief:
+            return {}
+        check_free(self._path)
+        digests = digests_of(content.arrays) if self._group.size > 1 else {}
+        return {"attempt": attempts.new_attempt(), "digests": digests}
 
-        begun = self._agreed("begins", act)[self._group.chief]
-        self._attempt = begun["attempt"]
-        return None if self._group.is_chief else begun["digests"]
+    def _write(
+        self, content: Content, step: int | None, of_chief: Mapping[str, str] | None
+    ) -> Mapping[str, Any]:
+        blocks, about = blocks_to_write(content.arrays, of_chief)
+        file = encoded(blocks, about, content.states)
+        path = self._path / self._file_of(self._group.rank)
+        return {"step": step, "file": attempts.write_file(path, file)}
 
-    def write(
-        self, content: Content, global_step: int | None, of_chief: Mapping[str, str] | None
-    ) -> None:
-        """Write the file of this rank; return when all ranks have."""
+    def _commit(
+        self, manifest: Manifest, written: Sequence[Mapping[str, Any]], replaces: bool
+    ) -> Mapping[str, Any]:
+        if not self._group.is_chief:
+            return {}
+        whole, table = self._whole(manifest, written)
+        file = encoded({TABLE: table}, whole.to_json())
+        if isinstance(self._path, StorePath):
+            check_claim(self._path.parent)
+            # Where the answer of the store is missing, the checkpoint may be complete.
+            self._may_be_complete = True
+        try:
+            attempts.commit(self._path, file, replaces)
+        except FileExistsError:
+            self._may_be_complete = False
+            raise
+        return manifest.to_json()
 
-        def act() -> Mapping[str, Any]:
-            blocks, about = blocks_to_write(content.arrays, of_chief)
-            file = encoded(blocks, about, content.states)
-            digest = attempts.write_file(self._path / self._name_of(self._group.rank), file)
-            return {"step": global_step, "file": digest}
-
-        self._written = self._agreed("is written", act)
-
-    def commit(self, manifest: Manifest, replaces: bool) -> Checkpoint:
-        """Let the chief complete the checkpoint; return it."""
-
-        def act() -> Mapping[str, Any]:
-            if not self._group.is_chief:
-                return {}
-            whole, table = self._whole(manifest)
-            file = encoded({TABLE: table}, whole.to_json())
-            if isinstance(self._path, StorePath):
-                check_claim(self._path.parent)
-            # Where the answer of a store is missing, the checkpoint may be complete.
-            self._may_be_complete = isinstance(self._path, StorePath)
-            try:
-                attempts.commit(self._path, file, replaces)
-            except FileExistsError:
-                self._may_be_complete = False
-                raise
-            saved = checkpoint_of(self._path, whole)
-            known = {"metrics": dict(saved.metrics), "modes": dict(saved.modes)}
-            return saved._asdict() | known | {"path": None}
-
-        done = self._agreed("is committed", act)[self._group.chief]
-        return Checkpoint(**{**done, "path": self._path})
-
-    def abandon(self) -> None:
-        """Let the chief remove what is left of it."""
-        if self._group.is_chief and self._attempt is not None and not self._may_be_complete:
-            attempts.abandon(self._path, self._attempt)
-
-    def _whole(self, manifest: Manifest) -> tuple[Manifest, Any]:
+    def _whole(
+        self, manifest: Manifest, written: Sequence[Mapping[str, Any]]
+    ) -> tuple[Manifest, Any]:
         """What all ranks have written, and the table of its blocks. ValueError if not a whole."""
-        steps = [reply["step"] for reply in self._written]
+        steps = [it["step"] for it in written]
         if len(set(steps)) > 1:
             raise ValueError(f"the ranks are at different global steps, {steps}: save in step")
+        files = {self._file_of(n): FileDigest(*it["file"]) for n, it in enumerate(written)}
         with ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-look") as threads, interrupting():
-            written = list(threads.map(self._look_at, range(self._group.size)))
-        arrays, table = together(written)
-        files = {self._name_of(n): FileDigest(*it["file"]) for n, it in enumerate(self._written)}
-        differing = tuple(sorted({name for it in written for name in it.own}))
+            found = list(threads.map(self._look_at, range(len(files)), files.values()))
+        arrays, table = together(found)
+        differing = tuple(sorted({name for it in found for name in it.own}))
         chief = self._group.chief
         whole = manifest._replace(chief=chief, files=files, arrays=arrays, differing=differing)
         return whole, table
 
-    def _look_at(self, rank: int) -> Written:
+    def _look_at(self, rank: int, expected: FileDigest) -> Written:
         try:
-            file = CheckpointFile(self._path / self._name_of(rank))
-            if file.digest == (*self._written[rank]["file"],):
+            file = CheckpointFile(self._path / self._file_of(rank))
+            if file.digest == expected:
                 return Written.of(file)
             error: object = "they are others"
         except (DataLossError, NotFoundError) as caught:
@@ -251,11 +194,31 @@ class _GroupSave:
             f"file system that all ranks share ({error})"
         )
 
-    def _name_of(self, rank: int) -> str:
+    def _file_of(self, rank: int) -> str:
         return f"{self._attempt}-{rank}.safetensors"
 
     def _agreed(self, what: str, act: Callable[[], Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        return agreed(self._group, f"{self._name} {what}", act)
+        """What ``act`` returned on each rank; raises on all ranks if it raised on one."""
+        failure: Exception | None = None
+        told: dict[str, Any] = {}
+        try:
+            told["done"] = act()
+        except Exception as error:  # noqa: BLE001 - raised below, once the others know
+            failure, told["error"] = error, described(error)
+            self._group.error = failure
+        try:
+            gathered = self._group.gather(f"{self._name} {what}", json.dumps(told))
+            replies = [json.loads(reply) for reply in gathered]
+        except Exception as error:
+            if failure is None:
+                raise
+            raise failure from error
+        if failure is not None:
+            raise failure
+        for rank, reply in enumerate(replies):
+            if "error" in reply:
+                raise PeerFailedError(rank, reply["error"])
+        return [reply["done"] for reply in replies]
 
 
 Restore = Callable[[AnyPath], object]

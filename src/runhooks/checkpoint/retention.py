@@ -13,12 +13,17 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from runhooks import arguments, clock
 from runhooks.checkpoint import attempts
 from runhooks.checkpoint.files import place_of, printable
-from runhooks.checkpoint.format import Checkpoint, Content, looks_like_checkpoint
+from runhooks.checkpoint.format import (
+    Checkpoint,
+    Content,
+    begun_manifest,
+    looks_like_checkpoint,
+)
 from runhooks.checkpoint.group import write_together
 from runhooks.checkpoint.latest import (
     AnyResult,
@@ -171,15 +176,11 @@ class Series:
         """
         if self._group.is_chief:
             self._sweep()
-        record: dict[str, Any] = {
-            "global_step": global_step,
-            "previous": self.saved[-1] if self.saved else None,
-            "metrics": metrics,
-            "modes": {it.metric: it.mode for it in self._keep or () if isinstance(it, KeepBest)},
-        }
+        previous = self.saved[-1] if self.saved else None
+        modes = {it.metric: it.mode for it in self._keep or () if isinstance(it, KeepBest)}
+        manifest = begun_manifest(global_step, previous, metrics, modes)
         try:
-            known = path in self._known
-            new = write_together(self._group, path, content, **record, replaces=known)
+            new = write_together(self._group, path, content, manifest, path in self._known)
         except OSError as error:
             if not isinstance(error, FileExistsError):
                 self._known.add(path)  # the answer of a store may have been lost

@@ -21,7 +21,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, BinaryIO, NamedTuple
 
@@ -73,6 +73,7 @@ _FOREIGN_ORDER = ">"
 #: Where memory must begin for JAX on a CPU to use it as it is.
 _ALIGNMENT = 64
 
+_MOST_BUFFERS = 16  # that are rather written one by one than joined
 _SPAN_BYTES = 64 << 20  # that are read at once
 _GAP_BYTES = 64 << 10  # that are rather read than asked around
 
@@ -139,20 +140,19 @@ class Encoding:
         if self.header_bytes > _MOST_HEADER_BYTES:
             raise ValueError(f"{len(arrays)} arrays are too many for a checkpoint: stack some")
 
-    def pieces(self) -> Iterator[Any]:
-        """Yield what follows the header, in buffers of ``PIECE_BYTES``."""
+    def pieces(self) -> Iterator[list[Any]]:
+        """Yield what follows the header, ``PIECE_BYTES`` at a time, each as a few buffers."""
         parts: list[Any] = []
         room = PIECE_BYTES
         for array in self._arrays:
             data = as_bytes(np.asarray(array))
             while len(data) >= room:
-                parts.append(data[:room])
-                yield b"".join(parts) if parts[1:] else parts[0]
+                yield _few([*parts, data[:room]])
                 data, parts, room = data[room:], [], PIECE_BYTES
             parts.append(data)
             room -= len(data)
         if room < PIECE_BYTES:
-            yield b"".join(parts)
+            yield _few(parts)
 
     def header(self, sums: Iterable[int]) -> tuple[bytes, int]:
         """Return the header, given the CRC-32C of each piece, and its own."""
@@ -161,6 +161,15 @@ class Encoding:
         rest = rest.ljust(self.header_bytes - len(begin) - 8)
         crc = google_crc32c.extend(google_crc32c.value(begin), rest)
         return b"%b%08x%b" % (begin, crc, rest), crc
+
+
+def sum_of(piece: Iterable[Any]) -> int:
+    """Return the CRC-32C of the buffers of a piece."""
+    return reduce(google_crc32c.extend, piece, 0)
+
+
+def _few(buffers: list[Any]) -> list[Any]:
+    return buffers if len(buffers) < _MOST_BUFFERS else [b"".join(buffers)]
 
 
 def foreign_header(specs: Mapping[str, ArraySpec]) -> tuple[bytes, dict[str, int]]:
