@@ -443,7 +443,7 @@ def test_the_file_may_be_anything(
 
 
 fuzzed = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

@@ -147,7 +147,7 @@ rules = st.lists(
 losses = st.none() | st.sampled_from([0.0, 1.0, 2.0, 3.0, math.nan])
 
 
-@settings(deadline=None, max_examples=15)  # each saves some thirty checkpoints
+@settings(deadline=None, max_examples=10)  # each saves some thirty checkpoints
 @given(
     rules,
     st.lists(st.tuples(st.floats(0, 3), losses), min_size=1, max_size=12),

@@ -82,7 +82,7 @@ values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.dictionaries(st.text() | st.just("$tuple"), values))
 def test_whatever_can_be_saved_comes_back_as_it_was(kept: dict[str, Any]) -> None:
     try:
