@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 
 from runhooks.arrays.shards import Share
-from runhooks.contexts import contextmanager
 from runhooks.contract import PreparedRun, RawSession, Snapshot
 from runhooks.engines.tensorflow.engine import ENGINE
 from runhooks.engines.tensorflow.fetches import (
