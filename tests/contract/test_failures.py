@@ -8,6 +8,7 @@ import pytest
 
 import runhooks as rh
 from runhooks.engines.numpy.engine import PythonEngine
+from runhooks.graph.engine import BoundBody
 from runhooks.testing import RecordingHook
 
 CLEAN_ENDS = [rh.errors.OutOfRangeError("end of input"), StopIteration()]
@@ -378,16 +379,16 @@ class Cluster(PythonEngine):
     name = "cluster"
     next_error = None
 
-    def compile(self, body):
-        run = super().compile(body)
+    def bind(self, body, structures, shared):
+        run = super().bind(body, structures, shared).step
 
-        def run_there(variables, given):
+        def run_there(*args):
             if self.next_error is not None:
                 error, self.next_error = self.next_error, None
                 raise error
-            return run(variables, given)
+            return run(*args)
 
-        return run_there
+        return BoundBody(run_there)
 
 
 class NodeError(RuntimeError):

@@ -74,30 +74,3 @@ def test_two_variables_and_a_fetched_value_share_no_memory():
                 values = session.run([a, b])
                 assert not np.shares_memory(*values)
                 np.testing.assert_array_equal(values, np.full((2, SIZE), run))
-
-
-@pytest.mark.parametrize("in_dict", [False, True])
-def test_an_array_that_nobody_else_has_is_not_copied(in_dict):
-    made, given = [], []
-
-    def address(array):
-        return array.__array_interface__["data"][0]
-
-    def step(state):
-        weights = state["weights"] if in_dict else state
-        given.append(address(weights))
-        new = weights + 1
-        made.append(address(new))
-        return {"weights": new} if in_dict else new
-
-    with rh.Graph().as_default():
-        initial = np.zeros(SIZE)
-        state = rh.Variable({"weights": initial} if in_dict else initial, name="state")
-        train_op = rh.group(state.assign(rh.call(step, state)), name="train_op")
-        with rh.MonitoredSession() as session:
-            for _ in range(5):
-                session.run(train_op)
-            value = session.run(state)
-    assert made[1:-1] == given[2:], "the second run is the first that knows the form of the state"
-    np.testing.assert_array_equal(value["weights"] if in_dict else value, np.full(SIZE, 5))
-    assert not (value["weights"] if in_dict else value).flags.writeable

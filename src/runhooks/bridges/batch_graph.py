@@ -237,7 +237,7 @@ class BatchSession(Session):
     def _move_to(self, step: int) -> None:
         variable = self._values.step_variable
         assert variable is not None, "a BatchGraph has a global step"
-        self._variables[variable] = step
+        self._values.update({variable: step})
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
         value = self.run(name)

@@ -25,7 +25,7 @@ from runhooks.engines.torch.engine import ENGINE
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.engines.torch.step import preserving
 from runhooks.graph import nest
-from runhooks.graph.engine import Compiled, FlatRun
+from runhooks.graph.evaluate import Ready
 from runhooks.graph.named_values import NamedValues
 from runhooks.graph.nodes import CAPTURES, Operation, Tensor, Variable
 
@@ -203,8 +203,11 @@ class _CapturingEngine(BatchEngine):
         self._objects = objects
         self.captured: Captured | None = None
 
+    def ready(self, operations: Sequence[Operation]) -> list[Ready]:
+        return preserving(super().ready(operations), self._objects)
+
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
-        evaluate = preserving(super().evaluator, operations, self._objects)
+        evaluate = super().evaluator(operations)
         if not any(op.effect in CAPTURES for op in operations):
             return evaluate
 
@@ -219,13 +222,8 @@ class _CapturingEngine(BatchEngine):
 
         return capturing
 
-    def fetched(self, tensor: Tensor, value: Any) -> Any:
-        return ENGINE.own(value)  # the next batch may change what the framework has returned
-
-    def flat_run(
-        self, compiled: Compiled, variables: Mapping[Variable, Any], given: Sequence[Any]
-    ) -> FlatRun | None:
-        return None  # only the evaluator captures, and leaves the training as it was
+    def fetched(self, tensor: Tensor) -> Callable[[Any], Any]:
+        return ENGINE.own  # the next batch may change what the framework has returned
 
 
 def _captured_names(operations: Iterable[Operation]) -> list[str]:

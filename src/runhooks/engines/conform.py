@@ -9,7 +9,6 @@ import numpy as np
 
 from runhooks.arrays import to_numpy
 from runhooks.graph.generators import has_generator_state
-from runhooks.graph.nodes import Variable
 from runhooks.near_names import with_article
 
 #: A shape, and a dtype of NumPy or, where NumPy has none, of the array's own library.
@@ -83,24 +82,6 @@ def check_structure(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
             f"variable {name!r}: the new value has a different structure: it lacks {missing} and "
             f"has {unexpected} in addition{hint}"
         )
-
-
-def check_unassigned(
-    variables: Mapping[Variable, Any], assigned: Iterable[Variable], before: Iterable[Any]
-) -> None:
-    """Raise RuntimeError if a run inside this run has assigned a variable that this one assigns.
-
-    Args:
-        variables: The values of all variables now.
-        assigned: The variables that this run assigns.
-        before: Their values when it began.
-    """
-    for variable, old in zip(assigned, before, strict=True):
-        if variables[variable] is not old:
-            raise RuntimeError(
-                f"variable {variable.op.name!r} was assigned by a run inside this run, "
-                "which assigns it too: make the inner run a part of the graph"
-            )
 
 
 def check_leaf(name: str, path: str, old: Form, new: Form) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,46 +16,19 @@ from runhooks.engines.conform import (
     by_path,
     check_new_leaf,
     check_structure,
-    check_unassigned,
     check_unmasked,
     is_inexact,
     number_as,
 )
-from runhooks.graph.engine import Compiled, Engine
-from runhooks.graph.evaluate import evaluate
+from runhooks.graph.engine import BoundBody, BoundedCache, Engine
+from runhooks.graph.evaluate import Ready, evaluate, ready
 from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.graph.plan import Body
 
-Evaluate = Callable[[dict[Tensor, Any], Mapping[Variable, Any]], dict[Variable, Any]]
+Evaluate: TypeAlias = Callable[[dict[Tensor, Any], Mapping[Variable, Any]], dict[Variable, Any]]
+ReadArgs: TypeAlias = Callable[[Mapping[Tensor, Any]], tuple[Any, ...]]
 
 _NUMPY = (np.ndarray, np.generic)
-
-
-class EagerRun:
-    """Computes ``body`` operation by operation."""
-
-    def __init__(self, engine: EagerEngine, body: Body) -> None:
-        self.body = body
-        self._engine = engine
-        self._reads = (*body.assigned, *body.kept)
-        self._evaluate = engine.evaluator(body.operations)
-
-    def __call__(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> list[Any]:
-        """Return the new values of ``body.assigned``, then the values of ``body.fetches``."""
-        engine, body = self._engine, self.body
-        values: dict[Tensor, Any] = {v: variables[v] for v in self._reads}
-        values.update(zip(body.given, given, strict=True))
-        before = {v: variables[v] for v in body.assigned}
-        assigned = self._evaluate(values, before)
-        check_unassigned(variables, before, before.values())
-        # A caller may change what it gets back.
-        fetched = [
-            engine.own(values[t])
-            if isinstance(t, Variable)
-            else engine.fetched(t, engine.key_of(t, values[t]))
-            for t in body.fetches
-        ]
-        return [engine.own(assigned[v]) for v in body.assigned] + fetched
 
 
 class EagerEngine(Engine):
@@ -74,28 +48,56 @@ class EagerEngine(Engine):
     become arrays of the library. What is fetched is a copy too.
     """
 
-    def compile(self, body: Body) -> Compiled:
-        return EagerRun(self, body)
+    def bind(
+        self, body: Body, structures: Mapping[Variable, Any], shared: BoundedCache[Any, Any]
+    ) -> BoundBody:
+        evaluate = self.evaluator(body.operations)
+        taken, assigned = (*body.assigned, *body.kept, *body.given), body.assigned
+        # A caller may change what it gets back.
+        fetches = [(tensor, self._getter(tensor)) for tensor in body.fetches]
+
+        def step(*args: Any) -> list[Any]:
+            values = dict(zip(taken, args, strict=True))
+            if not assigned:
+                evaluate(values, {})
+                return [[get(values[tensor]) for tensor, get in fetches]]
+            new = evaluate(values, dict(zip(assigned, args)))  # noqa: B905 - more follow
+            fetched = [get(values[tensor]) for tensor, get in fetches]
+            return [*[new[variable] for variable in assigned], fetched]
+
+        return BoundBody(step)
 
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
         """Return a function that puts the outputs of ``operations`` into the values it is given.
 
         It returns the variables' new values.
         """
-        return lambda values, variables: evaluate(
-            operations, values, variables, self.conform, self.read_args
-        )
+        return partial(evaluate, self.ready(operations), conform=self.conform)
 
-    def read_args(self, op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
-        """Return what the function of ``op`` is called with."""
-        return tuple([self.constant(arg) for arg in op.read_args(self.handed(op, values))])
+    def ready(self, operations: Sequence[Operation]) -> list[Ready]:
+        """Return ``operations``, in order, as they are evaluated."""
+        return ready(operations, self.reader)
 
-    def handed(self, op: Operation, values: Mapping[Tensor, Any]) -> Mapping[Tensor, Any]:
-        """Return ``values`` as the function of ``op`` may have them, which may change them."""
-        own: dict[Tensor, Any]
-        own = {t: self.own(values[t]) for t in op.inputs if isinstance(t, Variable)}
-        keys = {t: self.key_of(t, values[t]) for t in op.inputs if t.op.type == "RandomKey"}
-        return {**values, **own, **keys} if own or keys else values
+    def reader(self, op: Operation) -> ReadArgs:
+        """Return what reads the arguments that the function of ``op`` is called with."""
+        read, constant = self.handed(op), self.constant
+        return lambda values: tuple([constant(arg) for arg in read(values)])
+
+    def handed(self, op: Operation) -> ReadArgs:
+        """Return what reads the arguments of ``op``; its function may change these."""
+        own = {t: self._getter(t) for t in op.inputs if _is_held(t) or _is_key(t)}
+        if not own:
+            return op.read_args
+        read, getters = op.read_args, own.items()
+        return lambda values: read({**values, **{t: get(values[t]) for t, get in getters}})
+
+    def _getter(self, tensor: Tensor) -> Callable[[Any], Any]:
+        """Return what makes of the value of ``tensor`` one that its reader may change."""
+        if not _is_key(tensor):
+            return self.own if _is_held(tensor) else self.fetched(tensor)
+        # A generator changes as it is used. What one reader draws must not depend on whether
+        # another, such as a hook on its due step, has drawn before.
+        return self.own_key
 
     def own(self, value: Any) -> Any:
         """Return a copy of ``value``; what is done to it does not reach ``value``."""
@@ -107,9 +109,9 @@ class EagerEngine(Engine):
         """Return a random key in the state of ``key``; drawing from one leaves the other alone."""
         return copy.deepcopy(key)
 
-    def fetched(self, tensor: Tensor, value: Any) -> Any:
-        """Return ``value``, that of ``tensor``, as whoever fetched it is to have it."""
-        return self.own(value)
+    def fetched(self, tensor: Tensor) -> Callable[[Any], Any]:
+        """Return what makes of the value of ``tensor`` one for whoever has fetched it."""
+        return self.own
 
     def array(self, value: Any) -> Any:
         """Return a number, or an array of another library, as an array on the default device."""
@@ -152,9 +154,17 @@ class EagerEngine(Engine):
             as_numbers(name, path, leaf)
 
     def conform(self, name: str, old: Any, new: Any) -> Any:
-        old_leaves, new_leaves = self.leaves(old), self.leaves(new)
+        return self._conformed(name, "", old, new)
+
+    def _conformed(self, name: str, path: str, old: Any, new: Any) -> Any:
+        if type(old) is type(new) is dict and old.keys() == new.keys():
+            below = f"{path}/" if path else path
+            return {k: self._conformed(name, f"{below}{k}", old[k], new[k]) for k in old}
+        if _container(old) is _container(new) is None:
+            return self.conform_leaf(name, path, old, new)
+        old_leaves, new_leaves = by_path(_walk(path, old)), by_path(_walk(path, new))
         check_structure(name, old_leaves, new_leaves)
-        conformed = [self._conformed(name, p, it, new_leaves[p]) for p, it in old_leaves.items()]
+        conformed = [self.conform_leaf(name, p, it, new_leaves[p]) for p, it in old_leaves.items()]
         return self.with_leaves(old, conformed)
 
     def sum(self, leaf: Any, delta: Any) -> Any:
@@ -162,7 +172,7 @@ class EagerEngine(Engine):
         return leaf + self.constant(delta)
 
     def add(self, name: str, old: Any, delta: Any) -> Any:
-        if _items(old) is None:
+        if _container(old) is None:
             return self.sum(old, delta)
         leaves, deltas = self.leaves(old), self.leaves(delta)
         if "" in deltas:
@@ -194,25 +204,25 @@ class EagerEngine(Engine):
         return by_path(_walk("", value))
 
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
-        return _rebuilt(value, iter(leaves))
+        rest = iter(leaves)
+        return _mapped(lambda _: next(rest), value)
 
     def children(self, value: Any) -> dict[str, Any]:
-        return {str(key): item for key, item in _items(value) or ()}
+        container = _container(value)
+        return {} if container is None else {str(k): it for k, it in container.items(value)}
 
     def map_leaves(self, fn: Callable[[Any], Any], value: Any) -> Any:
         """Return ``value`` with ``fn`` of each leaf in its place, in new containers."""
-        return _rebuilt(value, (fn(leaf) for _, leaf in _walk("", value)))
+        return _mapped(fn, value)
 
     def _own_leaf(self, leaf: Any) -> Any:
         return self.arrays.snapshot(leaf) if self.arrays.owns(type(leaf)) else leaf
 
-    def key_of(self, tensor: Tensor, value: Any) -> Any:
-        """Return ``value``, that of ``tensor``; of a random key, one that is the reader's own."""
-        # A generator changes as it is used. What one reader draws must not depend on whether
-        # another, such as a hook on its due step, has drawn before.
-        return self.own_key(value) if tensor.op.type == "RandomKey" else value
+    def conform_leaf(self, name: str, path: str, old: Any, new: Any) -> Any:
+        """Return a copy of a leaf of a new value as the variable holds it.
 
-    def _conformed(self, name: str, path: str, old: Any, new: Any) -> Any:
+        Raises as ``conform``.
+        """
         is_number = isinstance(new, int | float) and not isinstance(new, np.generic)
         if is_number and not old.shape:
             number = number_as(name, path, new, self.host_form(old)[1])
@@ -222,7 +232,7 @@ class EagerEngine(Engine):
             new = self.array(new)
         if old.shape != new.shape or old.dtype != new.dtype:
             check_new_leaf(name, path, self._form(old), self._form(new))
-        return self.cast(new, old)
+        return self.arrays.snapshot(self.cast(new, old))
 
     def _form(self, array: Any) -> Form:
         try:
@@ -231,42 +241,71 @@ class EagerEngine(Engine):
             return tuple(array.shape), array.dtype
 
 
-def _items(value: Any) -> Iterable[tuple[Any, Any]] | None:
-    """Return the parts of a container with their keys; None of anything else."""
-    if isinstance(value, Mapping):
-        return value.items()
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return zip(value._fields, value, strict=True)
-    if isinstance(value, list | tuple):
-        return enumerate(value)
-    if _is_record(value):
-        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
-    return () if value is None else None
+class _Container(NamedTuple):
+    """A type of containers: how to take one apart, and how to make one like it of other parts."""
+
+    items: Callable[[Any], Iterable[tuple[Any, Any]]]
+    like: Callable[[Any, list[Any]], Any]
 
 
-def _is_record(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+_known: dict[type, _Container | None] = {}
+
+
+def _container(value: Any) -> _Container | None:
+    """Return how values of this type are containers; None if they are leaves."""
+    kind = type(value)
+    if kind not in _known:
+        _known[kind] = _container_of(kind)
+    return _known[kind]
+
+
+def _container_of(kind: type) -> _Container | None:
+    if issubclass(kind, Mapping):
+        return _Container(
+            lambda it: it.items(), lambda it, parts: dict(zip(it, parts, strict=True))
+        )
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return _Container(lambda it: it._asdict().items(), lambda it, parts: it._make(parts))
+    if issubclass(kind, list | tuple):
+        return _Container(enumerate, lambda it, parts: type(it)(parts))
+    if dataclasses.is_dataclass(kind):
+        return _Container(_fields_of, _record_like)
+    if kind is type(None):
+        return _Container(lambda it: (), lambda it, parts: None)
+    return None
+
+
+def _fields_of(record: Any) -> Iterable[tuple[str, Any]]:
+    return [(field.name, getattr(record, field.name)) for field in dataclasses.fields(record)]
+
+
+def _record_like(record: Any, parts: list[Any]) -> Any:
+    changed = copy.copy(record)
+    for (name, _), part in zip(_fields_of(record), parts, strict=True):
+        object.__setattr__(changed, name, part)  # it may be frozen
+    return changed
 
 
 def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    items = _items(value)
-    if items is None:
+    container = _container(value)
+    if container is None:
         yield path, value
         return
-    for key, item in items:
+    for key, item in container.items(value):
         yield from _walk(f"{path}/{key}" if path else str(key), item)
 
 
-def _rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _rebuilt(item, leaves) for key, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_make"):
-        return value._make([_rebuilt(item, leaves) for item in value])
-    if isinstance(value, list | tuple):
-        return type(value)(_rebuilt(item, leaves) for item in value)
-    if _is_record(value):
-        rebuilt = copy.copy(value)
-        for name, item in _items(value) or ():
-            object.__setattr__(rebuilt, name, _rebuilt(item, leaves))  # it may be frozen
-        return rebuilt
-    return None if value is None else next(leaves)
+def _mapped(fn: Callable[[Any], Any], value: Any) -> Any:
+    container = _container(value)
+    if container is None:
+        return fn(value)
+    return container.like(value, [_mapped(fn, item) for _, item in container.items(value)])
+
+
+def _is_held(tensor: Tensor) -> bool:
+    """Return whether its value is that of a variable, the old or the new one."""
+    return isinstance(tensor, Variable) or tensor.op.assigns is not None
+
+
+def _is_key(tensor: Tensor) -> bool:
+    return tensor.op.type == "RandomKey"

@@ -47,40 +47,25 @@ class BoundedCache(dict[Key, Value]):
             return make()
 
 
-#: From the session's variables and the values of ``body.given`` to the new values of
-#: ``body.assigned``, followed by the values of ``body.fetches``, in one flat sequence; what may
-#: stand behind these is ignored.
-Compiled = Callable[[dict[Variable, Any], Sequence[Any]], Sequence[Any]]
-
-
-class FlatRun:
-    """A run that knows nothing of variables, the shortest way to make one again.
+class BoundBody:
+    """What an engine has made of a body, for variables of known structures.
 
     Attributes:
-        step: Takes the values of ``body.assigned``, ``body.kept`` and ``body.given``, one after the
-            other. Returns a list of the new values of ``body.assigned``, and one thing more, which
-            ``fetched`` takes.
+        step: Takes the parts of the values of ``body.assigned`` and of ``body.kept``, and the
+            values of ``body.given``, one after the other. Returns a list of the new parts of
+            ``body.assigned``, and one thing more, which ``fetched`` takes. Changes nothing.
+            Raises ``AssignedError`` if it fails after old values were given up.
         compilation: ``since`` is not None if something was compiled that is to be logged.
-        takes: Returns whether a run with these values of ``body.given`` is of the same kind; None:
-            each is.
     """
 
     def __init__(
-        self,
-        step: Callable[..., list[Any]],
-        compilation: Compilation | None = None,
-        takes: Callable[[Sequence[Any]], bool] | None = None,
+        self, step: Callable[..., list[Any]], compilation: Compilation | None = None
     ) -> None:
         self.step = step
         self.compilation: Compilation = compilation or _NothingCompiled()
-        self.takes = takes
 
     def fetched(self, new: list[Any], rest: Any) -> Sequence[Any]:
-        """Return the values of ``body.fetches``.
-
-        Raises:
-            AssignedError: If that fails, after the new values are there.
-        """
+        """Return the values of ``body.fetches``."""
         return rest  # type: ignore[no-any-return]
 
     def explain(self, error: Exception, args: Sequence[Any]) -> None:
@@ -104,11 +89,11 @@ class AssignedError(Exception):
     """A run has failed after it gave up the old values of variables.
 
     Attributes:
-        new: The new values that are there.
+        new: The new values that are there, as their parts.
         error: The error to raise.
     """
 
-    def __init__(self, new: Mapping[Variable, Any], error: BaseException) -> None:
+    def __init__(self, new: Mapping[Variable, list[Any]], error: BaseException) -> None:
         super().__init__(str(error))
         self.new = new
         self.error = error
@@ -124,44 +109,34 @@ class Engine(Framework):
     #: The adapter of the library whose arrays variables hold.
     arrays: ClassVar[ArrayLibrary]
 
-    #: Whether what ``compile`` returns really gives up old values where ``body.donate`` allows it.
+    #: Whether a bound body really gives up old values where ``body.donate`` allows it.
     donates: ClassVar[bool] = False
 
     #: Whether ``form`` is there.
     finds_forms: ClassVar[bool] = False
 
-    def compile(self, body: Body) -> Compiled:
-        """Return a function that computes ``body``.
-
-        The function leaves the variables alone when it raises, but for dtypes that the first run
-        settles. If a device fails in the middle, so
-        that buffers it has taken over are gone, the error carries a note that says so.
-        """
-        raise NotImplementedError
-
-    def compile_run(self, body: Body, shared: BoundedCache[Any, Any]) -> Compiled:
-        """Return a function that computes ``body``; override it to compile its parties apart.
+    def bind(
+        self, body: Body, structures: Mapping[Variable, Any], shared: BoundedCache[Any, Any]
+    ) -> BoundBody:
+        """Return what computes ``body`` in a session.
 
         Args:
             body: What a run computes.
+            structures: The structures of the variables, as ``flat`` returns them.
             shared: What the engine keeps for all runs of the graph.
-
-        If what is left to compute fails after old values were given up, the function raises
-        ``AssignedError``.
         """
-        return self.compile(body)
+        raise NotImplementedError
 
-    def flat_run(
-        self, compiled: Compiled, variables: dict[Variable, Any], given: Sequence[Any]
-    ) -> FlatRun | None:
-        """Return a shorter way to make runs like the one that ``compiled`` has made; None: none.
+    def flat(self, value: Any) -> tuple[list[Any], Any]:
+        """Return the parts of a variable's value that bound bodies take and return, and the rest.
 
-        Args:
-            compiled: What ``compile_run`` has returned.
-            variables: The variables of the session.
-            given: What was given in the last run.
+        The rest is the structure, which stays the same. By default the value is its only part.
         """
-        return None
+        return [value], None
+
+    def whole(self, structure: Any, parts: Sequence[Any]) -> Any:
+        """Return the value of which ``flat`` has made these."""
+        return parts[0]
 
     def constant(self, value: Any) -> Any:
         """Return an array among the arguments of a call, put where the engine computes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from runhooks.errors import add_note
 from runhooks.graph.nodes import Operation, Tensor, Variable
@@ -11,51 +11,76 @@ from runhooks.near_names import with_article
 
 Values = Mapping[Tensor, Any]
 Conform = Callable[[str, Any, Any], Any]
-ReadArgs = Callable[[Operation, Values], tuple[Any, ...]]
+
+
+class Ready(NamedTuple):
+    """An operation made ready to be evaluated.
+
+    Attributes:
+        op: The operation.
+        read: Returns its arguments, given the values of tensors.
+        fn: Its function, or what an engine puts in its place.
+    """
+
+    op: Operation
+    read: Callable[[Values], tuple[Any, ...]]
+    fn: Callable[..., Any]
+
+
+def ready(
+    operations: Iterable[Operation],
+    reader: Callable[[Operation], Callable[[Values], tuple[Any, ...]]] | None = None,
+) -> list[Ready]:
+    """Make ``operations`` ready, each of which has a function.
+
+    ``reader`` returns what reads the arguments of an operation, where an engine puts something else
+    in the place of values; None: ``Operation.read_args``.
+    """
+    made = []
+    for op in operations:
+        assert op.fn is not None, "operations without a function are not evaluated"
+        made.append(Ready(op, op.read_args if reader is None else reader(op), op.fn))
+    return made
 
 
 def evaluate(
-    operations: Iterable[Operation],
+    operations: Iterable[Ready],
     values: dict[Tensor, Any],
     variables: Mapping[Variable, Any],
     conform: Conform,
-    read_args: ReadArgs | None = None,
 ) -> dict[Variable, Any]:
-    """Put the outputs of ``operations`` into ``values``.
+    """Put the outputs of ``operations`` into ``values``, but for those that are there.
 
     An error out of a user's function carries a note that names the operation.
 
     Args:
-        operations: What to compute, in this order; each has a function.
+        operations: What to compute, in this order.
         values: The values known at the start, by tensor.
         variables: The values of variables when the run began.
         conform: ``conform(name, old, new)`` returns the new value of a variable as the session
             keeps it, or raises.
-        read_args: Returns the arguments of an operation, where an engine puts something else in
-            the place of constants; None: ``Operation.read_args``.
 
     Returns:
         The new values of variables.
     """
-    fed = set(values)
     assigned: dict[Variable, Any] = {}
-    for op in operations:
-        assert op.fn is not None, "operations without a function are not evaluated"
+    for op, read, fn in operations:
         try:
-            args = op.read_args(values) if read_args is None else read_args(op, values)
-            if op.assigns is None:
-                results = outputs_of(op, op.fn(*args))
+            variable, outputs = op.assigns, op.outputs
+            if variable is not None:
+                old = variables[variable]
+                new = fn(assigned.get(variable, old), *read(values))
+                result = assigned[variable] = conform(variable.op.name, old, new)
             else:
-                old = variables[op.assigns]
-                new = op.fn(assigned.get(op.assigns, old), *args)
-                assigned[op.assigns] = conform(op.assigns.op.name, old, new)
-                results = (assigned[op.assigns],)
+                result = fn(*read(values))
+            if len(outputs) == 1:
+                values.setdefault(outputs[0], result)
+            else:
+                for tensor, value in zip(outputs, outputs_of(op, result), strict=True):
+                    values.setdefault(tensor, value)
         except Exception as error:
             note_operation(error, op)
             raise
-        for tensor, result in zip(op.outputs, results, strict=True):
-            if tensor not in fed:
-                values[tensor] = result
     return assigned
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from typing import Any
@@ -23,7 +23,7 @@ from runhooks.graph.base import (
     get_default_graph,
 )
 from runhooks.graph.build import get_global_step
-from runhooks.graph.engine import BoundedCache, Compiled, Engine, load_engine
+from runhooks.graph.engine import BoundBody, BoundedCache, Engine, load_engine
 from runhooks.graph.generators import generators_left_alone
 from runhooks.graph.nodes import (
     CAPTURES,
@@ -173,7 +173,6 @@ class Graph(BaseGraph):
             raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
         #: The executables of fetches and feeds, kept for every session of this graph.
         self.executables: dict[Hashable, Any] = BoundedCache()
-        self._compiled: BoundedCache[Body, Compiled] = BoundedCache()
         self._shared_by_runs: BoundedCache[Any, Any] = BoundedCache()
         self._operations: dict[str, Operation] = {}
         self._forms = Forms(self._engine)
@@ -270,11 +269,9 @@ class Graph(BaseGraph):
             assigns=variable,
         )
 
-    def compiled(self, body: Body) -> Compiled:
-        """Return what the engine compiled ``body`` to, once for all sessions of this graph."""
-        return self._compiled.get_or_make(
-            body, lambda: self._engine.compile_run(body, self._shared_by_runs)
-        )
+    def bind(self, body: Body, structures: Mapping[Variable, Any]) -> BoundBody:
+        """Return what computes ``body`` in a session whose variables have these structures."""
+        return self._engine.bind(body, structures, self._shared_by_runs)
 
     def finalize(self) -> None:
         self._finalized = True

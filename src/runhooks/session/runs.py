@@ -1,43 +1,281 @@
-"""``Executable``: a plan made ready to run; ``BodyRun``: a run that only the engine works for.
+"""``Executable``: a plan made ready to run; ``BoundRun``: its run in one session.
 
 feeds, inputs, counters -> head (host) -> body (engine) -> tail (host) -> all variables at once
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from runhooks.contract import PreparedRun
-from runhooks.engines.conform import check_unassigned
 from runhooks.errors import OutOfRangeError, add_note
-from runhooks.graph.engine import AssignedError, Compiled, Engine, FlatRun
-from runhooks.graph.evaluate import evaluate, outputs_of
+from runhooks.graph.engine import AssignedError, BoundBody
+from runhooks.graph.evaluate import evaluate, outputs_of, ready
 from runhooks.graph.graph import Graph
 from runhooks.graph.nest import reader
 from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.graph.plan import Plan, make_plan
-from runhooks.graph.source import OpenInput, Source
+from runhooks.graph.source import Source
 from runhooks.session.feeds import Converter, converter
 from runhooks.session.inputs import SessionInputs
-from runhooks.session.states import FlatValues, VariableValues
+from runhooks.session.states import VariableValues
 
 #: The keys of a feed_dict, each with a function that checks and converts the value.
 Feeds = Sequence[tuple[Any, Converter]]
 
-#: What is noted on an error after which variables have new values.
-LANDED = (
-    "the variables have their new values all the same: the device had given up the old ones when "
-    "this was raised {}"
-)
+_NOTHING_GIVEN: tuple[list[Any], None, dict[Variable, Any]] = [], None, {}
 
 
-def is_only_body(plan: Plan) -> bool:
-    """Return whether the host has nothing to do but to count."""
+class BoundRun(PreparedRun):
+    """The run of ``plan`` in one session: head, body and tail, of which some may be empty.
+
+    Args:
+        fetches: What is asked for.
+        feeds: The keys of the feed_dict.
+        plan: What to run.
+        graph: The graph.
+        held: The variables of the session, among them all that the run needs.
+        inputs: Its inputs.
+    """
+
+    __slots__ = (
+        *(
+            "_body",
+            "_changes",
+            "_counters",
+            "_engine",
+            "_feeds",
+            "_head",
+            "_held",
+            "_increments",
+            "_inputs",
+        ),
+        *("_is_given", "_is_operation", "_is_phased", "_opened", "_places", "_plan", "_read"),
+        *("_reads", "_sources", "_tail", "_writes"),
+    )
+
+    def __init__(
+        self,
+        fetches: Any,
+        feeds: Feeds,
+        plan: Plan,
+        graph: Graph,
+        held: VariableValues,
+        inputs: SessionInputs,
+    ) -> None:
+        self._is_phased = not _only_counts(plan)
+        counts = () if self._is_phased else plan.head
+        self._increments = [(op.assigns, op.args[0]) for op in counts if op.assigns is not None]
+        steps = sum(delta for counter, delta in self._increments if counter is held.step_variable)
+        super().__init__(fetches, (key for key, _ in feeds), steps)
+        self._plan = plan
+        self._head, self._tail = ready(plan.head), ready(plan.tail)
+        self._engine = graph.engine
+        self._held = held
+        self._opened = inputs
+        self._feeds = feeds
+        self._inputs = plan.inputs
+        self._counters = plan.counters
+        self._sources = [*plan.feeds, *(t for op in plan.inputs for t in op.outputs)]
+        known = [*self._sources, *plan.counters]
+        places = [] if self._is_phased else [known.index(tensor) for tensor in plan.body.given]
+        self._is_given = self._is_phased or bool(known)
+        self._places = None if places == list(range(len(known))) else places
+        is_empty = plan.body.is_empty
+        self._body = BoundBody(_nothing) if is_empty else graph.bind(plan.body, held.structures)
+        assigned = _joined([held.places[variable] for variable in plan.body.assigned])
+        self._reads = [*assigned, *_joined([held.places[variable] for variable in plan.body.kept])]
+        self._writes = list(zip(assigned, _behind_each_other(assigned), strict=True))
+        self._changes = bool(plan.body.assigned or list(_assigned_on_host(plan)))
+        self._is_operation = plan.result is None
+        place = {tensor: i for i, tensor in enumerate(plan.body.fetches)}
+        self._read: Callable[[Any], Any] = (
+            reader(plan.result) if self._is_phased else reader(plan.result, place.__getitem__)
+        )
+
+    def again(self, feed_dict: Any) -> Any:
+        """Make the run, and return the values of the fetches. An off-step is as fast as this is."""
+        held = self._held
+        held.acquire()
+        try:
+            given, values, counted = self._before(feed_dict) if self._is_given else _NOTHING_GIVEN
+            if held.last is not self:  # only now: the source of an input may look at variables
+                held.make_last(self)
+            parts = held.parts
+            args: list[Any] = []
+            for span in self._reads:
+                args += parts[span]
+            args += given
+            new = self._step(args, counted)
+            rest = new.pop()
+            if values is not None:
+                self._compute_tail(new, rest, values, counted)
+            for span, cut in self._writes:
+                parts[span] = new[cut]
+            for counter, delta in self._increments:
+                held.counters[counter] += delta
+            if counted:
+                self._count(counted)
+            self.off_steps -= 1
+            held.runs += 1
+            held.changes += self._changes
+            if self._is_operation:
+                return None
+            return self._read(self._fetched(new, rest) if values is None else values)
+        finally:
+            held.release()
+
+    def foresee(self, off_steps: float) -> None:
+        with self._held.lock:
+            is_last = self._held.last is self and not self._is_phased
+            self.off_steps = off_steps if is_last else 0
+
+    def _step(self, args: Sequence[Any], counted: dict[Variable, Any]) -> list[Any]:
+        """Return what the body makes of ``args``, which changes nothing yet."""
+        held, body, changes = self._held, self._body, self._held.changes
+        try:
+            new = body.step(*args)
+        except AssignedError as failed:
+            held.update_parts(failed.new)
+            increments = {it: held.counters[it] + delta for it, delta in self._increments}
+            self._count({**increments, **counted})
+            _note_landed(failed.error, "by what else was asked for")
+            raise failed.error from None
+        except Exception as error:
+            body.explain(error, args)
+            raise
+        if body.compilation.since is not None:
+            body.log()
+        if held.last is not self or held.changes != changes:
+            self._check_inside(args)
+        return new
+
+    def _fetched(self, new: list[Any], rest: Any) -> Sequence[Any]:
+        try:
+            return self._body.fetched(new, rest)
+        except BaseException as error:
+            _note_landed(error, "by what else was asked for")
+            raise
+
+    def _check_inside(self, before: Sequence[Any]) -> None:
+        """Check what a run inside this run has done.
+
+        Raises:
+            RuntimeError: If the session is closed, or if it has assigned what this run assigns too.
+        """
+        held, start = self._held, 0
+        held.make_last(self)
+        if self._engine.donates:
+            return
+        for variable in self._plan.body.assigned:
+            now = held.parts[held.places[variable]]
+            end = start + len(now)
+            if any(new is not old for new, old in zip(now, before[start:end], strict=True)):
+                raise RuntimeError(
+                    f"variable {variable.op.name!r} was assigned by a run inside this run, which "
+                    "assigns it too: make the inner run a part of the graph"
+                )
+            start = end
+
+    def _taken(self, feed_dict: Any) -> list[Any]:
+        """Return what is fed and drawn, in the order of ``_sources``."""
+        # Each step goes through this: a comprehension or a call for each value would show.
+        taken: list[Any] = []
+        for key, convert in self._feeds:
+            taken.append(convert(feed_dict[key]))
+        for op in self._inputs:
+            opened = self._opened.opened.get(op)
+            if opened is None:
+                opened = self._opened.at(op)
+            try:
+                element = opened.draw()
+                if len(op.outputs) == 1:
+                    taken.append(element)
+                else:
+                    taken += outputs_of(op, element)
+            except Exception as error:
+                self._opened.error = error if op is self._inputs[0] else None
+                _note_draw(op, error)
+                raise
+        return taken
+
+    def _before(self, feed_dict: Any) -> tuple[list[Any], dict[Tensor, Any] | None, Any]:
+        """Return what the body is given.
+
+        If the host computes more than counts, the values that are known then, and the new ones of
+        variables on the host, too.
+        """
+        given, counters, integer = self._taken(feed_dict), self._held.counters, self._engine.integer
+        if not self._is_phased:
+            if self._counters:
+                given += [integer(counters[variable]) for variable in self._counters]
+            return (given if self._places is None else [given[i] for i in self._places]), None, {}
+        values: dict[Tensor, Any] = {}
+        for tensor, value in zip(self._sources, given, strict=True):
+            values.setdefault(tensor, value)  # what is fed comes before what is drawn
+        self._held.check_open()
+        values.update((counter, np.int64(counters[counter])) for counter in self._counters)
+        counted = evaluate(self._head, values, counters, _conform)
+        given = [values[tensor] for tensor in self._plan.body.given]
+        given = [integer(int(it)) if type(it) is np.int64 else it for it in given]
+        return given, values, counted
+
+    def _compute_tail(
+        self,
+        new: list[Any],
+        rest: Any,
+        values: dict[Tensor, Any],
+        counted: dict[Variable, Any],
+    ) -> None:
+        """Add the values of the body and those behind it to ``values``; to ``counted``, too."""
+        held, plan = self._held, self._plan
+        try:
+            values.update(zip(plan.body.fetches, self._body.fetched(new, rest), strict=True))
+            before = {**held.counters, **counted}
+            counted |= evaluate(self._tail, values, before, _conform)
+        except BaseException as error:
+            if new and plan.body.donate and self._engine.donates:
+                for span, cut in self._writes:  # the old values are gone
+                    held.parts[span] = new[cut]
+                self._count(counted)
+                _note_landed(error, "on the host")
+            raise
+        held.check_open()
+
+    def _count(self, counted: Mapping[Variable, Any]) -> None:
+        self._held.counters.update((counter, int(value)) for counter, value in counted.items())
+
+
+def _nothing(*args: Any) -> list[Any]:
+    return [()]
+
+
+def _joined(spans: Sequence[slice]) -> list[slice]:
+    """Return ``spans`` with those that follow each other made one."""
+    joined: list[slice] = []
+    for span in spans:
+        if joined and joined[-1].stop == span.start:
+            joined[-1] = slice(joined[-1].start, span.stop)
+        else:
+            joined.append(span)
+    return joined
+
+
+def _behind_each_other(spans: Iterable[slice]) -> Iterator[slice]:
+    """Yield spans of these lengths, the first of which begins at 0."""
+    start = 0
+    for span in spans:
+        end = start + span.stop - span.start
+        yield slice(start, end)
+        start = end
+
+
+def _only_counts(plan: Plan) -> bool:
+    """Return whether the host has nothing to do in ``plan`` but to count."""
     counted = {t for op in plan.head for t in op.outputs}
     return (
         all(op.type == "AssignAdd" and type(op.args[0]) is int for op in plan.head)
@@ -47,176 +285,16 @@ def is_only_body(plan: Plan) -> bool:
     )
 
 
-class BodyRun(FlatValues):
-    """The run of ``plan`` in one session.
-
-    What the engine compiled is called once with the variables, and then, where the engine has a
-    shorter way, with the flat list of values that the run before has returned.
-
-    Args:
-        fetches: What is asked for.
-        feeds: The keys of the feed_dict.
-        plan: What to run; ``is_only_body`` is true of it.
-        body: What the engine compiled; None if there is nothing to compute.
-        engine: The engine.
-        held: The variables of the session.
-        inputs: Its inputs.
-    """
-
-    __slots__ = (
-        *("_body", "_changes", "_counters", "_engine", "_feeds", "_flat", "_held", "_increments"),
-        *("_inputs", "_is_given", "_is_operation", "_opened", "_others", "_places", "_read"),
+def _note_landed(error: BaseException, where: str) -> None:
+    """Note on ``error`` that variables have their new values, though it was raised ``where``."""
+    add_note(
+        error,
+        "the variables have their new values all the same: the device had given up the old ones "
+        f"when this was raised {where}",
     )
 
-    def __init__(
-        self,
-        fetches: Any,
-        feeds: Feeds,
-        plan: Plan,
-        body: Compiled | None,
-        engine: Engine,
-        held: VariableValues,
-        inputs: SessionInputs,
-    ) -> None:
-        increments = [(op.assigns, op.args[0]) for op in plan.head if op.assigns is not None]
-        steps = sum(delta for counter, delta in increments if counter is held.step_variable)
-        keys = (key for key, _ in feeds)
-        super().__init__(fetches, keys, steps, plan.body.assigned, plan.body.kept)
-        self._body = body
-        self._engine = engine
-        self._held = held
-        self._flat: FlatRun | None = None
-        self._feeds = feeds
-        self._inputs = plan.inputs
-        self._opened = inputs
-        self._counters = plan.counters
-        sources = [*plan.feeds, *(t for op in plan.inputs for t in op.outputs), *plan.counters]
-        places = [sources.index(tensor) for tensor in plan.body.given]
-        self._places = None if places == list(range(len(sources))) else places
-        self._is_given = bool(sources) or bool(plan.body.kept)
-        self._increments = increments
-        self._others = [it for it in increments if it[0] is not held.step_variable]
-        self._changes = bool(plan.body.assigned or increments)
-        self._is_operation = plan.result is None
-        place = {tensor: i for i, tensor in enumerate(plan.body.fetches)}
-        self._read: Callable[[Sequence[Any]], Any] = reader(plan.result, place.__getitem__)
 
-    def again(self, feed_dict: Any) -> Any:
-        """Make the run, and return the values of the fetches. An off-step is as fast as this is."""
-        held = self._held
-        held.acquire()
-        try:
-            flat = self._flat
-            if flat is None:
-                return self._run_by_variable(self._take_given(feed_dict))
-            given: Sequence[Any] = ()
-            if self._is_given:
-                given = self._take_given(feed_dict)
-                if flat.takes is not None and not flat.takes(given):
-                    return self._run_by_variable(given)
-            if held.lent is not self:  # only now: the source of an input may look at variables
-                held.lend(self)
-            old = args = self.values
-            if self._is_given:
-                args = [*old, *self.kept_values, *given]
-            try:
-                new = flat.step(*args)
-            except Exception as error:
-                flat.explain(error, args)
-                raise
-            if flat.compilation.since is not None:
-                flat.log()
-            rest = new.pop()
-            if self.values is old and held.lent is self and not self._others:
-                self.values = new
-                held.step += self.steps
-            else:
-                self._land(old, new)
-            self.off_steps -= 1
-            held.runs += 1
-            held.changes += self._changes
-            return None if self._is_operation else self._read(flat.fetched(new, rest))
-        except AssignedError as failed:
-            raise landed(failed) from None
-        finally:
-            held.release()
-
-    def foresee(self, off_steps: float) -> None:
-        with self._held.lock:
-            self.off_steps = off_steps if self._held.lent is self else 0
-
-    def _take_given(self, feed_dict: Any) -> list[Any]:
-        # Each step goes through this: a comprehension or a call for each value would show.
-        given = []
-        for key, convert in self._feeds:
-            given.append(convert(feed_dict[key]))
-        for op in self._inputs:
-            opened = self._opened.opened.get(op)
-            if opened is None:
-                opened = self._opened.at(op)
-            try:
-                element = opened.draw()
-                if len(op.outputs) == 1:
-                    given.append(element)
-                else:
-                    given += outputs_of(op, element)
-            except Exception as error:
-                self._opened.error = error if op is self._inputs[0] else None
-                note_draw(op, error)
-                raise
-        if self._counters:
-            integer, counter = self._engine.integer, self._held.counter
-            given += [integer(counter(variable)) for variable in self._counters]
-        return given if self._places is None else [given[i] for i in self._places]
-
-    def _run_by_variable(self, given: Sequence[Any]) -> Any:
-        """Make the run as the first time, in which the engine may compile."""
-        body, variables = self._body, self._held.by_variable
-        results: Sequence[Any] = ()
-        if body is not None:
-            try:
-                results = body(variables, given)
-            except AssignedError as failed:
-                variables.update(failed.new)
-                self._count()
-                raise
-            # What is fetched follows behind the new values.
-            variables.update(zip(self.assigned, results))  # noqa: B905
-            self._flat = self._engine.flat_run(body, variables, given)
-        self._count()
-        self._held.runs += 1
-        self._held.changes += self._changes
-        return None if self._is_operation else self._read(results[len(self.assigned) :])
-
-    def _count(self) -> None:
-        variables = self._held.by_variable
-        for counter, delta in self._increments:
-            variables[counter] += delta
-
-    def _land(self, old: Sequence[Any], new: Sequence[Any]) -> None:
-        """Put the new values in place after a run inside this run."""
-        variables = self._held.by_variable
-        if not self._engine.donates:
-            check_unassigned(variables, self.assigned, old)
-        variables.update(zip(self.assigned, new, strict=True))
-        self._count()
-
-
-def drawn(op: Operation, opened: OpenInput) -> tuple[Any, ...]:
-    """Return the next element of an input, divided among the outputs of ``op``.
-
-    Raises:
-        OutOfRangeError: At its end.
-        Exception: Whatever the source raises.
-    """
-    try:
-        return outputs_of(op, opened.draw())
-    except Exception as error:
-        note_draw(op, error)
-        raise
-
-
-def note_draw(op: Operation, error: Exception) -> None:
+def _note_draw(op: Operation, error: Exception) -> None:
     """Note on ``error`` that it came out of the input of ``op``.
 
     Raises:
@@ -230,28 +308,20 @@ def note_draw(op: Operation, error: Exception) -> None:
     add_note(error, f"in the input {op.name!r} of the graph")
 
 
-def landed(failed: AssignedError) -> BaseException:
-    """Return the error to raise after the new values of ``failed`` were put in place."""
-    add_note(failed.error, LANDED.format("by what else was asked for"))
-    return failed.error
-
-
-Variables = dict[Variable, Any]
-
-
 @dataclass(frozen=True)
 class Executable:
     """One set of fetches and feeds, made ready to run. It holds nothing of any session.
 
     Attributes:
-        variables: The variables that a session must have before it runs this.
+        variables: The variables that a session must have before it runs this, in the order of the
+            graph.
         inputs: The inputs that it must have opened.
         changed: The variables that a run changes.
         bound: ``bound(fetches, values, inputs)`` returns the run of a session with these variables
             and inputs. It puts new values in place once everything has succeeded.
     """
 
-    variables: frozenset[Variable]
+    variables: tuple[Variable, ...]
     inputs: tuple[Operation, ...]
     changed: frozenset[Variable]
     bound: Callable[[Any, VariableValues, SessionInputs], PreparedRun]
@@ -269,109 +339,15 @@ def make_executable(graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> E
         ValueError, TypeError: As ``make_plan``.
     """
     plan = make_plan(graph, fetches, feed_keys)
-    body = None if plan.body.is_empty else graph.compiled(plan.body)
     feeds = [(key, converter(t)) for key, t in zip(feed_keys, plan.feeds, strict=True)]
-    make_run = BodyRun if is_only_body(plan) else PhasedRun
     changed = frozenset({*plan.body.assigned, *_assigned_on_host(plan)})
+    needed = {*changed, *plan.body.kept, *plan.counters}
     return Executable(
-        variables=frozenset({*changed, *plan.body.kept, *plan.counters}),
+        variables=tuple(sorted(needed, key=lambda variable: variable.op.number)),
         inputs=plan.inputs,
         changed=changed,
-        bound=lambda fetches, *held: make_run(fetches, feeds, plan, body, graph.engine, *held),
+        bound=lambda fetches, *held: BoundRun(fetches, feeds, plan, graph, *held),
     )
-
-
-class PhasedRun(PreparedRun):
-    """The run of ``plan`` in one session, if the host computes before or after the engine.
-
-    The arguments are those of ``BodyRun``.
-    """
-
-    __slots__ = ("_body", "_changes", "_engine", "_held", "_inputs", "_known", "_plan", "_read")
-
-    def __init__(
-        self,
-        fetches: Any,
-        feeds: Feeds,
-        plan: Plan,
-        body: Compiled | None,
-        engine: Engine,
-        held: VariableValues,
-        inputs: SessionInputs,
-    ) -> None:
-        super().__init__(fetches, (key for key, _ in feeds))
-        self._plan = plan
-        self._body = body
-        self._engine = engine
-        self._held = held
-        self._inputs = inputs
-        self._known = partial(_known, plan, feeds)
-        self._changes = bool(plan.body.assigned or list(_assigned_on_host(plan)))
-        self._read = reader(plan.result)
-
-    def again(self, feed_dict: Any) -> Any:
-        """Make the run, and return the values of the fetches."""
-        with self._held.lock:
-            values = self._run(self._known(feed_dict))
-            self._held.runs += 1
-            self._held.changes += self._changes
-            return self._read(values)
-
-    def _run(self, values: dict[Tensor, Any]) -> dict[Tensor, Any]:
-        """Add the values of all tensors to ``values``, and return these."""
-        plan = self._plan
-        for op in plan.inputs:
-            try:
-                _take_in(values, op, drawn(op, self._inputs.at(op)))
-            except Exception as error:
-                self._inputs.error = error if op is plan.inputs[0] else None
-                raise
-        variables = self._held.by_variable  # only now: a source may look at variables
-        values.update((counter, np.int64(variables[counter])) for counter in plan.counters)
-        counted = evaluate(plan.head, values, variables, _conform)
-        new: Variables = {}
-        if self._body is not None:
-            try:
-                results = self._body(variables, _given(plan, values, self._engine))
-            except AssignedError as failed:
-                self._land(failed.new, counted)
-                raise landed(failed) from None
-            # Each zip ends with its tensors: more results may follow.
-            new.update(zip(plan.body.assigned, results))  # noqa: B905
-            values.update(zip(plan.body.fetches, results[len(new) :]))  # noqa: B905
-        try:
-            variables = {**self._held.by_variable, **counted}
-            counted |= evaluate(plan.tail, values, variables, _conform)
-        except BaseException as error:
-            if new and plan.body.donate and self._engine.donates:
-                # The old values are gone: all that was computed lands.
-                self._land(new, counted)
-                add_note(error, LANDED.format("on the host"))
-            raise
-        self._land(new, counted)
-        return values
-
-    def _land(self, new: Mapping[Variable, Any], counted: Mapping[Variable, Any]) -> None:
-        variables = self._held.by_variable
-        variables.update(new)
-        variables.update((counter, int(value)) for counter, value in counted.items())
-
-
-def _known(plan: Plan, feeds: Feeds, feed_dict: Any) -> dict[Tensor, Any]:
-    return {
-        tensor: convert(feed_dict[key])
-        for tensor, (key, convert) in zip(plan.feeds, feeds, strict=True)
-    }
-
-
-def _take_in(values: dict[Tensor, Any], op: Operation, elements: Sequence[Any]) -> None:
-    for tensor, value in zip(op.outputs, elements, strict=True):
-        values.setdefault(tensor, value)
-
-
-def _given(plan: Plan, values: Mapping[Tensor, Any], engine: Engine) -> list[Any]:
-    given = [values[tensor] for tensor in plan.body.given]
-    return [engine.integer(int(it)) if type(it) is np.int64 else it for it in given]
 
 
 def _assigned_on_host(plan: Plan) -> Iterable[Variable]:

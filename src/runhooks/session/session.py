@@ -53,9 +53,9 @@ class Session(RawSession):
     """
 
     def __init__(self, graph: Graph | None = None) -> None:
-        self._values = VariableValues()
-        super().__init__()
         self._graph = graph or own_graph()
+        self._values = VariableValues(self._graph.engine)
+        super().__init__()
         self._lock = self._values.lock
         self._ready: dict[Any, PreparedRun] = BoundedCache()
         self._last: PreparedRun | None = None  # the run that was asked for last
@@ -90,10 +90,6 @@ class Session(RawSession):
     @changes.setter
     def changes(self, changes: int) -> None:
         self._values.changes = changes
-
-    @property
-    def _variables(self) -> dict[Variable, Any]:
-        return self._values.by_variable
 
     def run(
         self,
@@ -148,7 +144,7 @@ class Session(RawSession):
     def wait(self) -> None:
         with self._lock:
             self._check_open()
-            self._graph.engine.wait(list(self._variables.values()))
+            self._graph.engine.wait(self._values.parts)
 
     def rewind(self, *fetches: Any) -> None:
         """Let the inputs of ``fetches`` start over at the next run that needs them.
@@ -232,7 +228,7 @@ class Session(RawSession):
                 arrays = {name: it for name, it in arrays.items() if not objects.owns(name)}
             all_arrays, is_given = only is None, snapshot.is_given
             new = values_from(engine, wanted, arrays, all_arrays=all_arrays, is_given=is_given)
-            self._variables.update(new)
+            self._values.update(new)
             self.checkpoint = None
             self._forget_runs()
             self._inputs.load(snapshot if only is None else None)
@@ -261,7 +257,7 @@ class Session(RawSession):
             if others and objects is None:
                 raise unknown(engine, variables, next(iter(others)))
             assign_others = objects.assigner(others) if objects is not None else None
-            self._variables.update(new)
+            self._values.update(new)
             if assign_others is not None:
                 assign_others()
             self.changes += 1
@@ -276,12 +272,12 @@ class Session(RawSession):
                 raise unknown(engine, variables, next(iter(others)))
             before = {variable: variables[variable] for variable in new}
             with nullcontext() if objects is None else objects.substituted(others):
-                self._variables.update(new)
+                self._values.update(new)
                 try:
                     yield
                 finally:
                     if not self._values.is_closed:
-                        self._variables.update(before)
+                        self._values.update(before)
 
     def restore_state(self, saved: Stateful, state: Mapping[str, Any]) -> None:
         self._inputs.open_at_known_positions()
@@ -358,7 +354,7 @@ class Session(RawSession):
             self._check_steps(fetches, feed_dict)
         self._find_global_step()
         for variable in executable.variables:
-            self._values.initialize(variable, self._graph.engine)
+            self._values.initialize(variable)
         self._inputs.open(executable.inputs)
         makes_step = self._values.step_variable in executable.changed
         self._inputs.check_draws(executable.inputs, makes_step=makes_step)
@@ -380,14 +376,14 @@ class Session(RawSession):
     def _find_global_step(self) -> None:
         step = get_global_step(self._graph)
         if step is not None:
-            self._values.initialize(step, self._graph.engine)
+            self._values.initialize(step)
             self._values.step_variable = step
 
     def _saved(self) -> dict[Variable, Any]:
         variables = self._graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
         for variable in variables:
-            self._values.initialize(variable, self._graph.engine)
-        return {variable: self._variables[variable] for variable in variables}
+            self._values.initialize(variable)
+        return {variable: self._values.value(variable) for variable in variables}
 
 
 _own_run = Session.run

@@ -44,9 +44,9 @@ from runhooks.engines.jax.held import (
     without_variable,
     without_variables,
 )
-from runhooks.engines.jax.run import compile_run, flat_run
+from runhooks.engines.jax.run import JaxBody
 from runhooks.errors import AbortedError, UnavailableError
-from runhooks.graph.engine import BoundedCache, Compiled, Engine, FlatRun
+from runhooks.graph.engine import BoundBody, BoundedCache, Engine
 from runhooks.graph.nodes import Variable
 from runhooks.graph.plan import Body
 
@@ -66,16 +66,17 @@ class JaxEngine(Engine):
     finds_forms = True
     arrays = ARRAYS
 
-    def compile(self, body: Body) -> Compiled:
-        return self.compile_run(body, BoundedCache())
+    def bind(
+        self, body: Body, structures: Mapping[Variable, Any], shared: BoundedCache[Any, Any]
+    ) -> BoundBody:
+        return JaxBody(self, body, structures, shared)
 
-    def compile_run(self, body: Body, shared: BoundedCache[Any, Any]) -> Compiled:
-        return compile_run(self, body, shared)
+    def flat(self, value: Any) -> tuple[list[Any], Any]:
+        leaves, structure = jax.tree.flatten(hold(value))
+        return leaves, structure
 
-    def flat_run(
-        self, compiled: Compiled, variables: dict[Variable, Any], given: Sequence[Any]
-    ) -> FlatRun | None:
-        return flat_run(compiled, variables, given)
+    def whole(self, structure: Any, parts: Sequence[Any]) -> Any:
+        return jax.tree.unflatten(structure, parts)
 
     def is_lost(self, error: BaseException) -> bool:
         if isinstance(error, jax.errors.JaxRuntimeError):

@@ -6,6 +6,7 @@ import logging
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -17,7 +18,7 @@ from runhooks.engines.jax.held import Layout, hold, lay_out, release
 from runhooks.errors import add_note
 from runhooks.graph import nest
 from runhooks.graph.engine import BoundedCache, Engine
-from runhooks.graph.evaluate import evaluate
+from runhooks.graph.evaluate import evaluate, ready
 from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.graph.plan import CALLER, Body
 
@@ -121,62 +122,78 @@ def _form_of_leaf(leaf: Any) -> _Form:
 
 
 class Evaluated(NamedTuple):
-    """What tracing a body gives: values by tensor, and the new values of variables, held."""
+    """What tracing a body gives: values by tensor, and the leaves of variables' new values."""
 
     values: dict[Tensor, Any]
-    new: dict[Variable, Any]
+    new: list[Any]
 
 
 class TracedBody:
-    """The operations of ``body`` as a function of the values of ``reads`` and ``body.given``.
+    """The operations of ``body`` as a function of flat leaves.
 
-    Arrays among a call's arguments are arguments of the function too. Inside it they would be
-    constants: compiled with it, slowly, and no tracers to the function that takes them.
+    They are those of the variables that it assigns and of those that it only reads. The values of
+    ``body.given`` follow, and arrays among a call's arguments: inside the function these would be
+    constants, compiled with it, slowly, and no tracers to the function that takes them.
+
+    Args:
+        engine: The engine.
+        body: What it computes.
+        structures: The structures of the variables, by which JAX need not take their values apart
+            in each call.
     """
 
-    def __init__(self, engine: Engine, body: Body) -> None:
+    def __init__(self, engine: Engine, body: Body, structures: Mapping[Variable, Any]) -> None:
         self._engine = engine
         self.body = body
         self.reads = (*body.assigned, *body.kept)
+        self._structures = [structures[variable] for variable in self.reads]
+        sizes = [structure.num_leaves for structure in self._structures]
+        #: How many leaves the new values of ``body.assigned`` have.
+        self.new_leaves = sum(sizes[: len(body.assigned)])
+        self._leaves = sum(sizes)
         self._constants = {id(leaf): leaf for op in body.operations for leaf in _arrays(op.args)}
         self.placed = list(self._constants.values())
 
-    def args(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> list[Any]:
-        """Return the arguments of the function."""
-        return [*[variables[v] for v in self.reads], *given, *self.placed]
+    def by_variable(self, new: Sequence[Any]) -> dict[Variable, list[Any]]:
+        """Return the leaves of new values by variable."""
+        rest = iter(new)
+        pairs = zip(self.body.assigned, self._structures)  # noqa: B905 - then come those only read
+        return {v: [next(rest) for _ in range(it.num_leaves)] for v, it in pairs}
 
     def evaluate(self, args: Sequence[Any]) -> Evaluated:
         """Compute all operations."""
-        end = len(self.reads)
-        given_end = end + len(self.body.given)
-        variables = dict(zip(self.reads, args[:end], strict=True))
-        values: dict[Tensor, Any] = dict(zip(self.reads, args[:end], strict=True))
-        values.update(zip(self.body.given, args[end:given_end], strict=True))
+        given_end = self._leaves + len(self.body.given)
+        rest = iter(args)
+        old = [
+            jax.tree.unflatten(it, [next(rest) for _ in range(it.num_leaves)])
+            for it in self._structures
+        ]
+        variables = dict(zip(self.reads, old, strict=True))
+        values: dict[Tensor, Any] = dict(zip(self.reads, old, strict=True))
+        values.update(zip(self.body.given, args[self._leaves : given_end], strict=True))
         traced = dict(zip(self._constants, args[given_end:], strict=True))
-
-        def read_args(op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
-            return _own_args(op, values, traced)
-
-        operations = self.body.operations
-        new = evaluate(operations, values, variables, self._engine.conform, read_args)
-        return Evaluated(values, new)
+        operations = ready(self.body.operations, lambda op: partial(_own_args, op, traced))
+        new = evaluate(operations, values, variables, self._engine.conform)
+        return Evaluated(values, jax.tree.leaves([new[v] for v in self.body.assigned]))
 
 
-def own_buffers(inputs: Sequence[Any], old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
-    """Return the new values of variables, each array in a buffer of its own.
+def own_buffers(inputs: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+    """Return the leaves of variables' new values, each array in a buffer of its own.
 
     The next run is donated these buffers. So they may be shared neither with feeds or fetched
     values, nor with other variables; only with the variable's own old value.
+
+    Args:
+        inputs: All that the function is called with, the old leaves first.
+        new: The new ones.
     """
-    taken = {id(leaf) for leaf in jax.tree.leaves(inputs)}
-
-    def own(leaf: Any, before: Any) -> Any:
-        if leaf is not before and (id(leaf) in taken or not isinstance(leaf, jax.core.Tracer)):
-            leaf = jnp.copy(leaf)
-        taken.add(id(leaf))
-        return leaf
-
-    return [jax.tree.map(own, value, before) for value, before in zip(new, old, strict=True)]
+    taken = {id(leaf) for leaf in jax.tree.leaves(list(inputs))}
+    owned = []
+    for leaf, before in zip(new, inputs):  # noqa: B905 - other inputs follow
+        is_shared = id(leaf) in taken or not isinstance(leaf, jax.core.Tracer)
+        owned.append(jnp.copy(leaf) if leaf is not before and is_shared else leaf)
+        taken.add(id(owned[-1]))
+    return owned
 
 
 def copied(values: Sequence[Any], taken: Any) -> list[Any]:
@@ -187,7 +204,7 @@ def copied(values: Sequence[Any], taken: Any) -> list[Any]:
 
 
 def _own_args(
-    op: Operation, values: Mapping[Tensor, Any], traced: Mapping[int, Any]
+    op: Operation, traced: Mapping[int, Any], values: Mapping[Tensor, Any]
 ) -> tuple[Any, ...]:
     """Return the arguments of ``op``, in containers that its function may change.
 
@@ -252,28 +269,27 @@ class PartExecutable:
     """A body that is one executable.
 
     Args:
-        engine: The engine.
-        body: What it computes.
+        traced: What it computes.
         party: Who asks for it, for the log.
     """
 
-    def __init__(self, engine: Engine, body: Body, party: str) -> None:
-        self.traced = TracedBody(engine, body)
+    def __init__(self, traced: TracedBody, party: str) -> None:
+        self.traced = traced
         self.party = party
         self.traces = _Traces()
         self.jitted = jax.jit(self._fetches())
 
-    def __call__(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Any:
-        """Return the new values of ``body.assigned``, then those of ``body.fetches``, held."""
+    def __call__(self, args: Sequence[Any]) -> Any:
+        """Return the new leaves of ``body.assigned``, then the values of its fetches, held."""
         start = clock.monotonic()
-        results = self.jitted(*self.traced.args(variables, given))
+        results = self.jitted(*args, *self.traced.placed)
         self._log(start)
         return results
 
-    def shapes(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Any:
+    def shapes(self, args: Sequence[Any]) -> Any:
         """Return the shapes and dtypes of the results, traced but not computed."""
-        args = self.traced.args(variables, given)
-        return self.traces.ahead(lambda: cast(Any, self.jitted).eval_shape(*args))
+        jitted, placed = cast(Any, self.jitted), self.traced.placed
+        return self.traces.ahead(lambda: jitted.eval_shape(*args, *placed))
 
     def _log(self, start: float) -> None:
         if self.traces.since is not None and self.traced.body.operations:
@@ -282,11 +298,9 @@ class PartExecutable:
     def _fetches(self) -> Callable[..., Any]:
         def fetches(*args: Any) -> list[Any]:
             self.traces.begin()
-            body = self.traced.body
             values, new = self.traced.evaluate(args)
-            old = args[: len(body.assigned)]
-            owned = own_buffers(args, old, [new[v] for v in body.assigned])
-            fetched = [hold(values[t]) for t in body.fetches]
+            owned = own_buffers(args, new)
+            fetched = [hold(values[t]) for t in self.traced.body.fetches]
             return [*owned, *copied(fetched, (args, owned))]
 
         return fetches
@@ -296,7 +310,7 @@ class Traced(NamedTuple):
     """What a core returns, as arrays or as their shapes and dtypes.
 
     Attributes:
-        new: The new values of ``body.assigned``.
+        new: The leaves of the new values of ``body.assigned``.
         arrays: What its operations give besides.
         layout: Where the values of the operations are among these.
     """
@@ -309,22 +323,22 @@ class Traced(NamedTuple):
 class CoreExecutable:
     """A training step: executables that return what its operations give in part or in full.
 
-    All are functions of the same arguments. They return the new values of variables, and a dict of
-    one item: the number of the layout, and a tuple of the small arrays, or of all. The user's
-    functions are traced once for all of them.
+    All are functions of the same arguments. They return the leaves of variables' new values, and a
+    dict of one item: the number of the layout, and a tuple of the small arrays, or of all. The
+    user's functions are traced once for all of them.
 
     Attributes:
         forms: The forms of what was given when they were last traced; empty: they were not yet.
     """
 
-    def __init__(self, engine: Engine, body: Body, party: str) -> None:
-        self.traced = TracedBody(engine, body)
+    def __init__(self, traced: TracedBody, party: str) -> None:
+        self.traced = traced
         self.party = party
         self.traces = _Traces()
         self.layouts: list[Layout] = []
         self.forms: list[str] = []
         self._operations = jax.jit(self._trace)
-        self._donated = tuple(range(len(body.assigned))) if body.donate else ()
+        self._donated = tuple(range(traced.new_leaves)) if traced.body.donate else ()
         self._steps: BoundedCache[Any, Any] = BoundedCache()
 
     def step(self, *, wide: bool = False) -> Any:
@@ -335,22 +349,21 @@ class CoreExecutable:
 
     def shapes(self, args: Sequence[Any]) -> Traced:
         """Return what ``args`` lead to, traced but not computed."""
-        trace = cast(Any, self._operations).eval_shape
-        return self._traced(self.traces.ahead(lambda: trace(*args)))
+        trace, placed = cast(Any, self._operations).eval_shape, self.traced.placed
+        return self._traced(self.traces.ahead(lambda: trace(*args, *placed)))
 
-    def settle(self, variables: dict[Variable, Any], given: Sequence[Any]) -> None:
-        """Give weakly typed ``variables``, such as numbers, the dtypes that the step gives them.
+    def settled(self, args: Sequence[Any]) -> list[Any]:
+        """Return ``args`` with weakly typed variables, such as numbers, as the step makes them.
 
         ``jax.lax.scan`` does so too. Else the second run would be compiled again.
         """
-        assigned = self.traced.body.assigned
-        while any(is_weak(leaf) for v in assigned for leaf in jax.tree.leaves(variables[v])):
-            new = self.shapes(self.traced.args(variables, given)).new
-            old = [variables[v] for v in assigned]
-            settled = jax.tree.map(_settled, old, new)
-            if all(map(operator.is_, jax.tree.leaves(old), jax.tree.leaves(settled))):
-                return
-            variables.update(zip(assigned, settled, strict=True))
+        count, now = self.traced.new_leaves, list(args)
+        while any(map(is_weak, now[:count])):
+            before = now[:count]
+            now[:count] = map(_settled, before, self.shapes(now).new)
+            if all(map(operator.is_, before, now)):
+                break
+        return now
 
     def log(self, wide_for: str | None = None) -> None:
         """Log the compilation of a step, if JAX has just compiled one.
@@ -371,14 +384,12 @@ class CoreExecutable:
 
     def _trace(self, *args: Any) -> Any:
         body = self.traced.body
-        values, assigned = self.traced.evaluate(args)
-        new = [assigned[v] for v in body.assigned]
-        owned = own_buffers(args, args[: len(body.assigned)], new)
+        values, new = self.traced.evaluate(args)
+        owned = own_buffers(args, new)
         layout = Layout(len(self.layouts))
-        arrays = lay_out(layout, body, values, args, [jax.tree.leaves(it) for it in (new, owned)])
+        arrays = lay_out(layout, body, values, args, [new, owned])
         self.layouts.append(layout)
-        given = args[len(self.traced.reads) :]
-        self.forms = forms_of(given[: len(body.given)])
+        self.forms = forms_of([values[t] for t in body.given])
         return owned, {layout.number: arrays}
 
     def _traced(self, returned: Any) -> Traced:

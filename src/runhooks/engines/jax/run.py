@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -13,6 +14,7 @@ from runhooks.engines.jax.executables import (
     CoreExecutable,
     PartExecutable,
     Traced,
+    TracedBody,
     check_given,
     forms_of,
     note_failure,
@@ -21,8 +23,8 @@ from runhooks.engines.jax.executables import (
 from runhooks.engines.jax.held import Leaf, arrays_of, hold, is_held, release
 from runhooks.errors import add_note
 from runhooks.graph import nest
-from runhooks.graph.engine import AssignedError, BoundedCache, Compiled, Engine, FlatRun
-from runhooks.graph.evaluate import evaluate
+from runhooks.graph.engine import AssignedError, BoundBody, BoundedCache, Engine
+from runhooks.graph.evaluate import evaluate, ready
 from runhooks.graph.nodes import Operation, Part, Tensor, Variable
 from runhooks.graph.plan import (
     CALLER,
@@ -62,8 +64,7 @@ class Binding:
 
     def read(self, arrays: Sequence[Any], new: Sequence[Any]) -> dict[Tensor, Any]:
         """Return what is read of the core, given what it returns."""
-        leaves = jax.tree.leaves(new) if self.trees else []
-        return {t: arrays_of(tree, arrays, leaves) for t, tree in self.trees.items()}
+        return {t: arrays_of(tree, arrays, new) for t, tree in self.trees.items()}
 
 
 def bind(
@@ -179,7 +180,7 @@ class _Divider:
         if tree is None or isinstance(tree, Leaf):
             return None
         values = {whole: release(tree)}
-        evaluate([op], values, {}, lambda name, old, new: new)
+        evaluate(ready([op]), values, {}, lambda name, old, new: new)
         part = hold(values[op.outputs[0]])
         is_made_of_leaves = all(isinstance(leaf, Leaf) for leaf in jax.tree.leaves(part))
         return part if is_made_of_leaves else None
@@ -187,69 +188,6 @@ class _Divider:
     def _has_new(self, tensor: Tensor) -> bool:
         tree = self.tree(tensor)
         return tree is not None and any(leaf.is_new for leaf in jax.tree.leaves(tree))
-
-
-class FlatStep(FlatRun):
-    """Calls a jitted step of ``core``.
-
-    Args:
-        core: The step.
-        step: What calls it.
-        takes: As for ``FlatRun``.
-    """
-
-    def __init__(
-        self,
-        core: CoreExecutable,
-        step: Callable[..., list[Any]],
-        takes: Callable[[Sequence[Any]], bool] | None = None,
-    ) -> None:
-        placed = core.traced.placed
-        call = (lambda *args: step(*args, *placed)) if placed else step
-        super().__init__(call, core.traces, takes)
-        self._core = core
-
-    def explain(self, error: Exception, args: Sequence[Any]) -> None:
-        body = self._core.traced.body
-        given = args[len(self._core.traced.reads) :]
-        note_failure(error, args[: len(body.assigned)])
-        check_given(error, body.given, given)
-        note_new_forms(error, body.given, self._core.forms, forms_of(given))
-
-    def log(self) -> None:
-        self._core.log()
-
-
-class FetchingStep(FlatStep):
-    """Calls a jitted step of ``core``, of whose results some are fetched.
-
-    Args:
-        core: The step.
-        binding: What it returns for ``given``.
-        given: Values like those that it will be given.
-        read_again: Returns the fetches if JAX has traced the step anew.
-    """
-
-    def __init__(
-        self,
-        core: CoreExecutable,
-        binding: Binding,
-        given: Sequence[Any],
-        read_again: Callable[[Binding, list[Any], Any], list[Any]],
-    ) -> None:
-        assert binding.indices is not None, "else there is more to do"
-        signature = signature_of(given)
-        takes = (lambda given: signature_of(given) == signature) if given else None
-        super().__init__(core, core.step(), takes)
-        self._binding, self._number = binding, binding.layout
-        # Of one index alone it would return no tuple.
-        self._pick = itemgetter(*binding.indices, slice(0, 0))
-        self._read_again = read_again
-
-    def fetched(self, new: list[Any], rest: Any) -> Sequence[Any]:
-        if self._number in rest:
-            return self._pick(rest[self._number])  # type: ignore[no-any-return]
-        return self._read_again(self._binding, new, rest)
 
 
 def signature_of(given: Sequence[Any]) -> tuple[Any, ...]:
@@ -262,124 +200,121 @@ def signature_of(given: Sequence[Any]) -> tuple[Any, ...]:
         return (structure, *forms)
 
 
-def compile_run(engine: Engine, body: Body, shared: BoundedCache[Any, Any]) -> Compiled:
-    """Return a function that computes ``body`` with executables that are kept in ``shared``."""
-    core = _core(engine, body, shared)
-    if core is not None and not body.fetches and core.traced.body.operations == body.operations:
-        return _StepAlone(core)
-    return _Run(engine, body, core, shared)
-
-
-def flat_run(
-    compiled: Compiled, variables: dict[Variable, Any], given: Sequence[Any]
-) -> FlatRun | None:
-    """Return the run of ``compiled`` with these arguments, as the engine's ``flat_run``."""
-    if isinstance(compiled, _StepAlone):
-        return compiled.flat
-    return compiled.flat_run(variables, given) if isinstance(compiled, _Run) else None
-
-
-def _core(engine: Engine, body: Body, shared: BoundedCache[Any, Any]) -> CoreExecutable | None:
-    core_body, party = core_of(body), stepping_party(body)
-    if core_body is None or party is None:
-        return None
-    core: CoreExecutable = shared.get_or_make(
-        ("core", core_body), lambda: CoreExecutable(engine, core_body, party.name)
-    )
-    return core
-
-
-class _StepAlone:
-    """Computes a step of which nothing is fetched, as in an off-step.
-
-    Attributes:
-        flat: The run as the engine's ``flat_run`` returns it.
-    """
-
-    def __init__(self, core: CoreExecutable) -> None:
-        self._core = core
-        self._reads = core.traced.reads
-        self.flat = FlatStep(core, core.step())
-
-    def __call__(self, variables: dict[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
-        flat, args = self.flat, [*given]
-        try:
-            self._core.settle(variables, given)
-            args = [*[variables[v] for v in self._reads], *given]
-            results = flat.step(*args)
-        except Exception as error:
-            flat.explain(error, args)
-            raise
-        if flat.compilation.since is not None:
-            flat.log()
-        return results
-
-
-class _Run:
+class JaxBody(BoundBody):
     """Computes ``body``: parts before the core, the core if there is one, and parts after it.
 
-    Which executables that takes depends on what is fetched, and on the shapes of what is given.
+    Which executables that takes depends on what is fetched, and on the shapes of what is given. The
+    first run finds out. If it takes nothing but the core, later runs call that at once.
+
+    Args:
+        engine: The engine.
+        body: What to compute.
+        structures: The structures of the variables.
+        shared: The executables of the graph.
     """
 
     def __init__(
         self,
         engine: Engine,
         body: Body,
-        core: CoreExecutable | None,
+        structures: Mapping[Variable, Any],
         shared: BoundedCache[Any, Any],
     ) -> None:
+        super().__init__(self._run)
         self._engine = engine
         self._body = body
-        self._core = core
+        self._structures = structures
         self._shared = shared
-        core_given = () if core is None else core.traced.body.given
-        self._places = [body.given.index(tensor) for tensor in core_given]
-        self._session = 0
+        sizes = [structures[v].num_leaves for v in (*body.assigned, *body.kept)]
+        ends = list(itertools.accumulate(sizes, initial=0))
+        reads = zip((*body.assigned, *body.kept), ends, ends[1:], strict=False)
+        self._spans = {variable: slice(start, end) for variable, start, end in reads}
+        self._leaves = ends[-1]
+        self._core = self._core_executable()
+        if self._core is not None:
+            self.compilation = self._core.traces
         self._forms: list[str] = []  # of what was last given in another form
         self._bindings: BoundedCache[Any, Binding] = BoundedCache()
+        # The binding of the runs that call the core at once, and what takes the fetches out.
+        self._binding: Binding | None = None
+        self._pick: Callable[[Any], Sequence[Any]] = tuple
 
-    def __call__(self, variables: dict[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
-        binding = self._binding(variables, given)
-        values: dict[Tensor, Any] = {}
-        assigned: dict[Variable, Any] = {}
-        if binding.indices is None:
-            values.update(zip(self._body.given, given, strict=True))
-            self._compute(binding.before, variables, values, assigned)
+    def fetched(self, new: list[Any], rest: Any) -> Sequence[Any]:
+        if type(rest) is list:  # of a run that took more than the core
+            return rest
+        binding = self._binding
+        assert binding is not None, "the core alone was called"
+        if not binding.indices:
+            return ()
+        if binding.layout in rest:
+            return self._pick(rest[binding.layout])
+        return self._read_again(binding, new, rest)
+
+    def explain(self, error: Exception, args: Sequence[Any]) -> None:
+        given, tensors, forms = args[self._leaves :], self._body.given, self._forms
+        note_failure(error, [it for v in self._body.assigned for it in args[self._spans[v]]])
+        check_given(error, tensors, given)
+        if self._core is not None and self._core.traced.body.given == tensors:
+            forms = self._core.forms
+        note_new_forms(error, tensors, forms, forms_of(given))
+
+    def log(self) -> None:
         if self._core is not None:
-            *new, by_layout = self._run_core(self._core, binding, variables, given)
+            self._core.log()
+
+    def _run(self, *args: Any) -> list[Any]:
+        """Make the run, as ``step``."""
+        given = args[self._leaves :]
+        binding, settled = self._bound(args, given)
+        values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
+        assigned: dict[Variable, Any] = {}
+        self._compute(binding.before, settled, values, assigned)
+        if self._core is not None:
+            *new, by_layout = self._run_core(self._core, binding, settled)
+            assigned |= self._core.traced.by_variable(new)
             ((layout, arrays),) = by_layout.items()
-            if binding.indices is not None and layout == binding.layout:
-                return [*new, *[arrays[i] for i in binding.indices]]
-            assigned.update(zip(self._core.traced.body.assigned, new, strict=True))
             try:
                 if layout != binding.layout:
-                    values.update(zip(self._body.given, given, strict=True))
                     traced = Traced(new, arrays, self._core.layouts[layout])
                     binding = self._bound_again(binding, traced)
                 values.update(binding.read(arrays, new))
-                self._compute(binding.after, variables, values, assigned)
+                self._compute(binding.after, settled, values, assigned)
             except BaseException as error:
                 if self._body.donate:
                     raise AssignedError(assigned, error) from error
                 raise
-        results = [assigned[v] for v in self._body.assigned]
+            self._call_core_at_once(self._core, binding, given)
         for tensor in binding.held:
             values[tensor] = release(values[tensor])
-        return results + [values[t] for t in self._body.fetches]
+        results = [leaf for v in self._body.assigned for leaf in assigned[v]]
+        return [*results, [values[t] for t in self._body.fetches]]
 
-    def flat_run(self, variables: dict[Variable, Any], given: Sequence[Any]) -> FlatRun | None:
-        """Return the run with these arguments, if it takes nothing but the step."""
-        binding, core, body = self._binding(variables, given), self._core, self._body
-        if core is None or binding.indices is None or binding.wide_for is not None:
-            return None
-        in_core = core.traced.body
-        if (body.assigned, body.kept, body.given) != (
-            in_core.assigned,
-            in_core.kept,
-            in_core.given,
-        ):
-            return None
-        return FetchingStep(core, binding, given, self._read_again)
+    def _call_core_at_once(
+        self, core: CoreExecutable, binding: Binding, given: Sequence[Any]
+    ) -> None:
+        """Let the next run with such values call the core, if there is nothing else to do."""
+        body, in_core = self._body, core.traced.body
+        if binding.indices is None or (body.kept, body.given) != (in_core.kept, in_core.given):
+            return
+        call: Callable[..., list[Any]] = core.step(wide=binding.wide_for is not None)
+        jitted, placed, leaves = call, core.traced.placed, self._leaves
+        if placed:
+
+            def call(*args: Any) -> list[Any]:
+                return jitted(*args, *placed)
+
+        if given and binding.indices:  # else nothing depends on what is given
+            signature, placed_call = signature_of(given), call
+
+            def call(*args: Any) -> list[Any]:
+                if signature_of(args[leaves:]) != signature:
+                    return self._run(*args)
+                return placed_call(*args)
+
+        first, *others = binding.indices or [0]
+        # Of one index alone an itemgetter returns no tuple.
+        self._pick = itemgetter(first, *others) if others else lambda arrays: (arrays[first],)
+        self._binding, self.step = binding, call
 
     def _read_again(
         self, binding: Binding, new: list[Any], by_layout: Mapping[int, Sequence[Any]]
@@ -387,27 +322,44 @@ class _Run:
         """Return the fetches among what the core has returned after JAX has traced it anew."""
         assert self._core is not None
         ((layout, arrays),) = by_layout.items()
-        try:
-            again = self._bound_again(binding, Traced(new, [*arrays], self._core.layouts[layout]))
-            values = again.read(arrays, new)
-            return [values[t] for t in self._body.fetches]
-        except BaseException as error:
-            raise AssignedError(dict(zip(self._body.assigned, new, strict=True)), error) from error
+        again = self._bound_again(binding, Traced(new, [*arrays], self._core.layouts[layout]))
+        values = again.read(arrays, new)
+        return [values[t] for t in self._body.fetches]
 
-    def _run_core(
-        self,
-        core: CoreExecutable,
-        binding: Binding,
-        variables: dict[Variable, Any],
-        given: Sequence[Any],
-    ) -> Any:
-        args = core.traced.args(variables, [given[i] for i in self._places])
+    def _core_executable(self) -> CoreExecutable | None:
+        core_body, party = core_of(self._body), stepping_party(self._body)
+        if core_body is None or party is None:
+            return None
+        name = party.name
+        core: CoreExecutable = self._shared.get_or_make(
+            self._key("core", core_body), lambda: CoreExecutable(self._traced(core_body), name)
+        )
+        return core
+
+    def _part_executable(self, body: Body, party: str) -> PartExecutable:
+        executable: PartExecutable = self._shared.get_or_make(
+            self._key("part", body), lambda: PartExecutable(self._traced(body), party)
+        )
+        return executable
+
+    def _key(self, kind: str, body: Body) -> Any:
+        # Sessions of one graph begin with equal structures, unless a function makes others.
+        return kind, body, *[self._structures[v] for v in (*body.assigned, *body.kept)]
+
+    def _traced(self, body: Body) -> TracedBody:
+        return TracedBody(self._engine, body, self._structures)
+
+    def _args_of(
+        self, traced: TracedBody, args: Sequence[Any], values: Mapping[Tensor, Any]
+    ) -> list[Any]:
+        """Return the arguments of an executable, given those of the run."""
+        leaves = [leaf for variable in traced.reads for leaf in args[self._spans[variable]]]
+        return [*leaves, *[values[t] for t in traced.body.given]]
+
+    def _run_core(self, core: CoreExecutable, binding: Binding, args: Sequence[Any]) -> Any:
+        given = dict(zip(self._body.given, args[self._leaves :], strict=True))
         step = core.step(wide=binding.wide_for is not None)
-        try:
-            results = step(*args)
-        except Exception as error:
-            note_failure(error, [variables[v] for v in core.traced.body.assigned])
-            raise
+        results = step(*self._args_of(core.traced, args, given), *core.traced.placed)
         if core.traces.since is not None:
             core.log(binding.wide_for)
         return results
@@ -415,62 +367,52 @@ class _Run:
     def _compute(
         self,
         parts: Iterable[PartExecutable],
-        variables: dict[Variable, Any],
+        args: Sequence[Any],
         values: dict[Tensor, Any],
         assigned: dict[Variable, Any],
     ) -> None:
         for part in parts:
-            body = part.traced.body
+            traced = part.traced
             with noting_party(part.party):
-                results = part(variables, [values[t] for t in body.given])
-            assigned.update(zip(body.assigned, results))  # noqa: B905 - then come the fetches
-            values.update(zip(body.fetches, results[len(body.assigned) :], strict=True))
+                results = part(self._args_of(traced, args, values))
+            assigned |= traced.by_variable(results)
+            values.update(zip(traced.body.fetches, results[traced.new_leaves :], strict=True))
 
-    def _binding(self, variables: dict[Variable, Any], given: Sequence[Any]) -> Binding:
-        # The variables of one session keep their shapes; another may have others.
-        if self._session != id(variables):
-            self._session = id(variables)
-            self._bindings.clear()
+    def _bound(self, args: Sequence[Any], given: Sequence[Any]) -> tuple[Binding, Sequence[Any]]:
+        """Return the binding of a run, and its arguments as the step settles them."""
         signature = signature_of(given)
         binding = self._bindings.get(signature)
         if binding is None:
-            try:
-                binding = self._bindings[signature] = self._bind(variables, given)
-            except Exception as error:
-                check_given(error, self._body.given, given)
-                note_new_forms(error, self._body.given, self._forms, forms_of(given))
-                raise
+            binding, args = self._bind(args, given)
+            self._bindings[signature] = binding
             self._forms = forms_of(given)
-        return binding
+        return binding, args
 
-    def _bind(self, variables: dict[Variable, Any], given: Sequence[Any]) -> Binding:
+    def _bind(self, args: Sequence[Any], given: Sequence[Any]) -> tuple[Binding, Sequence[Any]]:
         """Trace everything, so that errors come before anything is computed."""
-        core = self._core
-        traced = None
-        if core is not None:
-            in_core = [given[i] for i in self._places]
-            try:
-                core.settle(variables, in_core)
-                traced = core.shapes(core.traced.args(variables, in_core))
-            except Exception as error:
-                note_failure(error, [])
-                raise
-        binding = bind(self._body, core, traced, self._executable)
+        core, traced = self._core, None
         values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
+        if core is not None:
+            settled = core.settled(self._args_of(core.traced, args, values))
+            by_variable, now = core.traced.by_variable(settled), list(args)
+            for variable, leaves in by_variable.items():
+                now[self._spans[variable]] = leaves
+            traced, args = core.shapes(settled), now
+        binding = bind(self._body, core, traced, self._part_executable)
         if traced is not None:
             values.update(binding.read(traced.arrays, traced.new))
         for part in (*binding.before, *binding.after):
-            body = part.traced.body
             with noting_party(part.party):
-                shapes = part.shapes(variables, [values[t] for t in body.given])
-            values.update(zip(body.fetches, shapes[len(body.assigned) :], strict=True))
+                shapes = part.shapes(self._args_of(part.traced, args, values))
+            fetched = shapes[part.traced.new_leaves :]
+            values.update(zip(part.traced.body.fetches, fetched, strict=True))
         held = frozenset(t for t in self._body.fetches if is_held(values[t]))
-        return replace(binding, held=held)
+        return replace(binding, held=held), args
 
     def _bound_again(self, binding: Binding, traced: Traced) -> Binding:
         """Return the binding of what the core has returned: JAX has traced it anew."""
         self._bindings.clear()
-        again = bind(self._body, self._core, traced, self._executable)
+        again = bind(self._body, self._core, traced, self._part_executable)
         again = replace(again, held=binding.held)
         if (again.wide_for and not binding.wide_for) or again.before != binding.before:
             raise RuntimeError(
@@ -478,12 +420,6 @@ class _Run:
                 "an earlier one: make a graph for each"
             )
         return again
-
-    def _executable(self, body: Body, party: str) -> PartExecutable:
-        executable: PartExecutable = self._shared.get_or_make(
-            ("part", body), lambda: PartExecutable(self._engine, body, party)
-        )
-        return executable
 
 
 class noting_party:  # noqa: N801 - used like a function

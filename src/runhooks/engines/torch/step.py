@@ -2,66 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from runhooks.arrays.torch import synchronize
-from runhooks.engines.eager import Evaluate
+from runhooks.engines.eager import Evaluate, ReadArgs
 from runhooks.engines.torch.capture import CAPTURED, Capture
 from runhooks.engines.torch.engine import TorchEngine
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.errors import add_note
 from runhooks.graph import nest
-from runhooks.graph.engine import Compiled, FlatRun
-from runhooks.graph.evaluate import note_operation
+from runhooks.graph.evaluate import Ready
 from runhooks.graph.nodes import CAPTURES, READS_OBJECTS, Effect, Operation, Part, Tensor, Variable
-from runhooks.graph.plan import Body
-
-
-class LoneStep(FlatRun):
-    """Calls the function of a step, and takes outputs from what it returns.
-
-    Args:
-        op: The step, whose function changes objects in place.
-        places: Where its arguments are among the values that are given; None: they are these.
-        outputs: The operations that take the values that are fetched from what it returns.
-        own: Returns a copy of a value, for whoever fetches it.
-        note: What to note on errors.
-    """
-
-    def __init__(
-        self,
-        op: Operation,
-        places: Sequence[int] | None,
-        outputs: Sequence[Operation],
-        own: Callable[[Any], Any],
-        note: str,
-    ) -> None:
-        fn: Any = op.fn
-        reads: list[tuple[Operation, Any]] = [(it, it.fn) for it in outputs]
-
-        def step(*given: Any) -> list[Any]:
-            at = op
-            try:
-                returned = fn(*given) if places is None else fn(*[given[i] for i in places])
-                fetched = []
-                for at, read in reads:  # noqa: B007 - it tells where an error came from
-                    fetched.append(own(read(returned)))
-            except BaseException as error:
-                note_operation(error, at)
-                add_note(error, note)
-                raise
-            return [fetched]
-
-        super().__init__(step)
-
-    def __call__(self, variables: Mapping[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
-        """Make the run, as what ``Engine.compile`` returns."""
-        fetched: Sequence[Any] = self.step(*given)[0]
-        return fetched
-
 
 _STEP_OR_CAPTURE = CAPTURES | {Effect.STEP}
 
@@ -82,32 +36,15 @@ class StepEngine(TorchEngine):
     def __init__(self, objects: TorchObjects) -> None:
         self._objects = objects
 
-    def compile(self, body: Body) -> Compiled:
-        if (alone := self._step_alone(body)) is not None:
-            return alone
-        run = super().compile(body)
-        if not any(op.effect is Effect.STEP for op in body.operations):
-            return run
-        objects = self._objects
-
-        def noting(variables: dict[Variable, Any], given: Sequence[Any]) -> Sequence[Any]:
-            begun = objects.begun
-            try:
-                return run(variables, given)
-            except BaseException as error:
-                if objects.begun != begun:
-                    add_note(error, _NOTE.format(objects=objects))
-                raise
-
-        return noting
-
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
-        ordered = _in_order(operations)
-        evaluate = preserving(super().evaluator, ordered, lambda: self._objects)
-        if not any(op.effect in CAPTURES for op in ordered):
+        evaluate, objects = super().evaluator(operations), self._objects
+        makes_step = any(op.effect is Effect.STEP for op in operations)
+        if makes_step:
+            evaluate = _noting(evaluate, objects)
+        if not any(op.effect in CAPTURES for op in operations):
             return evaluate
-        capture = Capture(self._objects, ordered)
-        if not any(op.effect is Effect.STEP for op in ordered):
+        capture = Capture(objects, operations)
+        if not makes_step:
             capture.check_without_step()
 
         def capturing(
@@ -119,85 +56,67 @@ class StepEngine(TorchEngine):
 
         return capturing
 
-    def read_args(self, op: Operation, values: Mapping[Tensor, Any]) -> tuple[Any, ...]:
-        if op.effect in _STEP_OR_CAPTURE:
-            return op.read_args(self.handed(op, values))
-        if op.effect is Effect.STEP_OUTPUT or isinstance(op.fn, Part):
-            return op.read_args(values)  # what a step returns keeps its type
-        return super().read_args(op, values)
+    def ready(self, operations: Sequence[Operation]) -> list[Ready]:
+        return preserving(super().ready(_in_order(operations)), lambda: self._objects)
 
-    def fetched(self, tensor: Tensor, value: Any) -> Any:
+    def reader(self, op: Operation) -> ReadArgs:
+        if op.effect in _STEP_OR_CAPTURE:
+            return self.handed(op)
+        if op.effect is Effect.STEP_OUTPUT or isinstance(op.fn, Part):
+            return op.read_args  # what a step returns keeps its type
+        return super().reader(op)
+
+    def fetched(self, tensor: Tensor) -> Callable[[Any], Any]:
         # What was read or captured is a copy already.
-        is_copy = tensor.op.effect in READS_OBJECTS
-        return value if is_copy else super().fetched(tensor, value)
+        return _same if tensor.op.effect in READS_OBJECTS else super().fetched(tensor)
 
     def wait(self, values: Sequence[Any]) -> None:
         super().wait(values)
         for module in self._objects.modules().values():
             synchronize([*module.parameters(), *module.buffers()])
 
-    def flat_run(
-        self, compiled: Compiled, variables: Mapping[Variable, Any], given: Sequence[Any]
-    ) -> FlatRun | None:
-        return compiled if isinstance(compiled, LoneStep) else None
 
-    def _step_alone(self, body: Body) -> LoneStep | None:
-        """Return the shortest way to run one step, and to fetch its outputs; else None."""
-        if not body.operations or body.assigned or body.kept:
-            return None
-        op, *outputs = _in_order(body.operations)
-        if op.effect is not Effect.STEP or op.fn is None:
-            return None
-        if not all(isinstance(arg, Tensor) and arg in body.given for arg in op.args):
-            return None
-        returned = op.outputs[0]
-        if not all(it.effect is Effect.STEP_OUTPUT and it.args == (returned,) for it in outputs):
-            return None
-        by_tensor = {it.outputs[0]: it for it in outputs}
-        if returned in body.given or set(body.fetches) != set(by_tensor):
-            return None
-        places = None if op.args == body.given else [body.given.index(it) for it in op.args]
-        note = _NOTE.format(objects=self._objects)
-        return LoneStep(op, places, [by_tensor[it] for it in body.fetches], self.own, note)
+def _same(value: Any) -> Any:
+    return value
 
 
-def preserving(
-    evaluator: Callable[[Sequence[Operation]], Evaluate],
-    operations: Sequence[Operation],
-    objects: Callable[[], TorchObjects],
-) -> Evaluate:
-    """Return what ``evaluator`` does, but each function that does not train preserves ``objects``.
+def _noting(evaluate: Evaluate, objects: TorchObjects) -> Evaluate:
+    """Return what does what ``evaluate`` does, and notes on errors that a step had begun."""
+
+    def noting(values: dict[Tensor, Any], variables: Mapping[Variable, Any]) -> dict[Variable, Any]:
+        begun = objects.begun
+        try:
+            return evaluate(values, variables)
+        except BaseException as error:
+            if objects.begun != begun:
+                add_note(error, _NOTE.format(objects=objects))
+            raise
+
+    return noting
+
+
+def preserving(operations: Iterable[Ready], objects: Callable[[], TorchObjects]) -> list[Ready]:
+    """Let each function that does not train preserve ``objects``.
 
     A function trains if a step or an assignment needs it.
     """
+    made = list(operations)
     training: set[Operation] = set()
-    for op in reversed(operations):
+    for op, _, _ in reversed(made):
         if op.effect is Effect.STEP or op.assigns is not None or op in training:
             training.update([op, *(tensor.op for tensor in op.inputs)])
-    parts: list[tuple[bool, list[Operation]]] = [(False, [])]
-    for op in operations:
-        if op.type == "Call" and op not in training:
-            parts += [(True, [op]), (False, [])]
-        else:
-            parts[-1][1].append(op)
-    if len(parts) == 1:
-        return evaluator(operations)
-    evaluates = [(preserves, evaluator(part)) for preserves, part in parts if part]
 
-    def evaluate(
-        values: dict[Tensor, Any], variables: Mapping[Variable, Any]
-    ) -> dict[Variable, Any]:
-        assigned: dict[Variable, Any] = {}
-        for preserves, compute in evaluates:
-            now = {**variables, **assigned} if assigned else variables
-            if preserves:
-                with objects().preserved():
-                    compute(values, now)
-            else:
-                assigned |= compute(values, now)
-        return assigned
+    def preserved(fn: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            with objects().preserved():
+                return fn(*args)
 
-    return evaluate
+        return call
+
+    return [
+        it._replace(fn=preserved(it.fn)) if it.op.type == "Call" and it.op not in training else it
+        for it in made
+    ]
 
 
 def step_function(
