@@ -29,11 +29,11 @@ def same(state, x):
     return {"n": jnp.float32(state["n"]), "total": state["total"] + 0.5}
 
 
+XS = np.float32(1.5), np.int8(3), jnp.bfloat16(1.5)
 PROGRAMS = {
-    f"{step.__name__}, {n!r}, {start!r}, {x.dtype}": (step, n, start, x)
-    for step in (total, mixed, swapped, same)
-    for n, start in ((0, 0), (0.0, 1), (1, 0.5))
-    for x in (np.float32(1.5), np.int8(3), jnp.bfloat16(1.5))
+    f"{step.__name__}, {n!r}, {start!r}": (step, n, start, XS[(i + k) % 3])
+    for i, step in enumerate((total, mixed, swapped, same))
+    for k, (n, start) in enumerate([(0, 0), (0.0, 1), (1, 0.5)])
 }
 PROGRAMS["an array"] = (total, 0, lambda: weak(0), np.float32(1.5))
 PROGRAMS["an array, bfloat16"] = (total, 0, lambda: weak(0.0), jnp.bfloat16(1.5))
@@ -56,9 +56,9 @@ def described(state):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("fetches", ["train_op", ["train_op", "loss"]], ids=["step", "loss"])
-def test_dtypes_are_those_of_scan_and_the_step_is_compiled_once(program, fetches, caplog):
+def test_dtypes_are_those_of_scan_and_the_step_is_compiled_once(program, caplog):
     step, n, start, x = PROGRAMS[program]
+    fetches = "train_op" if len(program) % 2 else ["train_op", "loss"]
     start = {"n": n, "total": start() if callable(start) else start}
     expected = scanned(step, start, x)
     graph = rh.jax.graph(lambda state, x: (step(state, x), {"loss": x}), state=start)

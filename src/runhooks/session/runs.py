@@ -27,7 +27,7 @@ from runhooks.session.states import VariableValues
 #: The keys of a feed_dict, each with a function that checks and converts the value.
 Feeds = Sequence[tuple[Any, Converter]]
 
-_NOTHING_GIVEN: tuple[list[Any], None, dict[Variable, Any]] = [], None, {}
+_NOTHING_COUNTED: dict[Variable, Any] = {}
 
 
 class BoundRun(PreparedRun):
@@ -79,12 +79,13 @@ class BoundRun(PreparedRun):
         self._opened = inputs
         self._feeds = feeds
         self._inputs = plan.inputs
-        self._counters = plan.counters
+        self._counters = () if self._is_phased else plan.counters
         self._sources = [*plan.feeds, *(t for op in plan.inputs for t in op.outputs)]
         known = [*self._sources, *plan.counters]
-        places = [] if self._is_phased else [known.index(tensor) for tensor in plan.body.given]
-        self._is_given = self._is_phased or bool(known)
-        self._places = None if places == list(range(len(known))) else places
+        places = [known.index(tensor) for tensor in plan.body.given if tensor in known]
+        is_all = self._is_phased or places == list(range(len(known)))
+        self._places = None if is_all else places
+        self._is_given = bool(known)
         is_empty = plan.body.is_empty
         self._body = BoundBody(_nothing) if is_empty else graph.bind(plan.body, held.structures)
         assigned = _joined([held.places[variable] for variable in plan.body.assigned])
@@ -102,7 +103,10 @@ class BoundRun(PreparedRun):
         held = self._held
         held.acquire()
         try:
-            given, values, counted = self._before(feed_dict) if self._is_given else _NOTHING_GIVEN
+            given = self._taken(feed_dict) if self._is_given else []
+            values, counted = None, _NOTHING_COUNTED
+            if self._is_phased:
+                given, values, counted = self._compute_head(given)
             if held.last is not self:  # only now: the source of an input may look at variables
                 held.make_last(self)
             parts = held.parts
@@ -182,7 +186,10 @@ class BoundRun(PreparedRun):
             start = end
 
     def _taken(self, feed_dict: Any) -> list[Any]:
-        """Return what is fed and drawn, in the order of ``_sources``."""
+        """Return what is fed and drawn, in the order of ``_sources``.
+
+        If the host computes nothing of it, return what the body is given.
+        """
         # Each step goes through this: a comprehension or a call for each value would show.
         taken: list[Any] = []
         for key, convert in self._feeds:
@@ -201,26 +208,23 @@ class BoundRun(PreparedRun):
                 self._opened.error = error if op is self._inputs[0] else None
                 _note_draw(op, error)
                 raise
-        return taken
+        if self._counters:
+            integer, counters = self._engine.integer, self._held.counters
+            taken += [integer(counters[variable]) for variable in self._counters]
+        return taken if self._places is None else [taken[i] for i in self._places]
 
-    def _before(self, feed_dict: Any) -> tuple[list[Any], dict[Tensor, Any] | None, Any]:
-        """Return what the body is given.
-
-        If the host computes more than counts, the values that are known then, and the new ones of
-        variables on the host, too.
-        """
-        given, counters, integer = self._taken(feed_dict), self._held.counters, self._engine.integer
-        if not self._is_phased:
-            if self._counters:
-                given += [integer(counters[variable]) for variable in self._counters]
-            return (given if self._places is None else [given[i] for i in self._places]), None, {}
+    def _compute_head(
+        self, taken: Sequence[Any]
+    ) -> tuple[list[Any], dict[Tensor, Any], dict[Variable, Any]]:
+        """Return what the body is given, all values known by now, and new ones on the host."""
+        held, plan, integer = self._held, self._plan, self._engine.integer
         values: dict[Tensor, Any] = {}
-        for tensor, value in zip(self._sources, given, strict=True):
+        for tensor, value in zip(self._sources, taken, strict=True):
             values.setdefault(tensor, value)  # what is fed comes before what is drawn
-        self._held.check_open()
-        values.update((counter, np.int64(counters[counter])) for counter in self._counters)
-        counted = evaluate(self._head, values, counters, _conform)
-        given = [values[tensor] for tensor in self._plan.body.given]
+        held.check_open()
+        values.update((counter, np.int64(held.counters[counter])) for counter in plan.counters)
+        counted = evaluate(self._head, values, held.counters, _conform)
+        given = [values[tensor] for tensor in plan.body.given]
         given = [integer(int(it)) if type(it) is np.int64 else it for it in given]
         return given, values, counted
 
