@@ -22,10 +22,9 @@ def test_help_names_every_command(run) -> None:
 
 @pytest.mark.parametrize("command", [*READING, ["tail"], ["checkpoints"]])
 def test_a_path_that_is_not_there(run, tmp_path, command) -> None:
-    (tmp_path / "baseline").mkdir()
-    missing = run(*command, tmp_path / "baselin")
+    missing = run(*command, tmp_path / "missing")
     assert missing.status == 2
-    assert f" {tmp_path}/baselin; did you mean '{tmp_path}/baseline'?" in missing.errors
+    assert f"there is no file or directory {tmp_path}/missing" in missing.errors
 
 
 @pytest.mark.parametrize("command", READING)
@@ -139,7 +138,8 @@ def test_no_line_is_longer_than_the_terminal_is_wide(run_file, terminal, tmp_pat
     for arguments in (["show", tmp_path], ["compare", tmp_path]):
         shown = terminal(*arguments, columns=columns)
         assert shown.finish() == 0
-        assert len(shown.lines) == shown.sent.count(b"\n")  # the terminal has broken none
+        shown_at_last = shown.sent.rpartition(b"\x1b[?25h")[2]  # behind what was being read
+        assert len(shown.lines) == shown_at_last.count(b"\n")  # the terminal has broken none
 
 
 def test_a_terminal_that_is_far_too_narrow_loses_nothing(run_file, terminal) -> None:
@@ -211,7 +211,7 @@ events.read = slow
 """.replace("allowed", str(tmp_path / "allowed"))
     with (tmp_path / "results").open("w+") as results:
         reading = terminal("show", file.path, columns=200, stdout=results, first=read_when_allowed)
-        reading.wait_for(f"reading {file.path}, {file.path.stat().st_size} B")
+        reading.wait_for(f"reading {file.path}")
         (tmp_path / "allowed").touch()
         assert reading.finish() == 0
         assert reading.lines == [""]
@@ -240,7 +240,6 @@ def test_json_of_every_command_is_one_document(run_file, run, tmp_path) -> None:
     [
         *([*command, "nobody://knows//it"] for command in [*READING, ["tail"], ["checkpoints"]]),
         ["export", ".", "-o", "nobody://bucket//x.csv"],
-        ["plot", ".", "--png", "nobody://bucket//x.png"],
     ],
 )
 def test_a_url_is_refused_as_it_was_written(run, arguments) -> None:

@@ -36,7 +36,7 @@ def test_all_extras_of_users_are_examined() -> None:
 
 
 def test_versions_and_devices_of_what_is_installed() -> None:
-    status, lines = doctor(names=_ALL, RANK="1", WORLD_SIZE="2")
+    status, lines = doctor(names=_ALL)
     assert status == 0, lines
     assert lines[0].startswith(f"runhooks {__version__}, Python 3.")
     assert f"  numpy {metadata.version('numpy')}" in lines
@@ -46,7 +46,6 @@ def test_versions_and_devices_of_what_is_installed() -> None:
     assert after_jax == "  devices: cpu:0 cpu"
     assert "  distributed: gloo" in lines
     assert "  devices: CPU:0" in lines
-    assert "ranks: RANK=1 WORLD_SIZE=2" in lines
 
 
 def test_without_the_libraries_of_the_command_it_says_what_to_install() -> None:
@@ -56,24 +55,21 @@ def test_without_the_libraries_of_the_command_it_says_what_to_install() -> None:
         def version(name):
             if name in ("typer", "jax", "torch", "tensorflow", "tensorflow-cpu"):
                 raise metadata.PackageNotFoundError(name)
-            return "0.4.1" if name == "ml-dtypes" else found(name)  # torch's extra needs 0.5
+            return found(name)
         metadata.version = version
         sys.modules["typer"] = None
     """
     status, lines = doctor("import sys\n" + "\n".join(it[8:] for it in hidden.splitlines()))
     assert "jax: not installed: pip install 'runhooks[jax]'" in lines
     assert "cli: typer not installed: pip install 'runhooks[cli]'" in lines
-    assert "ranks: this process is alone" in lines
     assert status == 0, lines
 
 
-def test_what_cannot_be_imported_and_what_is_too_old() -> None:
-    older = "from importlib import metadata; metadata.version = lambda name: '0.0.1'\n"
-    status, lines = doctor(_NO_FRAMEWORKS + older, _ALL)
+def test_what_cannot_be_imported() -> None:
+    status, lines = doctor(_NO_FRAMEWORKS, _ALL)
     assert status == 1
     for name in ("jax", "torch", "tensorflow"):
         assert any(it.startswith(f"  PROBLEM: {name} cannot be used: ") for it in lines)
-    assert "  PROBLEM: numpy must be 1.26 or newer: pip install --upgrade numpy" in lines
 
 
 def test_a_reader_that_stops_reading_ends_it_in_silence() -> None:

@@ -139,8 +139,6 @@ def test_output_that_cannot_be_written_is_one_line(run_file, run, tmp_path) -> N
     (tmp_path / "folder.png").mkdir()
     for command in (
         ["export", file.path, "--csv", "-o", tmp_path / "folder.csv"],
-        ["plot", file.path, "--png", tmp_path / "folder.png"],
-        ["plot", file.path, "--png", tmp_path / "no" / "x.png"],
         ["export", file.path, "-o", tmp_path / "no" / "x.parquet"],
     ):
         ended = run(*command)

@@ -178,14 +178,3 @@ def test_a_single_run_has_one_name(run_file, run) -> None:
     [shown] = json.loads(run("show", path, "--json").out)["runs"]
     [compared] = json.loads(run("compare", path, "--json").out)
     assert shown["run"] == compared["run"] == str(path)
-
-
-def test_a_path_that_is_not_there_is_called_that(run_file, run, tmp_path) -> None:
-    path = run_file("a").add(1, loss=1.0).directory
-    absent = tmp_path / "nonexist"
-    shown = run("show", absent)
-    assert shown.status == 2
-    assert shown.errors == f"runhooks: there is no file or directory {absent}\n"
-    for order in ((path, "loss"), ("loss", path)):
-        said = run("plot", *order).errors
-        assert said == "runhooks: there is no file or directory loss; did you mean --tag loss?\n"

@@ -6,7 +6,7 @@ import importlib.util
 import signal
 import sys
 
-_LIBRARIES = ("typer", "rich", "plotext", "matplotlib")
+_LIBRARIES = ("typer", "rich", "plotext")
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ def check(run: RunPath, json: Json = False) -> None:
 
     Every checksum is verified. The status is 1 if a file is damaged, holds records that make no
     sense, or has curves that go back to an earlier step where no session was started again. A last
-    record that is cut off is not a fault: it may be being written. Nor is a gap, steps at which a
-    curve has no points. Of more than ten files only those are listed that are not sound.
+    record that is cut off is not a fault: it may be being written. Of more than ten files only
+    those are listed that are not sound.
     """
     check_exists(run)
     with output.progress(run):

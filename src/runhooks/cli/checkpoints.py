@@ -121,7 +121,7 @@ def checkpoints(directory: _Directory, json: Json = False) -> None:
         check_exists(directory)
     alone = looks_like_checkpoint(directory) and not holds_hook_states(directory)
     path = directory.resolve() if alone else directory
-    with output.progress(path, ".safetensors"):
+    with output.progress(path):
         found = _reports(path.parent if alone else path, path if alone else None)
     of_tensorflow = [] if alone else tensorflow_checkpoints(path)
     if not found and not of_tensorflow:

@@ -10,23 +10,18 @@ import json
 import os
 import sys
 import textwrap
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from runhooks.cli import formats
 from runhooks.cli.formats import printable
 from runhooks.events.reading.table import json_number
 from runhooks.stores import masked
 from runhooks.stores.path import AnyPath
 
-_PATIENCE_SECS = 0.5
 _NO_BREAK = "\u2800"  # looks like a space, and is none
 
 
@@ -131,48 +126,13 @@ def complain(message: str) -> None:
 
 
 @contextmanager
-def progress(path: AnyPath, of: str = ".tfevents.") -> Iterator[None]:
-    """On a terminal, say on stderr that ``path`` is being read if that takes a while.
-
-    Args:
-        path: The file or directory.
-        of: A part of the names of the files that are read.
-    """
+def progress(path: AnyPath) -> Iterator[None]:
+    """On a terminal, say on stderr that ``path`` is being read."""
     if not sys.stderr.isatty():
         yield
         return
-    done = threading.Event()
-    thread = threading.Thread(target=_show_progress, args=(path, of, done), daemon=True)
-    thread.start()
-    try:
+    with _errors().status(Text(f"reading {printable(path)}")):
         yield
-    finally:
-        done.set()
-        thread.join()
-
-
-def _show_progress(path: AnyPath, of: str, done: threading.Event) -> None:
-    if done.wait(_PATIENCE_SECS):
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=_errors(), transient=True) as shown:
-        task = shown.add_task(f"reading {printable(path)}", total=None)
-        if isinstance(path, Path):  # to list a store takes as long as to read it
-            total = _size(path, of, done.is_set)
-            shown.update(task, description=f"reading {printable(path)}, {formats.size(total)}")
-        done.wait()
-
-
-def _size(path: Path, of: str, stop: Callable[[], bool]) -> int:
-    total = path.stat().st_size if path.is_file() else 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            if stop():
-                return total
-            if of in name:
-                with suppress(OSError):
-                    total += (Path(folder) / name).stat().st_size
-    return total
 
 
 def _errors() -> Console:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from runhooks.cli.formats import count, listed
 from runhooks.cli.output import CommandError, complain, progress
 from runhooks.errors import DataLossError
 from runhooks.events.place import place
-from runhooks.near_names import did_you_mean, nearest, suggestion
+from runhooks.near_names import suggestion
 from runhooks.stores.path import AnyPath, StorePath, path_of
 
 
@@ -103,7 +103,7 @@ def read_runs(
     """
     found: dict[AnyPath, NamedRun] = {}
     for path in paths:
-        runs = _read(path, tags, kind, others=[it for it in paths if it != path])
+        runs = _read(path, tags, kind)
         for run in runs.values():
             named = NamedRun(_name(run, runs, alone=len(paths) == 1), run)
             found.setdefault(run.path.resolve(), named)
@@ -118,10 +118,8 @@ def read_one(path: AnyPath, tags: Sequence[str] | None = None, kind: Kind = None
     return runs
 
 
-def _read(
-    path: AnyPath, tags: Sequence[str] | None, kind: Kind, others: Sequence[AnyPath] = ()
-) -> events.Runs:
-    check_exists(path, others)
+def _read(path: AnyPath, tags: Sequence[str] | None, kind: Kind) -> events.Runs:
+    check_exists(path)
     with progress(path):
         runs = events.read(
             path,
@@ -150,59 +148,19 @@ def _check_tags(
     kind: Kind,
 ) -> None:
     runs = list(runs)
-    for message in missing_tags(runs, paths, patterns, kind):
-        raise CommandError(message)
+    tags = {tag for run in runs for tag in run.tags}
+    for pattern in patterns or ():
+        if not any(matches(tag, pattern) for tag in tags):
+            raise CommandError(_no_such_tag(pattern, paths, kind))
     if kind is not None and not any(run.scalars for run in runs):
         where = " ".join(map(str, paths))
         raise CommandError(f"there is no {kind} in {where}: see runhooks show")
 
 
-def missing_tags(
-    runs: Iterable[events.Run],
-    paths: Sequence[AnyPath],
-    patterns: Sequence[str] | None,
-    kind: Kind,
-) -> Iterator[str]:
-    """Yield a sentence for each of ``patterns`` that matches no tag of ``runs``."""
-    tags = {tag for run in runs for tag in run.tags}
-    for pattern in patterns or ():
-        if not any(matches(tag, pattern) for tag in tags):
-            yield _no_such_tag(pattern, paths, kind)
-
-
-def check_exists(path: AnyPath, others: Sequence[AnyPath] = ()) -> None:
-    """Raise CommandError, with similar names, if there is nothing at ``path``.
-
-    ``others``: runs of the command line; it may be a tag of theirs.
-    """
-    if not _exists(path):
-        raise CommandError(_absent(path, filter(_exists, others)))
-
-
-def _exists(path: AnyPath) -> bool:
-    return path.exists() if isinstance(path, StorePath) else os.path.lexists(path)
-
-
-def _absent(path: AnyPath, others: Iterable[AnyPath]) -> str:
-    said = f"there is no file or directory {path}"
-    if any(str(path) in run.tags for other in others for run in events.read(other).values()):
-        return f"{said}; did you mean --tag {path}?"
-    missing, names = _missing(path)
-    near = [str(missing.with_name(name)) for name in nearest(missing.name, names)]
-    return f"{said}{did_you_mean(near)}"
-
-
-def _missing(path: AnyPath) -> tuple[AnyPath, list[str]]:
-    """Return the first part of ``path`` that is not there, and the names beside it."""
-    if isinstance(path, StorePath):
-        return path, path.parent.folders()
-    missing = path
-    while missing.parent != missing and not os.path.lexists(missing.parent):
-        missing = missing.parent
-    try:
-        return missing, [it.name for it in missing.parent.iterdir()]
-    except OSError:
-        return missing, []
+def check_exists(path: AnyPath) -> None:
+    """Raise CommandError if there is nothing at ``path``."""
+    if not (path.exists() if isinstance(path, StorePath) else os.path.lexists(path)):
+        raise CommandError(f"there is no file or directory {path}")
 
 
 def mention_damage(path: AnyPath, damages: Collection[events.Damage]) -> None:

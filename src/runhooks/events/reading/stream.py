@@ -19,7 +19,8 @@ from runhooks.events.reading.rows import RowDecoders
 from runhooks.events.reading.values import decode_message
 from runhooks.stores.path import AnyPath, path_of
 
-_POLL_SECS = 0.5
+#: How long to wait before somebody looks for new points again.
+POLL_SECS = 0.5
 
 
 class StreamPoint(NamedTuple):
@@ -65,33 +66,45 @@ def stream(
         ValueError: If a kind is unknown.
         OSError: If ``path`` is a file that cannot be read, or in a store that does not answer.
     """
-    wanted = Wanted(tags, kinds)
-    found = path_of(place(path=path))
-    find_runs(found)  # raises now, not at the first point
-    return _stream(found, wanted, follow)
+    reader = StreamReader(path_of(place(path=path)), Wanted(tags, kinds))
+    return _stream(reader, follow)
 
 
-def _stream(path: AnyPath, wanted: Wanted, follow: bool) -> Iterator[StreamPoint]:
-    for piece in _pieces(path, wanted, follow):
-        yield from piece
+def _stream(reader: StreamReader, follow: bool) -> Iterator[StreamPoint]:
+    yield from reader.new()
+    while follow:
+        time.sleep(POLL_SECS)
+        yield from reader.new()
 
 
-def _pieces(path: AnyPath, wanted: Wanted, follow: bool) -> Iterator[Iterable[StreamPoint]]:
-    """Yield the points, many at a time."""
-    rows = RowDecoders(TagNumbers(wanted))
-    registries: dict[str, TagRegistry] = {}
-    files: dict[AnyPath, _StreamedFile] = {}
-    while True:
-        for run, found in find_runs(path).runs.items():
-            registry = registries.setdefault(run, TagRegistry(rows.numbers))
+class StreamReader:
+    """Reads the points in ``path`` that were added since it was asked last.
+
+    Raises as ``stream``.
+    """
+
+    def __init__(self, path: AnyPath, wanted: Wanted) -> None:
+        find_runs(path)  # raises now, not at the first point
+        self._path = path
+        self._rows = RowDecoders(TagNumbers(wanted))
+        self._registries: dict[str, TagRegistry] = {}
+        self._files: dict[AnyPath, _StreamedFile] = {}
+
+    def new(self) -> Iterator[StreamPoint]:
+        """Yield the new points, run by run. Raises OSError if the path cannot be read."""
+        for piece in self._pieces():
+            yield from piece
+
+    def _pieces(self) -> Iterator[Iterable[StreamPoint]]:
+        """Yield the points, many at a time."""
+        for run, found in find_runs(self._path).runs.items():
+            registry = self._registries.setdefault(run, TagRegistry(self._rows.numbers))
             for file in found.files:
-                if file not in files or files[file].is_replaced(file):
-                    files[file] = _StreamedFile(run, file, registry, rows)
+                known = self._files.get(file)
+                if known is None or known.is_replaced(file):
+                    known = self._files[file] = _StreamedFile(run, file, registry, self._rows)
                 with suppress(*([] if found.is_file else [OSError])):
-                    yield from files[file].pieces()
-        if not follow:
-            return
-        time.sleep(_POLL_SECS)
+                    yield from known.pieces()
 
 
 class _StreamedFile:
