@@ -158,53 +158,6 @@ def test_a_run_that_changes_no_parameter_updates_nothing(graph):
     assert ema.num_updates == 2
 
 
-def test_two_changes_in_one_run_are_one_update(graph):
-    w = rh.Variable(np.zeros(1), name="w")
-    rh.train.get_or_create_global_step()
-    first, second = w.assign_add(1.0), w.assign_add(10.0)
-    ema = rh.EmaHook("w", decay=0.5, debias=False)
-    with rh.MonitoredSession(hooks=[ema]) as sess:
-        found = []
-        for fetches in ([first, second], first, second):
-            sess.run(fetches)
-            found.append(float(raw_of(sess).read("ema/w")["ema/w"][0]))
-    assert found == [11, (11 + 12) / 2, ((11 + 12) / 2 + 22) / 2]
-
-
-@pytest.mark.parametrize(
-    ("every_n_steps", "compiled"),
-    [
-        (1, ["the step (4 operations)"]),
-        (3, ["the step (2 operations)", "2 operations for the hook EmaHook"]),
-    ],
-)
-def test_on_jax_the_update_is_compiled_with_the_step(caplog, every_n_steps, compiled):
-    caplog.set_level("INFO", "runhooks")
-    traced = []
-
-    def train_step(w):
-        traced.append(1)
-        return w + 1
-
-    with rh.Graph(engine="jax").as_default():
-        w = rh.Variable(np.zeros(2, np.float32), name="w")
-        step = rh.train.get_or_create_global_step()
-        train_op = rh.group(w.assign(rh.call(train_step, w)), step.assign_add(1))
-        norm = rh.call(lambda w: w.sum(), w, name="norm")
-        hooks = [
-            rh.EmaHook("w", decay=0.5, every_n_steps=every_n_steps),
-            rh.LoggingTensorHook([norm], trigger=rh.Trigger(every_steps=2)),
-        ]
-        with rh.MonitoredSession(hooks=hooks) as sess:
-            for _ in range(7):
-                sess.run(train_op)
-            assert raw_of(sess).runs == 7
-    lines = [line for line in caplog.messages if line.startswith("compiled ")]
-    found = [line.removeprefix("compiled ").partition(" in ")[0] for line in lines]
-    assert sorted(it for it in found if "LoggingTensorHook" not in it) == sorted(compiled)
-    assert len(traced) == 1
-
-
 # --- Evaluation
 
 

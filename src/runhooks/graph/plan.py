@@ -22,7 +22,6 @@ from runhooks.graph.nodes import (
     Placement,
     Tensor,
     Variable,
-    is_of_each_step,
 )
 from runhooks.near_names import suggestion
 
@@ -393,8 +392,7 @@ def core_of(body: Body) -> Body | None:
     """Return what ``body`` computes for the first party that assigns variables: a training step.
 
     All that this party asks for is in it, but for parts of what calls return, which can be taken
-    afterwards. Of other parties' assignments it has those to variables that several parties assign,
-    and those that are made in each step.
+    afterwards. Of other parties' assignments it has those to variables that several parties assign.
     Its fetches are what the party asks for beyond what calls return: values of variables, and
     arithmetic. None if no party assigns any.
     """
@@ -402,7 +400,6 @@ def core_of(body: Body) -> Body | None:
     if first is None:
         return None
     kept = _without_last_parts(first)
-    kept |= with_ancestors(set(filter(is_of_each_step, body.operations)), body.operations)
     while missing := _shared_assignments(body.parties, kept):
         kept |= with_ancestors(missing, body.operations)
     operations = [op for op in body.operations if op in kept]

@@ -10,19 +10,16 @@ from typing import Any
 from runhooks import arguments
 from runhooks.contract import (
     RawSession,
-    SessionRunArgs,
     SessionRunContext,
     SessionRunValues,
     StopSignal,
 )
 from runhooks.engines.foreign import session_of
-from runhooks.graph import Operation, Variable, call, get_default_graph, placeholder
-from runhooks.graph.build import get_global_step
-from runhooks.graph.engine import BoundedCache, Engine
+from runhooks.graph import Operation, Variable, call, get_default_graph, group, placeholder
+from runhooks.graph.engine import Engine
 from runhooks.graph.graph import Graph, own_graph
-from runhooks.graph.nest import structure_key
-from runhooks.graph.nodes import EachStep, Effect, InitialFrom, Tensor
-from runhooks.hooks.helpers.base import TimedHook, next_step_of, step_of
+from runhooks.graph.nodes import InitialFrom, Tensor
+from runhooks.hooks.helpers.base import TimedHook, step_of
 from runhooks.near_names import suggestion
 from runhooks.trigger import Due, timer_of
 
@@ -30,65 +27,48 @@ _COLLECTION = "moving_averages"
 
 
 class Averages:
-    """Moving averages in a graph, updated in the runs that change what they are averages of.
+    """Moving averages in a graph.
 
     Args:
         graph: The graph, which is the default graph.
         name: What stands in front of their names.
         parts: The names, in checkpoints, of variables, objects or parts of these.
-        each_step: Whether there is an update in each step, and not now and then.
 
     Raises:
         ValueError: If no variable or object has such a name.
     """
 
-    def __init__(self, graph: Graph, name: str, parts: Collection[str], *, each_step: bool) -> None:
+    def __init__(self, graph: Graph, name: str, parts: Collection[str]) -> None:
         self._graph = graph
-        self._each_step = each_step
         #: The names of the averages by those of the parts.
         self.places = {part: f"{name}/{part}" for part in parts}
-        #: How far an update moves the averages; fed in each run that makes one.
-        self.weight: Tensor = placeholder(f"{name}/weight")
-        self._updates: dict[Operation, list[Operation]] = {}  # by what changes the parts
+        self._weight: Tensor = placeholder(f"{name}/weight")
         objects = graph.objects
         of_objects = [part for part in parts if objects is not None and objects.owns(part)]
+        self._move_objects: Callable[[float], None] | None = None
         if objects is not None and of_objects:
-            self._follow_steps(name, objects.averages(name, of_objects))
-        for part in self.places:
-            if part not in of_objects:
-                self._follow_variable(part)
+            self._move_objects = objects.averages(name, of_objects)
+        moves = [self._move_of(part) for part in self.places if part not in of_objects]
+        self._move = group(*moves, name=f"{name}/move") if moves else None
 
-    def updates_in(self, fetches: Any, feed_keys: Iterable[Any]) -> list[Operation]:
-        """Return the updates to make in a run of ``fetches``; empty if it changes no part."""
-        effects = self._graph.effects_of(fetches, feed_keys)
-        steps = sorted(effects.steps, key=lambda op: op.number)
-        # Of several changes in one run, the last one leaves the value to average.
-        last = {op.assigns: self._updates.get(op, []) for op in (*effects.assignments, *steps)}
-        return [update for updates in last.values() for update in updates]
+    def update(self, session: RawSession, weight: float) -> None:
+        """Move the averages towards the present values, all the way with a ``weight`` of 1."""
+        if self._move_objects is not None:
+            self._move_objects(weight)
+        if self._move is not None:
+            session.run(self._move, {self._weight: weight})
 
-    def _follow_variable(self, part: str) -> None:
+    def _move_of(self, part: str) -> Operation:
         variable = _variable_of(self._graph, part)
         path = part[len(variable.op.name) + 1 :]
         engine = self._graph.engine
         initial = InitialFrom(variable, partial(_wide, engine, part, path))
         average = Variable(initial, name=self.places[part], trainable=False)
-        for op in self._graph.get_operations():
-            if op.assigns is variable:
-                move = partial(_moved, engine, part, path)
-                fn = EachStep(move) if self._each_step else move
-                new = call(fn, average, op.outputs[0], self.weight, name=f"{average.op.name}/move")
-                self._updates.setdefault(op, []).append(average.assign(new).op)
-
-    def _follow_steps(self, name: str, update: Callable[[float], None]) -> None:
-        for op in self._graph.get_operations():
-            if op.effect is Effect.STEP and _counts(self._graph, op):
-                follow = partial(_after_step, update)
-                self._updates[op] = [
-                    call(follow, op.outputs[0], self.weight, num_outputs=0, name=f"{name}/move")
-                ]
+        move = partial(_moved, engine, part, path)
+        return average.assign(call(move, average, variable, self._weight)).op
 
 
-def averages_of(name: str, parts: Collection[str], *, each_step: bool) -> Averages:
+def averages_of(name: str, parts: Collection[str]) -> Averages:
     """Return the averages of the default graph of that name; they are added if it has none.
 
     Arguments are those of ``Averages``.
@@ -106,7 +86,7 @@ def averages_of(name: str, parts: Collection[str], *, each_step: bool) -> Averag
                     f"of {list(found.places)}"
                 )
             return found  # type: ignore[no-any-return]
-    made = Averages(graph, name, parts, each_step=each_step)
+    made = Averages(graph, name, parts)
     graph.add_to_collection(_COLLECTION, (name, made))
     return made
 
@@ -124,11 +104,6 @@ def _variable_of(graph: Graph, part: str) -> Variable:
             return variables[part[:end]]
     near = suggestion(part.partition("/")[0], variables)
     raise ValueError(f"no variable or object of the graph is named {part!r}{near}")
-
-
-def _counts(graph: Graph, step: Operation) -> bool:
-    global_step = get_global_step(graph)
-    return any(op.assigns is global_step for op in step.control_inputs)
 
 
 def _leaves(engine: Engine, part: str, path: str, value: Any) -> dict[str, Any]:
@@ -156,15 +131,11 @@ def _moved(
     return {key: engine.average(old, new[key], weight) for key, old in averages.items()}
 
 
-def _after_step(update: Callable[[float], None], returned: Any, weight: float) -> None:
-    update(weight)
-
-
 class EmaHook(TimedHook):
     """Keeps exponential moving averages of parameters: ``decay * average + (1 - decay) * new``.
 
-    The averages are updated in the run that makes the step; on JAX, the update is compiled into the
-    step. They stay on the device of the parameters, in float32 if the parameters have fewer bits.
+    The averages are updated after each step, in a run of their own without hooks. They stay on the
+    device of the parameters, in float32 if the parameters have fewer bits.
     Checkpoints store them as ``"ema/<name>"``: ``rh.load("runs/a", only="ema/state/params")``.
     Integers, such as counts, and random keys are copied. The buffers of a module are averaged too.
 
@@ -214,8 +185,7 @@ class EmaHook(TimedHook):
         self._in_every_run = every_n_steps == 1
         self._averages: Averages | None = None
         self._num_updates = 0
-        self._updating: SessionRunContext | None = None  # the run that was asked for an update
-        self._updates_in: BoundedCache[Any, list[Operation]] = BoundedCache()
+        self._session: RawSession | None = None  # which this hook has joined
         self.hook_name = hook_name
 
     @property
@@ -236,6 +206,8 @@ class EmaHook(TimedHook):
                 "the averages of an EmaHook were asked for, but no session has the hook: add it to "
                 "the hooks of the session"
             )
+        if session_of(session) is self._session:
+            self._update_at(session)  # an evaluation comes before other hooks
         if not self._num_updates:
             return nullcontext()
         return session_of(session).substituted(self._averages.places)
@@ -248,8 +220,7 @@ class EmaHook(TimedHook):
                 f"EmaHook cannot add to a graph of {title}: use "
                 "tf.train.ExponentialMovingAverage there"
             )
-        self._averages = averages_of(self._name, self._parts, each_step=self._in_every_run)
-        self._updates_in.clear()
+        self._averages = averages_of(self._name, self._parts)
         self._num_updates = 0
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
@@ -259,35 +230,22 @@ class EmaHook(TimedHook):
         super().after_create_session(session, coord)
         if self._timer.last_triggered_step() is None:
             self._num_updates = 0  # the training starts over
-        self._updating = None
+        self._session = session_of(session)
 
     def next_due(self) -> Due | None:
         return None if self._in_every_run else self._timer.due()
 
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        if not self._timer.should_trigger_for_step(next_step_of(run_context)):
-            return None
-        request = self._request(run_context)
-        if request is not None:
-            self._updating = run_context
-        return request
-
-    def _request(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        assert self._averages is not None
-        fetches, feed_dict, _ = run_context.original_args
-        feed_keys = tuple(feed_dict or ())
-        updates = self._updates_in.get_or_make(
-            (structure_key(fetches), feed_keys), lambda: self._find_updates(fetches, feed_keys)
-        )
-        if not updates:
-            return None
-        return SessionRunArgs(updates, {self._averages.weight: self._weight()})
-
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        if self._updating is run_context:
-            self._updating = None
+        self._update_at(run_context.session)
+
+    def _update_at(self, session: RawSession) -> None:
+        """Update the averages if the present step is due and not in them yet."""
+        step = step_of(session)
+        if self._timer.should_trigger_for_step(step):
+            assert self._averages is not None
+            self._averages.update(session, self._weight())
+            self._timer.update_last_triggered_step(step)
             self._num_updates += 1
-            self._timer.update_last_triggered_step(step_of(run_context.session))
 
     def state_dict(self) -> Mapping[str, Any]:
         return {**super().state_dict(), "num_updates": self._num_updates}
@@ -295,13 +253,6 @@ class EmaHook(TimedHook):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict({k: v for k, v in state.items() if k == "last_triggered_step"})
         self._num_updates = state["num_updates"]
-
-    def _find_updates(self, fetches: Any, feed_keys: Iterable[Any]) -> list[Operation]:
-        assert self._averages is not None
-        try:
-            return self._averages.updates_in(fetches, feed_keys)
-        except (TypeError, ValueError):  # the run will say what is wrong
-            return []
 
     def _weight(self) -> float:
         if self._debias:
