@@ -274,3 +274,11 @@ def test_feeds_given_one_by_one_are_named_as_such(model):
     with rh.MonitoredSession() as sess:
         with pytest.raises(TypeError, match=r"feed_dict must map tensors to values, got array"):
             sess.run(model.train_op, np.ones(3), np.ones(3))
+
+
+def test_a_state_may_be_fed_again_and_again_and_as_a_number():
+    graph = rh.graph(lambda w, x: w + x, w=np.array(0.0))
+    with rh.Session(graph) as session:
+        for w in (np.array(1.0), np.array(2.0), 3.0):
+            session.run("train_op", {"w": w, "x": 1.0})
+            assert session.run("w") == w + 1

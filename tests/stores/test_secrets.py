@@ -123,6 +123,14 @@ def test_each_secret_opens_its_own_place(place):
     assert str.__str__(hidden(one)) == str.__str__(hidden(two))
 
 
+def test_a_chain_of_urls_is_no_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"write 'ftp://\*\*\*@host/run'") as caught:
+        train("simplecache::ftp://user:s3cret@host/run", last_step=1)
+    assert "s3cret" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("shown", ["memory://***@host/run", "https://host/a?***", "memory://***"])
 def test_what_is_shown_of_a_url_is_refused_with_a_reason(shown):
     with pytest.raises(ValueError, match="give the URL as it was, with its password or query"):

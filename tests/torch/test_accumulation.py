@@ -197,3 +197,23 @@ def test_request_to_stop_is_heeded_at_once(tmp_path):
         session.request_stop()
         assert session.should_stop()
     assert "gradients" in rh.load(tmp_path)
+
+
+def test_a_look_at_a_weight_between_two_parts_of_a_step_saves_nothing(tmp_path):
+    """What is saved there holds gradients of a step that a resumed loop begins anew."""
+    model = nn.Linear(2, 1)
+    graph = rh.torch.Graph(model=model)
+    with graph.as_default(), FakeClock() as clock:
+        rh.torch.step(lambda: None, name="accumulate", counts=False)
+        rh.torch.step(lambda: None)
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=tmp_path, save_checkpoint_secs=10
+        ) as session:
+            session.run("train_op")
+            session.run("accumulate")
+            clock.advance(60)
+            before = rh.train.latest_checkpoint(tmp_path)
+            session.run("model/weight")
+            assert rh.train.latest_checkpoint(tmp_path) == before
+            session.run("train_op")
+            assert rh.train.latest_checkpoint(tmp_path).endswith("-2")

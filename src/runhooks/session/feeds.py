@@ -15,6 +15,7 @@ from runhooks.graph.base import Framework
 from runhooks.graph.nodes import Operation, Tensor, Variable
 
 _ARRAYS = (np.ndarray, np.generic)
+_NUMBERS = (bool, int, float, complex)
 
 Converter = Callable[[Any], Any]
 
@@ -58,7 +59,7 @@ def _alike(tensor: Tensor) -> Converter:
         if value.__class__ is fed_as_is:
             return value
         converted = _any_value(tensor, value)
-        if value.__class__ is not list:
+        if converted is value:
             fed_as_is = value.__class__
         return converted
 
@@ -93,6 +94,8 @@ def _any_value(tensor: Tensor, value: Any) -> Any:
         return _from_list(tensor, value)
     if value is None or isinstance(value, _PARTS):
         raise TypeError(f"feed_dict: {tensor.name!r} must be fed a value, got {value!r}")
+    if isinstance(tensor, Variable) and isinstance(value, _NUMBERS):
+        return np.asarray(value)
     return value
 
 

@@ -219,11 +219,14 @@ class HookedSession:
             (is_named, structure_key(caller.fetches), *(caller.feed_dict or ())),
             lambda: Call(caller, watching, self._merger),
         )
-        step = (self._raw.global_step or 0) + (self.stride if call.part is StepPart.WHOLE else 0)
+        part = call.part
+        if part is StepPart.NONE and self.within_step:
+            part = StepPart.PART  # what waits for the end of the step waits in a run beside it, too
+        step = (self._raw.global_step or 0) + (self.stride if part is StepPart.WHOLE else 0)
         due: Hooks = ()
         with self._lock:
-            if is_named or self.due.is_reached(step, self.runs + 1, call.part):
-                due = self._due(hooks, step, call.part)
+            if is_named or self.due.is_reached(step, self.runs + 1, part):
+                due = self._due(hooks, step, part)
         try:
             return self._ask(call, call.last_turn(due), due, caller, hooks)
         except BaseException:
@@ -407,7 +410,7 @@ class HookedSession:
                 hook.run -= 1
         else:
             self.runs += 1
-        if (part is StepPart.PART and made <= 0) or (step < self.due.step and not is_named):
+        if (made <= 0 and self.within_step) or (step < self.due.step and not is_named):
             return []
         asked = () if turn is None else turn.hooks
         return [

@@ -27,6 +27,10 @@ _IS_HIDDEN = re.compile(r"[^?]*(?:://|\?)\*\*\*(?:[@/].*)?")
 _LOST_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 
 
+# As fsspec chains them: ``simplecache::s3://bucket/run``.
+_CHAIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*::(?=.*://)")
+
+
 class HiddenUrl(str):
     """A URL, as it may be shown; ``revealed`` returns it as it is. Pickled, it is what is shown.
 
@@ -112,9 +116,14 @@ def is_url(place: str | os.PathLike[str]) -> bool:
     """Return whether ``place`` is a URL, such as ``s3://bucket/run``; ``file://`` is a path.
 
     Raises:
-        ValueError: It was one, such as ``s3:/bucket/run``, before it lost a slash.
+        ValueError: It was one, such as ``s3:/bucket/run``, before it lost a slash, or is several.
     """
     text = os.fspath(place)
+    if (chain := _CHAIN.match(text)) is not None:
+        url = _shown(text[chain.end() :])
+        raise ValueError(
+            f"{chain[0]}{url} is a chain of URLs, in which nothing can be saved: write {url!r}"
+        )
     if (lost := _LOST_SLASH.match(text)) is not None:
         url = _shown(f"{lost[1]}://{text[lost.end() :]}")
         raise ValueError(
