@@ -5,8 +5,10 @@ feeds, inputs, counters -> head (host) -> body (engine) -> tail (host) -> all va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,9 @@ from runhooks.session.states import VariableValues
 
 #: The keys of a feed_dict, each with a function that checks and converts the value.
 Feeds = Sequence[tuple[Any, Converter]]
+
+#: New values of variables on the host.
+Counted = Mapping[Variable, Any]
 
 _NOTHING_COUNTED: dict[Variable, Any] = {}
 
@@ -55,7 +60,7 @@ class BoundRun(PreparedRun):
             "_inputs",
         ),
         *("_is_given", "_is_operation", "_is_phased", "_opened", "_places", "_plan", "_read"),
-        *("_reads", "_sources", "_tail", "_writes"),
+        *("_read_parts", "_sources", "_tail", "_write_parts"),
     )
 
     def __init__(
@@ -88,9 +93,10 @@ class BoundRun(PreparedRun):
         self._is_given = bool(known)
         is_empty = plan.body.is_empty
         self._body = BoundBody(_nothing) if is_empty else graph.bind(plan.body, held.structures)
-        assigned = _joined([held.places[variable] for variable in plan.body.assigned])
-        self._reads = [*assigned, *_joined([held.places[variable] for variable in plan.body.kept])]
-        self._writes = list(zip(assigned, _behind_each_other(assigned), strict=True))
+        assigned = [held.places[variable] for variable in plan.body.assigned]
+        kept = [held.places[variable] for variable in plan.body.kept]
+        self._read_parts = _reader_of(held.parts, _joined([*assigned, *kept]))
+        self._write_parts = _writer_of(held.parts, _joined(assigned))
         self._changes = bool(plan.body.assigned or list(_assigned_on_host(plan)))
         self._is_operation = plan.result is None
         place = {tensor: i for i, tensor in enumerate(plan.body.fetches)}
@@ -100,7 +106,7 @@ class BoundRun(PreparedRun):
 
     def again(self, feed_dict: Any) -> Any:
         """Make the run, and return the values of the fetches. An off-step is as fast as this is."""
-        held = self._held
+        held, body = self._held, self._body
         held.acquire()
         try:
             given = self._taken(feed_dict) if self._is_given else []
@@ -109,21 +115,26 @@ class BoundRun(PreparedRun):
                 given, values, counted = self._compute_head(given)
             if held.last is not self:  # only now: the source of an input may look at variables
                 held.make_last(self)
-            parts = held.parts
-            args: list[Any] = []
-            for span in self._reads:
-                args += parts[span]
+            args = self._read_parts()
             args += given
-            new = self._step(args, counted)
+            changes = held.changes
+            try:
+                new = body.step(*args)
+            except Exception as error:
+                self._explain(error, args, counted)
+                raise
+            if (
+                held.last is not self  # nor has a run inside this run changed anything
+                or held.changes != changes
+                or body.compilation.since is not None
+            ):
+                self._note_unusual(args, changes)
             rest = new.pop()
             if values is not None:
                 self._compute_tail(new, rest, values, counted)
-            for span, cut in self._writes:
-                parts[span] = new[cut]
+            self._write_parts(new)
             for counter, delta in self._increments:
                 held.counters[counter] += delta
-            if counted:
-                self._count(counted)
             self.off_steps -= 1
             held.runs += 1
             held.changes += self._changes
@@ -138,25 +149,22 @@ class BoundRun(PreparedRun):
             is_last = self._held.last is self and not self._is_phased
             self.off_steps = off_steps if is_last else 0
 
-    def _step(self, args: Sequence[Any], counted: dict[Variable, Any]) -> list[Any]:
-        """Return what the body makes of ``args``, which changes nothing yet."""
-        held, body, changes = self._held, self._body, self._held.changes
-        try:
-            new = body.step(*args)
-        except AssignedError as failed:
-            held.update_parts(failed.new)
-            increments = {it: held.counters[it] + delta for it, delta in self._increments}
-            self._count({**increments, **counted})
-            _note_landed(failed.error, "by what else was asked for")
-            raise failed.error from None
-        except Exception as error:
-            body.explain(error, args)
-            raise
-        if body.compilation.since is not None:
-            body.log()
-        if held.last is not self or held.changes != changes:
+    def _explain(self, error: Exception, args: Sequence[Any], counted: Counted) -> None:
+        """Note what is known about an error out of the body's step, or raise a clearer one."""
+        if not isinstance(error, AssignedError):
+            self._body.explain(error, args)
+            return
+        self._held.update_parts(error.new)
+        increments = {it: self._held.counters[it] + delta for it, delta in self._increments}
+        self._count({**increments, **counted})
+        _note_landed(error.error, "by what else was asked for")
+        raise error.error from None
+
+    def _note_unusual(self, args: Sequence[Any], changes: int) -> None:
+        if self._body.compilation.since is not None:
+            self._body.log()
+        if self._held.last is not self or self._held.changes != changes:
             self._check_inside(args)
-        return new
 
     def _fetched(self, new: list[Any], rest: Any) -> Sequence[Any]:
         try:
@@ -243,14 +251,14 @@ class BoundRun(PreparedRun):
             counted |= evaluate(self._tail, values, before, _conform)
         except BaseException as error:
             if new and plan.body.donate and self._engine.donates:
-                for span, cut in self._writes:  # the old values are gone
-                    held.parts[span] = new[cut]
+                self._write_parts(new)  # the old values are gone
                 self._count(counted)
                 _note_landed(error, "on the host")
             raise
         held.check_open()
+        self._count(counted)
 
-    def _count(self, counted: Mapping[Variable, Any]) -> None:
+    def _count(self, counted: Counted) -> None:
         self._held.counters.update((counter, int(value)) for counter, value in counted.items())
 
 
@@ -269,13 +277,24 @@ def _joined(spans: Sequence[slice]) -> list[slice]:
     return joined
 
 
-def _behind_each_other(spans: Iterable[slice]) -> Iterator[slice]:
-    """Yield spans of these lengths, the first of which begins at 0."""
-    start = 0
-    for span in spans:
-        end = start + span.stop - span.start
-        yield slice(start, end)
-        start = end
+def _reader_of(parts: list[Any], spans: Sequence[slice]) -> Callable[[], list[Any]]:
+    """Return what gives the parts in ``spans``, in a new list. Each run calls it."""
+    if len(spans) == 1:
+        return partial(parts.__getitem__, spans[0])
+    return lambda: [part for span in spans for part in parts[span]]
+
+
+def _writer_of(parts: list[Any], spans: Sequence[slice]) -> Callable[[list[Any]], None]:
+    """Return what puts as many new parts in the place of those in ``spans``."""
+    if len(spans) == 1:
+        return partial(parts.__setitem__, spans[0])
+
+    def write(new: list[Any]) -> None:
+        rest = iter(new)
+        for span in spans:
+            parts[span] = itertools.islice(rest, span.stop - span.start)
+
+    return write
 
 
 def _only_counts(plan: Plan) -> bool:
