@@ -301,8 +301,6 @@ SMALL = {
     "bridges.requirement": "every bridge needs it before its own framework",
     "events.place": "paths or URLs, for all who open runs",
     "graph.names": "the rules of names, for all who make operations",
-    "hooks.feed_fn": "a hook",
-    "hooks.saved_state": "a hook",
     "stores.object_file": "an adapter to one library",
     "stores.backend": "what an adapter to one library implements",
     "tensorflow.scaffold": "private names of TensorFlow's",

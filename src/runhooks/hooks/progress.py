@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Protocol, TextIO
+from typing import Any, ClassVar, TextIO
 
 from runhooks import arguments, clock
 from runhooks.arrays import to_numpy
@@ -28,57 +28,43 @@ _BAR_WIDTH = 24
 _MARKS = 20
 
 
-class Display(Protocol):
-    """Shows lines of text.
+class Display:
+    """Shows lines of text: each over the last one in a terminal, one after the other elsewhere.
 
     Attributes:
         interval_secs: The least time from one line to the next.
         bar_width: The width of the bar in characters; 0: no bar.
     """
 
-    interval_secs: float
-    bar_width: int
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_terminal = stream.isatty()
+        self.interval_secs = 0.1 if self._is_terminal else 5.0
+        self.bar_width = _BAR_WIDTH if self._is_terminal else 0
+        self._is_open = False  # whether the last line can be written over
+        self._eraser = _BeforeLogs(lambda: self._leave("\r\x1b[K"))
 
     def show(self, line: str) -> None:
         """Show ``line``."""
-        ...
+        if self._is_terminal:
+            self._eraser.attach()
+            # A line that wraps could not be written over; the last column makes some wrap.
+            width = shutil.get_terminal_size().columns - 1
+            line = f"\r{line[:width]}\x1b[K"
+        self._stream.write(line if self._is_terminal else f"{line}\n")
+        self._stream.flush()
+        self._is_open = self._is_terminal
 
     def finish(self) -> None:
         """Leave the last line as it is; other output may follow."""
-        ...
-
-
-class TerminalDisplay:
-    """Writes each line over the last one."""
-
-    interval_secs = 0.1
-    bar_width = _BAR_WIDTH
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._open = False
-        self._eraser = _BeforeLogs(self._erase)
-
-    def show(self, line: str) -> None:
-        self._eraser.attach()
-        # A line that wraps could not be written over; the last column makes some terminals wrap.
-        width = shutil.get_terminal_size().columns - 1
-        self._stream.write(f"\r{line[:width]}\x1b[K")
-        self._stream.flush()
-        self._open = True
-
-    def finish(self) -> None:
         self._eraser.detach()
-        if self._open:
-            self._stream.write("\n")
-            self._stream.flush()
-        self._open = False
+        self._leave("\n")
 
-    def _erase(self) -> None:
-        if self._open:
-            self._stream.write("\r\x1b[K")
+    def _leave(self, text: str) -> None:
+        if self._is_open:
+            self._stream.write(text)
             self._stream.flush()
-        self._open = False
+        self._is_open = False
 
 
 class _BeforeLogs(logging.Handler):
@@ -99,28 +85,6 @@ class _BeforeLogs(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._act()
-
-
-class LineDisplay:
-    """Writes lines, one after the other, for a file or a pipe."""
-
-    interval_secs = 5.0
-    bar_width = 0
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def show(self, line: str) -> None:
-        self._stream.write(f"{line}\n")
-        self._stream.flush()
-
-    def finish(self) -> None:
-        pass
-
-
-def display_for(stream: TextIO) -> Display:
-    """Return the display for ``stream``."""
-    return TerminalDisplay(stream) if stream.isatty() else LineDisplay(stream)
 
 
 class Rate:
@@ -225,7 +189,7 @@ class ProgressHook(TimedHook):
         super().__init__(Timer(Trigger(every_steps=every_n_steps, on_steps=[1])))
         self._last_step = last_step
         self._tensors = NamedTensors(tensors)
-        self._display = display_for(stream or sys.stderr)
+        self._display = Display(stream or sys.stderr)
 
     def begin(self) -> None:
         super().begin()

@@ -1,0 +1,183 @@
+"""Hooks of one job each: feeding, final values, waiting for others, saving what is elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from runhooks import arguments
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    StopSignal,
+)
+from runhooks.engines.foreign import graph_of, session_of
+from runhooks.errors import OutOfRangeError, good_ends
+from runhooks.graph.generators import GeneratorState, has_generator_state
+from runhooks.hooks.helpers.base import TensorFlowHook, latest_step_of, log_of
+from runhooks.trigger import Due
+
+
+class FeedFnHook(SessionRunHook):
+    """Feeds each run the dict that ``feed_fn()`` returns.
+
+    As in ``tf.compat.v1.train``. If ``feed_fn`` raises StopIteration, a monitored loop ends
+    normally.
+
+        hooks = [rh.FeedFnHook(lambda: {"rate": 0.1})]
+
+    Args:
+        feed_fn: Returns a dict of values by tensor; called before each run.
+
+    Raises:
+        TypeError: If ``feed_fn`` is not a function.
+    """
+
+    def __init__(self, feed_fn: Callable[[], Mapping[Any, Any]]) -> None:
+        arguments.given(feed_fn=feed_fn)
+        arguments.function(feed_fn=feed_fn)
+        self.feed_fn = feed_fn
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        return SessionRunArgs(fetches=None, feed_dict=self.feed_fn())
+
+
+class FinalOpsHook(SessionRunHook):
+    """Fetches ``final_ops`` at the end; ``final_ops_values`` then has their values.
+
+    As in ``tf.compat.v1.train``.
+
+        at_end = rh.FinalOpsHook({"accuracy": accuracy})
+        hooks = [at_end]  # after the loop: at_end.final_ops_values["accuracy"]
+
+    Args:
+        final_ops: Anything that ``session.run`` takes; None: nothing. They must not draw from an
+            input that may be exhausted: OutOfRangeError and StopIteration are then raised again,
+            after a warning.
+        final_ops_feed_dict: Values by tensor.
+
+    Raises:
+        ValueError, TypeError: When a session is created, for what cannot be fetched or fed.
+    """
+
+    def __init__(
+        self, final_ops: Any, final_ops_feed_dict: Mapping[Any, Any] | None = None
+    ) -> None:
+        arguments.instance(Mapping, final_ops_feed_dict=final_ops_feed_dict)
+        self._final_ops = final_ops
+        self._final_ops_feed_dict = final_ops_feed_dict
+        self._final_ops_values: Any = None
+
+    @property
+    def final_ops_values(self) -> Any:
+        """The values, in the structure of ``final_ops``; None until the loop has ended normally."""
+        return self._final_ops_values
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        # A mistake is reported now, not when the training is over.
+        if self._final_ops is not None:
+            graph_of(session.graph).check_run(self._final_ops, self._final_ops_feed_dict or ())
+
+    def end(self, session: RawSession) -> None:
+        if self._final_ops is None:
+            return
+        try:
+            self._final_ops_values = session.run(self._final_ops, self._final_ops_feed_dict)
+        except good_ends() as error:
+            log_of(session).warning(
+                "FinalOpsHook could not compute final_ops: %s. They have a dependency back to some "
+                "input source, which may be exhausted at the end of the loop: let them depend on "
+                "variables alone, or feed them",
+                error,
+            )
+            raise
+
+
+_LOOK_AGAIN_SECS = 0.5
+_LOG_AGAIN_STEPS = 1000
+
+
+class GlobalStepWaiterHook(TensorFlowHook):
+    """Delays the first run until the global step has reached ``wait_until_step``.
+
+    As in ``tf.compat.v1.train``. Use it for workers that start one after the other, while other
+    threads or processes advance the global step.
+
+    If the session is asked to stop, the first run raises OutOfRangeError, which ends the loop
+    normally. If the coordinator is asked to stop, only the wait ends.
+
+        hooks = [rh.GlobalStepWaiterHook(wait_until_step=100)]  # of a worker that joins later
+
+    Args:
+        wait_until_step: The global step to wait for.
+    """
+
+    def __init__(self, wait_until_step: int) -> None:
+        arguments.given(wait_until_step=wait_until_step)
+        arguments.steps(-math.inf, wait_until_step=wait_until_step)
+        self._wait_until_step = wait_until_step
+        self._worker_is_started = False
+        self._coord: StopSignal | None = None
+
+    def begin(self) -> None:
+        super().begin()
+        self._worker_is_started = self._wait_until_step <= 0
+
+    def after_create_session(self, session: RawSession, coord: StopSignal | None) -> None:
+        self._coord = coord
+
+    def next_due(self) -> Due | None:
+        return Due() if self._worker_is_started else None
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        if not self._worker_is_started:
+            self._wait(run_context.session)
+            self._worker_is_started = True
+        return None
+
+    def _wait(self, session: RawSession) -> None:
+        # Polls: another process may change the global step, and nothing announces that.
+        stop = session_of(session).stop_request
+        logged: int | None = None
+        while (step := latest_step_of(session)) < self._wait_until_step:
+            if self._coord is not None and self._coord.should_stop():
+                return
+            if logged is None or step - logged >= _LOG_AGAIN_STEPS:
+                log_of(session).info(
+                    "waiting for the global step to reach %d: it is %d", self._wait_until_step, step
+                )
+                logged = step
+            if stop.wait(_LOOK_AGAIN_SECS):
+                raise OutOfRangeError(
+                    f"the wait for global step {self._wait_until_step} has ended at {step}: "
+                    f"{stop.reason}"
+                )
+
+
+class SavedStateHook(SessionRunHook):
+    """Saves the state of objects outside the graph, and restores it when a run resumes.
+
+    Inputs of the graph need no hook. An object that the checkpoint does not contain is left
+    unchanged.
+
+        hooks = [rh.SavedStateHook(loader=loader, noise=np.random.default_rng(0))]
+
+    Args:
+        **objects: By name in checkpoints: anything with ``state_dict`` and ``load_state_dict``,
+            such as a data loader whose batches are fed; a random generator of NumPy or
+            ``random.Random``; or the modules ``numpy.random`` and ``random``, for their global
+            generators. The names in all such hooks must differ.
+
+    Raises:
+        TypeError: For an object without these methods.
+    """
+
+    def __init__(self, **objects: Any) -> None:
+        self.saved_objects = {
+            name: GeneratorState(it) if has_generator_state(it) else it
+            for name, it in objects.items()
+        }
+        arguments.stateful(**self.saved_objects)
