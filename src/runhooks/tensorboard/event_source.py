@@ -62,7 +62,7 @@ class EventSource:
         self.path = path if isinstance(path, StorePath) else path_of(place(path=path))
         self.places: dict[str, dict[str, Place]] = {}
         self._is_read = False
-        self._contents = RunContents(rows or all_rows(), False, purge, "keep")
+        self._contents = RunContents(rows or all_rows(), purge)
 
     def reload(self, files: Sequence[AnyPath] | None = None) -> None:
         """Read what is new in ``files``, or in all event files there are.

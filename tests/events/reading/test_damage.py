@@ -60,9 +60,6 @@ def test_a_flipped_bit_costs_one_record(
     assert [point.step for point in stream(path)] == steps(path)
     (report,) = check(path)
     assert (report.sound, report.damages, report.records) == (False, [damage], 999)
-    with pytest.raises(DataLossError, match=f"{offset}: {reason}") as raised:
-        read(path, strict=True)
-    assert raised.value.path == str(path)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +135,6 @@ def test_an_impossible_length_is_damage_and_hides_nothing(
     assert steps(path) == [point.step for point in stream(path)] == list(range(1_000))
     assert check(path)[0].damages == [damage]
     assert not check(path)[0].sound
-    with pytest.raises(DataLossError, match=f"byte {begin}"):
-        read(path, strict=True)
     with path.open("rb") as file, pytest.raises(DataLossError, match=f"byte {begin} ") as raised:
         list(read_records(file, str(path)))
     assert raised.value.path == str(path)
@@ -176,8 +171,6 @@ def test_a_sound_record_that_is_no_event_is_named(write: Write, records: list[by
     ]
     assert (report.sound, report.damages) == (False, [])
     assert read(path).damages == report.errors
-    with pytest.raises(DataLossError, match=f"byte {len(records[0])} "):
-        read(path, strict=True)
 
 
 @pytest.mark.parametrize("content", [b"hello world " * 40, bytes(500), frame(b"\xff" * 30)])
@@ -253,8 +246,6 @@ def test_a_file_that_cannot_be_read_costs_no_other(
     assert [point.step for point in stream(tmp_path)] == [1, 2, 3]
     (report,) = [report for report in check(tmp_path) if report.path == bad]
     assert (report.sound, report.damages, report.size) == (False, [damage], 0)
-    with pytest.raises(OSError, match="tfevents.2"):
-        read(tmp_path, strict=True)
     with pytest.raises(OSError, match="tfevents.2"):
         read(bad)
     bad.unlink()

@@ -115,7 +115,7 @@ def test_a_last_record_that_is_cut_off_waits(
 ) -> None:
     record = frame(scalar("x", 2, 2).SerializeToString())
     path = write(scalar("x", 1, 1), record[:cut])
-    runs = read(tmp_path, strict=True)
+    runs = read(tmp_path)
     assert runs.only.scalars["x"].steps.tolist() == [1]
     assert runs.damages == []
     (report,) = check(tmp_path)
@@ -162,9 +162,6 @@ def test_zeros_that_are_filled_in_later_were_no_damage(
     write(scalar("x", 3, 3))
     assert runs.update() == 2
     assert runs.damages == []
-    with pytest.raises(DataLossError):
-        write(bytes(20))
-        read(tmp_path, strict=True)
 
 
 def histogram(step: int) -> Any:

@@ -19,7 +19,6 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.errors import DataLossError
 from runhooks.events.format.record import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -256,7 +255,7 @@ class RecordReader:
         partial: Bytes of a truncated record at the end.
     """
 
-    def __init__(self, path: AnyPath, strict: bool = False) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self.path = path
         self.offset = 0
         self.size = 0
@@ -264,7 +263,6 @@ class RecordReader:
         self.partial = 0
         self._head = b""
         self._version: tuple[int, float] | None = None
-        self._strict = strict
         self._passed: list[Damage] = []
         self._tail: Damage | None = None
         self._unreadable: Damage | None = None
@@ -298,9 +296,7 @@ class RecordReader:
     def blocks(self) -> Iterator[Block]:
         """Yield the new records, up to the present end of the file.
 
-        Raises:
-            OSError: If the file cannot be read.
-            DataLossError: If it is damaged and the reader is strict.
+        Raises OSError if the file cannot be read.
         """
         self._unreadable = None
         with open_to_scan(self.path) as file:
@@ -332,12 +328,12 @@ class RecordReader:
         self._unreadable = Damage(self.path, self.offset, 0, reason)
 
     def bad_payload(self, offset: int, length: int) -> None:
-        """Note that a record of a block has a wrong CRC. Raises DataLossError if strict."""
+        """Note that a record of a block has a wrong CRC."""
         self.records -= 1
         self._pass(offset, length, BAD_PAYLOAD)
 
     def _pass(self, offset: int, skipped: int, reason: str) -> None:
-        self._passed.append(self._damage(offset, skipped, reason))
+        self._passed.append(Damage(self.path, offset, skipped, reason))
 
     def _load(self, file: OpenedFile, length: int) -> Block:
         data = bytearray(length + _WORD - 1)
@@ -358,7 +354,7 @@ class RecordReader:
         begin = self.offset
         if size - end < HEADER_BYTES:
             # Not passed: what follows later may show that its length is wrong.
-            self._tail = self._damage(begin, end - begin, BAD_PAYLOAD)
+            self._tail = Damage(self.path, begin, end - begin, BAD_PAYLOAD)
             self.partial = size - end
             return 0
         if payload_length(_read_at(file, end, HEADER_BYTES)) is None:
@@ -393,18 +389,11 @@ class RecordReader:
         found = _next_sound(file, begin + 1, size) if size - begin > FRAME_BYTES else None
         if found is None:
             # Not passed: its end may become known when the file has grown.
-            self._tail = self._damage(begin, size - begin, reason)
+            self._tail = Damage(self.path, begin, size - begin, reason)
             return 0
         self.offset = found
         self._pass(begin, found - begin, reason)
         return _SMALLEST
-
-    def _damage(self, offset: int, skipped: int, reason: str) -> Damage:
-        if self._strict:
-            raise DataLossError(
-                f"{self.path} is damaged at byte {offset}: {reason}", path=str(self.path)
-            )
-        return Damage(self.path, offset, skipped, reason)
 
 
 def _next_sound(file: OpenedFile, offset: int, size: int) -> int | None:

@@ -74,7 +74,7 @@ def check(path: str | os.PathLike[str]) -> list[FileReport]:
     root = path_of(place(path=path))
     found_runs = find_runs(root)
     for name, found in found_runs.runs.items():
-        contents = RunContents(rows, strict=False, purge=True, fold="keep")
+        contents = RunContents(rows, purge=True)
         contents.update(found.files, not found.is_file)
         reports += _reports(name, contents)
     for damage in found_runs.unreadable:

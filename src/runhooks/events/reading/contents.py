@@ -5,10 +5,9 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from runhooks.errors import DataLossError
 from runhooks.events.format.event import SessionStatus
@@ -51,11 +50,9 @@ class FileContents:
         errors: Records whose CRCs are right but whose content is malformed.
     """
 
-    def __init__(
-        self, path: AnyPath, registry: TagRegistry, rows: RowDecoders, strict: bool
-    ) -> None:
+    def __init__(self, path: AnyPath, registry: TagRegistry, rows: RowDecoders) -> None:
         self.path = path
-        self.records = RecordReader(path, strict)
+        self.records = RecordReader(path)
         self.starts: list[int] = []
         self.segments = [ScalarStore()]
         self.points: dict[tuple[str, int], list[StoredPoint]] = {}
@@ -64,13 +61,12 @@ class FileContents:
         self._graph: tuple[int, int] | None = None
         self._messages: list[tuple[int, int, int]] = []
         self._registry = registry
-        self._strict = strict
         self._decoder = EventDecoder(registry, rows)
 
     def update(self, skip_unreadable: bool = False) -> int:
         """Read new records and return the number of new points.
 
-        Raises DataLossError if strict; OSError, unless it is to be listed as a damage.
+        Raises OSError, unless it is to be listed as a damage.
         """
         new = 0
         try:
@@ -176,11 +172,6 @@ class FileContents:
         size = int(block.found[1][record]) + FRAME_BYTES
         if is_damage:
             self.records.bad_payload(offset, size)
-        elif self._strict:
-            raise DataLossError(
-                f"{self.path} is damaged: the record at byte {offset} is not an event ({reason})",
-                path=str(self.path),
-            )
         else:
             self.errors.append(Damage(self.path, offset, size, reason))
 
@@ -216,46 +207,31 @@ def limits(files: Sequence[FileContents]) -> list[list[int | None]]:
     return of_files[::-1]
 
 
-#: What becomes of the points of a tag that goes back to an earlier step without a restart of the
-#: session. ``"keep"``: all stay, in the order in which they were written. ``"drop"``: a point drops
-#: those before it whose step is the same or later, as in TensorBoard.
-OnFold: TypeAlias = Literal["keep", "drop"]
-
-
 class RunContents:
     """The contents of the event files of one run, in order.
 
     Args:
         rows: Those of all runs that are read together.
-        strict: Whether to raise at a damage.
         purge: Whether to leave out points from the step on at which a later session started.
-        fold: Whether to leave out points that were written again.
-
-    Raises:
-        ValueError: If ``fold`` is unknown.
     """
 
-    def __init__(self, rows: RowDecoders, strict: bool, purge: bool, fold: OnFold) -> None:
-        if fold not in get_args(OnFold):
-            raise ValueError(f"fold must be one of {get_args(OnFold)}, got {fold!r}")
+    def __init__(self, rows: RowDecoders, purge: bool) -> None:
         self.registry = TagRegistry(rows.numbers)
         self.files: list[FileContents] = []
         self._limits: list[list[int | None]] = []
         self._rows = rows
-        self._strict = strict
         self._purge = purge
-        self._fold = fold
 
     def update(self, paths: Sequence[AnyPath], skip_unreadable: bool = False) -> int:
         """Read what is new in the files ``paths``, sorted; return the number of new points.
 
-        All other files are dropped. Raises DataLossError if strict; OSError, unless files that
-        cannot be read are to be skipped and listed as damages.
+        All other files are dropped. Raises OSError, unless files that cannot be read are to be
+        skipped and listed as damages.
         """
         known = {file.path: file for file in self.files}
         self.files = [self._file(known.get(path), path) for path in paths]
         try:
-            return sum(file.update(skip_unreadable and not self._strict) for file in self.files)
+            return sum(file.update(skip_unreadable) for file in self.files)
         finally:
             self._limits = (
                 limits(self.files)
@@ -266,17 +242,14 @@ class RunContents:
     def _file(self, known: FileContents | None, path: AnyPath) -> FileContents:
         if known is not None and not known.is_replaced(path):
             return known
-        return FileContents(path, self.registry, self._rows, self._strict)
+        return FileContents(path, self.registry, self._rows)
 
     def scalars(self, tag_id: int) -> Scalars:
         """Return the scalars of the tag."""
-        scalars = joined(self.scalars_of_files(tag_id))
-        if self._fold == "keep":
-            return scalars
-        return _chosen(scalars, _not_replaced(scalars.steps))
+        return joined(self.scalars_of_files(tag_id))
 
     def scalars_of_files(self, tag_id: int) -> list[Scalars]:
-        """Return the scalars of the tag in each file, in order, folds included."""
+        """Return the scalars of the tag in each file, in order."""
         found = []
         for file, of_file in zip(self.files, self._limits, strict=True):
             pieces = [
@@ -288,7 +261,7 @@ class RunContents:
         return found
 
     def points_of_files(self, kind: str, tag_id: int) -> list[list[StoredPoint]]:
-        """Return the points of this kind and tag in each file, in order, folds included."""
+        """Return the points of this kind and tag in each file, in order."""
         return [
             [
                 point
@@ -306,13 +279,8 @@ class RunContents:
             for file, points in zip(self.files, self.points_of_files(kind, tag_id), strict=True)
             for point in points
         ]
-        steps = np.array([point.step for point, _ in found], np.int64)
-        if self._fold == "drop":
-            keep = _not_replaced(steps)
-            found = [pair for pair, stays in zip(found, keep.tolist(), strict=True) if stays]
-            steps = steps[keep]
         return Points(
-            steps,
+            np.array([point.step for point, _ in found], np.int64),
             np.array([point.wall_time for point, _ in found], np.float64),
             lambda at: found[at][1](),
         )
@@ -320,7 +288,7 @@ class RunContents:
     def encoded_points(self, kind: str, tag_id: int) -> list[tuple[StoredPoint, bytes]]:
         """Return the points of this kind and tag, each with its value of a summary as bytes.
 
-        Folds are included. Raises OSError if a file is gone, DataLossError if it was replaced.
+        Raises OSError if a file is gone, DataLossError if it was replaced.
         """
         return [
             pair
@@ -354,17 +322,7 @@ class RunContents:
 
 
 def _before(scalars: Scalars, limit: int) -> Scalars:
-    return _chosen(scalars, scalars.steps < limit)
-
-
-def _chosen(scalars: Scalars, keep: NDArray[np.bool_]) -> Scalars:
+    keep = scalars.steps < limit
     if keep.all():
         return scalars
     return Scalars(scalars.steps[keep], scalars.values[keep], scalars.wall_times[keep])
-
-
-def _not_replaced(steps: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which points have an earlier step than all points after them: bool ``[n]``."""
-    keep = np.ones(len(steps), np.bool_)
-    keep[:-1] = steps[:-1] < np.minimum.accumulate(steps[:0:-1])[::-1]
-    return keep

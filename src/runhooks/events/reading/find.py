@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,14 +32,6 @@ class FoundRuns(NamedTuple):
 
     runs: dict[str, FoundRun]
     unreadable: list[Damage]
-
-
-class FoundTree(NamedTuple):
-    """A file, or a folder with what is in it by name, sorted; ``inside`` of a file is None."""
-
-    path: AnyPath
-    inside: dict[str, FoundTree] | None
-    is_event_file: bool = False
 
 
 def find_runs(path: AnyPath) -> FoundRuns:
@@ -107,37 +98,6 @@ def find_files(path: AnyPath) -> list[AnyPath]:
     return sorted(
         file for file in path.iterdir() if _is_event_file(file.name) and not file.is_dir()
     )
-
-
-def find_tree(path: AnyPath) -> FoundTree:
-    """Return what is at ``path``, and below it. In a store, event files are about to be read.
-
-    A link to a folder that it is in leads to an empty one.
-    """
-    if isinstance(path, StorePath):
-        found = path.files()
-        path.expect(file for file in found if file == path or _is_event_file(file.name))
-        return _tree_of(path, found)
-    return _tree_on_disk(path, frozenset())
-
-
-def _tree_on_disk(path: Path, above: frozenset[tuple[int, int]]) -> FoundTree:
-    if not path.is_dir():
-        return FoundTree(path, None, _is_event_file(path.name))
-    status = path.stat()
-    here = status.st_dev, status.st_ino
-    inside = [] if here in above else sorted(path.iterdir())
-    return FoundTree(path, {it.name: _tree_on_disk(it, above | {here}) for it in inside})
-
-
-def _tree_of(path: StorePath, found: Sequence[StorePath]) -> FoundTree:
-    """Return the tree of ``found``, the objects at or below ``path``, sorted."""
-    if list(found) == [path]:
-        return FoundTree(path, None, _is_event_file(path.name))
-    below: dict[str, list[StorePath]] = {}
-    for file in found:
-        below.setdefault(file.relative_to(path).parts[0], []).append(file)
-    return FoundTree(path, {name: _tree_of(path / name, below[name]) for name in sorted(below)})
 
 
 def _listed(path: StorePath) -> dict[str, FoundRun]:

@@ -297,16 +297,16 @@ class ScalarReader:
             index, ids, self.layout.steps(rows), self.layout.wall_times(rows), values
         )
 
-    def _slots(self, rows: NDArray[np.uint8]) -> NDArray[np.int32]:
+    def _slots(self, rows: NDArray[np.uint8]) -> NDArray[np.int64]:
         slots = self._lookup.slots(rows)
-        unknown = np.flatnonzero(slots < 0)
-        while len(unknown) and self._add(rows[unknown]):
-            slots[unknown] = self._lookup.slots(rows[unknown])
-            unknown = unknown[slots[unknown] < 0]
+        unknown = slots < 0
+        if unknown.any():
+            self._add(rows[unknown])
+            slots = self._lookup.slots(rows)
         return slots
 
-    def _add(self, rows: NDArray[np.uint8]) -> bool:
-        """Add new tags of ``rows`` whose CRC is right; return whether there are any."""
+    def _add(self, rows: NDArray[np.uint8]) -> None:
+        """Add new tags of ``rows`` whose CRC is right."""
         crcs = self.layout.constant_crcs(rows)
         right = self.layout.verified(rows, crcs)
         rows, crcs = rows[right], crcs[right]
@@ -318,7 +318,6 @@ class ScalarReader:
             tags = list(itertools.compress(tags, scalar))
         ids = np.array([self._id(tag) for tag in tags], np.int32)
         self._lookup.add(rows[first], ids, crcs[first])
-        return len(ids) > 0
 
     def _id(self, tag: str) -> int:
         return self._numbers.id(tag) if self._numbers.wanted.kind(SCALAR) else -1

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from runhooks.errors import DataLossError
 from runhooks.events.place import place
-from runhooks.events.reading.contents import OnFold, RunContents
+from runhooks.events.reading.contents import RunContents
 from runhooks.events.reading.find import FoundRun, find_files, find_runs
 from runhooks.events.reading.messages import KINDS, SCALAR, TagNumbers, Wanted, parse_hparams
 from runhooks.events.reading.results import (
@@ -191,8 +191,7 @@ class Run(Exported):
 
         Raises:
             FileNotFoundError: If the directory is gone.
-            OSError: If a file cannot be read, in strict mode or if the run is a single file.
-            DataLossError: If there is a new damage, in strict mode.
+            OSError: If the run is a single file that cannot be read.
         """
         return self.update_files(find_files(self._path))
 
@@ -225,13 +224,9 @@ class Run(Exported):
 class Runs(Mapping[str, Run], Exported):
     """The runs that ``read`` found, by name, in natural order: ``r2`` before ``r10``."""
 
-    def __init__(
-        self, path: AnyPath, wanted: Wanted, strict: bool, purge: bool, fold: OnFold
-    ) -> None:
+    def __init__(self, path: AnyPath, wanted: Wanted, purge: bool) -> None:
         self._path = path
-        rows = RowDecoders(TagNumbers(wanted))
-        self._contents = partial(RunContents, rows, strict, purge, fold)
-        self._contents()  # raises for a fold that there is not, though there may be no run
+        self._contents = partial(RunContents, RowDecoders(TagNumbers(wanted)), purge)
         self._unreadable: list[Damage] = []
         self._runs: dict[str, Run] = {}
         self.update()
@@ -261,8 +256,7 @@ class Runs(Mapping[str, Run], Exported):
 
         Raises:
             FileNotFoundError: If the path is gone.
-            OSError: If a file cannot be read, in strict mode or if the path is a single file.
-            DataLossError: If there is a new damage, in strict mode.
+            OSError: If the path is a single file that cannot be read.
         """
         found_runs = find_runs(self._path)
         self._unreadable = found_runs.unreadable
@@ -305,9 +299,7 @@ def read(
     *,
     tags: str | Sequence[str] | None = None,
     kinds: str | Sequence[str] | None = None,
-    strict: bool = False,
     purge: bool = True,
-    fold: OnFold = "keep",
 ) -> Runs:
     """Return the runs found in ``path``, by name.
 
@@ -319,21 +311,16 @@ def read(
         tags: Names or shell patterns (``loss*``) of the tags to decode; None: all. A name with
             brackets, such as ``w[0]``, also matches itself. Runs without a match have no tags.
         kinds: The kinds to decode, of those at ``Run``; None: all.
-        strict: Whether to raise at the first damage instead of skipping it.
         purge: Whether to drop points that a later session repeated after restarting at an earlier
-            step.
-        fold: What to do if a tag goes back to an earlier step without a restart: ``"keep"`` all
-            points, or ``"drop"`` those followed by one of the same or an earlier step, as
-            TensorBoard does.
+            step. A tag that goes back without a restart keeps all its points.
 
     Raises:
         FileNotFoundError: If there is nothing at ``path``.
-        ValueError: If a kind or ``fold`` is unknown.
-        OSError: If ``path`` is a file that cannot be read, or is in a store that does not answer;
-            with ``strict``, also if a file in ``path`` cannot be read.
-        DataLossError: If ``path`` is a file without a single event, or, if ``strict``, damaged.
+        ValueError: If a kind is unknown.
+        OSError: If ``path`` is a file that cannot be read, or is in a store that does not answer.
+        DataLossError: If ``path`` is a file without a single event.
     """
-    runs = Runs(path_of(place(path=path)), Wanted(tags, kinds), strict, purge, fold)
+    runs = Runs(path_of(place(path=path)), Wanted(tags, kinds), purge)
     skipped = sum(damage.skipped for damage in runs.damages)
     if skipped and runs.path.is_file() and runs.path.stat().st_size <= skipped:
         raise DataLossError(
