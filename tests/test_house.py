@@ -60,7 +60,7 @@ FRAMEWORKS = {
 }
 
 # Where the name of one is an argument that users give.
-NAMES_IN_ARGUMENTS = {"runhooks.tensorboard.plot_methods": {"tensorflow"}}  # bins of histograms
+NAMES_IN_ARGUMENTS = {"runhooks.tensorboard.summary_writer": {"tensorflow"}}  # bins of histograms
 
 # The same of the frameworks whose loops have a bridge: bridges/keras.py alone imports keras.
 BRIDGED = {

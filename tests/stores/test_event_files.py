@@ -240,7 +240,6 @@ def test_a_summary_writer_of_torch_writes_everything_there(memory):
         writer.add_embedding(np.eye(3), metadata=["x", "y", "z"], global_step=2, tag="points")
         writer.add_embedding(np.eye(2), tag="others")
         assert writer.get_logdir() == f"{memory}/a"
-        assert list(writer.scalar_dict) == [f"{memory}/a/rates_up", f"{memory}/a/rates_down"]
     assert list(events.read(memory)) == ["a", "a/rates_down", "a/rates_up", "a/trial"]
     assert events.read(f"{memory}/a")["trial"].hparams == {"lr": 0.1}
     config = open_store(f"{memory}/a").read("projector_config.pbtxt").decode()
@@ -253,13 +252,8 @@ def test_the_reader_of_tensorboard(memory):
     with rh.summary.FileWriter(f"{memory}/a") as writer:
         for step in range(3):
             writer.scalar("loss", step / 2, step)
-    store = open_store(memory)
-    store.put("a/plugins/some/asset.txt", b"text")
     accumulator = EventAccumulator(f"{memory}/a").Reload()
     assert [it.value for it in accumulator.Scalars("loss")] == [0.0, 0.5, 1.0]
-    assert accumulator.PluginAssets("some") == ["asset.txt"]
-    assert accumulator.RetrievePluginAsset("some", "asset.txt") == "text"
-    assert accumulator.FirstEventTimestamp() > 0
 
 
 def test_hooks_write_there(memory, graph, model):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from tensorboard.compat.proto import summary_pb2
 
-from runhooks.summary import Summary, histogram_value, image_value, scalar_value, text_value
+from runhooks.summary import Summary, image_value, scalar_value, text_value
 
 
 def parsed(summary: Summary) -> summary_pb2.Summary:
@@ -19,13 +19,8 @@ def test_a_summary_is_a_sequence_of_its_values() -> None:
     assert repr(summary) == "Summary of ['a', 'b', 'c']"
     assert len(Summary()) == 0
     assert Summary().SerializeToString() == b""
-
-
-def test_merging_keeps_order_and_matches_protobuf() -> None:
-    one, two = Summary([scalar_value("a", 1.0)]), Summary([scalar_value("b", 2.0)])
-    merged = Summary.merge([one, two])
-    assert [(v.tag, v.simple_value) for v in parsed(merged).value] == [("a", 1.0), ("b", 2.0)]
-    assert merged.SerializeToString() == one.SerializeToString() + two.SerializeToString()
+    merged = Summary.merge([summary, Summary(values[:1])])
+    assert [value.tag for value in merged] == ["a", "b", "c", "a"]
 
 
 def test_a_parsed_summary_has_the_same_bytes() -> None:
@@ -40,12 +35,6 @@ def test_a_parsed_summary_has_the_same_bytes() -> None:
     assert read.SerializeToString() == written.SerializeToString()
 
 
-def test_protobufs_summary_parses() -> None:
-    value = summary_pb2.Summary.Value(tag="loss", simple_value=0.25)
-    summary = Summary.FromString(summary_pb2.Summary(value=[value]).SerializeToString())
-    assert [(value.tag, value.data) for value in summary] == [("loss", 0.25)]
-
-
 def test_what_fails_in_a_value_names_its_tag() -> None:
     class Poisoned:
         def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
@@ -55,18 +44,3 @@ def test_what_fails_in_a_value_names_its_tag() -> None:
     with pytest.raises(ArithmeticError, match="the device is gone") as raised:
         summary.SerializeToString()
     assert raised.value.__notes__ == ["while encoding the summary 'train/loss'"]
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        lambda array: scalar_value("x", array[:1]),
-        lambda array: histogram_value("x", array),
-        lambda array: image_value("x", array.reshape(1, 2, 2, 1)),
-    ],
-)
-def test_an_array_is_written_as_it_was_when_it_was_given(value):
-    array = np.arange(4, dtype=np.float32)
-    given, expected = Summary([value(array)]), Summary([value(array.copy())]).SerializeToString()
-    array[:] = 9
-    assert given.SerializeToString() == expected

@@ -42,37 +42,26 @@ WRONG: dict[str, tuple[Callable[[Writer, Any], None], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("kind", WRONG)
-def test_another_shape(tmp_path: Path, kind: str, library: str) -> None:
-    write, shape = WRONG[kind]
+def test_another_shape_or_dtype(tmp_path: Path, library: str) -> None:
+    make = LIBRARIES[library]
     with FileWriter(tmp_path) as writer:
-        with pytest.raises(ValueError, match="'x"):
-            write(writer, LIBRARIES[library](np.zeros(shape, np.float32)))
+        for write, shape in WRONG.values():
+            with pytest.raises(ValueError, match="'x"):
+                write(writer, make(np.zeros(shape, np.float32)))
+        for kind, right in {
+            "scalar": (1,),
+            "image": (4, 4),
+            "histogram": (5,),
+            "mesh": (5, 3),
+        }.items():
+            with pytest.raises(TypeError, match="'x.*complex"):
+                getattr(writer, kind)("x", make(np.zeros(right, np.complex64)), 1)
+        with pytest.raises(TypeError, match="'x.*complex"):
+            writer.audio("x", make(np.zeros(9, np.complex64)), 1, 8000)
+        with pytest.raises(TypeError, match="'x.*complex"):
+            writer.pr_curve("x", [True], make(np.zeros(1, np.complex64)), 1)
         writer.scalar("after", 1.0, 1)
     assert list(events.read(tmp_path).only.scalars) == ["after"]
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("kind", ["scalar", "image", "audio", "histogram", "pr_curve", "mesh"])
-def test_another_dtype(tmp_path: Path, kind: str, library: str) -> None:
-    shape = {"scalar": (), "image": (4, 4), "audio": (9,), "pr_curve": (1,)}.get(kind, (5, 3))
-    if library == "list of jax" and not shape:
-        pytest.skip("a single number is not a list")
-    array = LIBRARIES[library](np.zeros(shape, np.complex64))
-    with FileWriter(tmp_path) as writer, pytest.raises(TypeError, match="'x.*complex"):
-        match kind:
-            case "audio":
-                writer.audio("x", array, 1, 8000)
-            case "pr_curve":
-                writer.pr_curve("x", [True], array, 1)
-            case _:
-                getattr(writer, kind)("x", array, 1)
-
-
-@pytest.mark.parametrize("kind", ["text", "tensor"])
-def test_what_is_not_text(tmp_path: Path, kind: str) -> None:
-    with FileWriter(tmp_path) as writer, pytest.raises(TypeError, match="'x'.*str.*1.5"):
-        getattr(writer, kind)("x", np.array(["a", 1.5], object), 1)
 
 
 def test_a_traced_array(tmp_path: Path) -> None:

@@ -95,20 +95,6 @@ def test_a_start_hides_nothing_of_the_programs_own_writer(tmp_path: Path, when: 
         assert list(events.read(tmp_path).only.texts) == ["config"]
 
 
-def test_a_writer_for_each_step_loses_nothing(tmp_path: Path) -> None:
-    opened: list[FileWriter] = []
-
-    def writer() -> FileWriter:
-        for one in opened:
-            one.close()
-        opened[:] = [FileWriter(tmp_path)]
-        return opened[0]
-
-    train(tmp_path, writer)
-    opened[0].close()
-    assert curve(tmp_path, "own") == list(range(1, LAST_STEP + 1))
-
-
 def test_a_resumed_program_hides_what_it_writes_again_alone(tmp_path: Path) -> None:
     for _ in range(2):
         shutil.rmtree(tmp_path / f"model.ckpt-{LAST_STEP}", ignore_errors=True)
@@ -150,16 +136,6 @@ def test_a_start_is_repeated_if_another_has_written_since(tmp_path: Path) -> Non
             two.scalar("loss", 1.0, 5)
             two.scalar("loss", 1.0, 6)
     assert curve(tmp_path, "loss") == [5, 6]
-
-
-def test_other_options_after_the_first_make_another_file(tmp_path: Path) -> None:
-    with FileWriter(tmp_path) as first, FileWriter(tmp_path, on_full="drop") as second:
-        second.scalar("loss", 1.0, 3)
-        first.add_session_log(START, 1)
-        with FileWriter(tmp_path, flush_secs=30) as third:
-            third.scalar("rate", 1.0, 3)
-    assert curve(tmp_path, "loss") == [3]
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_threads_share_it(tmp_path: Path) -> None:

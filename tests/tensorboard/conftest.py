@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import tensorboardX
 from PIL import Image
-from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
-from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+from tensorboard.backend.event_processing.event_file_loader import (
+    EventFileLoader,
+    LegacyEventFileLoader,
+)
 from tensorboard.util import tensor_util
 from torch.utils.tensorboard import SummaryWriter as TorchWriter
 
@@ -31,55 +33,73 @@ def events_in(folder: Path) -> dict[str, list[Any]]:
     return runs
 
 
-def shown(event: Any) -> tuple[int, list[Any]]:
-    """The step of an event, and its values as plain objects that can be compared."""
-    return event.step, [_plain(value) for value in event.summary.value]
+def shown(event: Any, near: Callable[..., Any] = lambda it, **how: it) -> tuple[int, list[Any]]:
+    """The step of an event, and its values as objects that can be compared, ``near`` each other.
+
+    Of a histogram, what does not depend on its buckets; of an image, its colors.
+    """
+    return event.step, [_plain(value, near) for value in event.summary.value]
 
 
-def _plain(value: Any) -> list[Any]:
-    metadata = value.metadata
-    about = [
-        value.tag,
-        metadata.display_name,
-        metadata.summary_description,
-        metadata.plugin_data.plugin_name,
-        _plugin(metadata.plugin_data),
-    ]
+def _plain(value: Any, near: Callable[..., Any]) -> list[Any]:
+    about = value.metadata
     kind = value.WhichOneof("value")
-    if kind is None:
-        return about
-    content = getattr(value, kind)
-    return [*about, kind, *_CONTENTS.get(kind, lambda same: [same])(content)]
+    names = [
+        value.tag,
+        about.display_name,
+        about.summary_description,
+        about.plugin_data.plugin_name,
+    ]
+    if about.plugin_data.plugin_name == "hparams":
+        return names
+    content = [about.plugin_data.content, kind]
+    if kind == "tensor":
+        array = tensor_util.make_ndarray(value.tensor)
+        return [*names, *content, array.shape, array.tolist()]
+    if kind == "histo":
+        histogram = value.histo
+        squares = near(histogram.sum_squares, rel=1e-6)
+        fields = histogram.min, histogram.max, histogram.num, sum(histogram.bucket)
+        return [*names, *fields, near(histogram.sum, rel=1e-6, abs=1e-6), squares]
+    if kind == "image":
+        pixels = np.asarray(opened(value.image).convert("RGBA")).astype(int)
+        return [*names, value.image.height, value.image.width, near(pixels, abs=1)]
+    if kind == "audio":
+        audio, samples = value.audio, np.frombuffer(value.audio.encoded_audio_string[44:], "<i2")
+        fields = audio.sample_rate, audio.num_channels, audio.length_frames, audio.content_type
+        return [*names, *fields, near(samples.astype(int), abs=2)]
+    return [*names, *content, kind and getattr(value, kind)]
 
 
-def _plugin(data: Any) -> Any:
-    if data.plugin_name == "hparams":  # a mapping, whose order means nothing
-        return HParamsPluginData.FromString(data.content)
-    return data.content
+def shown_in(folder: Path, near: Callable[..., Any] = lambda it, **how: it) -> dict[str, list[Any]]:
+    """By tag, what TensorBoard shows of its last event: the plugin, the step and the tensor."""
+    found = {}
+    for path in sorted(folder.rglob("*tfevents*")):
+        for event in EventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                plugin = value.metadata.plugin_data.plugin_name
+                array = tensor_util.make_ndarray(value.tensor)
+                if plugin == "histograms":  # whatever the buckets
+                    content = [
+                        array[:, 2].sum(),
+                        array[:, 0].min(initial=9),
+                        array[:, 1].max(initial=-9),
+                    ]
+                    content = near(np.array(content), rel=1e-6)
+                elif plugin == "images":
+                    images = [Image.open(io.BytesIO(it)).convert("RGBA") for it in array[2:]]
+                    content = [
+                        *array[:2],
+                        near(np.array(list(map(np.asarray, images))).astype(int), abs=1),
+                    ]
+                else:
+                    content = [array.dtype.name, array.shape, array.tolist()]
+                found[value.tag] = [plugin, event.step, content]
+    return found
 
 
-def _tensor(tensor: Any) -> list[Any]:
-    array = tensor_util.make_ndarray(tensor)
-    return [array.dtype.name, array.shape, array.tolist()]
-
-
-def _histogram(histogram: Any) -> list[Any]:
-    # Libraries may add squares up in another order.
-    squares = pytest.approx(histogram.sum_squares, rel=1e-12)
-    fields = histogram.min, histogram.max, histogram.num, histogram.sum
-    return [*fields, squares, list(histogram.bucket_limit), list(histogram.bucket)]
-
-
-def pixels_of(image: Any) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(image.encoded_image_string)))
-
-
-def _image(image: Any) -> list[Any]:
-    pixels = pixels_of(image)
-    return [image.height, image.width, image.colorspace, pixels.shape, pixels.tolist()]
-
-
-_CONTENTS = {"tensor": _tensor, "histo": _histogram, "image": _image, "audio": lambda a: [a]}
+def opened(image: Any) -> Any:
+    return Image.open(io.BytesIO(image.encoded_image_string))
 
 
 @pytest.fixture
@@ -99,11 +119,11 @@ def _same_as(make: Callable[[str], Any], tmp_path: Path, call: Call) -> None:
         call(writer)
     with make(str(tmp_path / "theirs")) as writer:
         call(writer)
-    ours, theirs = (
-        {name: list(map(shown, events)) for name, events in events_in(tmp_path / who).items()}
-        for who in ("ours", "theirs")
-    )
-    assert ours == theirs
+    ours, theirs = events_in(tmp_path / "ours"), events_in(tmp_path / "theirs")
+    assert ours.keys() == theirs.keys()
+    for run, events in theirs.items():
+        expected = [shown(event, pytest.approx) for event in events]
+        assert list(map(shown, ours[run])) == expected
 
 
 @pytest.fixture

@@ -11,36 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
 from tensorboard.plugins.hparams import api as hparams_api
 from tensorboard.plugins.mesh import summary_v2 as mesh_summary
-from tensorboard.util import tensor_util
 
 from runhooks.events import read
 from runhooks.tensorboard import metric_writers
 from tests.summary.conftest import Late
+from tests.tensorboard.conftest import shown_in
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.uniform(-0.1, 1.1, (4, 5, 6, 3)).astype(np.float32)
 SOUNDS = RNG.uniform(-1, 1, (2, 50, 2)).astype(np.float32)
-
-
-def values_in(folder):
-    """What TensorBoard shows: by tag, the plugin, the step and the tensor of the last event."""
-    found = {}
-    for path in sorted(folder.rglob("*tfevents*")):
-        for event in EventFileLoader(str(path)).Load():
-            for value in event.summary.value:
-                plugin = value.metadata.plugin_data.plugin_name
-                array = tensor_util.make_ndarray(value.tensor)
-                content = [array.dtype.name, array.shape, array.tolist()]
-                if plugin == "images":  # which two encoders compress in their own ways
-                    content[2][2:] = [
-                        tf.image.decode_image(it).numpy().tolist() for it in array[2:]
-                    ]
-                found[value.tag] = plugin, event.step, content
-    return found
 
 
 @pytest.fixture
@@ -51,7 +33,7 @@ def same_as_tensorflow(tmp_path):
         writer.close()
         with tf.summary.create_file_writer(str(tmp_path / "theirs")).as_default():
             theirs()
-        assert values_in(tmp_path / "ours") == values_in(tmp_path / "theirs")
+        assert shown_in(tmp_path / "ours") == shown_in(tmp_path / "theirs", pytest.approx)
 
     return same
 
@@ -79,25 +61,28 @@ def test_images_are_those_of_clu(same_as_tensorflow):
     same_as_tensorflow(lambda writer: writer.write_images(7, images), theirs)
 
 
-def test_sounds_are_those_of_clu(same_as_tensorflow):
-    same_as_tensorflow(
-        lambda writer: writer.write_audios(7, {"sound": SOUNDS}, sample_rate=8000),
-        lambda: tf.summary.audio("sound", SOUNDS, 8000, 7),
-    )
+def test_sounds_texts_tensors_and_points_are_those_of_clu(same_as_tensorflow):
+    metadata = SummaryMetadata(plugin_data={"plugin_name": "mine", "content": b"content"})
+    points, colors = RNG.normal(size=(1, 8, 3)), RNG.uniform(0, 255, (1, 8, 3))
+    points, colors = points.astype(np.float32), colors.astype(np.float32)
+
+    def ours(writer):
+        writer.write_audios(7, {"sound": SOUNDS}, sample_rate=8000)
+        writer.write_texts(7, {"a": "some *text*", "b": "ü"})
+        writer.write_summaries(7, {"tensor": np.arange(3.0)}, {"tensor": metadata})
+        writer.write_pointcloud(7, {"p": points}, point_colors={"p": colors})
+
+    def theirs():
+        tf.summary.audio("sound", SOUNDS, 8000, 7)
+        tf.summary.text("a", "some *text*", 7)
+        tf.summary.text("b", "ü", 7)
+        tf.summary.write("tensor", np.arange(3.0), 7, metadata=metadata)
+        mesh_summary.mesh("p", points, colors=colors, step=7)
+
+    same_as_tensorflow(ours, theirs)
 
 
-def test_texts_are_those_of_clu(same_as_tensorflow):
-    same_as_tensorflow(
-        lambda writer: writer.write_texts(7, {"a": "some *text*", "b": "ü"}),
-        lambda: [tf.summary.text("a", "some *text*", 7), tf.summary.text("b", "ü", 7)],
-    )
-
-
-@pytest.mark.parametrize(
-    "numbers",
-    [RNG.normal(size=500), np.zeros(3), np.arange(10), np.empty(0)],
-    ids=["normal", "zeros", "integers", "none"],
-)
+@pytest.mark.parametrize("numbers", [RNG.normal(size=500), np.arange(10)], ids=["normal", "ints"])
 def test_histograms_are_those_of_clu(numbers, same_as_tensorflow):
     same_as_tensorflow(
         lambda writer: writer.write_histograms(7, {"a": numbers, "b": numbers}, {"b": 7}),
@@ -105,14 +90,6 @@ def test_histograms_are_those_of_clu(numbers, same_as_tensorflow):
             tf.summary.histogram("a", numbers, 7),
             tf.summary.histogram("b", numbers, 7, buckets=7),
         ],
-    )
-
-
-def test_tensors_are_those_of_clu(same_as_tensorflow):
-    metadata = SummaryMetadata(plugin_data={"plugin_name": "mine", "content": b"content"})
-    same_as_tensorflow(
-        lambda writer: writer.write_summaries(7, {"a": np.arange(3.0)}, {"a": metadata}),
-        lambda: tf.summary.write("a", np.arange(3.0), 7, metadata=metadata),
     )
 
 
@@ -124,19 +101,6 @@ def test_hyperparameters_are_those_of_clu(same_as_tensorflow, tmp_path):
     flat = {"lr": 0.1, "model.name": "mlp", "model.sizes.0": 3, "model.sizes.1": 5, "no": ""}
     same_as_tensorflow(ours, lambda: hparams_api.hparams(flat))
     assert read(tmp_path / "ours")["."].hparams == read(tmp_path / "theirs")["."].hparams == flat
-
-
-def test_videos_and_points_are_written(tmp_path):
-    writer = metric_writers.SummaryWriter(tmp_path)
-    writer.write_videos(1, {"one": IMAGES, "batch": IMAGES[None]})
-    colors = {"points": np.full((1, 4, 3), 255)}
-    settings = {"points": {"material": {"cls": "PointsMaterial"}}}
-    writer.write_pointcloud(
-        2, {"points": RNG.random((1, 4, 3))}, point_colors=colors, configs=settings
-    )
-    writer.flush()
-    writer.close()
-    assert values_in(tmp_path).keys() == {"one", "batch", "points_VERTEX", "points_COLOR"}
 
 
 def test_the_default_writer_logs_too(tmp_path, caplog):
@@ -152,22 +116,13 @@ def test_the_default_writer_logs_too(tmp_path, caplog):
         writer.write_pointcloud(3, {"points": RNG.random((1, 4, 3))})
         writer.write_summaries(3, {"tensor": np.ones(3)})
         writer.write_hparams({"lr": 0.1})
-    assert {"loss", "note", "weights", "points_VERTEX"} <= values_in(tmp_path / "train").keys()
+    assert {"loss", "note", "weights", "points_VERTEX"} <= shown_in(tmp_path / "train").keys()
     writer.close()
     lines = [it.message for it in caplog.records if it.levelno == logging.INFO]
     assert lines[0] == "[train] [3] loss=0.5, accuracy=0.25"
     assert lines[1] == "[train] [3] text note: text"
     assert lines[2] == "[train] [3] images: image of shape (4, 5, 6, 3)"
     assert lines[-1] == "[train] hyperparameters: {'lr': 0.1}"
-
-
-def test_float_colors_are_written_as_by_clu(same_as_tensorflow):
-    points, colors = RNG.normal(size=(1, 8, 3)), RNG.uniform(0, 255, (1, 8, 3))
-    points, colors = points.astype(np.float32), colors.astype(np.float32)
-    same_as_tensorflow(
-        lambda writer: writer.write_pointcloud(3, {"p": points}, point_colors={"p": colors}),
-        lambda: mesh_summary.mesh("p", points, colors=colors, step=3),
-    )
 
 
 @pytest.mark.parametrize(
@@ -184,7 +139,7 @@ def test_what_is_no_metadata_is_refused(bad, error, tmp_path):
         writer.write_summaries(2, {"a": np.eye(3)}, {"a": bad})
     writer.write_scalars(3, {"after": 1.0})
     writer.close()
-    assert values_in(tmp_path).keys() == {"after"}
+    assert shown_in(tmp_path).keys() == {"after"}
 
 
 class Recorder(metric_writers.MetricWriter):
@@ -201,40 +156,13 @@ class Recorder(metric_writers.MetricWriter):
         if "bad" in str(args):
             raise OSError("the disk is full")
 
-    def write_summaries(self, step, values, metadata=None):
-        self._call("write_summaries", step, values, metadata=metadata)
 
-    def write_scalars(self, step, scalars):
-        self._call("write_scalars", step, scalars)
+def test_a_writer_of_ones_own_need_not_write_everything():
+    class Own(metric_writers.MetricWriter):
+        pass
 
-    def write_images(self, step, images):
-        self._call("write_images", step, images)
-
-    def write_videos(self, step, videos):
-        self._call("write_videos", step, videos)
-
-    def write_audios(self, step, audios, *, sample_rate):
-        self._call("write_audios", step, audios, sample_rate=sample_rate)
-
-    def write_texts(self, step, texts):
-        self._call("write_texts", step, texts)
-
-    def write_histograms(self, step, arrays, num_buckets=None):
-        self._call("write_histograms", step, arrays, num_buckets=num_buckets)
-
-    def write_hparams(self, hparams):
-        self._call("write_hparams", hparams)
-
-    def flush(self):
-        self._call("flush")
-
-    def close(self):
-        self._call("close")
-
-
-def test_a_writer_of_ones_own_need_not_write_point_clouds():
-    with pytest.raises(NotImplementedError, match="a Recorder does not write point clouds"):
-        Recorder().write_pointcloud(1, {"p": np.ones((1, 3))})
+    with pytest.raises(NotImplementedError, match="an? Own has no write_pointcloud"):
+        Own().write_pointcloud(1, {"p": np.ones((1, 3))})
 
 
 def test_an_async_writer_writes_what_the_values_were_without_waiting():
@@ -318,11 +246,11 @@ def test_an_async_multi_writer_writes_to_all(tmp_path):
     inner = Recorder()
     writer = metric_writers.AsyncMultiWriter([metric_writers.SummaryWriter(tmp_path), inner])
     writer.write_scalars(1, {"loss": 0.5})
-    writer.write_pointcloud(1, {"p": np.ones((1, 3))})
-    with pytest.raises(NotImplementedError):
+    writer.write_texts(1, {"text": "bad"})
+    with pytest.raises(OSError, match="the disk is full"):
         writer.close()
-    assert values_in(tmp_path).keys() == {"loss", "p_VERTEX"}
-    assert [name for name, *_ in inner.calls] == ["write_scalars", "flush", "close"]
+    assert shown_in(tmp_path).keys() == {"loss", "text"}
+    assert [name for name, *_ in inner.calls] == ["write_scalars", "write_texts", "flush", "close"]
 
 
 def test_the_default_writer_does_not_wait_for_numbers(tmp_path):
@@ -337,7 +265,7 @@ def test_the_default_writer_does_not_wait_for_numbers(tmp_path):
     writer.write_scalars(1, {"loss": Later(0.5)})
     computed.set()
     writer.close()
-    assert values_in(tmp_path)["loss"][2][2] == 0.5
+    assert shown_in(tmp_path)["loss"][2][2] == 0.5
 
 
 @dataclass

@@ -4,91 +4,77 @@ from __future__ import annotations
 
 import math
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from tensorboard.plugins.custom_scalar import layout_pb2
-from tensorboard.util import tensor_util
 
-from runhooks.summary.kinds.histogram import default_edges
 from runhooks.tensorboard import SummaryWriter
 
-EDGES = default_edges()
 RNG = np.random.default_rng(0)
 NUMBERS = {
     "normal": RNG.normal(size=(100, 30)).astype(np.float32),
     "float64": RNG.normal(size=3000) * 1e-3,
-    "float16": RNG.normal(size=3000).astype(np.float16),
     "many magnitudes": np.exp(RNG.uniform(-30, 40, 3000)) * RNG.choice([-1, 1], 3000),
-    "the edges": EDGES,
-    "just below the edges": np.nextafter(EDGES[1:], -np.inf),
-    "just above the edges": np.nextafter(EDGES[:-1], np.inf),
-    "edges in float32": EDGES[1:-1].astype(np.float32),
-    "above in float32": np.nextafter(EDGES[1:-1].astype(np.float32), np.float32(np.inf)),
-    "below in float32": np.nextafter(EDGES[1:-1].astype(np.float32), np.float32(-np.inf)),
-    "zeros": np.zeros(7, np.float32),
     "one number": np.array([0.25]),
-    "next to nothing": np.array([0.0, -0.0, 1e-45, -1e-45, 1e-300, -1e-300, 1e-12]),
-    "integers": RNG.integers(-1000, 1000, 3000),
     "uint8": RNG.integers(0, 256, 3000, np.uint8),
     "bools": RNG.random(100) > 0.3,
 }
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_histograms_are_those_of_torch(name, same_as_torch):
+def test_histograms_are_those_of_torch_but_for_their_bins(name, same_as_torch):
     numbers = NUMBERS[name]
 
     def add(writer):
         writer.add_histogram("plain", numbers, 1)
         writer.add_histogram("of torch", torch.from_numpy(numbers), 2)
         writer.add_histogram("few", numbers, 3, max_bins=10)
+        if numbers.dtype != bool:
+            writer.add_histogram("rule", numbers, 4, bins="auto")
 
     same_as_torch(add)
-
-
-@pytest.mark.parametrize("bins", ["auto", "fd", "doane", "sqrt", 7, (-1.0, 0.0, 0.5, 2.0)])
-@pytest.mark.parametrize("max_bins", [None, 1, 3, 5, 1000])
-def test_bins_are_those_of_torch(bins, max_bins, same_as_torch):
-    numbers = RNG.normal(size=500).astype(np.float32)
-    same_as_torch(lambda w: w.add_histogram("h", numbers, 1, bins=bins, max_bins=max_bins))
-
-
-@pytest.mark.parametrize("values", [[1, 2.5, 3], jnp.arange(5.0)], ids=["list", "jax"])
-def test_lists_and_arrays_of_jax_are_taken_as_by_tensorboardx(values, same_as_tensorboardx):
-    same_as_tensorboardx(lambda writer: writer.add_histogram("h", values, 1))
-
-
-def test_several_blocks_are_counted_as_by_torch(same_as_torch):
-    numbers = RNG.normal(size=300_001).astype(np.float32)
-    same_as_torch(lambda writer: writer.add_histogram("h", numbers, 1))
 
 
 def histogram_in(events):
     return events["."][0].summary.value[0].histo
 
 
-def test_numbers_that_are_not_finite_are_left_out_and_counted(ours):
+@pytest.mark.parametrize("bins", ["fd", 7, (-1.0, 0.0, 0.5, 2.0)])
+def test_bins_are_those_of_numpy(bins, ours):
+    numbers = RNG.normal(size=500).astype(np.float32)
+    histogram = histogram_in(ours(lambda w: w.add_histogram("h", numbers, 1, bins=bins)))
+    counts, edges = np.histogram(numbers.astype(np.float64), bins)
+    assert list(histogram.bucket) == [0, *counts]
+    assert list(histogram.bucket_limit) == edges.tolist()
+
+
+@pytest.mark.parametrize("bins", ["tensorflow", 7])
+def test_more_bins_than_wanted_are_put_together(bins, ours):
+    def add(writer):
+        writer.add_histogram("h", RNG.normal(size=500), 1, bins=bins)
+        writer.add_histogram("h", RNG.normal(size=500), 1, bins=bins, max_bins=3)
+
+    whole, few = [event.summary.value[0].histo for event in ours(add)["."]]
+    assert len(few.bucket) == 3 < len(whole.bucket)
+    assert sum(few.bucket) == sum(whole.bucket) == 500
+
+
+@pytest.mark.parametrize("bins", ["tensorflow", "fd"])
+def test_numbers_that_are_not_finite_are_left_out_and_counted(bins, ours):
     numbers = np.array([1.0, np.nan, np.inf, 2.0, -np.inf, np.nan])
-    values = ours(lambda writer: writer.add_histogram("h", numbers))["."][0].summary.value
-    assert [(v.tag, v.simple_value) for v in values[1:]] == [("h/nan_count", 2), ("h/inf_count", 2)]
-    histogram = values[0].histo
+
+    def add(writer):
+        writer.add_histogram("h", numbers, bins=bins)
+        writer.add_histogram("none", numbers[1:2], bins=bins)
+        writer.add_histogram("empty", [], bins=bins)
+
+    some, nothing, empty = [event.summary.value for event in ours(add)["."]]
+    assert [(v.tag, v.simple_value) for v in some[1:]] == [("h/nan_count", 2), ("h/inf_count", 2)]
+    histogram = some[0].histo
     assert (histogram.min, histogram.max, histogram.num, histogram.sum) == (1, 2, 2, 3)
-    assert sum(histogram.bucket) == 2
-
-
-def test_nothing_but_nan_is_an_empty_histogram(ours):
-    events = ours(lambda writer: writer.add_histogram("h", np.full(3, np.nan), bins="fd"))
-    assert (histogram_in(events).num, sum(histogram_in(events).bucket)) == (0, 0)
-
-
-def test_numbers_beyond_the_bins_are_counted(ours):
-    numbers = np.array([-1e30, 1.0, 1e25, 1e25])
-    histogram = histogram_in(ours(lambda writer: writer.add_histogram("h", numbers)))
-    assert [count for count in histogram.bucket if count] == [1, 1, 2]
-    assert histogram.bucket_limit[-1] > 1e25
+    for value in (nothing[0], empty[0]):
+        assert (value.histo.num, sum(value.histo.bucket), value.histo.sum) == (0, 0, 0)
 
 
 def test_numbers_beyond_given_edges_are_none(ours):
@@ -96,21 +82,7 @@ def test_numbers_beyond_given_edges_are_none(ours):
     assert sum(histogram_in(events).bucket) == 0
 
 
-def test_bfloat16_is_counted(ours):
-    numbers = torch.tensor([0.5, 0.5, -3.0], dtype=torch.bfloat16)
-    histogram = histogram_in(ours(lambda writer: writer.add_histogram("h", numbers)))
-    assert (histogram.min, histogram.max, histogram.num) == (-3, 0.5, 3)
-
-
-@pytest.mark.parametrize(
-    "values", [np.empty(0), torch.empty(0, 3), []], ids=["numpy", "torch", "list"]
-)
-def test_no_numbers_are_refused_as_by_torch(values, tmp_path):
-    with SummaryWriter(tmp_path) as writer, pytest.raises(ValueError, match="at least one"):
-        writer.add_histogram("h", values)
-
-
-@pytest.mark.parametrize("bins", ["none", 0, [1.0], [2.0, 1.0], [[1.0, 2.0]]])
+@pytest.mark.parametrize("bins", ["none", 0, [2.0, 1.0], [[1.0, 2.0]]])
 def test_other_bins_are_refused(bins, tmp_path):
     with SummaryWriter(tmp_path) as writer, pytest.raises(ValueError, match="bins"):
         writer.add_histogram("h", np.ones(3), bins=bins)
@@ -140,22 +112,20 @@ def test_texts_are_those_of_torch(same_as_torch):
     same_as_torch(add)
 
 
-def test_what_is_no_text_is_refused(tmp_path):
-    with SummaryWriter(tmp_path) as writer, pytest.raises(TypeError, match="must be a str, got 7"):
-        writer.add_text("text", 7)
-
-
 DTYPES = [
     *(torch.float32, torch.float64, torch.int8, torch.int16, torch.int32, torch.int64),
     *(torch.bool, torch.complex64, torch.complex128),
 ]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", [(), (0,), (2, 3)], ids=str)
-def test_tensors_are_those_of_torch(dtype, shape, same_as_torch):
-    tensor = (torch.arange(math.prod(shape)).reshape(shape) - 2).to(dtype)
-    same_as_torch(lambda writer: writer.add_tensor("tensor", tensor, 3))
+def test_tensors_are_those_of_torch(same_as_torch):
+    def add(writer):
+        for dtype in DTYPES:
+            for shape in ((), (0,), (2, 3)):
+                tensor = (torch.arange(math.prod(shape)).reshape(shape) - 2).to(dtype)
+                writer.add_tensor(f"{dtype} {shape}", tensor, 3)
+
+    same_as_torch(add)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16], ids=str)
@@ -177,8 +147,11 @@ LABELS = RNG.integers(0, 2, 100)
 PREDICTIONS = RNG.random(100)
 
 
-@pytest.mark.parametrize("thresholds", [127, 10, 1000])
-@pytest.mark.parametrize("weights", [None, 2.0, RNG.random(100)], ids=["none", "one", "each"])
+@pytest.mark.parametrize(
+    ("thresholds", "weights"),
+    [(127, None), (10, 2.0), (1000, RNG.random(100))],
+    ids=["plain", "one weight", "weights"],
+)
 def test_curves_are_those_of_torch(thresholds, weights, same_as_torch):
     def add(writer):
         writer.add_pr_curve("a", LABELS, PREDICTIONS, 1, thresholds, weights)
@@ -214,9 +187,8 @@ FACES = [[[0, 2, 3], [0, 3, 1], [0, 1, 2], [1, 3, 2]]]
 CONFIG = {"material": {"cls": "PointsMaterial", "size": 0.1}, "camera": {"cls": "X"}}
 
 
-@pytest.mark.parametrize("make", [np.array, torch.tensor])
-def test_meshes_are_those_of_torch(make, same_as_torch):
-    vertices, colors, faces = map(make, (VERTICES, COLORS, FACES))
+def test_meshes_are_those_of_torch(same_as_torch):
+    vertices, colors, faces = map(torch.tensor, (VERTICES, COLORS, FACES))
 
     def add(writer):
         writer.add_mesh("mesh", vertices=vertices, colors=colors, faces=faces)
@@ -224,11 +196,6 @@ def test_meshes_are_those_of_torch(make, same_as_torch):
         writer.add_mesh("colors", vertices, colors / 255)
 
     same_as_torch(add)
-
-
-def test_a_mesh_of_another_shape_is_refused(tmp_path):
-    with SummaryWriter(tmp_path) as writer, pytest.raises(ValueError, match=r"\[N, count, 3\]"):
-        writer.add_mesh("mesh", np.zeros((4, 3)))
 
 
 LAYOUT = {
@@ -250,18 +217,9 @@ def test_charts_are_those_of_torch(same_as_torch):
     same_as_torch(add)
 
 
-def test_charts_are_read_by_tensorboard(ours):
-    events = ours(lambda writer: writer.add_custom_scalars(LAYOUT))
-    (layout,) = tensor_util.make_ndarray(events["."][0].summary.value[0].tensor).flat
-    categories = layout_pb2.Layout.FromString(layout).category
-    assert [chart.title for category in categories for chart in category.chart] == [
-        *("twse", "dow", "nasdaq")
-    ]
-
-
-def test_a_margin_of_two_is_refused_as_by_torch(tmp_path):
+def test_a_margin_of_two_is_refused(tmp_path):
     with SummaryWriter(tmp_path) as writer:
-        with pytest.raises(AssertionError, match="three tags"):
+        with pytest.raises(ValueError, match="three tags"):
             writer.add_custom_scalars_marginchart(["a", "b"])
-        with pytest.raises(AssertionError, match="three tags"):
+        with pytest.raises(ValueError, match="three tags"):
             writer.add_custom_scalars({"category": {"title": ["Margin", ["a"]]}})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,7 +16,7 @@ from runhooks.events.format import proto
 from runhooks.events.place import identity, place
 from runhooks.events.writing.background import LINGER_SECS
 from runhooks.events.writing.event_file import EventFile
-from runhooks.events.writing.event_sink import EventSink, WritableFile
+from runhooks.events.writing.event_sink import EventSink
 from runhooks.events.writing.stored_file import StoredFile, StoreQueue
 from runhooks.events.writing.write_queue import MAX_QUEUE, WriteQueue
 from runhooks.stores import is_url
@@ -58,21 +58,10 @@ class SharedFile:
         weakref.WeakValueDictionary()
     )
 
-    def __init__(self, logdir: str, options: FileOptions, lazily: bool) -> None:
-        size, secs, suffix, on_full = options
-        make: Callable[[], WritableFile]
-        if is_url(logdir):
-            make = partial(StoredFile, logdir, suffix)
-            sink = EventSink(logdir, make)
-            self.queue: WriteQueue = StoreQueue(sink, size, secs, on_full)
-        else:
-            make = partial(EventFile, logdir, suffix)
-            sink = EventSink(logdir, make)
-            self.queue = WriteQueue(sink, size, secs, on_full)
+    def __init__(self, queue: WriteQueue) -> None:
+        self.queue = queue
         self.state = FileState()
         self._writers: weakref.WeakSet[Any] = weakref.WeakSet()
-        if not lazily:
-            sink.open()
 
     @classmethod
     def join(cls, writer: Any, logdir: str, options: FileOptions, lazily: bool) -> SharedFile:
@@ -85,7 +74,7 @@ class SharedFile:
         with cls._lock:
             file = cls._by_directory.get(directory)
             if file is None or not options.are_default:
-                file = cls(logdir, options, lazily)
+                file = cls(_queue(logdir, options, lazily))
                 cls._by_directory.setdefault(directory, file)
             else:
                 file.reopen()
@@ -125,6 +114,20 @@ class SharedFile:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=SharedFile.forked)
+
+
+def _queue(logdir: str, options: FileOptions, lazily: bool) -> WriteQueue:
+    """Return the queue of a new event file in ``logdir``, made with its first event or now."""
+    size, secs, suffix, on_full = options
+    if is_url(logdir):
+        sink = EventSink(logdir, partial(StoredFile, logdir, suffix))
+        queue: WriteQueue = StoreQueue(sink, size, secs, on_full)
+    else:
+        sink = EventSink(logdir, partial(EventFile, logdir, suffix))
+        queue = WriteQueue(sink, size, secs, on_full)
+    if not lazily:
+        sink.open()
+    return queue
 
 
 class FileWriter(QueuedWriter):

@@ -2,8 +2,6 @@
 
 Field numbers are those of TensorFlow's ``graph.proto``, ``node_def.proto`` and
 ``attr_value.proto``.
-
-Field numbers are those of TensorFlow's ``graph.proto`` and ``node_def.proto``.
 """
 
 from __future__ import annotations
@@ -121,8 +119,7 @@ def encode_graph(graph: AnyGraph | None) -> bytes:
         raise TypeError(
             f"graph must be a Graph of runhooks or TensorFlow, or a GraphDef, got {graph!r}"
         )
-    nodes = [proto.bytes_field(1, _node(operation)) for operation in message.get_operations()]
-    return b"".join((*nodes, proto.bytes_field(4, proto.varint_field(1, _PRODUCER))))
+    return encode_graph_def(map(_node, message.get_operations()))
 
 
 def _checked(graph_def: bytes) -> bytes:
@@ -137,10 +134,4 @@ def _checked(graph_def: bytes) -> bytes:
 def _node(operation: GraphOperation) -> bytes:
     inputs = [tensor.name.removesuffix(":0") for tensor in operation.inputs]
     controls = [f"^{control.name}" for control in operation.control_inputs]
-    return b"".join(
-        (
-            proto.bytes_field(1, operation.name.encode()),
-            proto.bytes_field(2, operation.type.encode()),
-            *(proto.bytes_field(3, name.encode()) for name in inputs + controls),
-        )
-    )
+    return encode_node(operation.name, operation.type, inputs + controls)

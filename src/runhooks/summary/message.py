@@ -109,14 +109,19 @@ class Value(NamedTuple):
     encode: Callable[[str, Any], bytes]
 
 
-def entry(tag: str, content: bytes) -> bytes:
+def entry(tag: str, content: bytes, metadata: Message | bytes | None = None) -> bytes:
     """Return one entry of a summary.
 
     Args:
         tag: Its tag.
         content: The fields that hold its value.
+        metadata: A ``SummaryMetadata``, or the bytes of one.
     """
-    return proto.bytes_field(_VALUE, proto.bytes_field(_TAG, tag.encode()) + content)
+    content = proto.bytes_field(_TAG, tag.encode()) + content
+    if metadata is not None:
+        encoded = metadata if isinstance(metadata, bytes) else metadata.SerializeToString()
+        content += proto.bytes_field(_METADATA, encoded)
+    return proto.bytes_field(_VALUE, content)
 
 
 class Summary(Sequence[Value]):
@@ -298,8 +303,7 @@ def describe(
 
 def tensor_entry(tag: str, tensor: bytes, metadata: Message | bytes) -> bytes:
     """Return one entry of a summary that holds ``tensor``, a ``TensorProto``."""
-    encoded = metadata if isinstance(metadata, bytes) else metadata.SerializeToString()
-    return entry(tag, proto.bytes_field(_TENSOR, tensor) + proto.bytes_field(_METADATA, encoded))
+    return entry(tag, proto.bytes_field(_TENSOR, tensor), metadata)
 
 
 class EncodedEvent(NamedTuple):

@@ -3,55 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from runhooks import arguments, clock
-from runhooks.events import Event, Message, SessionLog, SessionStatus
+from runhooks.events import Event, Message
 from runhooks.events.format import proto
-from runhooks.events.place import place
-from runhooks.events.reading.find import find_files
-from runhooks.events.writing.write_queue import MAX_QUEUE
+from runhooks.events.writing.write_queue import MAX_QUEUE, Batch, WriteQueue
 from runhooks.stores import hidden
-from runhooks.stores.path import path_of
 from runhooks.summary import FileWriter as EventFileWriter
 from runhooks.summary import Summary
+from runhooks.summary.file_writer import FileOptions, SharedFile
 from runhooks.summary.message import EncodedEvent, nbytes_of
 
 _AT_ONCE = 1e-3  # seconds
 _WALL_TIME, _STEP = 1, 2
-_GRAPH_TAG = "step1"
 
 _Number = TypeVar("_Number", int, float)
 
 
-class TimedWriter(EventFileWriter):
-    """A writer whose caller gives the times of events: what ``event_writer`` is."""
-
-    @property
-    def _ev_writer(self) -> TimedWriter:
-        """Itself: programs for tensorboardX ask for ``event_writer._ev_writer._file_name``."""
-        return self
-
-    @property
-    def _file_name(self) -> str:
-        """The path of the newest event file in the directory."""
-        return str(max(find_files(path_of(place(log_dir=self.get_logdir())))))
-
-    def put(self, tag: str, value: Any, step: int, wall_time: float) -> None:
-        self._state.start = None
-        self._put(tag, value, step, wall_time)
-
-    def add(self, event: Event, nbytes: int = 0) -> None:
-        self._add(event, nbytes)
-
-
-class FileWriter:
+class FileWriter(EventFileWriter):
     """An event file in ``log_dir``, as ``SummaryWriter.file_writer`` has one.
 
-    It is written as ``runhooks.summary.FileWriter`` writes it, which all writers of a directory
-    that are open in this process share.
+    It is ``runhooks.summary.FileWriter``, whose file all writers of a directory that are open in
+    this process share, with times that the caller may give.
 
     Args:
         log_dir: The directory.
@@ -74,60 +49,42 @@ class FileWriter:
     ) -> None:
         arguments.whole(0, max_queue=max_queue)
         arguments.not_negative(flush_secs=flush_secs)
-        self._logdir = hidden(os.fspath(log_dir))
-        self._default_step: int | None = None
-        #: The time of what is added without one; None: that of the call.
-        self.default_wall_time: float | None = None
-        self._writer = TimedWriter(
-            self._logdir,
+        self._given = hidden(os.fspath(log_dir))
+        super().__init__(
+            self._given,
             max_queue=max(max_queue, MAX_QUEUE),
             flush_secs=max(flush_secs, _AT_ONCE),
             filename_suffix=filename_suffix,
         )
-        #: Adds ``tag``, ``value``, ``step`` and ``wall_time`` of a scalar that is checked.
-        self.put = self._writer.put
 
     @property
-    def event_writer(self) -> TimedWriter | NoFileWriter:
-        """The writer of the file, whose ``add_event`` leaves the time and step of an event."""
-        return self._writer
+    def event_writer(self) -> FileWriter:
+        """Itself: what takes events."""
+        return self
 
     def get_logdir(self) -> str:
-        """Return the directory of the event file."""
-        return self._logdir
+        """Return the directory of the event file, as it was given."""
+        return self._given
 
-    def at(self, step: Any, wall_time: float | None) -> tuple[int, float]:
-        """Return a step and a time, those of ``use_metadata`` or 0 and now for what is None."""
-        if step is None:
-            step = self._default_step
-        if wall_time is None:
-            wall_time = self.default_wall_time
-        number = 0 if step is None else _converted(int, "global_step", step)
-        if not -(1 << 63) <= number < 1 << 63:
-            raise ValueError(f"global_step must fit in 64 bits, got {step!r}")
-        if wall_time is None:
-            return number, clock.wall()
-        return number, _converted(float, "walltime", wall_time)
+    def put(self, tag: str, value: Any, step: int, wall_time: float) -> None:
+        """Add a scalar that is checked."""
+        self._state.start = None
+        self._put(tag, value, step, wall_time)
 
     def add_event(self, event: Message, step: Any = None, walltime: float | None = None) -> None:
         """Add ``event``, of Protocol Buffers or ours, with this step and time.
 
-        Its own step stays if ``step`` is None; its own time does not.
+        Those that are None stay as they are in it; an event without a time gets that of the call.
         """
-        number, seconds = self.at(step, walltime)
+        if walltime is None:
+            walltime = getattr(event, "wall_time", None) or clock.wall()
+        number, seconds = step_and_time(
+            getattr(event, "step", 0) if step is None else step, walltime
+        )
         # Of a field that comes twice, the later one counts.
         encoded = event.SerializeToString() + proto.double_field(_WALL_TIME, seconds)
-        if step is not None or self._default_step is not None:
-            encoded += proto.varint_field(_STEP, number)
-        self._writer.add_event(EncodedEvent(seconds, number, encoded))
-
-    def start_session(self, step: int) -> None:
-        """Have TensorBoard drop what was written before of this step and later ones."""
-        self.add_session_log(SessionLog(SessionStatus.START), step)
-
-    def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
-        """Add ``session_log``, of Protocol Buffers or ours."""
-        self._writer.add_session_log(session_log, global_step)
+        encoded += proto.varint_field(_STEP, number)
+        self._add(EncodedEvent(seconds, number, encoded))
 
     def add_summary(
         self,
@@ -136,103 +93,54 @@ class FileWriter:
         walltime: float | None = None,
     ) -> None:
         """Add ``summary``, of Protocol Buffers or ours."""
-        step, wall_time = self.at(global_step, walltime)
+        step, wall_time = step_and_time(global_step, walltime)
         if not isinstance(summary, Summary | bytes):
             summary = summary.SerializeToString()  # the caller may go on to change it
-        self._writer.add(Event(wall_time, step, summary), nbytes_of(summary))
-
-    def add_graph(self, graph_profile: Any, walltime: float | None = None) -> None:
-        """Add a graph and the metadata of a run of it, messages or bytes."""
-        graph, run_metadata = (
-            part if isinstance(part, bytes) else part.SerializeToString() for part in graph_profile
-        )
-        step, wall_time = self.at(None, walltime)
-        self._writer.add(Event(wall_time, step, graph_def=graph))
-        tagged = proto.text_field(1, _GRAPH_TAG) + proto.bytes_field(2, run_metadata)
-        self._writer.add(Event(wall_time, step, tagged_run_metadata=tagged))
-
-    def add_onnx_graph(self, graph: Message | bytes, walltime: float | None = None) -> None:
-        """Add a graph, a message or bytes."""
-        encoded = graph if isinstance(graph, bytes) else graph.SerializeToString()
-        step, wall_time = self.at(None, walltime)
-        self._writer.add(Event(wall_time, step, graph_def=encoded))
-
-    add_openvino_graph = add_onnx_graph
-
-    def flush(self) -> None:
-        """Return when everything added before is written; raise the first error, if any."""
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Flush, and close the file; closing it twice is fine."""
-        self._writer.close()
-
-    def reopen(self) -> None:
-        """Continue after it was closed or its file was deleted, in a new file."""
-        self._writer.reopen()
-
-    @contextmanager
-    def use_metadata(
-        self, *, global_step: int | None = None, walltime: float | None = None
-    ) -> Iterator[FileWriter]:
-        """Let what is added in the ``with`` block have this step and time if it is given none.
-
-        Raises:
-            ValueError: Neither is given, or the block is in another one.
-        """
-        if self._default_step is not None or self.default_wall_time is not None:
-            raise ValueError("use_metadata must not be used inside of another use_metadata")
-        if global_step is None and walltime is None:
-            raise ValueError("use_metadata must be given a global_step, a walltime or both")
-        self._default_step, self.default_wall_time = global_step, walltime
-        try:
-            yield self
-        finally:
-            self._default_step = self.default_wall_time = None
+        self._add(Event(wall_time, step, summary), nbytes_of(summary))
 
 
 class NoFileWriter(FileWriter):
     """Writes nothing; the directory is not made."""
 
-    def __init__(self, log_dir: str | os.PathLike[str]) -> None:
-        self._logdir = hidden(os.fspath(log_dir))
-        self._default_step = self.default_wall_time = None
-        self.put = _nothing
+    def _open(self, logdir: str, options: FileOptions, lazily: bool = False) -> None:
+        self._logdir, self._options, self._closed = logdir, options, False
+        self._file = SharedFile(WriteQueue(_Nowhere()))
+        super(EventFileWriter, self).__init__(self._file.queue, self._file.state)
 
-    @property
-    def event_writer(self) -> NoFileWriter:
-        return self
 
-    def add_event(self, event: Message, step: Any = None, walltime: float | None = None) -> None:
+class _Nowhere:
+    """The sink of nothing."""
+
+    name = "nowhere"
+    is_gone = False
+    lost = 0
+
+    def open(self) -> None:
         return
 
-    def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
-        return
-
-    def add_summary(
-        self,
-        summary: Summary | Message | bytes,
-        global_step: Any = None,
-        walltime: float | None = None,
-    ) -> None:
-        return
-
-    def add_graph(self, graph_profile: Any, walltime: float | None = None) -> None:
-        return
-
-    def add_onnx_graph(self, graph: Message | bytes, walltime: float | None = None) -> None:
-        return
-
-    add_openvino_graph = add_onnx_graph
-
-    def flush(self) -> None:
-        return
+    def write(self, batch: Batch) -> list[BaseException]:
+        return []
 
     def close(self) -> None:
         return
 
-    def reopen(self) -> None:
+    def forked(self) -> None:
         return
+
+
+def step_and_time(step: Any, wall_time: float | None) -> tuple[int, float]:
+    """Return a step and a time; 0 and now for what is None.
+
+    Raises:
+        ValueError: A number is out of range, or no number.
+        TypeError: One is something else.
+    """
+    number = 0 if step is None else _converted(int, "global_step", step)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"global_step must fit in 64 bits, got {step!r}")
+    if wall_time is None:
+        return number, clock.wall()
+    return number, _converted(float, "walltime", wall_time)
 
 
 def _converted(kind: Callable[[Any], _Number], name: str, value: Any) -> _Number:
@@ -241,7 +149,3 @@ def _converted(kind: Callable[[Any], _Number], name: str, value: Any) -> _Number
     except (ValueError, TypeError, OverflowError) as error:
         wrong = TypeError if isinstance(error, TypeError) else ValueError
         raise wrong(f"{name} must be a number, got {value!r}") from None
-
-
-def _nothing(tag: str, value: Any, step: int, wall_time: float) -> None:
-    return

@@ -12,9 +12,16 @@ from typing import Any
 import numpy as np
 
 from runhooks.arrays import host_form
-from runhooks.summary import FileWriter, Summary, Value, clip_value, tensor_value, text_value
-from runhooks.summary.kinds.histogram import bucketed_histogram_value
-from runhooks.summary.kinds.image import image_batch_value
+from runhooks.summary import (
+    FileWriter,
+    Summary,
+    Value,
+    clip_value,
+    histogram_value,
+    picture_value,
+    tensor_value,
+    text_value,
+)
 
 __all__ = ["SummaryWriter"]
 
@@ -44,7 +51,7 @@ class SummaryWriter:
         self._flush_if_auto()
 
     def image(self, tag: str, image: Any, step: int, max_outputs: int = 3) -> None:
-        """Write images, gray ones in RGB.
+        """Write images.
 
         Args:
             tag: Their tag.
@@ -56,7 +63,7 @@ class SummaryWriter:
         form = host_form(image)
         shape = form[0] if form is not None else np.shape(image)
         axes = {2: "HW", 3: "HWC" if shape[-1:] and shape[-1] in _COLORS else "NHW"}
-        made = image_batch_value(tag, image, axes.get(len(shape), "NHWC"), max_outputs, rgb=True)
+        made = picture_value(tag, image, axes.get(len(shape), "NHWC"), max_outputs)
         self._add(made, step)
 
     def audio(
@@ -66,8 +73,8 @@ class SummaryWriter:
         self._add(clip_value(tag, audiodata[:max_outputs], sample_rate), step)
 
     def histogram(self, tag: str, values: Any, step: int, bins: int | None = None) -> None:
-        """Write how numbers are distributed, in ``bins`` buckets; None: 30."""
-        self._add(bucketed_histogram_value(tag, values, bins), step)
+        """Write how numbers are distributed, in ``bins`` bins; None: 512 at most."""
+        self._add(histogram_value(tag, values, bins), step)
 
     def text(self, tag: str, textdata: str | bytes, step: int) -> None:
         """Write a text, which TensorBoard shows as Markdown."""

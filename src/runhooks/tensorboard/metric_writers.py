@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,12 +30,12 @@ from runhooks.summary import (
     Summary,
     Value,
     clip_value,
+    histogram_value,
     mesh_values,
+    picture_value,
     tensor_value,
     text_value,
 )
-from runhooks.summary.kinds.histogram import bucketed_histogram_value
-from runhooks.summary.kinds.image import image_batch_value
 from runhooks.summary.kinds.video import video_value
 
 __all__ = [
@@ -56,40 +55,43 @@ _KINDS = ("Scalar", "Summary", "Image", "Audio", "Text", "Histogram", "HyperPara
 _logger = logging.getLogger("runhooks")
 
 
-class MetricWriter(ABC):
-    """Writes dicts of values, by tag, at a step."""
+class MetricWriter:
+    """Writes dicts of values, by tag, at a step.
 
-    @abstractmethod
+    A writer of your own overrides the methods for what it writes.
+    """
+
     def write_summaries(
         self, step: int, values: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
     ) -> None:
         """Write arrays as they are; ``metadata``: a ``SummaryMetadata`` or its bytes, by tag."""
+        self._call("write_summaries", step, values, metadata=metadata)
 
-    @abstractmethod
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
         """Write numbers."""
+        self._call("write_scalars", step, scalars)
 
-    @abstractmethod
     def write_images(self, step: int, images: Mapping[str, Any]) -> None:
         """Write images, ``[N, H, W, C]`` or ``[H, W, C]``: uint8, or floats from 0.0 to 1.0."""
+        self._call("write_images", step, images)
 
-    @abstractmethod
     def write_videos(self, step: int, videos: Mapping[str, Any]) -> None:
         """Write videos, ``[N, T, H, W, C]`` or ``[T, H, W, C]`` with 1 or 3 channels, as GIF."""
+        self._call("write_videos", step, videos)
 
-    @abstractmethod
     def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
         """Write sounds, ``[N, T, C]``, floats from -1.0 to 1.0."""
+        self._call("write_audios", step, audios, sample_rate=sample_rate)
 
-    @abstractmethod
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
         """Write texts, which TensorBoard shows as Markdown."""
+        self._call("write_texts", step, texts)
 
-    @abstractmethod
     def write_histograms(
         self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
     ) -> None:
-        """Write how numbers are distributed; ``num_buckets``: 30 if it is not given."""
+        """Write how numbers are distributed; ``num_buckets``: by tag; up to 512 else."""
+        self._call("write_histograms", step, arrays, num_buckets=num_buckets)
 
     def write_pointcloud(
         self,
@@ -100,19 +102,25 @@ class MetricWriter(ABC):
         configs: Mapping[str, Any] | None = None,
     ) -> None:
         """Write points, ``[N, points, 3]``; colors from 0 to 255; classes of three.js, by tag."""
-        raise NotImplementedError(f"a {type(self).__name__} does not write point clouds")
+        self._call(
+            "write_pointcloud", step, point_clouds, point_colors=point_colors, configs=configs
+        )
 
-    @abstractmethod
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
         """Write hyperparameters; those in a dict or list inside are named ``outer.inner``."""
+        self._call("write_hparams", hparams)
 
-    @abstractmethod
     def flush(self) -> None:
         """Return when everything written before is on its way to the disk."""
+        self._call("flush")
 
-    @abstractmethod
     def close(self) -> None:
         """Flush, and write no more."""
+        self._call("close")
+
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> None:
+        """Do what ``method`` is to do, unless a subclass overrides it."""
+        raise NotImplementedError(f"a {type(self).__name__} has no {method}")
 
 
 class SummaryWriter(MetricWriter):
@@ -137,14 +145,7 @@ class SummaryWriter(MetricWriter):
         self._writer.scalars(scalars, step)
 
     def write_images(self, step: int, images: Mapping[str, Any]) -> None:
-        every = np.iinfo(np.int64).max
-        self._add(
-            step,
-            [
-                image_batch_value(tag, image, "HWC" if _ndim(image) == 3 else "NHWC", int(every))
-                for tag, image in images.items()
-            ],
-        )
+        self._add(step, [picture_value(tag, image) for tag, image in images.items()])
 
     def write_videos(self, step: int, videos: Mapping[str, Any]) -> None:
         for tag, video in videos.items():
@@ -162,11 +163,7 @@ class SummaryWriter(MetricWriter):
     ) -> None:
         buckets = num_buckets or {}
         self._add(
-            step,
-            [
-                bucketed_histogram_value(tag, array, buckets.get(tag))
-                for tag, array in arrays.items()
-            ],
+            step, [histogram_value(tag, array, buckets.get(tag)) for tag, array in arrays.items()]
         )
 
     def write_pointcloud(
@@ -204,125 +201,36 @@ class LoggingWriter(MetricWriter):
     def __init__(self, collection: str | None = None) -> None:
         self._prefix = f"[{collection}] " if collection else ""
 
-    def write_summaries(
-        self, step: int, values: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
-    ) -> None:
-        self._log_shapes(step, "tensors", values)
-
-    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
-        numbers = (f"{tag}={read_number(value):.6g}" for tag, value in scalars.items())
-        self._log(step, ", ".join(numbers))
-
-    def write_images(self, step: int, images: Mapping[str, Any]) -> None:
-        self._log_shapes(step, "images", images)
-
-    def write_videos(self, step: int, videos: Mapping[str, Any]) -> None:
-        self._log_shapes(step, "videos", videos)
-
-    def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
-        self._log_shapes(step, "sounds", audios)
-
-    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        for tag, text in texts.items():
-            self._log(step, f"text {tag}: {text}")
-
-    def write_histograms(
-        self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
-    ) -> None:
-        self._log_shapes(step, "histograms", arrays)
-
-    def write_pointcloud(
-        self,
-        step: int,
-        point_clouds: Mapping[str, Any],
-        *,
-        point_colors: Mapping[str, Any] | None = None,
-        configs: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._log_shapes(step, "point clouds", point_clouds)
-
-    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
-        _logger.info("%shyperparameters: %s", self._prefix, dict(hparams))
-
-    def flush(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
-
-    def _log(self, step: int, line: str) -> None:
-        _logger.info("%s[%d] %s", self._prefix, step, line)
-
-    def _log_shapes(self, step: int, noun: str, values: Mapping[str, Any]) -> None:
-        shapes = (f"{tag} of shape {np.shape(value)}" for tag, value in values.items())
-        self._log(step, f"{noun}: {', '.join(shapes)}")
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> None:
+        if method in ("flush", "close"):
+            return
+        if method == "write_hparams":
+            _logger.info("%shyperparameters: %s", self._prefix, dict(args[0]))
+            return
+        step, values = args
+        if method == "write_scalars":
+            lines = [", ".join(f"{tag}={read_number(it):.6g}" for tag, it in values.items())]
+        elif method == "write_texts":
+            lines = [f"text {tag}: {text}" for tag, text in values.items()]
+        else:
+            shapes = (f"{tag} of shape {np.shape(it)}" for tag, it in values.items())
+            lines = [f"{method.removeprefix('write_')}: {', '.join(shapes)}"]
+        for line in lines:
+            _logger.info("%s[%d] %s", self._prefix, step, line)
 
 
-class _PassingWriter(MetricWriter):
-    """Passes each call on."""
-
-    @abstractmethod
-    def _pass(self, method: str, *args: Any, **kwargs: Any) -> None: ...
-
-    def write_summaries(
-        self, step: int, values: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
-    ) -> None:
-        self._pass("write_summaries", step, values, metadata)
-
-    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
-        self._pass("write_scalars", step, scalars)
-
-    def write_images(self, step: int, images: Mapping[str, Any]) -> None:
-        self._pass("write_images", step, images)
-
-    def write_videos(self, step: int, videos: Mapping[str, Any]) -> None:
-        self._pass("write_videos", step, videos)
-
-    def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
-        self._pass("write_audios", step, audios, sample_rate=sample_rate)
-
-    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        self._pass("write_texts", step, texts)
-
-    def write_histograms(
-        self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
-    ) -> None:
-        self._pass("write_histograms", step, arrays, num_buckets)
-
-    def write_pointcloud(
-        self,
-        step: int,
-        point_clouds: Mapping[str, Any],
-        *,
-        point_colors: Mapping[str, Any] | None = None,
-        configs: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._pass(
-            "write_pointcloud", step, point_clouds, point_colors=point_colors, configs=configs
-        )
-
-    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
-        self._pass("write_hparams", hparams)
-
-    def flush(self) -> None:
-        self._pass("flush")
-
-    def close(self) -> None:
-        self._pass("close")
-
-
-class MultiWriter(_PassingWriter):
+class MultiWriter(MetricWriter):
     """Passes everything on to all of ``writers``, even if one of them raises."""
 
     def __init__(self, writers: Sequence[MetricWriter]) -> None:
         self._writers = tuple(writers)
 
-    def _pass(self, method: str, *args: Any, **kwargs: Any) -> None:
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> None:
         methods = (getattr(writer, method) for writer in self._writers)
         call_all(partial(call, *args, **kwargs) for call in methods)
 
 
-class AsyncWriter(_PassingWriter):
+class AsyncWriter(MetricWriter):
     """Passes everything on to ``writer`` in a thread, for a writer that waits or computes.
 
     What is written has the values of the call. An error of ``writer`` is raised once, by a later
@@ -341,7 +249,7 @@ class AsyncWriter(_PassingWriter):
         self._lock = Lock()
         self._closed = False
 
-    def _pass(self, method: str, *args: Any, **kwargs: Any) -> None:
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> None:
         call = partial(
             getattr(self._writer, method),
             *map(_as_now, args),

@@ -2,26 +2,552 @@
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 from collections.abc import Mapping, Sequence
-from types import FunctionType
-from typing import Any
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
-from runhooks import clock
+import numpy as np
+from numpy.typing import NDArray
+
+from runhooks import arguments, clock, events
+from runhooks.arrays import to_numpy
+from runhooks.arrays.values import NUMBERS
+from runhooks.errors import add_note, call_all, error_text
+from runhooks.events import Message, SessionLog, SessionStatus
+from runhooks.events.format.proto import int_field
 from runhooks.events.place import inside, place
 from runhooks.stores.path import path_of
-from runhooks.summary import Summary, scalar_value
-from runhooks.summary.kinds.histogram import default_edges
-from runhooks.summary.kinds.hparams import experiment_values
+from runhooks.summary import (
+    Margin,
+    Summary,
+    SummaryMetadata,
+    Value,
+    clip_value,
+    custom_scalars_value,
+    histogram_value,
+    hparams_values,
+    mesh_values,
+    picture_value,
+    pr_curve_value,
+    tensor_value,
+)
+from runhooks.summary.kinds.histogram import Bins, counted_histogram_value
+from runhooks.summary.kinds.image import Boxes, check_pillow
 from runhooks.summary.kinds.projector import Embedding, write_embedding
-from runhooks.tensorboard.picture_methods import PictureMethods
-from runhooks.tensorboard.plot_methods import PlotMethods
-from runhooks.tensorboard.run_files import RunFiles, ScalarMethods, refusals
+from runhooks.summary.kinds.scalar import kept_number
+from runhooks.summary.kinds.scalar import scalar_value as number_value
+from runhooks.summary.kinds.video import video_value
+from runhooks.summary.message import text_tag
+from runhooks.tensorboard.file_writer import FileWriter, NoFileWriter, step_and_time
 
+_DIRECTORY = "runs"
+_STARTED = "%b%d_%H-%M-%S"
+_MOST_THRESHOLDS = 127
+_MARGIN, _MULTILINE = "Margin", "Multiline"
 _ENCODED = {"%": "%25", "/": "%2f", "\\": "%5c"}
 
 
-class ModelMethods(RunFiles):
-    """The methods of a ``SummaryWriter`` for what describes a model."""
+class SummaryWriter:
+    """Writes event files in ``log_dir`` with the methods of ``torch.utils.tensorboard``.
+
+    Every method and argument of torch's ``SummaryWriter`` is there, and most of those that
+    tensorboardX has besides; where the two differ, it does what torch's does. What TensorBoard
+    shows is the same.
+
+    Calls return before anything is encoded or written, and do not wait for a device: an array is
+    kept as it is at the call, and read in the background. Wrong arguments raise at the call; what
+    goes wrong in the background is raised, once, by a later call. NaN and infinities never raise.
+
+    Arrays may be of PyTorch, NumPy, JAX, TensorFlow, or lists of numbers, on any device, bfloat16
+    too.
+
+    In all methods, ``global_step`` is the step, whatever ``int`` takes (7.9 and ``"7"`` are 7;
+    None: 0), and ``walltime`` the time in seconds since the epoch (None: now). Nor is a tag
+    checked, only that it is a str. After ``close`` what is added goes to a new file.
+
+    ``file_writer`` is the file of the run, and ``all_writers`` has it and those of the sub-runs by
+    directory; both are None when they are closed.
+
+    Args:
+        log_dir: The directory; None: ``runs/<time>_<host><comment>``.
+        comment: The end of the name of that directory.
+        purge_step: TensorBoard drops what was written before from this step on, as after a restart.
+        max_queue: Ours never wait for the disk before 500,000 events do; a higher number raises
+            that.
+        flush_secs: Events are written after 0.2 seconds at the latest, or at once if this is less.
+        filename_suffix: The end of the names of event files.
+        write_to_disk: False: nothing is written, and no directory is made.
+        logdir: tensorboardX's word for ``log_dir``.
+
+    Raises:
+        OSError: No file can be made in ``log_dir``.
+        TypeError, ValueError: An argument is wrong or out of range.
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str] | None = None,
+        comment: str = "",
+        purge_step: int | None = None,
+        max_queue: int = 10,
+        flush_secs: float = 120,
+        filename_suffix: str = "",
+        write_to_disk: bool = True,
+        logdir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        arguments.directory(log_dir=log_dir or None, logdir=logdir or None)
+        self.log_dir = log_dir or logdir or _default_directory(comment)
+        self.purge_step = purge_step
+        self.max_queue = max_queue
+        self.flush_secs = flush_secs
+        self.filename_suffix = filename_suffix
+        self._file_kind = FileWriter if write_to_disk else NoFileWriter
+        self.file_writer: FileWriter | None = None
+        self.all_writers: dict[str, FileWriter] | None = None
+        self._sub_runs: dict[tuple[str, str], FileWriter] = {}  # by main tag and tag
+        self._get_file_writer()
+
+    @property
+    def logdir(self) -> str | os.PathLike[str]:
+        """The directory, as ``log_dir``."""
+        return self.log_dir
+
+    def get_logdir(self) -> str | os.PathLike[str]:
+        """Return the directory of the event file, as it was given."""
+        return self.log_dir
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed; what is added then opens new files."""
+        return self.file_writer is None
+
+    def add_scalar(
+        self,
+        tag: str,
+        scalar_value: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+        new_style: bool = False,
+        double_precision: bool = False,
+        *,
+        display_name: str = "",
+        summary_description: str = "",
+    ) -> None:
+        """Add a number.
+
+        Args:
+            tag: Its tag.
+            scalar_value: A number, or an array or list of size 1 on any device, which is read in
+                the background.
+            global_step: Its step.
+            walltime: Its time.
+            new_style: Whether to write it as a tensor, as TensorFlow 2 does.
+            double_precision: Whether such a tensor is float64, not float32.
+            display_name: Stands in place of the tag in TensorBoard.
+            summary_description: A description in Markdown.
+        """
+        writer = self.file_writer or self._get_file_writer()
+        is_plain = not (new_style or display_name or summary_description)
+        if (
+            is_plain
+            and type(scalar_value) in NUMBERS
+            and type(global_step) is int
+            and type(tag) is str
+            and not global_step >> 63
+            and walltime is None
+        ):
+            writer.put(tag, scalar_value, global_step, clock.wall())  # nothing to check or to read
+            return
+        value = _kept(text_tag(tag), scalar_value)
+        if is_plain:
+            writer.put(tag, value, *step_and_time(global_step, walltime))
+            return
+        about = SummaryMetadata(
+            plugin_name="scalars" if new_style else "",
+            display_name=display_name,
+            summary_description=summary_description,
+        )
+        dtype = ("float64" if double_precision else "float32") if new_style else None
+        self._add(number_value(tag, value, about, dtype), global_step, walltime)
+
+    def add_scalars(
+        self,
+        main_tag: str,
+        tag_scalar_dict: Mapping[str, Any],
+        global_step: Any = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Add several numbers that TensorBoard shows in one chart, each in a sub-run of its own.
+
+        Args:
+            main_tag: The tag of all of them.
+            tag_scalar_dict: The numbers, by what their sub-runs are called: ``main_tag_name``, in
+                which ``/`` of ``main_tag`` is ``_``.
+            global_step: Its step.
+            walltime: Its time.
+        """
+        text_tag(main_tag)
+        if not isinstance(tag_scalar_dict, Mapping):
+            raise TypeError(
+                f"tag_scalar_dict must be a dict of numbers by name, got {tag_scalar_dict!r}"
+            )
+        step, wall_time = step_and_time(global_step, walltime)
+        for tag, scalar_value in tag_scalar_dict.items():
+            value = _kept(main_tag, scalar_value)
+            writer = self._sub_runs.get((main_tag, tag)) or self._open_sub_run(main_tag, tag)
+            writer.put(main_tag, value, step, wall_time)
+
+    def export_scalars_to_json(self, path: str | os.PathLike[str]) -> None:
+        """Write what ``add_scalars`` has written to the file ``path``; call it before ``close``.
+
+        By the directory of each sub-run, a list of the time, step and value of each number.
+        """
+        self.flush()
+        found: dict[str, list[Any]] = {}
+        written = {} if self._file_kind is NoFileWriter else self._sub_runs
+        for (main_tag, _), writer in written.items():
+            steps, values, wall_times = events.read(writer.get_logdir()).only.scalars[main_tag]
+            numbers = values.astype(np.float32).astype(str).astype(float)  # 0.1, as it was given
+            columns = wall_times.tolist(), steps.tolist(), numbers.tolist()
+            found.setdefault(writer.get_logdir(), []).extend(zip(*columns, strict=True))
+        Path(path).write_text(json.dumps(found), encoding="utf-8")
+
+    def add_histogram(
+        self,
+        tag: str,
+        values: Any,
+        global_step: Any = None,
+        bins: Bins = "tensorflow",
+        walltime: float | None = None,
+        max_bins: int | None = None,
+    ) -> None:
+        """Add how numbers are distributed.
+
+        Args:
+            tag: Their tag. If there are NaN or infinities, which are left out, the scalars
+                ``tag/nan_count`` and ``tag/inf_count`` say how many.
+            values: Real numbers of any shape.
+            global_step: Its step.
+            bins: ``"tensorflow"``: up to 512 buckets, whose width grows with the numbers in them.
+                Or what ``numpy.histogram`` takes: ``"auto"``, ``"fd"``, other rules, a number of
+                bins, or their edges.
+            walltime: Its time.
+            max_bins: How many bins there may be: neighbours are put together beyond that.
+        """
+        edges = None if isinstance(bins, str) and bins == "tensorflow" else bins
+        self._add(histogram_value(tag, values, edges, max_bins), global_step, walltime)
+
+    def add_histogram_raw(
+        self,
+        tag: str,
+        min: float,  # noqa: A002 (the name of the argument is torch's)
+        max: float,  # noqa: A002
+        num: float,
+        sum: float,  # noqa: A002
+        sum_squares: float,
+        bucket_limits: Any,
+        bucket_counts: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Add a histogram that was counted elsewhere.
+
+        Args:
+            tag: The tag.
+            min: The least number.
+            max: The largest.
+            num: How many there are.
+            sum: Their sum.
+            sum_squares: The sum of their squares.
+            bucket_limits: The right edge of each bucket.
+            bucket_counts: How many numbers each bucket holds.
+            global_step: Its step.
+            walltime: Its time.
+        """
+        value = counted_histogram_value(
+            tag, min, max, num, sum, sum_squares, bucket_limits, bucket_counts
+        )
+        self._add(value, global_step, walltime)
+
+    def add_image(
+        self,
+        tag: str,
+        img_tensor: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+        dataformats: str = "CHW",
+    ) -> None:
+        """Add an image.
+
+        Args:
+            tag: Its tag.
+            img_tensor: uint8 (0 to 255), or another dtype of the range 0.0 to 1.0; what is beyond
+                is cut off, with a warning once for each tag, and a pixel that is not finite is
+                red, or white in gray. With 1 (gray) to 4 (RGBA) channels.
+            global_step: Its step.
+            walltime: Its time.
+            dataformats: What its axes are: ``"CHW"``, ``"HWC"``, ``"HW"``, or as of ``add_images``.
+        """
+        self._add(picture_value(tag, img_tensor, dataformats, grid=True), global_step, walltime)
+
+    def add_images(
+        self,
+        tag: str,
+        img_tensor: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+        dataformats: str = "NCHW",
+    ) -> None:
+        """Add a batch of images as one, 8 in a row.
+
+        Args:
+            tag: Their tag.
+            img_tensor: The images, as for ``add_image``; or a list of images of one shape.
+            global_step: Its step.
+            walltime: Its time.
+            dataformats: What the axes are: ``"NCHW"`` or ``"NHWC"``; of a list, those of one image.
+        """
+        if isinstance(img_tensor, list) and "N" not in dataformats.upper():
+            dataformats = f"N{dataformats}"
+        self.add_image(tag, img_tensor, global_step, walltime, dataformats)
+
+    def add_image_with_boxes(
+        self,
+        tag: str,
+        img_tensor: Any,
+        box_tensor: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+        rescale: float = 1,
+        dataformats: str = "CHW",
+        labels: str | Sequence[str] | None = None,
+    ) -> None:
+        """Add an image and draw boxes on it.
+
+        Args:
+            tag: Its tag.
+            img_tensor: The image, as for ``add_image``.
+            box_tensor: ``[n, 4]``: xmin, ymin, xmax and ymax of each box, in pixels.
+            global_step: Its step.
+            walltime: Its time.
+            rescale: By how much the image is enlarged afterwards.
+            dataformats: What its axes are, as for ``add_image``.
+            labels: A text for each box. They are left out if there is not one for each.
+
+        Raises:
+            ImportError: Pillow is not installed.
+        """
+        check_pillow("add_image_with_boxes")
+        texts = [labels] if isinstance(labels, str) else labels
+        if texts is not None and len(texts) != len(box_tensor):
+            texts = None
+        boxes = Boxes(box_tensor, None if texts is None else list(texts), rescale)
+        value = picture_value(tag, img_tensor, dataformats, grid=True, boxes=boxes)
+        self._add(value, global_step, walltime)
+
+    def add_figure(
+        self,
+        tag: str,
+        figure: Any,
+        global_step: Any = None,
+        close: bool = True,
+        walltime: float | None = None,
+    ) -> None:
+        """Add a figure of matplotlib as an image.
+
+        Args:
+            tag: Its tag.
+            figure: A figure, or a list of figures of one size.
+            global_step: Its step.
+            close: Whether to close it in ``pyplot``.
+            walltime: Its time.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        if isinstance(figure, list) and figure:
+            pictures = np.stack([_drawn(one, close) for one in figure])
+            self.add_image(tag, pictures, global_step, walltime, dataformats="NHWC")
+        else:
+            self.add_image(tag, _drawn(figure, close), global_step, walltime, dataformats="HWC")
+
+    def add_video(
+        self,
+        tag: str,
+        vid_tensor: Any,
+        global_step: Any = None,
+        fps: float = 4,
+        walltime: float | None = None,
+        dataformats: str = "NTCHW",
+    ) -> None:
+        """Add a batch of videos as one animated GIF.
+
+        Args:
+            tag: Their tag.
+            vid_tensor: ``[N, frames, channels, height, width]`` with 1 (gray) or 3 (RGB) channels,
+                otherwise as for ``add_image``.
+            global_step: Its step.
+            fps: Frames a second.
+            walltime: Its time.
+            dataformats: What the axes are: the letters of ``"NTCHW"`` in any order.
+
+        Raises:
+            ImportError: Pillow is not installed.
+        """
+        self._add(video_value(tag, vid_tensor, fps, dataformats), global_step, walltime)
+
+    def add_audio(
+        self,
+        tag: str,
+        snd_tensor: Any,
+        global_step: Any = None,
+        sample_rate: int = 44100,
+        walltime: float | None = None,
+    ) -> None:
+        """Add a clip of sound.
+
+        Args:
+            tag: Its tag.
+            snd_tensor: ``[frames]``, ``[1, frames]``, or ``[frames, channels]`` with at most 8 of
+                them: int16, or floats of the range -1.0 to 1.0; what is beyond is cut off.
+            global_step: Its step.
+            sample_rate: Frames a second.
+            walltime: Its time.
+        """
+        self._add(clip_value(tag, snd_tensor, sample_rate), global_step, walltime)
+
+    def add_text(
+        self, tag: str, text_string: str, global_step: Any = None, walltime: float | None = None
+    ) -> None:
+        """Add a text, which TensorBoard shows as Markdown, under ``tag/text_summary``."""
+        if not isinstance(text_string, str):
+            raise TypeError(f"text_string of {tag!r} must be a str, got {text_string!r}")
+        value = tensor_value(f"{tag}/text_summary", [text_string], SummaryMetadata("text"))
+        self._add(value, global_step, walltime)
+
+    def add_tensor(
+        self, tag: str, tensor: Any, global_step: Any = None, walltime: float | None = None
+    ) -> None:
+        """Add an array as it is: any shape, numbers of any dtype."""
+        self._add(tensor_value(tag, tensor, SummaryMetadata("tensor")), global_step, walltime)
+
+    def add_pr_curve(
+        self,
+        tag: str,
+        labels: Any,
+        predictions: Any,
+        global_step: Any = None,
+        num_thresholds: int = _MOST_THRESHOLDS,
+        weights: Any = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Add the precision-recall curve of a binary classifier.
+
+        Args:
+            tag: Its tag.
+            labels: bools, or 0 and 1.
+            predictions: How likely each label is true, 0.0 to 1.0.
+            global_step: Its step.
+            num_thresholds: How many thresholds; 127 at most.
+            weights: How much each counts, or all of them; None: 1.
+            walltime: Its time.
+        """
+        thresholds = min(num_thresholds, _MOST_THRESHOLDS)
+        value = pr_curve_value(tag, labels, predictions, thresholds, weights)
+        self._add(value, global_step, walltime)
+
+    def add_pr_curve_raw(
+        self,
+        tag: str,
+        true_positive_counts: Any,
+        false_positive_counts: Any,
+        true_negative_counts: Any,
+        false_negative_counts: Any,
+        precision: Any,
+        recall: Any,
+        global_step: Any = None,
+        num_thresholds: int = _MOST_THRESHOLDS,
+        weights: Any = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Add a precision-recall curve that was counted elsewhere.
+
+        Args:
+            tag: Its tag.
+            true_positive_counts: By threshold, ``[n]``, like the other five.
+            false_positive_counts: The labels that are false, of those predicted true.
+            true_negative_counts: The labels that are false, of those predicted false.
+            false_negative_counts: The labels that are true, of those predicted false.
+            precision: How many of those predicted true are true, 0.0 to 1.0.
+            recall: How many of those that are true are predicted so, 0.0 to 1.0.
+            global_step: Its step.
+            num_thresholds: How many thresholds it is shown with; 127 at most.
+            weights: Has no effect: what is given is counted already.
+            walltime: Its time.
+        """
+        counts = true_positive_counts, false_positive_counts, true_negative_counts
+        rows = [to_numpy(row) for row in (*counts, false_negative_counts, precision, recall)]
+        if len({row.shape for row in rows}) > 1:
+            got = ", ".join(str(list(row.shape)) for row in rows)
+            raise ValueError(f"the rows of pr_curve summary {tag!r} must have one shape, got {got}")
+        arguments.whole(num_thresholds=num_thresholds)
+        about = SummaryMetadata("pr_curves", int_field(2, min(num_thresholds, _MOST_THRESHOLDS)))
+        value = tensor_value(tag, np.stack(rows).astype(np.float32), about)
+        self._add(value, global_step, walltime)
+
+    def add_mesh(
+        self,
+        tag: str,
+        vertices: Any,
+        colors: Any = None,
+        faces: Any = None,
+        config_dict: Mapping[str, Any] | None = None,
+        global_step: Any = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Add a batch of point clouds, or of meshes of triangles.
+
+        Args:
+            tag: Its tag.
+            vertices: ``[N, vertices, 3]``, x, y and z.
+            colors: ``[N, vertices, 3]``, RGB of each vertex, 0 to 255.
+            faces: ``[N, faces, 3]``, the three vertices of each triangle.
+            config_dict: Classes of three.js and their options.
+            global_step: Its step.
+            walltime: Its time.
+        """
+        values = mesh_values(tag, vertices, colors, faces, config_dict)
+        self._add(values, global_step, walltime)
+
+    def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
+        """Add which scalars TensorBoard shows in one chart. The last layout of a run counts.
+
+        Args:
+            layout: By category, by title, a chart: ``["Multiline", tags]``, or ``["Margin",
+                [value, lower, upper]]``.
+        """
+        charts = {
+            category: {title: _chart(title, chart) for title, chart in of_category.items()}
+            for category, of_category in layout.items()
+        }
+        self._add(custom_scalars_value(charts), None, None)
+
+    def add_custom_scalars_multilinechart(
+        self, tags: Sequence[str], category: str = "default", title: str = "untitled"
+    ) -> None:
+        """Add a layout with one chart, of several lines; see ``add_custom_scalars``."""
+        self.add_custom_scalars({category: {title: [_MULTILINE, tags]}})
+
+    def add_custom_scalars_marginchart(
+        self, tags: Sequence[str], category: str = "default", title: str = "untitled"
+    ) -> None:
+        """Add a layout with one chart, of a line in a band; see ``add_custom_scalars``."""
+        self.add_custom_scalars({category: {title: [_MARGIN, tags]}})
 
     def add_hparams(
         self,
@@ -37,25 +563,19 @@ class ModelMethods(RunFiles):
 
         Args:
             hparam_dict: bools, numbers, strs, functions (their names) or arrays of one number, by
-                name; None is left out.
+                name; anything else is written as its ``str``.
             metric_dict: Numbers by tag.
             hparam_domain_discrete: All values that a hyperparameter may have, by name.
             run_name: The name of the sub-run; None: the time.
-            global_step: The step of the metrics; None: 0.
+            global_step: The step of the metrics.
             name: tensorboardX's word for ``run_name``.
         """
-        if type(hparam_dict) is not dict or type(metric_dict) is not dict:
-            raise TypeError(
-                "hparam_dict and metric_dict must be dicts of values by name, "
-                f"got {hparam_dict!r} and {metric_dict!r}"
-            )
-        records = experiment_values(hparam_dict, list(metric_dict), hparam_domain_discrete)
-        metrics = [scalar_value(tag, value) for tag, value in metric_dict.items()]
+        values = hparams_values(hparam_dict, metric_dict, hparam_domain_discrete)
+        step, wall_time = step_and_time(global_step, None)
         run = self._get_file_writer().get_logdir()
         writer = self._open(inside(run, run_name or name or str(clock.wall())))
         try:
-            for value in records + metrics:
-                writer.add_summary(Summary([value]), global_step)
+            writer.add_summary(Summary(values), step, wall_time)
         finally:
             writer.close()
 
@@ -75,17 +595,15 @@ class ModelMethods(RunFiles):
             metadata: A label for each; several for each if there is a ``metadata_header``.
             label_img: A picture for each, ``[N, channels, height, width]`` with 1 or 3 channels, as
                 for ``add_image``.
-            global_step: The step; None: 0.
+            global_step: Its step.
             tag: The name of the embedding.
             metadata_header: The names of the labels.
         """
         step = str(0 if global_step is None else global_step).zfill(5)
         folder = f"{step}/{''.join(_ENCODED.get(letter, letter) for letter in tag)}"
         run = path_of(place(log_dir=self._get_file_writer().get_logdir()))
-        if not self._writes_to_disk:
-            return
-        named = Embedding(f"{tag}:{step}", mat, metadata, metadata_header, label_img)
-        with refusals():
+        if self._file_kind is not NoFileWriter:
+            named = Embedding(f"{tag}:{step}", mat, metadata, metadata_header, label_img)
             write_embedding(run, folder, named)
 
     def add_graph(
@@ -112,56 +630,136 @@ class ModelMethods(RunFiles):
             from runhooks.engines.torch.module_graph import module_graph
         except ImportError as error:
             raise ImportError("add_graph needs PyTorch: pip install torch") from error
-        traced = module_graph(model, input_to_model, verbose, use_strict_trace)
-        self._get_file_writer().add_graph(traced)
+        graph, run_metadata = module_graph(model, input_to_model, verbose, use_strict_trace)
+        writer = self._get_file_writer()
+        writer.add_graph(graph)
+        writer.add_run_metadata(run_metadata, "step1")
+
+    def add_summary(
+        self,
+        summary: Summary | Message | bytes,
+        global_step: Any = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Add ``summary``, of Protocol Buffers or ours: so hooks write with a ``SummaryWriter``."""
+        self._get_file_writer().add_summary(summary, global_step, walltime)
+
+    def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
+        """Add ``session_log``, of Protocol Buffers or ours."""
+        self._get_file_writer().add_session_log(session_log, global_step)
+
+    def flush(self) -> None:
+        """Return when everything added before is written, in all sub-runs too.
+
+        Raises the first error of the background, if any.
+        """
+        if self.all_writers is not None:
+            call_all(writer.flush for writer in self.all_writers.values())
+
+    def close(self) -> None:
+        """Flush, and close the files; closing twice is fine.
+
+        Raises the first error of the background, if any; all files are closed nevertheless.
+        """
+        if self.all_writers is not None:
+            writers, self.file_writer, self.all_writers = self.all_writers, None, None
+            self._sub_runs.clear()
+            call_all(writer.close for writer in writers.values())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except Exception as error:
+            if exc is None:
+                raise
+            add_note(exc, f"and then the writer failed to close: {error_text(error)}")
+
+    def _get_file_writer(self) -> FileWriter:
+        """Return the file of the run, a new one after ``close``.
+
+        PyTorch Lightning, among others, calls it.
+        """
+        if self.file_writer is None or self.all_writers is None:
+            self.file_writer = self._open(self.log_dir)
+            self.all_writers = {self.file_writer.get_logdir(): self.file_writer}
+            if self.purge_step is not None:
+                start = SessionLog(SessionStatus.START)
+                self.file_writer.add_session_log(start, int(self.purge_step))
+                self.purge_step = None
+        return self.file_writer
+
+    def _open_sub_run(self, main_tag: str, tag: str) -> FileWriter:
+        """Return the file of a group of scalars."""
+        directory = f"{self._get_file_writer().get_logdir()}/{main_tag.replace('/', '_')}_{tag}"
+        writers = self.all_writers
+        assert writers is not None, "the line above has opened it"
+        if directory not in writers:
+            writers[directory] = self._open(directory)
+        self._sub_runs[main_tag, tag] = writers[directory]
+        return writers[directory]
+
+    def _open(self, directory: str | os.PathLike[str]) -> FileWriter:
+        return self._file_kind(directory, self.max_queue, self.flush_secs, self.filename_suffix)
+
+    def _add(self, value: Value | list[Value], global_step: Any, walltime: float | None) -> None:
+        values = value if isinstance(value, list) else [value]
+        for one in values:
+            text_tag(one.tag)
+        self.add_summary(Summary(values), global_step, walltime)
 
 
-class SummaryWriter(ScalarMethods, PictureMethods, PlotMethods, ModelMethods):
-    """Writes event files in ``log_dir`` with the methods of ``torch.utils.tensorboard``.
-
-    Every method and argument of torch's ``SummaryWriter`` is there, and those that tensorboardX has
-    besides; where the two differ, it does what torch's does. What TensorBoard shows is the same.
-
-    Calls return before anything is encoded or written, and do not wait for a device: an array is
-    kept as it is at the call, and read in the background. Wrong arguments raise at the call; what
-    goes wrong in the background is raised, once, by a later call. NaN and infinities never raise.
-
-    Arrays may be of PyTorch, NumPy, JAX, TensorFlow, or lists of numbers, on any device, bfloat16
-    too.
-
-    A step may be whatever ``int`` takes: 7.9 and ``"7"`` are 7. Nor is a tag checked, only that it
-    is a str. After ``close`` what is added goes to a new file.
-
-    Args:
-        log_dir: The directory; None: ``runs/<time>_<host><comment>``.
-        comment: The end of the name of that directory.
-        purge_step: TensorBoard drops what was written before from this step on, as after a restart.
-        max_queue: Ours never wait for the disk before 500,000 events do; a higher number raises
-            that.
-        flush_secs: Events are written after 0.2 seconds at the latest, or at once if this is less.
-        filename_suffix: The end of the names of event files.
-        write_to_disk: False: nothing is written, and no directory is made.
-        logdir: tensorboardX's word for ``log_dir``.
-        comet_config: None, or ``{"disabled": True}``: nothing is sent to Comet.
-
-    Raises:
-        OSError: No file can be made in ``log_dir``.
-        TypeError, ValueError: An argument is wrong or out of range.
-    """
-
-    @property
-    def default_bins(self) -> list[float]:
-        """The edges of the bins of ``add_histogram``."""
-        edges: list[float] = default_edges().tolist()
-        return edges
+def _default_directory(comment: str) -> str:
+    started = datetime.now().strftime(_STARTED)
+    return str(Path(_DIRECTORY, f"{started}_{socket.gethostname()}{comment}"))
 
 
-def _name_methods() -> None:
-    """Let Python's errors of arguments name ``SummaryWriter``, not the classes it is made of."""
-    for base in SummaryWriter.__mro__[1:-1]:
-        for name, method in vars(base).items():
-            if isinstance(method, FunctionType):
-                method.__qualname__ = f"{SummaryWriter.__qualname__}.{name}"
+def _kept(tag: str, value: Any) -> Any:
+    if getattr(value, "is_cpu", False) and value.numel() == 1:
+        value = value.item()  # a tensor of PyTorch, which nobody has to wait for
+    if type(value) in NUMBERS:
+        return value
+    if not isinstance(value, str):
+        return kept_number(tag, value)
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError(f"the value of scalar {tag!r} must be a number, got {value!r}") from None
 
 
-_name_methods()
+def _chart(title: str, chart: Sequence[Any]) -> list[str] | Margin:
+    kind, tags = chart
+    if kind != _MARGIN:
+        return list(tags)
+    if len(tags) != len(Margin._fields):
+        raise ValueError(
+            f"the margin chart {title!r} must have three tags, of a value, its lower and its upper "
+            f"bound, got {tags!r}"
+        )
+    return Margin(*tags)
+
+
+def _drawn(figure: Any, close: bool) -> NDArray[np.uint8]:
+    """Return what ``figure`` shows, uint8 ``[height, width, 3]``."""
+    try:
+        import matplotlib.pyplot as plt
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("add_figure needs matplotlib: pip install matplotlib") from error
+    if not isinstance(figure, Figure):
+        raise TypeError(f"figure must be a figure of matplotlib or a list of some, got {figure!r}")
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    shown: Any = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
+    pixels: NDArray[np.uint8] = np.asarray(shown)[:, :, :3].copy()
+    if close:
+        plt.close(figure)
+    return pixels

@@ -85,7 +85,7 @@ ACTIONS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(actions=st.lists(ACTIONS, max_size=30))
 def test_what_is_stored_stays_and_nothing_is_there_twice(actions: list[tuple[str, Any]]) -> None:
     with FakeClock() as fake_clock, pytest.MonkeyPatch.context() as patch:

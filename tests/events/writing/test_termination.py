@@ -58,18 +58,23 @@ def test_the_handler_of_a_program_stays_whenever_it_is_set(tmp_path: Path) -> No
     script = """
 def handler(number, frame):
     print("mine")
-if sys.argv[1].endswith("before"):
-    signal.signal(signal.SIGTERM, handler)
-writer = FileWriter(sys.argv[1])
-if sys.argv[1].endswith("after"):
-    signal.signal(signal.SIGTERM, handler)
-add(writer)
-terminate()
-print("alive")
+def work(folder):
+    add(FileWriter(folder))
+    terminate()
+    print("alive")
+signal.signal(signal.SIGTERM, handler)
+work(sys.argv[1] + "/before")
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+other = FileWriter(sys.argv[1] + "/other")
+signal.signal(signal.SIGTERM, handler)
+work(sys.argv[1] + "/after")
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+work(sys.argv[1] + "/ignored")
 """
-    for when in ("before", "after"):
-        result = run(script, tmp_path / when)
-        assert (result.returncode, result.stdout, result.stderr) == (0, "mine\nalive\n", "")
+    result = run(script, tmp_path)
+    said = "mine\nalive\nmine\nalive\nalive\n"
+    assert (result.returncode, result.stdout, result.stderr) == (0, said, "")
+    for when in ("before", "after", "ignored"):
         assert steps(tmp_path / when) == list(range(1, 1001))
 
 
@@ -88,18 +93,6 @@ terminate()
     result = run(script, tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (3, "still here\n", "")
     assert steps(tmp_path) == list(range(1, 1001))
-
-
-def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
-    script = """
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-writer = FileWriter(sys.argv[1])
-add(writer)
-terminate()
-print("alive")
-"""
-    result = run(script, tmp_path)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "alive\n", "")
 
 
 def test_a_session_that_is_over_leaves_it_working(tmp_path: Path) -> None:
@@ -181,11 +174,8 @@ else:
     assert written == [[0], [0, *range(1, 1001)]]
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")
-def test_workers_that_a_pool_ends_lose_nothing_that_was_flushed(
-    tmp_path: Path, method: str
-) -> None:
+def test_workers_that_a_pool_ends_lose_nothing_that_was_flushed(tmp_path: Path) -> None:
     """They have no handler: for one that waits for a lock, the pool would wait for ever."""
     (tmp_path / "child.py").write_text("""
 import signal
@@ -195,12 +185,12 @@ def add(writer, task):
     writer.flush()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 """)
-    script = f"""
+    script = """
 import multiprocessing
 sys.path.insert(0, sys.argv[1])
 import child
-with FileWriter(f"{{sys.argv[1]}}/run") as writer:
-    with multiprocessing.get_context({method!r}).Pool(2) as pool:
+with FileWriter(sys.argv[1] + "/run") as writer:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
         pool.starmap(child.add, [(writer, 0), (writer, 1)])
 """
     result = run(script, tmp_path)

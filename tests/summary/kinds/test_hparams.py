@@ -74,6 +74,7 @@ def test_what_is_no_dict_is_refused_at_once(writer, hparams: object) -> None:
         (None, "None"),
         (np.zeros(2), "[0. 0.]"),
         ({"a": 1}, "{'a': 1}"),
+        (np.linalg.norm, "norm"),
     ],
 )
 def test_any_value_will_do(writer, value: object, expected: object) -> None:

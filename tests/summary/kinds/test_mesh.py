@@ -32,15 +32,6 @@ def test_it_is_tensorboards_message(writer, colors, faces, config) -> None:
     assert arrays(writer.values) == arrays(expected)
 
 
-def test_one_mesh_is_a_batch_of_one(writer) -> None:
-    writer.mesh("bunny", VERTICES[0].tolist(), 1, COLORS[0].tolist(), FACES[0].astype(np.int64))
-    assert arrays(writer.values) == {
-        "bunny_VERTEX": VERTICES[:1].tolist(),
-        "bunny_FACE": FACES[:1].tolist(),
-        "bunny_COLOR": COLORS[:1].tolist(),
-    }
-
-
 def test_a_vertex_that_is_nowhere_is_put_on_another(
     writer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -66,7 +57,6 @@ def test_another_shape_is_refused(writer) -> None:
         ({"colors": COLORS[:1]}, ValueError, "bunny_COLOR.*vertices of"),
         ({"colors": COLORS * 1j}, TypeError, "bunny_COLOR.*real numbers"),
         ({"faces": FACES[:1]}, ValueError, "bunny_FACE.*vertices of"),
-        ({"faces": FACES * 1.0}, TypeError, "bunny_FACE.*integers"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(writer, parts, error, message) -> None:
@@ -82,6 +72,7 @@ def test_parts_that_do_not_fit_are_refused(writer, parts, error, message) -> Non
     ("parts", "message"),
     [
         ({"colors": COLORS.astype(np.int64) + 300}, "bunny_COLOR.*0 to 255"),
+        ({"colors": np.where(COLORS.max() == COLORS, np.nan, COLORS)}, "bunny_COLOR.*0 to 255"),
         ({"faces": FACES + 3}, "bunny_FACE.*0 to 4, got 3 to 7"),
         ({"faces": FACES - 1}, "bunny_FACE.*0 to 4, got -1 to 3"),
     ],
@@ -98,11 +89,14 @@ def test_what_is_no_config_is_refused_at_once(writer, config) -> None:
         writer.mesh("bunny", VERTICES, 1, config=config)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float64])
-def test_colors_may_be_floats(writer, dtype, caplog: pytest.LogCaptureFixture) -> None:
-    colors = (COLORS / 2).astype(dtype)
-    writer.mesh("bunny", VERTICES, 1, colors)
-    assert arrays(writer.values)["bunny_COLOR"] == (COLORS / 2).tolist()
+def test_lists_floats_and_a_single_mesh_will_do(writer, caplog: pytest.LogCaptureFixture) -> None:
+    colors, faces = (COLORS[0] / 2).astype(np.float16), FACES[0] * 1.0
+    writer.mesh("bunny", VERTICES[0].tolist(), 1, colors, faces)
+    assert arrays(writer.values) == {
+        "bunny_VERTEX": VERTICES[:1].tolist(),
+        "bunny_FACE": FACES[:1].tolist(),
+        "bunny_COLOR": (COLORS[:1] / 2).tolist(),
+    }
     assert caplog.records == []
 
 
@@ -114,10 +108,3 @@ def test_colors_that_are_black_in_tensorboard_are_warned_of(
     assert arrays(writer.values)["dark_COLOR"] == (COLORS / 255).astype(np.float32).tolist()
     (said,) = [record.getMessage() for record in caplog.records]
     assert "'dark' has colors of at most 0.937255, which TensorBoard shows as black" in said
-
-
-@pytest.mark.parametrize("bad", [-1.0, 255.5, np.nan, np.inf])
-def test_colors_out_of_range_are_refused(writer, bad: float) -> None:
-    writer.mesh("bunny", VERTICES, 1, np.where(COLORS.max() > COLORS, COLORS, bad))
-    with pytest.raises(ValueError, match="bunny_COLOR.*from 0 to 255"):
-        _ = writer.values

@@ -13,7 +13,6 @@ import pytest
 from mlflow import MlflowClient
 from PIL import Image
 
-import runhooks as rh
 from runhooks import summary
 from runhooks.summary import MlflowWriter
 from runhooks.testing import FakeClock, read_events
@@ -76,19 +75,16 @@ def test_more_than_a_server_takes_at_once(writer, history):
     assert history("loss") == [(step, step) for step in range(2_500)]
 
 
-@pytest.mark.parametrize(
-    ("tag", "key"),
-    [
-        ("loss (train)", "loss _train_"),
-        ("top-1: a.b/c_d é", "top-1: a.b/c_d é"),
-        ("/../a//./b", "a/b"),
-        ("..", "_"),
-    ],
-)
-def test_a_tag_becomes_a_name_that_mlflow_has(writer, history, tag, key):
-    writer.scalar(tag, 0.5, 1)
+def test_a_tag_becomes_a_name_that_mlflow_has(writer, history):
+    keys = {
+        "loss (train)": "loss _train_",
+        "top-1: a.b/c_d é": "top-1: a.b/c_d é",
+        "/../a//./b": "a/b",
+        "..": "_",
+    }
+    writer.scalars(dict.fromkeys(keys, 0.5), 1)
     writer.flush()
-    assert history(key) == [(1, 0.5)]
+    assert [history(key) for key in keys.values()] == [[(1, 0.5)]] * 4
 
 
 def test_hyperparameters_are_parameters(writer, run, store):
@@ -117,7 +113,6 @@ def test_images_are_images_over_steps(writer, artifacts):
 
 def test_the_rest_are_artifacts(writer, artifacts):
     writer.text("note", "# hello", 3)
-    writer.audio("sound: c", np.zeros(5), 3, 8000)
     writer.histogram("layer/weights", np.arange(5.0), 3)
     writer.tensor("array", np.array([1.0, np.nan]), 3)
     writer.text("table", ["a", "b"], 3)
@@ -125,14 +120,12 @@ def test_the_rest_are_artifacts(writer, artifacts):
     writer.flush()
     files = artifacts()
     assert sorted(files) == [
-        "audio/sound_ c/3.wav",
         "histogram/layer/weights/3.json",
         "tensor/array/3.json",
         "text/note/3.md",
         "text/table/3.json",
     ]
     assert files["text/note/3.md"].read_text() == "# hello"
-    assert files["audio/sound_ c/3.wav"].read_bytes().startswith(b"RIFF")
     histogram = json.loads(files["histogram/layer/weights/3.json"].read_text())
     assert (histogram["tag"], histogram["value"]["sum"]) == ("layer/weights", 10.0)
     assert json.loads(files["tensor/array/3.json"].read_text())["value"] == [1.0, "NaN"]
@@ -155,24 +148,16 @@ def test_the_run_of_start_run_is_left_running(store, tmp_path, caplog):
     try:
         mlflow.set_experiment("another")
         with mlflow.start_run() as run:
-            with MlflowWriter(run) as writer:
+            with MlflowWriter(run) as writer, MlflowWriter(run.info.run_id) as by_its_id:
                 writer.scalar("loss", 0.5, 1)
+                by_its_id.scalar("loss", 0.5, 2)
             assert store.get_run(run.info.run_id).info.status == "RUNNING"
             assert store.get_run(run.info.run_id).data.metrics == {"loss": 0.5}
     finally:
         mlflow.set_tracking_uri(before)
-
-
-def test_what_is_no_run_is_refused():
-    for run in (None, 3, ""):
+    for no_run in (None, 3, ""):
         with pytest.raises(TypeError, match="mlflow.start_run"):
-            MlflowWriter(run)
-
-
-def test_a_run_by_its_id(run, store, history):
-    with MlflowWriter(run.info.run_id, store.tracking_uri) as writer:
-        writer.scalar("loss", 0.5, 1)
-    assert history("loss") == [(1, 0.5)]
+            MlflowWriter(no_run)
 
 
 def test_a_server_that_does_not_answer_keeps_no_file_waiting(writer, tmp_path, monkeypatch):
@@ -190,13 +175,3 @@ def test_a_server_that_does_not_answer_keeps_no_file_waiting(writer, tmp_path, m
     [value] = read_events(tmp_path / "events")
     assert value.tag == "loss"
     answered.set()
-
-
-def test_a_hook_writes_with_it(writer, history, graph, model):
-    loss = summary.scalar("loss", model.loss)
-    saver = rh.SummarySaverHook(save_steps=2, summary_writer=writer, summary_op=loss)
-    hooks = [saver, rh.StopAtStepHook(last_step=3)]
-    with rh.SingularMonitoredSession(hooks=hooks) as session:
-        while not session.should_stop():
-            session.run(model.train_op)
-    assert history("loss") == [(1, 0.0), (3, 4.0)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import tensorboardX
 
 from runhooks import summary
 from runhooks.summary import FileWriter, MemoryWriter, MultiWriter
@@ -32,19 +31,27 @@ def values(writer):
     return [(point.tag, point.step, point.value) for point in writer.points]
 
 
+class Own:
+    """A writer of a user's, with the one method that it has to have."""
+
+    def __init__(self):
+        self.points = []
+
+    def add_summary(self, summary, global_step=None):
+        self.points += [(it.tag, global_step, it.data) for it in summary]
+
+
 def test_each_writer_gets_all(tmp_path):
-    memory = MemoryWriter()
-    foreign = tensorboardX.SummaryWriter(str(tmp_path / "foreign"))
-    with MultiWriter([FileWriter(tmp_path / "ours"), memory, foreign]) as writer:
+    memory, own = MemoryWriter(), Own()
+    with MultiWriter([FileWriter(tmp_path), memory, own]) as writer:
         writer.scalar("loss", 0.5, 1)
         writer.scalars({"loss": 0.25, "accuracy": 1.0}, 2)
-    for directory in (tmp_path / "ours", tmp_path / "foreign"):
-        written = [(value.tag, value.step, value.value) for value in read_events(directory)]
-        assert written == [("loss", 1, 0.5), ("loss", 2, 0.25), ("accuracy", 2, 1.0)]
-    assert values(memory) == [("loss", 1, 0.5), ("loss", 2, 0.25), ("accuracy", 2, 1.0)]
+    expected = [("loss", 1, 0.5), ("loss", 2, 0.25), ("accuracy", 2, 1.0)]
+    assert [(it.tag, it.step, it.value) for it in read_events(tmp_path)] == expected
+    assert values(memory) == own.points == expected
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("place", [0, 2])
 def test_a_fault_of_one_does_not_keep_the_others_from_writing(place):
     writers = [MemoryWriter(), MemoryWriter()]
     multi = MultiWriter([*writers[:place], Broken(), *writers[place:]])
@@ -59,12 +66,6 @@ def test_a_fault_of_one_does_not_keep_the_others_from_writing(place):
     for writer in writers:
         assert writer.closed
         assert values(writer) == [("loss", 1, 0.5)]
-
-
-def test_what_failed_first_tells_of_what_failed_then():
-    with pytest.raises(OSError, match="for a summary") as failure:
-        MultiWriter([Broken(), Broken()]).scalar("loss", 0.5, 1)
-    assert failure.value.__notes__ == ["and then failed: OSError('no space is left for a summary')"]
 
 
 def test_it_is_closed_when_all_are():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import wandb
 from PIL import Image
+from tensorboardX.summary import histogram_raw
 from wandb.proto.wandb_internal_pb2 import Record
 
 import runhooks as rh
@@ -64,174 +65,108 @@ def start(directory):
     return wandb.init(mode="offline", dir=directory, project="project", settings=settings)
 
 
-@pytest.fixture
-def logged(tmp_path):
-    """Lets a function write, and returns the rows that are then in the run's file."""
-
-    def logged(write):
-        with start(tmp_path) as run, WeightsAndBiasesWriter(run) as writer:
-            write(writer)
-        return history(tmp_path)
-
-    return logged
+NUMBERS = np.random.default_rng(0).normal(size=10_000)
+PIXELS = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
 
 
-@pytest.fixture
-def media(tmp_path):
-    def media(logged):
-        [run] = tmp_path.glob("wandb/offline-run-*")
-        return run / "files" / logged["path"]
-
-    return media
-
-
-def test_scalars_of_a_step_are_a_row(logged):
-    def write(writer):
-        for step in (10, 20):
-            writer.scalars({"loss": 0.1, "train/accuracy": step}, step)
-
-    assert logged(write) == [
-        {"global_step": 10, "loss": 0.1, "train/accuracy": 10},
-        {"global_step": 20, "loss": 0.1, "train/accuracy": 20},
-    ]
-
-
-def test_a_step_may_come_again_or_late(logged):
-    def write(writer):
-        for step, value in ((5, 1.0), (5, 2.0), (3, 3.0)):
-            writer.scalar("loss", value, step)
-
-    assert logged(write) == [
-        {"global_step": 5, "loss": 1.0},
-        {"global_step": 5, "loss": 2.0},
-        {"global_step": 3, "loss": 3.0},
-    ]
+def write(writer):
+    """Write a row for each step, but for step 5, which has two."""
+    with FakeClock(wall_start=1_700_000_000.5):
+        writer.scalars({"loss": 0.1, "train/accuracy": 10}, 1)
+    writer.scalars({"a": np.nan, "b": np.inf}, 2)
+    for step, value in ((5, 1.0), (5, 2.0), (3, 3.0)):  # again, and late
+        writer.scalar("loss", value, step)
+    writer.histogram("weights", NUMBERS, 6)
+    writer.histogram("empty", np.array([np.nan]), 6)
+    # As tensorboardX does: a bin of its own for each of 2,000 numbers.
+    limits = np.arange(1.0, 2001.0)
+    writer.add_summary(histogram_raw("many", 0.0, 2000.0, 2000, 1.0, 1.0, limits, np.ones(2000)), 6)
+    writer.image("layer/one", PIXELS, 7)
+    writer.image("batch", np.stack([PIXELS, PIXELS]), 7)
+    writer.audio("one", np.zeros(5), 7, 8000)
+    writer.audio("two", np.zeros((2, 5, 1)), 7, 8000)
+    writer.text("note", "hello", 7)
+    # What has no place there is left out.
+    writer.custom_scalars({"all": {"losses": ["loss"]}})
+    writer.add_session_log(summary.SessionLog(summary.SessionStatus.START), 8)
+    writer.graph(rh.Graph())
+    writer.tensor("array", np.array([1.0, 2.0]), 8)
+    writer.hparams({"rate": 0.1, "name": "adam", "nesterov": True}, {"best": 0.9}, step=9)
 
 
-def test_all_is_drawn_over_the_global_step(logged, tmp_path):
-    logged(lambda writer: writer.scalar("loss", 1.0, 1))
-    metrics = [record.metric for record in records(tmp_path) if record.HasField("metric")]
-    assert ("*", "global_step") in [(metric.glob_name, metric.step_metric) for metric in metrics]
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory):
+    """The directory of a run in which all was written, and its config."""
+    directory = tmp_path_factory.mktemp("wandb")
+    with start(directory) as run, WeightsAndBiasesWriter(run) as writer:
+        write(writer)
+        writer.flush()
+        config = dict(run.config)
+    return directory, config
 
 
-def test_the_time_of_a_row_is_when_it_was_added(logged, tmp_path):
-    def write(writer):
-        with FakeClock(wall_start=1_700_000_000.5):
-            writer.scalar("loss", 1.0, 1)
-
-    logged(write)
-    [row] = [unfolded(r.history.item) for r in records(tmp_path) if r.HasField("history")]
-    assert row["_timestamp"] == 1_700_000_000.5
+@pytest.fixture(scope="module")
+def rows(logged):
+    return history(logged[0])
 
 
-def test_numbers_that_are_not_finite(logged):
-    [row] = logged(lambda writer: writer.scalars({"a": np.nan, "b": np.inf}, 1))
+def at(rows, step):
+    return [{k: v for k, v in row.items() if k != "global_step"} for row in rows
+            if row["global_step"] == step]  # fmt: skip
+
+
+def test_scalars_of_a_step_are_a_row_and_a_step_may_come_again_or_late(rows):
+    assert [row["global_step"] for row in rows] == [1, 2, 5, 5, 3, 6, 7, 9]
+    assert at(rows, 1) == [{"loss": 0.1, "train/accuracy": 10}]
+    assert at(rows, 5) == [{"loss": 1.0}, {"loss": 2.0}]
+    assert at(rows, 3) == [{"loss": 3.0}]
+    [row] = at(rows, 2)
     assert np.isnan(float(row["a"]))
     assert float(row["b"]) == np.inf
 
 
-def test_a_histogram_keeps_its_counts_and_its_range(logged):
-    numbers = np.random.default_rng(0).normal(size=10_000)
-    [row] = logged(lambda writer: writer.histogram("weights", numbers, 1))
-    histogram = row["weights"]
-    assert histogram["_type"] == "histogram"
-    edges, counts = np.array(histogram["bins"]), np.array(histogram["values"])
+def test_rows_are_drawn_over_the_global_step_at_the_time_of_the_call(rows, logged):
+    found = list(records(logged[0]))
+    metrics = [record.metric for record in found if record.HasField("metric")]
+    assert ("*", "global_step") in [(metric.glob_name, metric.step_metric) for metric in metrics]
+    first, *_ = [unfolded(r.history.item) for r in found if r.HasField("history")]
+    assert first["_timestamp"] == 1_700_000_000.5
+
+
+def test_a_histogram_keeps_its_counts_and_its_range(rows):
+    [row] = at(rows, 6)
+    edges, counts = np.array(row["weights"]["bins"]), np.array(row["weights"]["values"])
     assert np.all(np.diff(edges) >= 0)
-    assert (edges[0], edges[-1]) == pytest.approx((numbers.min(), numbers.max()))
+    assert (edges[0], edges[-1]) == pytest.approx((NUMBERS.min(), NUMBERS.max()))
     # As the numbers themselves are counted between these edges, but for those on an edge.
-    assert np.abs(np.histogram(numbers, edges)[0] - counts).sum() == 0
-
-
-def test_a_histogram_of_more_bins_than_wandb_takes(logged):
-    def write(writer):
-        # As tensorboardX does: a bin of its own for each of 2,000 numbers.
-        from tensorboardX.summary import histogram_raw
-
-        limits = np.arange(1.0, 2001.0)
-        message = histogram_raw("many", 0.0, 2000.0, 2000, 1.0, 1.0, limits, np.ones(2000))
-        writer.add_summary(message, 1)
-
-    [row] = logged(write)
+    assert np.abs(np.histogram(NUMBERS, edges)[0] - counts).sum() == 0
     edges, counts = row["many"]["bins"], row["many"]["values"]
-    assert len(counts) == 500
-    assert (sum(counts), edges[0], edges[-1]) == (2000, 0.0, 2000.0)
-    assert edges[1] == 4.0
-
-
-def test_a_histogram_of_nothing(logged):
-    [row] = logged(lambda writer: writer.histogram("empty", np.array([np.nan]), 1))
+    assert (len(counts), sum(counts), edges[0], edges[1], edges[-1]) == (500, 2000, 0, 4, 2000)
     assert (row["empty"]["values"], row["empty"]["bins"]) == ([0], [0, 0])
 
 
-def test_images(logged, media):
-    pixels = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
-
-    def write(writer):
-        writer.image("layer/one", pixels, 1)
-        writer.image("batch", np.stack([pixels, pixels]), 1)
-
-    [row] = logged(write)
-    assert (row["batch"]["count"], row["layer/one"]["count"]) == (2, 1)
-    with Image.open(media({"path": row["layer/one"]["filenames"][0]})) as image:
-        assert np.array_equal(np.asarray(image), pixels)
+def test_images_sounds_and_texts(rows, logged):
+    [files] = logged[0].glob("wandb/offline-run-*/files")
+    [row] = at(rows, 7)
+    assert row.keys() == {"layer/one", "batch", "one", "two/0", "two/1", "note"}
+    assert (row["batch"]["count"], row["layer/one"]["count"], row["note"]) == (2, 1, "hello")
+    with Image.open(files / row["layer/one"]["filenames"][0]) as image:
+        assert np.array_equal(np.asarray(image), PIXELS)
+    assert (files / row["one"]["path"]).read_bytes().startswith(b"RIFF")
 
 
-def test_sounds(logged, media):
-    def write(writer):
-        writer.audio("one", np.zeros(5), 1, 8000)
-        writer.audio("batch", np.zeros((2, 5, 1)), 1, 8000)
-
-    [row] = logged(write)
-    assert row.keys() == {"global_step", "one", "batch/0", "batch/1"}
-    assert media(row["one"]).read_bytes().startswith(b"RIFF")
+def test_hyperparameters_are_the_config(rows, logged):
+    assert logged[1] == {"rate": 0.1, "name": "adam", "nesterov": True}
+    assert at(rows, 9) == [{"best": 0.9}]
 
 
-def test_texts_tensors_and_curves(logged, media):
-    def write(writer):
-        writer.text("note", "hello", 1)
-        writer.text("table", np.array([["a", "b"], ["c", "d"]]), 1)
-        writer.tensor("array", np.array([1.0, 2.0]), 1)
-        writer.pr_curve("curve", [0, 1], [0.2, 0.7], 1, num_thresholds=3)
-        writer.mesh("cloud", np.ones((2, 3)), 1, colors=np.full((2, 3), 255))
-
-    [row] = logged(write)
-    assert (row["note"], row["array"]) == ("hello", [1.0, 2.0])
-    assert json.loads(media(row["table"]).read_text())["data"] == [["a", "b"], ["c", "d"]]
-    curve = json.loads(media(row["curve_table"]).read_text())
-    assert curve["columns"] == ["recall", "precision"]
-    assert len(curve["data"]) == 3
-    [cloud] = row["cloud"]["objects"]
-    assert json.loads(media(cloud).read_text()) == [[1, 1, 1, 255, 255, 255]] * 2
-
-
-def test_hyperparameters_are_the_config(tmp_path):
-    with start(tmp_path) as run, WeightsAndBiasesWriter(run) as writer:
-        writer.hparams({"rate": 0.1, "name": "adam", "nesterov": True}, {"best": 0.9}, step=7)
-        writer.flush()
-        assert dict(run.config) == {"rate": 0.1, "name": "adam", "nesterov": True}
-    assert history(tmp_path) == [{"global_step": 7, "best": 0.9}]
-
-
-def test_what_has_no_place_there_is_left_out(logged):
-    def write(writer):
-        writer.custom_scalars({"all": {"losses": ["loss"]}})
-        writer.add_session_log(summary.SessionLog(summary.SessionStatus.START), 3)
-        writer.graph(rh.Graph())
-        writer.scalar("loss", 1.0, 3)
-
-    assert logged(write) == [{"global_step": 3, "loss": 1.0}]
-
-
-def test_a_run_that_is_finished_refuses(tmp_path):
+def test_a_run_that_is_finished_and_what_is_no_run_are_refused(tmp_path):
     run = start(tmp_path)
     writer = WeightsAndBiasesWriter(run)
     run.finish()
     writer.scalar("loss", 1.0, 1)
     with pytest.raises(wandb.Error, match="finished"):
         writer.flush()
-
-
-def test_what_is_no_run_is_refused():
     with pytest.raises(TypeError, match="wandb.init"):
         WeightsAndBiasesWriter(None)
 
@@ -249,16 +184,3 @@ def test_what_was_added_is_logged_when_the_process_ends(tmp_path):
     # What it prints is read up to the end of W&B's own process, which outlives it.
     subprocess.run(command, check=True, timeout=60, capture_output=True)
     assert history(tmp_path) == [{"global_step": 1, "loss": 0.5}]
-
-
-def test_a_hook_writes_with_it(logged, graph, model):
-    loss = summary.scalar("loss", model.loss)
-
-    def write(writer):
-        saver = rh.SummarySaverHook(save_steps=2, summary_writer=writer, summary_op=loss)
-        hooks = [saver, rh.StopAtStepHook(last_step=3)]
-        with rh.SingularMonitoredSession(hooks=hooks) as session:
-            while not session.should_stop():
-                session.run(model.train_op)
-
-    assert logged(write) == [{"global_step": 1, "loss": 0.0}, {"global_step": 3, "loss": 4.0}]

@@ -38,13 +38,8 @@ def local_path(**named: Any) -> str:
 
 def is_elsewhere(file: FileIO, path: Path) -> bool:
     """Return whether ``file``, opened at ``path``, was deleted or moved."""
-    return is_other(os.fstat(file.fileno()), path)
-
-
-def is_other(status: os.stat_result, path: Path) -> bool:
-    """Return whether the file at ``path`` is not, or no longer, the one with this ``status``."""
     try:
-        return not os.path.samestat(status, path.stat())
+        return not os.path.samestat(os.fstat(file.fileno()), path.stat())
     except OSError:
         return True
 
@@ -52,18 +47,12 @@ def is_other(status: os.stat_result, path: Path) -> bool:
 def refuse_deleted(file: FileIO, path: Path) -> None:
     """Raise FileNotFoundError if ``file``, opened at ``path``, was deleted."""
     # The first look is cheap, but some file systems count no links at all.
-    status = os.fstat(file.fileno())
-    if not status.st_nlink and is_other(status, path):
-        raise deleted(path)
-
-
-def deleted(path: Path) -> FileNotFoundError:
-    """Return the error of writing to a file that was deleted."""
-    reason = (
-        "deleted while it was written: the writer's reopen() continues in a new file; a "
-        "SummaryWriter of runhooks.tensorboard does so after close()"
-    )
-    return FileNotFoundError(errno.ENOENT, reason, str(path))
+    if not os.fstat(file.fileno()).st_nlink and is_elsewhere(file, path):
+        reason = (
+            "deleted while it was written: the writer's reopen() continues in a new file; a "
+            "SummaryWriter of runhooks.tensorboard does so after close()"
+        )
+        raise FileNotFoundError(errno.ENOENT, reason, str(path))
 
 
 _STAMPED = re.compile(r"events\.out\.tfevents\.(\d{10})\.")

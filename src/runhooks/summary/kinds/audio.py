@@ -49,9 +49,10 @@ def clip_value(tag: str, samples: Any, sample_rate: float) -> Value:
 
     Args:
         tag: The tag of all of them.
-        samples: ``[frames]``, ``[frames, channels]`` or ``[N, frames, channels]`` with at most 8
-            channels: int16, or a float type of the range -1.0 to 1.0. What is beyond is cut off,
-            and what is NaN is silent; a warning, once for each tag, says how many were not finite.
+        samples: ``[frames]``, ``[1, frames]``, ``[frames, channels]`` or ``[N, frames, channels]``
+            with at most 8 channels: int16, or a float type of the range -1.0 to 1.0. What is beyond
+            is cut off, and what is NaN is silent; a warning, once for each tag, says how many were
+            not finite.
         sample_rate: Frames a second.
 
     Raises:
@@ -86,12 +87,17 @@ def _check_clips(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Non
             f"{what} must have the shape [frames], [frames, channels] or [N, frames, channels], "
             f"got {list(shape)}"
         )
-    if len(shape) > 1 and shape[-1] > _MOST_CHANNELS:
+    if len(shape) > 1 and shape[-1] > _MOST_CHANNELS and not _is_row(shape):
         raise ValueError(
             f"{what} must have at most {_MOST_CHANNELS} channels, its last axis, "
             f"got {list(shape)}: transpose it if its channels come first"
         )
     _check_dtype(what, dtype)
+
+
+def _is_row(shape: tuple[int, ...]) -> bool:
+    """Whether it is one channel that comes first, as torchaudio has it."""
+    return len(shape) == 2 and shape[0] == 1 and shape[1] > _MOST_CHANNELS
 
 
 def _check_dtype(what: str, dtype: np.dtype[Any]) -> None:
@@ -119,7 +125,8 @@ def _encode_clips(tag: str, data: tuple[Any, float]) -> bytes:
     samples, sample_rate = data
     pcm = _samples(tag, read(_name(tag), samples, _check_clips))
     if pcm.ndim < 3:
-        return _entry(tag, pcm if pcm.ndim == 2 else pcm[:, None], sample_rate)
+        is_mono = pcm.ndim == 1 or _is_row(pcm.shape)
+        return _entry(tag, pcm.reshape(-1, 1) if is_mono else pcm, sample_rate)
     # A WAV file and an empty label each, as tf.summary.audio has it.
     strings = (part for clip in pcm for part in (encode_wav(clip, round(sample_rate)), b""))
     return tensor_entry(tag, encode_strings((len(pcm), 2), strings), _METADATA)
@@ -175,54 +182,3 @@ def encode_wav(samples: NDArray[np.int16], sample_rate: int) -> bytes:
         )
         + content
     )
-
-
-_LOUDEST = 32767
-_CHANNELS = (1, 2)
-
-
-def sound_value(tag: str, samples: Any, sample_rate: int = 44100) -> Value:
-    """Return ``samples``, to be written as WAV of 16 bits.
-
-    Args:
-        tag: The tag.
-        samples: ``[frames]``, or ``[frames, channels]`` with 1 or 2 of them; axes of size 1 do not
-            count. The range is -1.0 to 1.0, whatever the dtype. What is beyond is cut off, and NaN
-            is silent.
-        sample_rate: Frames a second.
-
-    Raises:
-        ValueError: ``samples`` has another shape, or ``sample_rate`` is below 1.
-        TypeError: ``samples`` are not real numbers, or ``sample_rate`` is not a whole number.
-    """
-    arguments.whole(sample_rate=sample_rate)
-    return Value(tag, (keep(_name(tag), samples, _check), int(sample_rate)), _encode)
-
-
-def _check(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    sizes = [size for size in shape if size != 1]
-    if len(sizes) > 1 and (len(sizes) > 2 or sizes[1] not in _CHANNELS):
-        raise ValueError(
-            f"{what} must have the shape [frames], or [frames, channels] with 1 or 2 channels, "
-            f"got {list(shape)}"
-        )
-
-
-def _encode(tag: str, data: tuple[Any, int]) -> bytes:
-    samples, sample_rate = data
-    array = read(_name(tag), samples, _check).squeeze()
-    clip = array.reshape(len(array), -1) if array.ndim else array.reshape(1, 1)
-    if clip.dtype.kind == "f" or clip.dtype.itemsize < 4:
-        clip = clip.astype(np.float64 if clip.dtype.itemsize > 4 else np.float32, copy=False)
-    finite_in("audio", tag, clip, "NaN silent, infinite ones cut off")
-    amplitudes = np.nan_to_num(clip, nan=0.0).clip(-1, 1)
-    pcm = (amplitudes * _LOUDEST).astype(np.int16)
-    frames, channels = pcm.shape
-    fields = (
-        proto.float_field(1, sample_rate),
-        int_field(2, channels),
-        int_field(3, frames),
-        proto.bytes_field(4, encode_wav(pcm, sample_rate)),
-        proto.bytes_field(5, b"audio/wav"),
-    )
-    return entry(tag, proto.bytes_field(_AUDIO, b"".join(fields)))

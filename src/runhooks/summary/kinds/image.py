@@ -1,11 +1,12 @@
-"""Images, shown as PNG: scaled as TensorFlow does it, as they are, or a batch as a tensor."""
+"""Images, shown as PNG: scaled as TensorFlow does it, as they are, a batch, or a grid."""
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,11 +50,32 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 _IMAGE = 4
 _METADATA = SummaryMetadata("images")
-_CHANNELS = (1, 3, 4)  # gray, RGB or RGBA
+_CHANNELS = (1, 2, 3, 4)  # gray, gray with alpha, RGB or RGBA
 _AXES_BY_RANK = {2: "HW", 3: "HWC", 4: "NHWC"}
-_FORMATS = ("HW", "HWC", "CHW", "NHW", "NHWC", "NCHW")
+_AXES = set(map(frozenset, ("HW", "HWC", "NHW", "NHWC")))
+_COLUMNS = 8  # of a grid
 _NOTHING = 1e-6  # what is below this is not scaled up
-_BAD_PIXEL = np.array((255, 0, 0, 255), np.uint8)
+_BLOCK = 1 << 16  # numbers at a time, so that what is made on the way takes no fresh memory
+_PEN, _THICKNESS = "Red", 2
+_MARGIN = 0.05  # around a label, of its height
+_BAD_PIXELS: dict[int, tuple[int, ...]] = {
+    1: (255,),
+    2: (255, 255),
+    3: (255, 0, 0),
+    4: (255, 0, 0, 255),
+}
+
+
+class Boxes(NamedTuple):
+    """Boxes to draw on a picture.
+
+    ``corners``: ``[n, 4]``, xmin, ymin, xmax, ymax in pixels. ``labels``: a text for each, or None.
+    ``rescale``: by how much the picture is enlarged afterwards.
+    """
+
+    corners: Any
+    labels: list[str] | None
+    rescale: float
 
 
 def image_value(tag: str, images: Any, max_outputs: int = 3) -> Value:
@@ -78,39 +100,69 @@ def image_value(tag: str, images: Any, max_outputs: int = 3) -> Value:
     return Value(tag, (keep(_name(tag), images, _check_batch), max_outputs), _encode_batch)
 
 
-def picture_value(tag: str, image: Any, data_format: str | None = None) -> Value:
+def picture_value(
+    tag: str,
+    image: Any,
+    data_format: str | None = None,
+    max_outputs: int | None = None,
+    *,
+    grid: bool = False,
+    boxes: Boxes | None = None,
+) -> Value:
     """Return ``image``, one or a batch, to be written as PNG under one tag.
 
     Args:
         tag: The tag of all of them.
         image: uint8 (0 to 255) is written as it is; bool is black and white; a float type has the
             range 0.0 to 1.0, and what is beyond is cut off. A pixel that is not finite is red, or
-            white in gray. A warning, once for each tag, says how many numbers were not.
-        data_format: What its axes are: ``"HW"``, ``"HWC"``, ``"CHW"``, ``"NHW"``, ``"NHWC"`` or
-            ``"NCHW"``, with 1, 3 or 4 channels. None: ``"HW"``, ``"HWC"`` or ``"NHWC"``, by
-            their number.
+            white in gray. Warnings, once for each tag, say so.
+        data_format: What its axes are: the letters of ``"HW"``, ``"HWC"``, ``"NHW"`` or ``"NHWC"``
+            in any order, with 1 to 4 channels. None: ``"HW"``, ``"HWC"`` or ``"NHWC"``, by their
+            number.
+        max_outputs: How many images of a batch to write at most; None: all.
+        grid: Whether a batch is written as one picture, 8 images in a row. Any integers then have
+            the range 0 to 1, as in torch.
+        boxes: What to draw on the picture.
 
     Raises:
         ValueError: ``image`` has another shape, or ``data_format`` is none of these.
         TypeError: ``image`` has another dtype.
     """
-    if data_format not in (None, *_FORMATS):
+    axes = data_format.upper() if data_format is not None else None
+    if axes is not None and (len(set(axes)) < len(axes) or frozenset(axes) not in _AXES):
         raise ValueError(
-            f"data_format of image summary {tag!r} must be one of {', '.join(_FORMATS)}, "
+            f"the axes of {_name(tag)} must be those of HW, HWC, NHW or NHWC, in any order, "
             f"got {data_format!r}"
         )
-    check = partial(_check_picture, data_format)
-    return Value(tag, (keep(_name(tag), image, check), data_format), _encode_picture)
+    if max_outputs is not None:
+        arguments.whole(0, max_outputs=max_outputs)
+    check = partial(_check_picture, axes, grid)
+    kept = keep(_name(tag), image, check)
+    if boxes is not None:
+        corners = keep(_name_of_boxes(tag), boxes.corners, _check_boxes)
+        boxes = boxes._replace(corners=corners)
+    return Value(tag, (kept, _Picture(axes, max_outputs, grid, boxes)), _encode_picture)
+
+
+class _Picture(NamedTuple):
+    axes: str | None
+    max_outputs: int | None
+    grid: bool
+    boxes: Boxes | None
 
 
 def _name(tag: str) -> str:
     return f"image summary {tag!r}"
 
 
+def _name_of_boxes(tag: str) -> str:
+    return f"the boxes of {_name(tag)}"
+
+
 def _check_batch(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if len(shape) != 4 or shape[3] not in _CHANNELS or 0 in shape[1:]:
         raise ValueError(
-            f"{what} must have the shape [N, height, width, channels] with 1, 3 or 4 channels, "
+            f"{what} must have the shape [N, height, width, channels] with 1 to 4 channels, "
             f"got {list(shape)}"
         )
     if dtype.kind in "iub" and dtype != np.uint8:
@@ -121,22 +173,27 @@ def _check_batch(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Non
 
 
 def _check_picture(
-    data_format: str | None, what: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+    given: str | None, grid: bool, what: str, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> None:
-    axes = data_format or _AXES_BY_RANK.get(len(shape))
-    if axes is None:
-        raise ValueError(f"{what} must have the shape HW, HWC or NHWC, got {list(shape)}")
+    axes = given or _AXES_BY_RANK.get(len(shape), "HW")
     sizes = dict(zip(axes, shape, strict=False))
-    channels = sizes.get("C", 1)
-    if len(shape) != len(axes) or channels not in _CHANNELS or not sizes["H"] * sizes["W"]:
+    is_empty = 0 in shape if grid else 0 in (sizes.get("H"), sizes.get("W"))
+    if len(shape) != len(axes) or sizes.get("C", 1) not in _CHANNELS or is_empty:
         raise ValueError(
-            f"{what} must have the shape {axes} with 1, 3 or 4 channels, got {list(shape)}: "
-            "data_format says what its axes are, such as 'CHW'"
+            f"{what} must have the shape {axes} with 1 to 4 channels, got {list(shape)}: "
+            "say what its axes are, such as 'CHW'"
         )
-    if dtype.kind in "iu" and dtype != np.uint8:
+    if dtype.kind in "iu" and dtype != np.uint8 and not grid:
         raise TypeError(
             f"{what} must be uint8 (0 to 255), bool or a float type (0.0 to 1.0), got {dtype}: "
             "convert it with .astype('uint8')"
+        )
+
+
+def _check_boxes(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if len(shape) != 2 or shape[1] != 4:
+        raise ValueError(
+            f"{what} must have the shape [n, 4], xmin, ymin, xmax, ymax, got {list(shape)}"
         )
 
 
@@ -147,48 +204,91 @@ def _encode_batch(tag: str, data: tuple[Any, int]) -> bytes:
     if max_outputs == 1:
         tags = [f"{tag}/image"]
     pixels = (image if image.dtype == np.uint8 else _scaled(image) for image in batch)
-    return b"".join(map(_image_entry, tags, pixels))
+    return b"".join(map(image_entry, tags, pixels))
 
 
-def _encode_picture(tag: str, data: tuple[Any, str | None]) -> bytes:
-    image, data_format = data
-    array = read(_name(tag), image, partial(_check_picture, data_format))
-    axes = data_format or _AXES_BY_RANK[array.ndim]
-    missing = [axis for axis in "NC" if axis not in axes]
-    named = "".join(missing) + axes
+def _encode_picture(tag: str, data: tuple[Any, _Picture]) -> bytes:
+    image, (given, max_outputs, grid, boxes) = data
+    array = read(_name(tag), image, partial(_check_picture, given, grid))
+    axes = given or _AXES_BY_RANK[array.ndim]
+    missing = "".join(axis for axis in "NC" if axis not in axes)
+    named = missing + axes
     batch = array[(None,) * len(missing)].transpose([named.index(axis) for axis in "NHWC"])
-    pixels = batch if batch.dtype == np.uint8 else _pixels(tag, batch)
-    if "N" not in axes:
-        return _image_entry(tag, pixels[0])
+    batch = in_rows(batch, _COLUMNS)[None] if grid else batch[:max_outputs]
+    pixels = as_pixels("image", tag, batch)
+    if boxes is not None:
+        corners = read(_name_of_boxes(tag), boxes.corners, _check_boxes)
+        return image_entry(tag, _with_boxes(pixels[0], corners, boxes))
+    if grid or "N" not in axes:
+        return image_entry(tag, pixels[0])
     # As tf.summary.image has it: width and height as text, and a PNG file for each.
     height, width = pixels.shape[1:3]
     strings = (b"%d" % width, b"%d" % height, *map(encode_png, pixels))
     return tensor_entry(tag, encode_strings((len(strings),), strings), _METADATA)
 
 
-def _image_entry(tag: str, pixels: NDArray[np.uint8]) -> bytes:
+def image_entry(tag: str, pixels: NDArray[np.uint8], encoded: bytes | None = None) -> bytes:
+    """Return an entry of a summary that holds ``pixels``, ``[height, width, channels]``.
+
+    ``encoded``: the file that shows them; None: a PNG file.
+    """
     height, width, channels = pixels.shape
     fields = (
         proto.varint_field(1, height),
         proto.varint_field(2, width),
         proto.varint_field(3, channels),
-        proto.bytes_field(4, encode_png(pixels)),
+        proto.bytes_field(4, encode_png(pixels) if encoded is None else encoded),
     )
     return entry(tag, proto.bytes_field(_IMAGE, b"".join(fields)))
 
 
-def _pixels(tag: str, batch: NDArray[Any]) -> NDArray[np.uint8]:
-    if batch.dtype == np.bool_:
-        return batch.astype(np.uint8) * np.uint8(255)
-    numbers = as_float(batch)
-    finite = finite_in("image", tag, numbers, "shown red")
-    warn_of_range(
-        "image", tag, numbers if finite.all() else numbers[finite], "0.0 to 1.0", "cut off"
-    )
-    shown = np.clip(np.nan_to_num(numbers), 0, 1)
-    pixels: NDArray[np.uint8] = np.rint(shown * numbers.dtype.type(255)).astype(np.uint8)
-    _redden(pixels, np.logical_not(finite.all(axis=3)))
+def as_pixels(kind: str, tag: str, numbers: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return ``numbers``, ``[..., channels]``, as 0 to 255, 1.0 being the brightest.
+
+    Pixels that are not finite are red, or white in gray: they have no color to show.
+    """
+    if numbers.dtype == np.uint8:
+        return numbers
+    if numbers.dtype == np.bool_:
+        return numbers.astype(np.uint8) * np.uint8(255)
+    with np.errstate(over="ignore"):
+        shown = numbers.astype(np.float32, copy=False)
+    finite = None if _are_finite(shown) else finite_in(kind, tag, numbers, "shown red")
+    if finite is not None:
+        warn_of_range(kind, tag, numbers[finite], "0.0 to 1.0", "cut off")
+        shown = np.nan_to_num(shown)
+    else:
+        warn_of_range(kind, tag, numbers, "0.0 to 1.0", "cut off; convert 0 to 255 to uint8")
+    pixels: NDArray[np.uint8] = np.empty(shown.shape, np.uint8)
+    rows, out = (it.reshape(-1, *it.shape[-2:]) for it in (shown, pixels))
+    step = max(_BLOCK * len(rows) // max(rows.size, 1), 1)
+    with np.errstate(over="ignore"):
+        for begin in range(0, len(rows), step):
+            scaled = rows[begin : begin + step] * np.float32(255)
+            np.rint(np.clip(scaled, 0, 255, out=scaled), out=scaled)
+            out[begin : begin + step] = scaled.astype(np.uint8)
+    if finite is not None:
+        pixels[~finite.all(axis=-1)] = _BAD_PIXELS[pixels.shape[-1]]
     return pixels
+
+
+def _are_finite(numbers: NDArray[Any]) -> bool:
+    """Whether all of ``numbers`` are finite, in one pass if so; False for huge ones too."""
+    if numbers.dtype.kind in "biu":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(numbers.sum(dtype=np.float32)))
+
+
+def in_rows(images: NDArray[Any], columns: int) -> NDArray[Any]:
+    """Return ``images``, ``[N, height, width, C]``, side by side as one, ``columns`` in a row."""
+    count, height, width, channels = images.shape
+    columns = max(min(count, columns), 1)
+    rows = -(-count // columns)
+    canvas = np.zeros((rows * columns, height, width, channels), images.dtype)
+    canvas[:count] = images
+    by_rows = canvas.reshape(rows, columns, height, width, channels)
+    return by_rows.swapaxes(1, 2).reshape(rows * height, columns * width, channels)
 
 
 def _scaled(image: NDArray[Any]) -> NDArray[np.uint8]:
@@ -199,82 +299,52 @@ def _scaled(image: NDArray[Any]) -> NDArray[np.uint8]:
     zero, top, farthest = (128, 127, max(-least, largest)) if least < 0 else (0, 255, largest)
     with np.errstate(over="ignore"):
         farthest = np.float32(farthest)  # the factor is of single precision for float64 too
-    pixels = np.empty(image.shape, np.uint8)
+    pixels: NDArray[np.uint8] = np.empty(image.shape, np.uint8)
     pixels[finite] = good * (np.float32(top) / farthest if farthest >= _NOTHING else 0) + zero
-    _redden(pixels, ~finite)
+    pixels[~finite] = _BAD_PIXELS[pixels.shape[-1]]
     return pixels
 
 
-def _redden(pixels: NDArray[np.uint8], where: NDArray[np.bool_]) -> None:
-    """Make the pixels ``where`` it is True red, or white in gray: they have no color to show."""
-    pixels[where] = _BAD_PIXEL[: pixels.shape[-1]]
+def check_pillow(what: str) -> None:
+    """Raise ImportError, which says what to install, if there is no Pillow; ``what`` needs it."""
+    try:
+        import PIL  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f"{what} needs Pillow: pip install pillow") from error
 
 
-_BATCH_CHANNELS = (1, 2, 3, 4)
-_BRIGHTEST = 255.5  # fractions are cut off
-_RED = np.array((255, 0, 0, 255), np.uint8)
+def _with_boxes(
+    pixels: NDArray[np.uint8], corners: NDArray[Any], boxes: Boxes
+) -> NDArray[np.uint8]:
+    """Return a picture with red boxes, each with its label inside of its lower left corner."""
+    from PIL import Image, ImageDraw
 
-
-def image_batch_value(
-    tag: str, images: Any, axes: str = "NHWC", max_outputs: int = 3, rgb: bool = False
-) -> Value:
-    """Return the first ``max_outputs`` of ``images``, to be written under one tag.
-
-    Args:
-        tag: The tag.
-        images: uint8 (0 to 255) is written as it is; a float type has the range 0.0 to 1.0, and
-            what is beyond is cut off. A pixel that is not finite is red, or dark in gray, with a
-            warning once for each tag.
-        axes: What its axes are: ``"NHWC"``, ``"NHW"``, ``"HWC"`` or ``"HW"``.
-        max_outputs: How many images to write at most.
-        rgb: Whether gray images are written in RGB.
-
-    Raises:
-        ValueError: ``images`` has other axes.
-        TypeError: ``images`` has another dtype.
-    """
-    arguments.whole(0, max_outputs=max_outputs)
-    kept = keep(_name(tag), images, partial(_check, axes))
-    return Value(tag, (kept, axes, max_outputs, rgb), _encode)
-
-
-def _check(axes: str, what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    channels = shape[-1] if axes.endswith("C") and shape else 1
-    if (
-        len(shape) != len(axes)
-        or channels not in _BATCH_CHANNELS
-        or 0 in shape[axes.startswith("N") :]
-    ):
-        raise ValueError(
-            f"{what} must have the axes {axes} with 1 to 4 channels, got the shape {list(shape)}"
-        )
-    if dtype.kind in "iu" and dtype != np.uint8:
-        raise TypeError(
-            f"{what} must be uint8 (0 to 255), bool or a float type (0.0 to 1.0), got {dtype}: "
-            "convert it with .astype('uint8')"
-        )
-
-
-def _encode(tag: str, data: tuple[Any, str, int, bool]) -> bytes:
-    kept, axes, max_outputs, rgb = data
-    array = read(_name(tag), kept, partial(_check, axes))
-    array = array if axes.startswith("N") else array[None]
-    array = array if axes.endswith("C") else array[..., None]
-    height, width = array.shape[1:3]
-    pixels = _batch_pixels(tag, array[:max_outputs])
-    if rgb and pixels.shape[-1] == 1:
+    if pixels.shape[-1] == 1:
         pixels = np.repeat(pixels, 3, axis=-1)
-    strings = (b"%d" % width, b"%d" % height, *map(encode_png, pixels))
-    return tensor_entry(tag, encode_strings((len(strings),), strings), _METADATA)
+    picture: Any = Image.fromarray(pixels)
+    draw = ImageDraw.Draw(picture)
+    for number, corner in enumerate(corners.tolist()):
+        _draw_box(draw, corner, boxes.labels[number] if boxes.labels else "")
+    height, width = pixels.shape[:2]
+    size = int(width * boxes.rescale), int(height * boxes.rescale)
+    if size != (width, height):
+        picture = picture.resize(size, Image.Resampling.LANCZOS)
+    drawn: NDArray[np.uint8] = np.asarray(picture)
+    return drawn
 
 
-def _batch_pixels(tag: str, batch: NDArray[Any]) -> NDArray[np.uint8]:
-    if batch.dtype == np.uint8:
-        return batch
-    numbers = as_float(batch)
-    finite = finite_in("image", tag, numbers, "shown red or dark")
-    scaled = np.nan_to_num(numbers, posinf=0, neginf=0) * numbers.dtype.type(_BRIGHTEST)
-    pixels: NDArray[np.uint8] = scaled.clip(0, 255).astype(np.uint8)
-    if not finite.all() and pixels.shape[-1] > 2:
-        pixels[~finite.all(axis=-1)] = _RED[: pixels.shape[-1]]
-    return pixels
+def _draw_box(draw: Any, corner: list[float], label: str) -> None:
+    from PIL import ImageFont
+
+    left, top, right, bottom = corner
+    outline = [(left, top), (left, bottom), (right, bottom), (right, top), (left, top)]
+    draw.line(outline, width=_THICKNESS, fill=_PEN)
+    if not label:
+        return
+    font = ImageFont.load_default()
+    x_min, y_min, x_max, y_max = font.getbbox(label)
+    text_width, text_height = x_max - x_min, y_max - y_min
+    margin = math.ceil(_MARGIN * text_height)
+    above = bottom - text_height - 2 * margin
+    draw.rectangle([(left, above), (left + text_width, bottom)], fill=_PEN)
+    draw.text((left + margin, bottom - text_height - margin), label, fill="black", font=font)

@@ -53,23 +53,22 @@ def mesh_values(
         colors: ``[N, vertices, 3]``, RGB of each vertex, 0 to 255: integers, or floats, which
             TensorBoard rounds down. If all are at most 1.0, which it shows as black, a warning says
             so once for each tag.
-        faces: Integers ``[N, faces, 3]``, which vertices each triangle has.
+        faces: ``[N, faces, 3]``, which vertices each triangle has.
         config: Classes of three.js and their options, such as
             ``{"material": {"cls": "PointsMaterial", "size": 0.1}}``.
 
     All arrays may be given without their first axis.
 
     Raises:
-        TypeError: ``vertices`` is None, ``colors`` are not real numbers, ``faces`` are not
-            integers, or JSON cannot hold ``config``.
+        TypeError: ``vertices`` is None, an array is not made of real numbers, or JSON cannot hold
+            ``config``.
         ValueError: An array has another shape. When the summary is written, if a color is above
             255 or a face has a vertex that does not exist.
     """
     arguments.given(vertices=vertices)
     given = {_Part.VERTEX: vertices, _Part.FACE: faces, _Part.COLOR: colors}
-    checks = {_Part.VERTEX: _check_shape, _Part.FACE: _check_integers, _Part.COLOR: _check_shape}
     parts = {
-        part: keep(_name(tag, part), array, checks[part])
+        part: keep(_name(tag, part), array, _check_shape)
         for part, array in given.items()
         if array is not None
     }
@@ -113,12 +112,6 @@ def _check_shape(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Non
         )
 
 
-def _check_integers(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    _check_shape(what, shape, dtype)
-    if dtype.kind not in "iu":
-        raise TypeError(f"{what} must be integers, got {dtype}")
-
-
 def _check_fit(tag: str, part: _Part, shape: tuple[int, ...], vertices: tuple[int, ...]) -> None:
     """Raise unless colors, or faces, of ``shape`` can belong to vertices of that shape."""
     batch, of = (1, *shape)[-3:], (1, *vertices)[-3:]
@@ -130,8 +123,7 @@ def _check_fit(tag: str, part: _Part, shape: tuple[int, ...], vertices: tuple[in
 
 
 def _encode(mesh: _Mesh, part: _Part, tag: str, data: Any) -> bytes:
-    check = _check_integers if part is _Part.FACE else _check_shape
-    array = _batch(read(_name(mesh.tag, part), data, check))
+    array = _batch(read(_name(mesh.tag, part), data, _check_shape))
     if part is not _Part.VERTEX:
         vertices = _batch(read(_name(mesh.tag, _Part.VERTEX), mesh.vertices, _check_shape))
         _check_fit(mesh.tag, part, array.shape, vertices.shape)
@@ -172,64 +164,3 @@ def _put_back(tag: str, vertices: NDArray[Any]) -> None:
         for cloud, numbers in zip(vertices, finite, strict=True):
             good = numbers.all(axis=1)
             cloud[~good] = cloud[good.argmax()] if good.any() else 0
-
-
-_PARTS = {"VERTEX": 1, "FACE": 2, "COLOR": 3}
-
-
-def float_mesh_values(
-    tag: str,
-    vertices: Any,
-    colors: Any = None,
-    faces: Any = None,
-    config: Mapping[str, Any] | None = None,
-) -> list[Value]:
-    """Return a batch of meshes, to be written as torch does: a value for each part, as float32.
-
-    Args:
-        tag: The parts are tagged ``tag_VERTEX``, ``tag_FACE`` and ``tag_COLOR``.
-        vertices: ``[N, vertices, 3]``, x, y and z.
-        colors: ``[N, vertices, 3]``, RGB of each vertex, 0 to 255.
-        faces: ``[N, faces, 3]``, which vertices each triangle has.
-        config: Classes of three.js and their options, such as
-            ``{"material": {"cls": "PointsMaterial", "size": 0.1}}``.
-
-    Raises:
-        TypeError: A part is not made of real numbers, or JSON cannot hold ``config``.
-        ValueError: A part has another shape.
-    """
-    settings = "{}" if config is None else json.dumps(config, sort_keys=True)
-    given = {"VERTEX": vertices, "FACE": faces, "COLOR": colors}
-    parts = {part: value for part, value in given.items() if value is not None}
-    components = sum(1 << _PARTS[part] for part in parts)
-    return [
-        Value(
-            f"{tag}_{part}",
-            (keep(_float_name(tag, part), value, _check), tag, part, components, settings),
-            _encode_floats,
-        )
-        for part, value in parts.items()
-    ]
-
-
-def _float_name(tag: str, part: str) -> str:
-    return f"mesh summary '{tag}_{part}'"
-
-
-def _check(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    if len(shape) != 3 or shape[2] != 3:
-        raise ValueError(f"{what} must have the shape [N, count, 3], got {list(shape)}")
-
-
-def _encode_floats(value_tag: str, data: tuple[Any, str, str, int, str]) -> bytes:
-    kept, tag, part, components, settings = data
-    array = read(_float_name(tag, part), kept, _check).astype(np.float32)
-    content = (
-        text_field(2, tag),
-        int_field(3, _PARTS[part]),
-        text_field(5, settings),
-        packed_ints_field(6, array.shape),
-        int_field(7, components),
-    )
-    metadata = SummaryMetadata("mesh", b"".join(content))
-    return tensor_entry(value_tag, encode_tensor(value_tag, array), metadata)

@@ -33,7 +33,7 @@ def pr_curve_value(
         predictions: How likely each label is true, 0.0 to 1.0, of the same shape. Those that are
             not finite are left out, with a warning once for each tag.
         num_thresholds: How many thresholds, evenly from 0 to 1.
-        weights: How much each counts, not negative, of the same shape; 1 if None.
+        weights: How much each counts, not negative: of the same shape, or one number; None: 1.
 
     Raises:
         TypeError: ``labels`` or ``predictions`` is None, or one is not made of real numbers.
@@ -42,12 +42,12 @@ def pr_curve_value(
     """
     arguments.given(labels=labels, predictions=predictions, num_thresholds=num_thresholds)
     arguments.whole(num_thresholds=num_thresholds)
+    weights = 1.0 if weights is None else weights
     given = {"labels": labels, "predictions": predictions, "weights": weights}
-    kept = [
-        keep(_name(name, tag), value) if value is not None else None
-        for name, value in given.items()
-    ]
-    forms = [host_form(value) for value in kept if value is not None]
+    kept = [keep(_name(name, tag), value) for name, value in given.items()]
+    forms = list(map(host_form, kept))
+    if forms[-1] is not None and not forms[-1][0]:
+        del forms[-1]  # one weight for all
     _check_shapes(tag, [form[0] for form in forms if form is not None])
     return Value(tag, (*kept, num_thresholds), _encode)
 
@@ -68,7 +68,9 @@ def _encode(tag: str, data: tuple[Any, Any, Any, int]) -> bytes:
     labels, predictions, weights, num_thresholds = data
     positive = read(_name("labels", tag), labels).astype(np.float64)
     likely = as_float(read(_name("predictions", tag), predictions))
-    counted = np.ones(likely.shape) if weights is None else read(_name("weights", tag), weights)
+    counted = read(_name("weights", tag), weights)
+    if not counted.ndim:
+        counted = np.broadcast_to(counted, likely.shape)
     _check_shapes(tag, [positive.shape, likely.shape, counted.shape])
     finite = finite_in("pr_curve", tag, likely, "left out")
     shown = likely[finite]
@@ -105,48 +107,3 @@ def _curve(
     recall = true_positives / np.maximum(_LEAST_COUNT, true_positives + false_negatives)
     rows = true_positives, false_positives, true_negatives, false_negatives, precision, recall
     return np.stack(rows).astype(np.float32)
-
-
-_ROWS = (
-    "true_positive_counts",
-    "false_positive_counts",
-    "true_negative_counts",
-    "false_negative_counts",
-    "precision",
-    "recall",
-)
-
-
-def counted_pr_curve_value(tag: str, rows: tuple[Any, ...], num_thresholds: int = 127) -> Value:
-    """Return a precision-recall curve, to be written as float32.
-
-    Args:
-        tag: The tag of the curve.
-        rows: By threshold, ``[n]`` each: true positives, false positives, true negatives, false
-            negatives, precision, recall.
-        num_thresholds: How many thresholds the curve is shown with.
-
-    Raises:
-        ValueError: The rows differ in shape, or ``num_thresholds`` is below 1.
-        TypeError: A row is not made of real numbers.
-    """
-    arguments.whole(num_thresholds=num_thresholds)
-    kept = [
-        keep(f"{name} of {_counted_name(tag)}", row) for name, row in zip(_ROWS, rows, strict=True)
-    ]
-    shapes = [form[0] for form in map(host_form, kept) if form is not None]
-    if len(set(shapes)) > 1:
-        got = ", ".join(map(str, map(list, shapes)))
-        raise ValueError(f"the rows of {_counted_name(tag)} must have one shape, got {got}")
-    return Value(tag, (tuple(kept), int(num_thresholds)), _encode_counted)
-
-
-def _counted_name(tag: str) -> str:
-    return f"pr_curve summary {tag!r}"
-
-
-def _encode_counted(tag: str, data: tuple[tuple[Any, ...], int]) -> bytes:
-    kept, num_thresholds = data
-    rows = [read(_counted_name(tag), row).ravel() for row in kept]
-    metadata = SummaryMetadata("pr_curves", int_field(2, num_thresholds))
-    return tensor_entry(tag, encode_tensor(tag, np.stack(rows).astype(np.float32)), metadata)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from runhooks.arrays import to_numpy
 from runhooks.stores.path import AnyPath, StorePath
-from runhooks.summary.kinds.image import encode_png
-from runhooks.summary.kinds.image_grid import as_bytes_of_color, in_rows
+from runhooks.summary.kinds.image import as_pixels, encode_png, in_rows
 
 CONFIG = "projector_config.pbtxt"
 _MOST_PIXELS = 8192  # on a side of the sprite: the projector shows nothing of a larger one
@@ -31,8 +30,8 @@ class Embedding(NamedTuple):
         points: ``[N, dimensions]``, real numbers.
         labels: A label for each, or several, one for each of ``header``; None: no labels.
         header: The names of the labels if there are several.
-        pictures: ``[N, channels, height, width]`` with 1 or 3 channels, as ``grid_value`` takes
-            them; None: no pictures.
+        pictures: ``[N, channels, height, width]`` with 1 or 3 channels, as for
+            ``picture_value``; None: no pictures.
     """
 
     name: str
@@ -100,7 +99,7 @@ def _sprite(pictures: NDArray[Any], count: int) -> NDArray[np.uint8]:
             f"point, got {list(pictures.shape)}"
         )
     columns = math.ceil(math.sqrt(count))
-    pixels = as_bytes_of_color("embedding", "label_img", pictures.transpose(0, 2, 3, 1))
+    pixels = as_pixels("embedding", "label_img", pictures.transpose(0, 2, 3, 1))
     grid = in_rows(np.broadcast_to(pixels, (*pixels.shape[:3], 3)), columns)
     height, width = grid.shape[:2]
     if max(height, width) > _MOST_PIXELS:

@@ -17,17 +17,31 @@ from runhooks.summary.kinds.real_numbers import keep
 from runhooks.summary.kinds.tensor import encode_tensor
 from runhooks.summary.message import SummaryMetadata, Value, checked_tag, entry, tensor_entry
 
+_SIMPLE_VALUE = 2
 
-def scalar_value(tag: str, value: Any) -> Value:
+
+def scalar_value(
+    tag: str, value: Any, metadata: SummaryMetadata | None = None, dtype: str | None = None
+) -> Value:
     """Return ``value``, a number or an array of size 1, to be written as float32.
 
     It is read when the summary is written. NaN and infinities are written as they are.
+
+    Args:
+        tag: Its tag.
+        value: The number.
+        metadata: How TensorBoard shows it, if not as usual.
+        dtype: ``"float32"`` or ``"float64"``, to write it as a tensor, as TensorFlow 2 does, with
+            ``metadata``; None: as a number.
 
     Raises:
         TypeError: It is not a real number.
         ValueError: It is not of size 1.
     """
-    return Value(tag, kept_number(tag, value), encode_scalar)
+    kept = kept_number(tag, value)
+    if metadata is None:
+        return Value(tag, kept, encode_scalar)
+    return Value(tag, (kept, metadata, dtype), _encode_described)
 
 
 def encode_scalar(tag: str, value: Any) -> bytes:
@@ -75,32 +89,11 @@ def _described(value: Any) -> str:
     )
 
 
-_SIMPLE_VALUE, _METADATA = 2, 9
-_SCALARS = SummaryMetadata("scalars")
-
-
-def described_scalar_value(tag: str, value: Any, metadata: SummaryMetadata) -> Value:
-    """Return ``value``, to be written as float32 with ``metadata``. Raises as ``scalar_value``."""
-    return Value(tag, (kept_number(tag, value), metadata), _encode_described)
-
-
-def tensor_scalar_value(tag: str, value: Any, *, double_precision: bool = False) -> Value:
-    """Return ``value``, to be written as a tensor of one float32, or one float64.
-
-    Raises what ``scalar_value`` does.
-    """
-    kept = kept_number(tag, value)
-    return Value(tag, (kept, "float64" if double_precision else "float32"), _encode_tensor)
-
-
-def _encode_described(tag: str, data: tuple[Any, SummaryMetadata]) -> bytes:
-    kept, metadata = data
-    content = proto.float_field(_SIMPLE_VALUE, read_number(kept))
-    return entry(tag, content + proto.bytes_field(_METADATA, metadata.SerializeToString()))
-
-
-def _encode_tensor(tag: str, data: tuple[Any, str]) -> bytes:
-    kept, dtype = data
+def _encode_described(tag: str, data: tuple[Any, SummaryMetadata, str | None]) -> bytes:
+    kept, metadata, dtype = data
+    number = read_number(kept)
+    if dtype is None:
+        return entry(tag, proto.float_field(_SIMPLE_VALUE, number), metadata)
     with np.errstate(over="ignore"):
-        number = np.array(read_number(kept)).astype(dtype)
-    return tensor_entry(tag, encode_tensor(tag, number), _SCALARS)
+        array = np.array(number).astype(dtype)
+    return tensor_entry(tag, encode_tensor(tag, array), metadata)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks import arguments
-from runhooks.summary.kinds.image_grid import as_bytes_of_color, check_pillow, image_entry
+from runhooks.summary.kinds.image import as_pixels, check_pillow, image_entry
 from runhooks.summary.kinds.real_numbers import keep, read
 from runhooks.summary.message import Value
 
@@ -65,9 +65,8 @@ def _encode(tag: str, data: tuple[Any, float, str]) -> bytes:
     video, frames_per_second, axes = data
     array = read(_name(tag), video, partial(_check, axes))
     frames = _side_by_side(array.transpose([axes.index(axis) for axis in "NTHWC"]))
-    pixels = as_bytes_of_color("video", tag, frames)
-    _, height, width, channels = pixels.shape
-    return image_entry(tag, height, width, channels, encode_gif(pixels, frames_per_second))
+    pixels = as_pixels("video", tag, frames)
+    return image_entry(tag, pixels[0], encode_gif(pixels, frames_per_second))
 
 
 def _side_by_side(videos: NDArray[Any]) -> NDArray[Any]:

@@ -19,10 +19,6 @@ from runhooks.events.writing.write_queue import WriteQueue
 from runhooks.summary.sinks.points import PointSink, SummaryPoint
 from runhooks.summary.writer import QueuedWriter
 
-_BLOCK = 1 << 16
-_BEGIN = b'{"tag"'  # of each line
-_BEGINS = {_BEGIN[:length] for length in range(len(_BEGIN) + 1)}
-
 
 class JsonLinesWriter(QueuedWriter):
     """Appends a line to a file for each value.
@@ -33,15 +29,14 @@ class JsonLinesWriter(QueuedWriter):
     of kind ``session_log`` with status ``START`` says that a session starts at its step; readers
     should drop earlier lines of that step and later ones.
 
-    The file contains only whole lines: an incomplete line of a killed writer is removed. Several
-    processes may write to one file on a local disk.
+    Only whole lines are written, also where the disk is full. Several processes may write to one
+    file on a local disk.
 
     Args:
         path: The file, which is created if missing.
 
     Raises:
         OSError: The file cannot be written.
-        ValueError: It holds something else.
         FileNotFoundError: In a later call, if it was deleted since.
     """
 
@@ -93,53 +88,11 @@ class _JsonLines(PointSink):
     def _open(self) -> FileIO:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = self._path.open("a+b", buffering=0)
-        try:
-            _end_last_line(file)
-        except ValueError:
-            file.close()
-            raise
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":  # a line of another writer, or of a machine that stopped
+                file.write(b"\n")
         return file
-
-
-def _end_last_line(file: FileIO) -> None:
-    """Make ``file`` end with a whole line, by removing the last one if it is not JSON.
-
-    Raises ValueError if the file does not hold JSON lines.
-    """
-    file.seek(0)
-    first, newline, _ = file.read(_BLOCK).partition(b"\n")
-    end = _end_of_lines(file)
-    file.seek(end)
-    last = file.read()
-    torn = last and not _is_object(last)
-    if (newline and not _is_object(first)) or (torn and last[: len(_BEGIN)] not in _BEGINS):
-        raise ValueError(
-            f"path must be a file of JSON lines, got {str(file.name)!r}, which holds something else"
-        )
-    if torn:
-        file.truncate(end)
-    elif last:
-        file.write(b"\n")
-
-
-def _is_object(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
-
-
-def _end_of_lines(file: FileIO) -> int:
-    """Return where the last whole line of ``file`` ends."""
-    end = file.seek(0, os.SEEK_END)
-    while end:
-        begin = max(0, end - _BLOCK)
-        file.seek(begin)
-        newline = file.read(end - begin).rfind(b"\n")
-        if newline >= 0:
-            return begin + newline + 1
-        end = begin
-    return 0
 
 
 def json_point(point: SummaryPoint) -> dict[str, Any]:

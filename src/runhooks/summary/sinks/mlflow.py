@@ -6,7 +6,6 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from runhooks.errors import call_all
@@ -23,8 +22,8 @@ class MlflowWriter(QueuedWriter):
     """Logs to an MLflow run, which you end yourself.
 
     Scalars become metrics, hyperparameters become parameters, and images MLflow's images over
-    steps. Sounds, texts and everything else become artifacts named ``<kind>/<tag>/<step>`` with
-    ``.wav``, ``.md`` or ``.json`` after it; the JSON is that of a ``JsonLinesWriter``. A character
+    steps. Texts and everything else become artifacts named ``<kind>/<tag>/<step>`` with ``.md`` or
+    ``.json`` after it; the JSON is that of a ``JsonLinesWriter``. A character
     that MLflow does not allow in names is replaced by ``_``. Session logs are dropped.
 
     Args:
@@ -56,7 +55,6 @@ class _Run(PointSink):
         self._kinds = {
             "hparams": self._params,
             "image": self._images,
-            "audio": self._audio,
             "text": self._text,
         }
 
@@ -89,15 +87,6 @@ class _Run(PointSink):
             self._client.log_image(
                 self._run_id, picture, key=key, step=point.step, timestamp=milliseconds
             )
-
-    def _audio(self, point: SummaryPoint) -> None:
-        from tempfile import TemporaryDirectory  # not for those who only import runhooks
-
-        for tag, clip in _each(point):
-            with TemporaryDirectory() as directory:
-                file = Path(directory, f"{point.step}.wav")
-                file.write_bytes(clip.encoded)
-                self._client.log_artifact(self._run_id, str(file), f"audio/{_path(tag)}")
 
     def _text(self, point: SummaryPoint) -> None:
         if isinstance(point.value, str):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import math
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 
 from runhooks.events import Histogram
 from runhooks.events.writing.write_queue import RemoteQueue, WriteQueue
-from runhooks.summary.sinks.json_lines_writer import json_value
+from runhooks.summary.kinds.histogram import fewer
 from runhooks.summary.sinks.points import PointSink, SummaryPoint, optional
 from runhooks.summary.writer import QueuedWriter
 
@@ -26,10 +25,8 @@ class WeightsAndBiasesWriter(QueuedWriter):
     """Logs to a Weights & Biases run, which you finish yourself after closing the writer.
 
     The values of a step are logged together with ``global_step``, which W&B uses as the x-axis. So
-    a step may be repeated or late; W&B's own step would drop it. Histograms,
-    images, sounds, texts, precision-recall curves and point clouds become W&B's; other arrays are
-    logged as they are; hyperparameters go to ``run.config``. Layouts of custom scalars, graphs,
-    the faces of meshes and session logs are dropped.
+    a step may be repeated or late; W&B's own step would drop it. Scalars, histograms, images,
+    sounds and texts become W&B's; hyperparameters go to ``run.config``. All else is dropped.
 
     Args:
         run: What ``wandb.init`` returned.
@@ -59,10 +56,6 @@ class _Run(PointSink):
             "histogram": self._histogram,
             "image": self._images,
             "audio": self._audio,
-            "text": self._text,
-            "pr_curve": self._pr_curve,
-            "mesh": self._cloud,
-            "tensor": self._tensor,
         }
 
     @property
@@ -80,56 +73,30 @@ class _Run(PointSink):
     def _log(self, row: _Row) -> None:
         logged: dict[str, Any] = {}
         for point in row.values():
-            if point.kind == "scalar":
+            if point.kind == "scalar" or isinstance(point.value, str):
                 logged[point.tag] = point.value
             elif point.kind == "hparams":
                 self._run.config.update(point.value, allow_val_change=True)
             elif point.kind in self._kinds:
-                logged.update(self._kinds[point.kind](point, row))
+                logged |= self._kinds[point.kind](point)
         if logged:
             first = next(iter(row.values()))
             self._run.log({_STEP: first.step, "_timestamp": first.wall_time, **logged})
 
-    def _histogram(self, point: SummaryPoint, row: _Row) -> dict[str, Any]:
+    def _histogram(self, point: SummaryPoint) -> dict[str, Any]:
         counts, edges = _bins(point.value, self._wandb.Histogram.MAX_LENGTH)
         return {point.tag: self._wandb.Histogram(np_histogram=(counts, edges))}
 
-    def _images(self, point: SummaryPoint, row: _Row) -> dict[str, Any]:
+    def _images(self, point: SummaryPoint) -> dict[str, Any]:
         paths = [self._files.write(image.encoded) for image in point.value]
         return {point.tag: [self._wandb.Image(path) for path in paths]}
 
-    def _audio(self, point: SummaryPoint, row: _Row) -> dict[str, Any]:
+    def _audio(self, point: SummaryPoint) -> dict[str, Any]:
         # One by one: W&B takes a list of them only with one more package.
         sounds = [self._wandb.Audio(self._files.write(clip.encoded)) for clip in point.value]
         if len(sounds) == 1:
             return {point.tag: sounds[0]}
         return {f"{point.tag}/{index}": sound for index, sound in enumerate(sounds)}
-
-    def _text(self, point: SummaryPoint, row: _Row) -> dict[str, Any]:
-        if isinstance(point.value, str):
-            return {point.tag: point.value}
-        cells = point.value.reshape(len(point.value), -1)
-        columns = [str(index) for index in range(cells.shape[1])]
-        return {point.tag: self._wandb.Table(columns=columns, data=cells.tolist())}
-
-    def _pr_curve(self, point: SummaryPoint, row: _Row) -> dict[str, Any]:
-        precision, recall = point.value[-2:]
-        data = np.stack((recall, precision), 1).tolist()
-        table = self._wandb.Table(columns=["recall", "precision"], data=data)
-        return {point.tag: self._wandb.plot.line(table, "recall", "precision", title=point.tag)}
-
-    def _cloud(self, point: SummaryPoint, row: _Row) -> dict[str, Any]:
-        tag = point.tag.removesuffix("_VERTEX")
-        if tag == point.tag:
-            return {}
-        vertices = point.value
-        if f"{tag}_COLOR" in row:
-            vertices = np.concatenate((vertices, row[f"{tag}_COLOR"].value), -1)
-        return {tag: [self._wandb.Object3D(cloud) for cloud in vertices]}
-
-    def _tensor(self, point: SummaryPoint, row: _Row) -> dict[str, Any]:
-        numeric = point.value.dtype.kind in "biuf"
-        return {point.tag: point.value if numeric else json_value(point.value)}
 
 
 def _flush(queue: weakref.ref[WriteQueue]) -> None:
@@ -154,12 +121,10 @@ def _bins(histogram: Histogram, most: int) -> tuple[list[float], list[float]]:
     """Return at most so many counts, neighbours added up, and their edges, one more."""
     if not histogram.num:
         return [0.0], [0.0, 0.0]
-    group = math.ceil(len(histogram.counts) / most)
-    counts = np.add.reduceat(histogram.counts, range(0, len(histogram.counts), group))
+    counts, limits = fewer(histogram.counts, histogram.limits, most)
     # The outermost limits may be far beyond the numbers.
-    limits = np.clip(histogram.limits[group - 1 :: group], histogram.min, histogram.max)
-    edges = [histogram.min, *limits.tolist()[: len(counts) - 1], histogram.max]
-    return counts.tolist(), edges
+    inner = np.clip(limits[:-1], histogram.min, histogram.max)
+    return counts.tolist(), [histogram.min, *inner.tolist(), histogram.max]
 
 
 _SUFFIXES = {
