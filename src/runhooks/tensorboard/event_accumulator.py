@@ -157,7 +157,7 @@ class EventAccumulator:
         self.path = hidden(os.fspath(path))
         self._place = path if isinstance(path, StorePath) else path_of(place(path=path))
         rows = RowDecoders(TagNumbers(Wanted(None, None)))
-        self._contents = RunContents(rows, False, purge_orphaned_data, "keep")
+        self._contents = RunContents(rows, purge_orphaned_data)
         self._tags: dict[str, dict[str, tuple[str, int]]] | None = None
 
     def Reload(self) -> Self:  # noqa: N802 (all names are TensorBoard's)
