@@ -176,9 +176,9 @@ class History:
             return False
         newest = sound[-1]
         victim = self.chance.choice(sorted(newest.iterdir()))
-        way = self.chance.choice([truncate, flip_a_bit, Path.unlink])
+        way = self.chance.choice([truncate, flip_a_bit])
         print(f"{way.__name__} {victim}")
-        way(victim, *([] if way is Path.unlink else [self.chance]))
+        way(victim, self.chance)
         self.damaged.add(newest)
         self.saved = checkpoint_step(sound[-2])
         life = self.lived(self.life().struck(signal.SIGTERM, "training", 0.1))
