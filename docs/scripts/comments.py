@@ -48,6 +48,6 @@ class PrivateDefaults(griffe.Extension):
             if isinstance(constant, griffe.Attribute) and constant.name.startswith("_"):
                 value = constant.value
                 # A number of a class that tells it from the same number of a caller.
-                parameter.default = (
-                    value.arguments[0] if isinstance(value, griffe.ExprCall) else value
-                )
+                if isinstance(value, griffe.ExprCall) and value.arguments:
+                    value = value.arguments[0]
+                parameter.default = value
