@@ -18,6 +18,8 @@ import pytest
 from runhooks.checkpoint import Saver, checkpoint_step, checkpoints, read_checkpoint
 from runhooks.contract import Snapshot
 
+CHECKPOINT_TESTS = Path(__file__).parents[1] / "checkpoint"
+
 pytestmark = pytest.mark.soak
 
 
