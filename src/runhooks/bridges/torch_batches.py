@@ -22,7 +22,7 @@ from runhooks.bridges.hooked_loop import LoopHooks
 from runhooks.engines.eager import Evaluate
 from runhooks.engines.torch.capture import CAPTURED, Capture, Captured, ObjectTensors
 from runhooks.engines.torch.engine import ENGINE
-from runhooks.engines.torch.objects import TorchObjects
+from runhooks.engines.torch.objects import TorchObjects, one_rate, rate_groups, rate_in
 from runhooks.engines.torch.step import preserving
 from runhooks.graph import nest
 from runhooks.graph.evaluate import Ready
@@ -38,7 +38,7 @@ class TorchValues(BatchValues):
 
     def __init__(self) -> None:
         self._optimizers: dict[str, Optimizer] = {}
-        self._rates: dict[str, list[Any]] = {}  # as the batch began
+        self._rates: dict[str, Any] = {}  # as the batch began
 
     def take(self, optimizers: Mapping[str, Optimizer]) -> None:
         """Read the learning rates of these optimizers."""
@@ -46,58 +46,51 @@ class TorchValues(BatchValues):
 
     def keep_rates(self) -> None:
         """Keep the rates of the batch that begins; a scheduler may change them when it ends."""
-        self._rates = {name: _rates_of(it) for name, it in self._optimizers.items()}
+        self._rates = self._rates_of_all()
 
     def metrics(self) -> Mapping[str, Any]:
         return {}
 
     def rates(self) -> dict[str, Any]:
-        kept = self._rates or {name: _rates_of(it) for name, it in self._optimizers.items()}
-        alone = len(kept) == 1
-        return {RATE if alone else f"{name}/{RATE}": rates[0] for name, rates in kept.items()}
+        kept = self._rates or self._rates_of_all()
+        alone = len(self._optimizers) == 1
+        return {
+            RATE if alone else f"{name}/{RATE}": kept[f"{name}/{RATE}/0"]
+            for name in self._optimizers
+        }
 
     def other_names(self) -> list[str]:
         rates = [RATE] if len(self._optimizers) == 1 else []
         return [*rates, *(f"{it}/{RATE}" for it in self._optimizers)]
 
     def assign(self, name: str, value: Any) -> None:
-        optimizer, group = self._rate_place(name)
-        if optimizer is None:
+        groups = rate_groups(self._optimizers, name)
+        if not groups:
             super().assign(name, value)
-        groups = self._optimizers[str(optimizer)].param_groups
-        for chosen in groups if group is None else [groups[group]]:
-            if isinstance(chosen["lr"], torch.Tensor):
-                chosen["lr"].fill_(float(value))
+        for group in groups.values():
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(float(value))
             else:
-                chosen["lr"] = float(value)
+                group["lr"] = float(value)
         self._rates = {}
 
     def other(self, name: str) -> Callable[[], Any] | None:
-        optimizer, group = self._rate_place(name)
-        if optimizer is None:
+        groups = rate_groups(self._optimizers, name)
+        if not groups:
             return None
 
         def read() -> Any:
-            rates = self._rates.get(optimizer) or _rates_of(self._optimizers[optimizer])
-            if group is not None:
-                return rates[group]
-            return rates[0] if all(rate == rates[0] for rate in rates) else rates
+            kept = self._rates or self._rates_of_all()
+            return one_rate([kept[key] for key in groups])
 
         return read
 
-    def _rate_place(self, name: str) -> tuple[str | None, int | None]:
-        """Return the optimizer, and the group or None for all, whose rate is called ``name``."""
-        optimizers = self._optimizers
-        if name.split("/")[0] == RATE and len(optimizers) == 1:
-            name = f"{next(iter(optimizers))}/{name}"
-        owner, _, rest = name.partition("/")
-        rate, _, group = rest.partition("/")
-        if owner not in optimizers or rate != RATE:
-            return None, None
-        if not group:
-            return owner, None
-        is_one = group.isdecimal() and int(group) < len(optimizers[owner].param_groups)
-        return (owner, int(group)) if is_one else (None, None)
+    def _rates_of_all(self) -> dict[str, Any]:
+        return {
+            key: rate_in(group)
+            for name in self._optimizers
+            for key, group in rate_groups(self._optimizers, f"{name}/{RATE}").items()
+        }
 
 
 class TorchBatchGraph(BatchGraph):
@@ -228,8 +221,3 @@ class _CapturingEngine(BatchEngine):
 
 def _captured_names(operations: Iterable[Operation]) -> list[str]:
     return [op.name for op in operations if op.effect in CAPTURES]
-
-
-def _rates_of(optimizer: Optimizer) -> list[Any]:
-    rates = [group["lr"] for group in optimizer.param_groups]
-    return [it.detach().clone() if isinstance(it, torch.Tensor) else it for it in rates]

@@ -18,7 +18,14 @@ from torch.optim.optimizer import (
 )
 
 from runhooks.arrays.torch import cloned, stored, whole
-from runhooks.engines.torch.objects import TorchObjects
+from runhooks.engines.torch.objects import (
+    RATE,
+    TorchObjects,
+    one_rate,
+    rate_groups,
+    rate_in,
+    tensors_in,
+)
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph
 from runhooks.graph.named_values import NamedValues
@@ -230,9 +237,6 @@ def _norm_of(tensor: torch.Tensor) -> Any:
     return whole(torch.linalg.vector_norm(dense.to(wide)))
 
 
-_RATE = "learning_rate"
-
-
 class ObjectTensors(NamedValues):
     """The values of ``objects`` as tensors of ``graph``, one for each name that is asked for."""
 
@@ -286,21 +290,9 @@ class ObjectTensors(NamedValues):
         scale = getattr(self._objects.find(owner), "get_scale", None)
         if rest == "scale" and callable(scale):  # a GradScaler
             return self._operation(name, Effect.READ, scale)
-        return self._rate(name)
-
-    def _rate(self, name: str) -> Operation | None:
-        owner, _, rest = name.partition("/")
-        optimizers = self._objects.optimizers()
-        if owner == _RATE and len(optimizers) == 1:
-            (owner,), rest = optimizers, name
-        rate, _, group = rest.partition("/")
-        if owner not in optimizers or rate != _RATE:
-            return None
-        if not group:
-            return self._operation(name, Effect.READ, partial(_rates, optimizers[owner]))
-        if not group.isdecimal() or int(group) >= len(optimizers[owner].param_groups):
-            return None
-        return self._operation(name, Effect.READ, partial(_rate_of, optimizers[owner], int(group)))
+        if rate_groups(self._objects.optimizers(), name):
+            return self._operation(name, Effect.READ, partial(_rate, self._objects, name))
+        return None
 
     def _capture(self, name: str, kind: str, target: str) -> Operation:
         def read(captured: Any) -> Any:
@@ -340,7 +332,7 @@ class ObjectTensors(NamedValues):
         key = name.removesuffix(":0")
         if (found := self._objects.find(key)) is not None:
             kind = "an optimizer" if key in optimizers else f"a {type(found).__name__}"
-            there_is = [it for it in (f"{key}/{_RATE}", f"{key}/scale") if self.has(it)]
+            there_is = [it for it in (f"{key}/{RATE}", f"{key}/scale") if self.has(it)]
             near = f"; there is {there_is[0]!r}" if there_is else ""
             raise ValueError(f"{key!r} is {kind} and has no value to fetch{near}")
         if key in self.defaulted:
@@ -348,10 +340,10 @@ class ObjectTensors(NamedValues):
                 ": a parameter of a step that has a default is not a placeholder; give the step "
                 "args, the tensors to call it with"
             )
-        elif key == _RATE and len(optimizers) > 1:
-            near = f": there are several, {[f'{it}/{_RATE}' for it in optimizers]}"
+        elif key == RATE and len(optimizers) > 1:
+            near = f": there are several, {[f'{it}/{RATE}' for it in optimizers]}"
         else:
-            near = did_you_mean([_RATE] if key == "lr" else nearest(key, self._known(name))) or (
+            near = did_you_mean([RATE] if key == "lr" else nearest(key, self._known(name))) or (
                 f": if the step returns it, name it among its outputs, as in "
                 f"rh.torch.graph(step, [{key!r}], ...)"
             )
@@ -360,37 +352,26 @@ class ObjectTensors(NamedValues):
     def _known(self, name: str) -> Iterator[str]:
         yield from (op.name for op in self._graph.get_operations())
         yield from self._given
-        yield from (f"{it}/{_RATE}" for it in self._objects.optimizers())
-        yield from (GLOBAL_NORM, _RATE)
+        yield from (f"{it}/{RATE}" for it in self._objects.optimizers())
+        yield from (GLOBAL_NORM, RATE)
         kind = name.partition("/")[0]
         for owner, module in self._objects.modules().items():
-            parameters = [path for path, _ in module.named_parameters(remove_duplicate=False)]
             if kind == ACTIVATIONS:
                 yield from (f"{kind}/{owner}/{path}" for path, _ in module.named_modules() if path)
             elif kind == GRADIENTS:
-                yield from (f"{kind}/{owner}/{path}" for path in parameters)
+                parameters = module.named_parameters(remove_duplicate=False)
+                yield from (f"{kind}/{owner}/{path}" for path, _ in parameters)
             else:
-                yield from (f"{owner}/{path}" for path in parameters)
-                yield from (f"{owner}/{path}" for path, _ in module.named_buffers())
+                yield from self._objects.tensors(owner)
 
 
 def _read(objects: TorchObjects, name: str) -> Any:
     found = objects.find(name)
-    if not isinstance(found, nn.Module):
-        return found.detach().clone()
-    values: dict[str, torch.Tensor] = {}
-    values.update(found.named_parameters(remove_duplicate=False))
-    values.update(found.named_buffers(remove_duplicate=False))
-    return {path: value.detach().clone() for path, value in values.items()}
+    if isinstance(found, nn.Module):
+        return nest.map_leaves(cloned, tensors_in(found))
+    return cloned(found)
 
 
-def _rates(optimizer: torch.optim.Optimizer) -> Any:
-    rates = [_rate_of(optimizer, group) for group in range(len(optimizer.param_groups))]
-    # Comparing tensors would wait for their device.
-    is_one = len(rates) == 1 or not any(isinstance(rate, torch.Tensor) for rate in rates)
-    return rates[0] if is_one and all(rate == rates[0] for rate in rates[1:]) else rates
-
-
-def _rate_of(optimizer: torch.optim.Optimizer, group: int) -> Any:
-    rate = optimizer.param_groups[group]["lr"]
-    return rate.detach().clone() if isinstance(rate, torch.Tensor) else rate
+def _rate(objects: TorchObjects, name: str) -> Any:
+    groups = rate_groups(objects.optimizers(), name)  # a state that was loaded has others
+    return one_rate([rate_in(group) for group in groups.values()])

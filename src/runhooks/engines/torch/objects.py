@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,136 +39,70 @@ from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")
 
+RATE = "learning_rate"
 
-_RATE = "learning_rate"
-
-Modules = Mapping[str, nn.Module]
 Optimizers = Mapping[str, torch.optim.Optimizer]
 
-
-class Part(Protocol):
-    """A value inside an object."""
-
-    def read(self) -> NDArray[Any]:
-        """Return a copy of the value."""
-        ...
-
-    def converted(self, name: str, value: Any) -> Any:
-        """Return ``value`` as the part takes it; raise ValueError if it does not fit."""
-        ...
-
-    def assign(self, value: Any) -> None:
-        """Take a value that was converted."""
-        ...
+#: A tensor; or the group of an optimizer, whose learning rate is a number.
+Part = torch.Tensor | dict[str, Any]
 
 
-class TensorPart:
-    """A tensor, which is changed in place."""
+def rate_groups(optimizers: Optimizers, name: str) -> dict[str, dict[str, Any]]:
+    """Return the groups whose learning rates are called ``name``, by name; maybe none.
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-
-    def read(self) -> NDArray[Any]:
-        return ARRAYS.to_numpy(self.tensor.detach()).copy()
-
-    def converted(self, name: str, value: Any) -> torch.Tensor:
-        array = fitted(name, value, ARRAYS.host_form(self.tensor))
-        # Of one that several processes hold, each takes its part.
-        placed: torch.Tensor = ARRAYS.place(array, self.tensor)
-        return placed
-
-    def assign(self, value: torch.Tensor) -> None:
-        with torch.no_grad():
-            self.tensor.copy_(value)
-
-
-class RatePart:
-    """The learning rate of a group of an optimizer, where it is a number of Python."""
-
-    def __init__(self, group: dict[str, Any]) -> None:
-        self._group = group
-
-    def read(self) -> NDArray[Any]:
-        return np.asarray(self._group["lr"])
-
-    def converted(self, name: str, value: Any) -> float:
-        return float(fitted(name, value, ((), np.dtype(float))))
-
-    def assign(self, value: float) -> None:
-        self._group["lr"] = value
-
-
-def parts_of(modules: Modules, optimizers: Optimizers, name: str) -> dict[str, Part]:
-    """Return the parts called ``name``, or below it, by their names.
-
-    ``"learning_rate"`` is that of the only optimizer; each of its groups is a part.
-
-    Raises:
-        ValueError: If there are none.
+    ``"adam/learning_rate"`` is that of all groups of ``adam``, ``"adam/learning_rate/0"`` that of
+    the first; for the only optimizer there is, ``"adam/"`` may be left out.
     """
-    known = dict(_parts(modules, optimizers))
-    whole = name
-    if name.partition("/")[0] == _RATE and len(optimizers) == 1:
-        whole = f"{next(iter(optimizers))}/{name}"
-    found = {key: part for key, part in known.items() if _is_within(key, whole)}
-    if not found:
-        rates = [f"{it}/{_RATE}" for it in optimizers]
-        raise ValueError(
-            f"no part of an object is named {name!r}{suggestion(name, [*known, *rates])}"
-        )
-    return found
+    if name.partition("/")[0] == RATE and len(optimizers) == 1:
+        name = f"{next(iter(optimizers))}/{name}"
+    rates = {
+        f"{owner}/{RATE}/{number}": group
+        for owner, optimizer in optimizers.items()
+        for number, group in enumerate(optimizer.param_groups)
+    }
+    return {key: group for key, group in rates.items() if name in (key, key.rpartition("/")[0])}
 
 
-def tensors_of(modules: Modules, name: str) -> dict[str, torch.Tensor]:
-    """Return the parameters and buffers called ``name``, or in the module of that name, by name.
-
-    Raises:
-        ValueError: If there are none.
-    """
-    found = parts_of(modules, {}, name)
-    return {key: part.tensor for key, part in found.items() if isinstance(part, TensorPart)}
+def rate_in(group: Mapping[str, Any]) -> Any:
+    """Return the learning rate of a group of an optimizer as it is now."""
+    rate = group["lr"]
+    return rate.detach().clone() if isinstance(rate, torch.Tensor) else rate
 
 
-def assigner(
-    modules: Modules, optimizers: Optimizers, values: Mapping[str, Any]
-) -> Callable[[], None]:
-    """Return a function that assigns ``values``, by the names of parts.
+def one_rate(rates: Sequence[Any]) -> Any:
+    """Return what stands for the learning rates of several groups: one, or all if they differ."""
+    # Comparing tensors would wait for their device.
+    may_differ = len(rates) > 1 and any(isinstance(rate, torch.Tensor) for rate in rates)
+    is_one = not may_differ and all(rate == rates[0] for rate in rates[1:])
+    return rates[0] if is_one else list(rates)
 
-    Raises:
-        ValueError: If there is no such part, or if a value does not fit.
-    """
-    parts = {name: parts_of(modules, optimizers, name) for name in values}
-    if several := [name for name, found in parts.items() if len(found) > 1]:
-        raise ValueError(f"{several[0]!r} has several parts, {[*parts[several[0]]]}: name one")
-    new = [
-        (part, part.converted(name, values[name]))
-        for name, found in parts.items()
-        for part in found.values()
-    ]
+
+def tensors_in(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the parameters and buffers of ``module`` by path: one that is shared, by each."""
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    return {**parameters, **dict(module.named_buffers(remove_duplicate=False))}
+
+
+def _read(part: Part) -> NDArray[Any]:
+    if isinstance(part, torch.Tensor):
+        return ARRAYS.to_numpy(part.detach()).copy()
+    return np.asarray(part["lr"])
+
+
+def _assigner(name: str, part: Part, value: Any) -> Callable[[], None]:
+    """Return a function that assigns ``value``; raise ValueError if it does not fit."""
+    if not isinstance(part, torch.Tensor):
+        rate = float(fitted(name, value, ((), np.dtype(float))))
+        return partial(part.update, lr=rate)
+    array = fitted(name, value, ARRAYS.host_form(part))
+    # Of one that several processes hold, each takes its part.
+    placed: torch.Tensor = ARRAYS.place(array, part)
 
     def assign() -> None:
-        for part, value in new:
-            part.assign(value)
+        with torch.no_grad():
+            part.copy_(placed)
 
     return assign
-
-
-def _is_within(key: str, whole: str) -> bool:
-    separators = "./" if "/" in whole else "/"  # "model/conv1.weight" is in "model/conv1"
-    return key == whole or (key.startswith(whole) and key[len(whole)] in separators)
-
-
-def _parts(modules: Modules, optimizers: Optimizers) -> Iterator[tuple[str, Part]]:
-    for owner, module in modules.items():
-        for path, parameter in module.named_parameters(remove_duplicate=False):
-            yield f"{owner}/{path}", TensorPart(parameter)
-        for path, buffer in module.named_buffers(remove_duplicate=False):
-            yield f"{owner}/{path}", TensorPart(buffer)
-    for owner, optimizer in optimizers.items():
-        for number, group in enumerate(optimizer.param_groups):
-            rate = group["lr"]
-            part = TensorPart(rate) if isinstance(rate, torch.Tensor) else RatePart(group)
-            yield f"{owner}/{_RATE}/{number}", part
 
 
 #: Names that mean something else where values are fetched or saved by name.
@@ -259,6 +194,37 @@ class TorchObjects:
                 with suppress(AttributeError):
                     return get(path)
         return None
+
+    def tensors(self, name: str) -> dict[str, torch.Tensor]:
+        """Return the parameters and buffers called ``name``, or in the module of that name."""
+        found = self.find(name)
+        if isinstance(found, torch.Tensor):
+            return {name: found}
+        if not isinstance(found, nn.Module):
+            return {}
+        below = f"{name}." if "/" in name else f"{name}/"
+        return {below + path: tensor for path, tensor in tensors_in(found).items()}
+
+    def parts(self, name: str) -> dict[str, Part]:
+        """Return the tensors and learning rates called ``name``, or below it, by name.
+
+        Raises:
+            ValueError: If there are none.
+        """
+        optimizers = self.optimizers()
+        whole = f"{name}/{RATE}" if name in optimizers else name
+        found: dict[str, Part] = {**self.tensors(name)}
+        for key, group in rate_groups(optimizers, whole).items():
+            found[key] = group["lr"] if isinstance(group["lr"], torch.Tensor) else group
+        if not found:
+            raise self._unknown(name)
+        return found
+
+    def _unknown(self, name: str) -> ValueError:
+        known = [part for module in self.modules() for part in self.tensors(module)]
+        rates = [f"{it}/{RATE}" for it in self.optimizers()]
+        near = suggestion(name, [*known, *rates])
+        return ValueError(f"no part of an object is named {name!r}{near}")
 
     def is_spread(self, name: str) -> bool:
         if name == "global_gradient_norm":
@@ -384,18 +350,30 @@ class TorchObjects:
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
         """As ``StatefulObjects.read``."""
-        found = parts_of(self.modules(), self.optimizers(), name)
-        return {key: part.read() for key, part in found.items()}
+        return {key: _read(part) for key, part in self.parts(name).items()}
 
     def assigner(self, values: Mapping[str, Any]) -> Callable[[], None]:
         """As ``StatefulObjects.assigner``."""
-        return assigner(self.modules(), self.optimizers(), values)
+        assigners = []
+        for name, value in values.items():
+            parts = self.parts(name)
+            if len(parts) > 1:
+                raise ValueError(f"{name!r} has several parts, {[*parts]}: name one")
+            assigners += [_assigner(name, part, value) for part in parts.values()]
+
+        def assign() -> None:
+            for each in assigners:
+                each()
+
+        return assign
 
     def averages(self, name: str, parts: Collection[str]) -> Callable[[float], None]:
         """As ``StatefulObjects.averages``."""
         found: dict[str, torch.Tensor] = {}
         for part in parts:
-            found.update(tensors_of(self.modules(), part))
+            if not (tensors := self.tensors(part)):
+                raise self._unknown(part)
+            found.update(tensors)
         kept = self._averages.get(name)
         if kept is None or kept.names != list(found):
             if name in self._saved and kept is None:
