@@ -72,7 +72,7 @@ def _methods(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
         bits = generator.bit_generator
         return lambda: bits.state, partial(setattr, bits, "state")
     if isinstance(generator, np.random.RandomState) or generator is np.random:
-        return generator.get_state, generator.set_state
+        return partial(generator.get_state, legacy=False), generator.set_state
     return generator.getstate, generator.setstate
 
 
@@ -143,9 +143,10 @@ def generators_of(elements: Any) -> InputGenerators | None:
 
 
 @contextmanager
-def generators_left_alone() -> Iterator[None]:
-    """Put the generators that programs share back at the end of the ``with`` block."""
-    states = [(access, access.get()) for access in _shared().values()]
+def generators_left_alone(others: Iterable[Any] = ()) -> Iterator[None]:
+    """Put the generators that programs share, and those of ``others``, back after the block."""
+    own = [access for it in others if (access := _access(it)) is not None]
+    states = [(access, access.get()) for access in (*_shared().values(), *own)]
     try:
         yield
     finally:
@@ -176,9 +177,12 @@ def _own(elements: Any) -> Iterator[tuple[str, GeneratorAccess]]:
 def _shared() -> dict[str, GeneratorAccess]:
     import random  # takes a while, and few programs need it
 
-    generators = {"numpy": np.random, "python": random, **global_generators()}
-    found = {name: _access(it) for name, it in generators.items()}
-    return {name: access for name, access in found.items() if access is not None}
+    found = {name: generator_state(it) for name, it in global_generators().items()}
+    return {
+        "numpy": GeneratorAccess(*_methods(np.random)),
+        "python": GeneratorAccess(*_methods(random)),
+        **{name: access for name, access in found.items() if access is not None},
+    }
 
 
 def _access(value: Any) -> GeneratorAccess | None:

@@ -27,13 +27,13 @@ from runhooks.engines.torch.states import (
     StateAsDict,
     join,
     names_in,
-    places_of_states,
     sharded_tensors,
     split,
     tensor_of,
     unwrapped,
 )
 from runhooks.errors import add_note
+from runhooks.graph.generators import generators_left_alone
 from runhooks.graph.objects import OBJECT_STATES, PENDING, RANDOM_STATES, Arrays, Resized
 from runhooks.near_names import suggestion
 
@@ -128,8 +128,9 @@ class TorchObjects:
                 )
         self._objects = {name: unwrapped(it) for name, it in objects.items()}
         given = {name: _stateful(name, it) for name, it in self._objects.items()}
-        self._random = RandomStates()
-        self._saved = {**given, RANDOM_STATES: self._random}
+        kinds = torch.Generator | np.random.RandomState
+        self._generators = [it for it in self._objects.values() if isinstance(it, kinds)]
+        self._saved = {**given, RANDOM_STATES: RandomStates()}
         #: Those that steps have left which do not count.
         self.pending_gradients = PendingGradients(self.modules())
         self._averages: dict[str, Averages] = {}
@@ -163,25 +164,15 @@ class TorchObjects:
     def preserved(self) -> Iterator[None]:
         """As ``StatefulObjects.preserved``."""
         modes = [(it, it.training) for module in self.modules().values() for it in module.modules()]
+        is_outermost, self._is_preserving = not self._is_preserving, True
         try:
-            with nullcontext() if self._is_preserving else self._preserved_numbers():
+            with generators_left_alone(self._generators) if is_outermost else nullcontext():
                 yield
         finally:
+            self._is_preserving = not is_outermost
             for module, training in modes:
                 if module.training is not training:
                     module.training = training
-
-    @contextmanager
-    def _preserved_numbers(self) -> Iterator[None]:
-        self._is_preserving = True
-        generators = [self._random, *[it for it in self._saved.values() if _is_generator(it)]]
-        states = [it.state_dict() for it in generators]
-        try:
-            yield
-        finally:
-            self._is_preserving = False
-            for generator, state in zip(generators, states, strict=True):
-                generator.load_state_dict(state)
 
     def find(self, name: str) -> Any:
         """Return the module, parameter or buffer ``"<object>/<path>"``, or the object, or None."""
@@ -331,7 +322,7 @@ class TorchObjects:
                     f"{resized.size} cannot go on with: save after a step that applies them"
                 )
                 continue
-            names = list(names_in(saved))
+            names = names_in(saved)
             if missing := [it for it in names if it not in arrays]:
                 problems.append(f"missing {missing[:5]}")
                 continue
@@ -416,7 +407,8 @@ class TorchObjects:
         if isinstance(target, nn.Module | Averages):
             return {f"{name}/{key}": it for key, it in target.state_dict().items()}
         if isinstance(target, torch.optim.Optimizer):
-            places = dict(places_of_states(name, target))
+            parameters = (it for group in target.param_groups for it in group["params"])
+            places = {f"{name}/state/{number}": it for number, it in enumerate(parameters)}
             found = {it: places.get(it.rpartition("/")[0]) for it in names}
         elif name == PENDING:
             found = {it: self.find(it.removeprefix(f"{PENDING}/")) for it in names}
@@ -465,10 +457,6 @@ def _stateful(name: str, it: Any) -> Any:
         )
     arguments.stateful(**{name: it})
     return it
-
-
-def _is_generator(saved: Any) -> bool:
-    return isinstance(saved, StateAsDict) and saved.is_generator
 
 
 def _has(it: Any, *methods: str) -> bool:

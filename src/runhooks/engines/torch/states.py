@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -14,10 +14,9 @@ from torch import nn
 
 from runhooks.arrays.shards import ArrayInMemory, ShardedArray, Share, parts_of_replicas
 from runhooks.arrays.torch import ARRAYS, from_numpy, is_distributed
-from runhooks.graph.objects import (
-    MODULE_VERSIONS,
-    STANDS_FOR_ARRAY,
-)
+from runhooks.graph.objects import MODULE_VERSIONS, STANDS_FOR_ARRAY
+
+_log = logging.getLogger("runhooks")
 
 _WRAPPER = nn.parallel.DistributedDataParallel
 
@@ -75,15 +74,6 @@ def tensor_of(array: Any, like: torch.Tensor | None, *, copy: bool) -> torch.Ten
     return tensor
 
 
-def places_of_states(
-    name: str, optimizer: torch.optim.Optimizer
-) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield the prefix of the names of an optimizer's tensors and the parameter they belong to."""
-    parameters = [it for group in optimizer.param_groups for it in group["params"]]
-    for number, parameter in enumerate(parameters):
-        yield f"{name}/state/{number}", parameter
-
-
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
@@ -103,23 +93,19 @@ def split(
     tensors: dict[str, torch.Tensor] = {}
     names: dict[Any, str] = {}
 
-    def rest(value: Any, name: str) -> Any:
-        if isinstance(value, torch.Tensor):
-            value = whole_here(value)
-            if not (in_parts and is_distributed(value)):
-                check(name, value)
-            seen = names.setdefault(_memory(value, name), name)
-            if seen == name and name in tensors:
-                raise ValueError(f"two tensors of one state have the path {name!r}: rename a key")
-            tensors[seen] = value
-            return STANDS_FOR_ARRAY, seen
-        if type(value) in (dict, OrderedDict, Counter):
-            return type(value)({key: rest(it, f"{name}/{key}") for key, it in value.items()})
-        if type(value) in (list, tuple):
-            return type(value)(rest(it, f"{name}/{index}") for index, it in enumerate(value))
-        return value
+    def stand_in(name: str, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        value = whole_here(value)
+        if not (in_parts and is_distributed(value)):
+            check(name, value)
+        seen = names.setdefault(_memory(value, name), name)
+        if seen == name and name in tensors:
+            raise ValueError(f"two tensors of one state have the path {name!r}: rename a key")
+        tensors[seen] = value
+        return STANDS_FOR_ARRAY, seen
 
-    whole = rest(dict(state), name)
+    whole = _mapped(stand_in, name, dict(state))
     # It says which version of a module's class a state is of.
     metadata = getattr(state, "_metadata", None)
     if metadata is None:
@@ -133,16 +119,10 @@ def split(
 def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Return the state dict that ``split`` has split; KeyError if ``tensors`` lacks one."""
 
-    def whole(value: Any) -> Any:
-        if type(value) is tuple and value[:1] == (STANDS_FOR_ARRAY,):
-            return tensors[value[1]]
-        if type(value) in (dict, OrderedDict, Counter):
-            return type(value)({key: whole(it) for key, it in value.items()})
-        if type(value) in (list, tuple):
-            return type(value)(whole(it) for it in value)
-        return value
+    def tensor(name: str, value: Any) -> Any:
+        return tensors[value[1]] if _stands_for_array(value) else value
 
-    state = whole(saved["state"])
+    state = _mapped(tensor, "", saved["state"])
     if MODULE_VERSIONS not in saved:
         return state  # type: ignore[no-any-return]
     ordered = OrderedDict(state)
@@ -151,15 +131,32 @@ def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[
     return ordered
 
 
-def names_in(saved: Any) -> Iterator[str]:
-    """Yield the names of the tensors in the rest of a state, as often as they occur."""
-    if type(saved) is tuple and saved[:1] == (STANDS_FOR_ARRAY,):
-        yield saved[1]
-        return
-    inner = saved.values() if isinstance(saved, dict) else saved
-    if isinstance(saved, dict | list | tuple):
-        for item in inner:
-            yield from names_in(item)
+def names_in(saved: Mapping[str, Any]) -> list[str]:
+    """Return the names of the tensors that ``split`` has taken out, as often as they occur."""
+    found: list[str] = []
+
+    def note(name: str, value: Any) -> None:
+        if _stands_for_array(value):
+            found.append(value[1])
+
+    _mapped(note, "", saved["state"])
+    return found
+
+
+def _mapped(leaf: Callable[[str, Any], Any], name: str, value: Any) -> Any:
+    """Return ``value`` with what ``leaf`` makes of each leaf and its path, in new containers."""
+    kind = type(value)
+    if _stands_for_array(value):
+        return leaf(name, value)
+    if kind in (dict, OrderedDict, Counter):
+        return kind({key: _mapped(leaf, f"{name}/{key}", it) for key, it in value.items()})
+    if kind in (list, tuple):
+        return kind(_mapped(leaf, f"{name}/{index}", it) for index, it in enumerate(value))
+    return leaf(name, value)
+
+
+def _stands_for_array(value: Any) -> bool:
+    return type(value) is tuple and value[:1] == (STANDS_FOR_ARRAY,)
 
 
 def check(name: str, tensor: torch.Tensor) -> None:
@@ -186,9 +183,6 @@ def _memory(tensor: Any, name: str) -> Any:
     return *place, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg()
 
 
-_log = logging.getLogger("runhooks")
-
-
 #: In the place of the state of a random generator: the seed to begin with.
 SEED = "seed"
 
@@ -212,11 +206,6 @@ class StateAsDict:
     def takes_seed(self) -> bool:
         """Whether it is a random generator of torch."""
         return isinstance(self._of, torch.Generator)
-
-    @property
-    def is_generator(self) -> bool:
-        """Whether it is a random generator."""
-        return isinstance(self._of, torch.Generator | np.random.RandomState)
 
 
 class RandomStates:
