@@ -165,7 +165,7 @@ class Timer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned. Seconds are counted from now."""
         self.reset()
-        if state:
+        if "last_triggered_step" in state:
             self.update_last_triggered_step(state["last_triggered_step"])
 
     def _next_step(self) -> float:

@@ -85,14 +85,14 @@ def test_steps_that_are_made_again_count_once(write, eval_dir):
     assert rh.read_eval_metrics(eval_dir) == {10: {"loss": 0.5}}
 
 
-def test_a_damaged_file_is_read_up_to_there(write, eval_dir, warnings):
+def test_what_is_damaged_is_skipped(write, eval_dir, warnings):
     write(10, loss=0.5)
     write(20, loss=0.25)
     (file,) = eval_dir.iterdir()
     content = bytearray(file.read_bytes())
     content[-6] ^= 1
     file.write_bytes(content)
-    write(30, new=True, loss=0.125)
+    write(30, loss=0.125)
     assert rh.read_eval_metrics(eval_dir) == {10: {"loss": 0.5}, 30: {"loss": 0.125}}
     (warning,) = warnings()
     assert str(file) in warning
@@ -212,7 +212,7 @@ def test_a_record_that_is_still_being_written_is_read_later(model, write, eval_d
         assert sess.should_stop()
 
 
-def test_what_was_read_is_not_read_again(model, write, eval_dir):
+def test_what_was_read_is_not_read_again(model, write, eval_dir, warnings):
     write(1, score=0.25)
     (file,) = eval_dir.iterdir()
     hook = rh.stop_if_higher_hook(None, "score", 0.5, eval_dir, 0, None, 1)
@@ -220,10 +220,12 @@ def test_what_was_read_is_not_read_again(model, write, eval_dir):
         sess.run(model.train_op)
         read = file.stat().st_size
         write(2, score=0.75)
-        content = file.read_bytes()
-        file.write_bytes(bytes(read) + content[read:])  # it would be damaged to who reads it all
+        content = bytearray(file.read_bytes())
+        content[read - 6] ^= 1  # it is damaged to who reads it all
+        file.write_bytes(content)
         sess.run(model.train_op)
         assert sess.should_stop()
+    assert warnings() == []
 
 
 def test_a_function_that_says_why(model):

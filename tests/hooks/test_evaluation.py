@@ -273,3 +273,13 @@ def test_hook_that_no_session_has_says_so_when_its_metrics_are_asked_for(model, 
     with pytest.raises(RuntimeError, match="no session has the hook"):
         loop([stop], model.train_op, 1)
     loop([stop, evaluation], model.train_op, 1)
+
+
+def test_unknown_metric_to_rank_by_is_told_before_the_first_step(model, tmp_path):
+    evaluation = rh.EvaluationHook({"accuracy": model.loss}, every_n_steps=2)
+    saver = rh.Saver(keep=[rh.KeepBest("acuracy")], metrics=evaluation.metrics_at)
+    hooks = [evaluation, rh.CheckpointSaverHook(tmp_path, save_steps=2, saver=saver)]
+    message = r"KeepBest\('acuracy'\) of the saver: there is no metric .*did you mean 'accuracy'"
+    with pytest.raises(ValueError, match=message):
+        rh.MonitoredSession(hooks=hooks)
+    assert not list(tmp_path.glob("model.ckpt*"))

@@ -1,7 +1,7 @@
 import pytest
 
 import runhooks as rh
-from runhooks.hooks.helpers.training_time import not_training
+from runhooks.hooks.base import not_training
 from runhooks.testing import read_events
 
 

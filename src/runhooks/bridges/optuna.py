@@ -7,7 +7,7 @@ from runhooks.contract import (
     RawSession,
 )
 from runhooks.graph import Tensor
-from runhooks.hooks.helpers.evaluations import EvaluationMetric, MetricHook
+from runhooks.hooks.metrics import EvaluationMetric, MetricHook
 from runhooks.trigger import Trigger
 
 require("optuna", "optuna>=4")

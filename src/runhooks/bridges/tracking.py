@@ -10,9 +10,9 @@ from runhooks.contract import (
     SessionRunContext,
     SessionRunValues,
 )
-from runhooks.hooks.helpers.base import TimedHook, next_step_of, step_of
-from runhooks.hooks.helpers.evaluations import number
-from runhooks.hooks.helpers.named_tensors import NamedTensors
+from runhooks.hooks.base import TimedHook, next_step_of, step_of
+from runhooks.hooks.metrics import number
+from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.trigger import Due, Trigger, timer_of
 
 

@@ -12,8 +12,8 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.helpers.base import SummaryWriter, step_of
-from runhooks.hooks.helpers.evaluations import EvaluatingHook, Evaluation, EvaluationResults
+from runhooks.hooks.base import SummaryWriter, step_of
+from runhooks.hooks.metrics import EvaluatingHook, Evaluation
 from runhooks.trigger import Due, Timer, Trigger
 
 #: The framework evaluates when it likes; the hook itself never does.
@@ -45,8 +45,7 @@ class ValidationHook(EvaluatingHook):
         *,
         hook_name: str | None = None,
     ) -> None:
-        super().__init__(Timer(_NEVER), EvaluationResults(output_dir, summary_writer))
-        self.hook_name = hook_name
+        super().__init__(Timer(_NEVER), output_dir, summary_writer, hook_name)
         self._metrics: Mapping[str, float] = {}
         self._is_new = False
 

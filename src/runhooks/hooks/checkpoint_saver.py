@@ -16,16 +16,16 @@ from runhooks.errors import add_note
 from runhooks.events.place import inside
 from runhooks.events.writing.background import settle_all
 from runhooks.graph.base import GraphKeys, get_default_graph
-from runhooks.hooks.helpers.base import (
+from runhooks.hooks.base import (
     StepReadingHook,
     SummaryOutput,
     SummaryWritingHook,
     TimedHook,
     log_of,
+    not_training,
     step_of,
 )
-from runhooks.hooks.helpers.evaluations import EvaluatingHook
-from runhooks.hooks.helpers.training_time import not_training
+from runhooks.hooks.metrics import EvaluatingHook
 from runhooks.ranks import current_group
 from runhooks.session.opening import opener_of
 from runhooks.summary import SessionLog, SessionStatus

@@ -24,28 +24,55 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.events.place import inside
+from runhooks.events.place import inside, place
+from runhooks.events.reading.contents import RunContents
+from runhooks.events.reading.find import find_files
+from runhooks.events.reading.messages import SCALAR, TagNumbers, Wanted
+from runhooks.events.reading.rows import RowDecoders
 from runhooks.graph import Tensor, get_default_graph
-from runhooks.hooks.helpers.base import (
-    TimedHook,
-    ask_coordinator,
-    ask_to_stop,
-    required_global_step,
-    step_of,
-)
-from runhooks.hooks.helpers.evaluations import (
-    EvalMetrics,
-    EvaluatingHook,
-    EvaluationMetric,
-    EvaluationTimer,
-)
+from runhooks.hooks.base import TimedHook, required_global_step, step_of
+from runhooks.hooks.metrics import EvaluatingHook, EvaluationMetric, EvaluationTimer
 from runhooks.near_names import suggestion
+from runhooks.session.threads import Coordinator
 from runhooks.stores import hidden
+from runhooks.stores.path import AnyPath, path_of
 from runhooks.trigger import DefaultSecs, Due, FirstStepTimer, Timer, Trigger, trigger_of
 
 _log = logging.getLogger("runhooks")
 
 ReadMetrics = Callable[[], Mapping[int, Mapping[str, float]]]
+
+
+class EvalMetrics:
+    """The scalars in the event files of ``eval_dir``, which need not exist yet."""
+
+    def __init__(self, eval_dir: str | os.PathLike[str]) -> None:
+        self._dir = path_of(place(eval_dir=eval_dir))
+        self._contents = RunContents(RowDecoders(TagNumbers(Wanted(None, SCALAR))), purge=True)
+        self._warned: set[AnyPath] = set()
+
+    def read(self) -> dict[int, dict[str, float]]:
+        """Return the scalars by tag, by step, in the order of steps; reads only what is new.
+
+        The last value counts where a tag was written several times at a step. Values of steps that
+        a later session made again do not count. What is damaged is skipped, with a warning.
+        """
+        self._contents.update(find_files(self._dir), skip_unreadable=True)
+        self._warn_of_damage()
+        by_step: dict[int, dict[str, float]] = {}
+        for tag, number in self._contents.scalar_tags().items():
+            steps, values, _ = self._contents.scalars(number)
+            for step, value in zip(steps.tolist(), values.tolist(), strict=True):
+                by_step.setdefault(step, {})[tag] = value
+        return dict(sorted(by_step.items()))
+
+    def _warn_of_damage(self) -> None:
+        for file in self._contents.files:
+            skipped = [it for it in file.records.damages if it.skipped]
+            if skipped and file.path not in self._warned:
+                self._warned.add(file.path)
+                text = "%d bytes of %s are skipped: %s"
+                _log.warning(text, skipped[0].skipped, file.path, skipped[0].reason)
 
 
 class Rule:
@@ -94,16 +121,20 @@ class Rule:
         arguments.whole(0, min_steps=min_steps)
         arguments.given(**limit)
         self.check(**limit)
+        self._estimator = estimator
         self._metric = name
         self._min_steps = min_steps
         self._word = word
         self._is_better = operator.gt if word in ("higher", "increase") else operator.lt
         self._is_known = False
 
-    @property
-    def hook_name(self) -> str:
-        """The name of the hook that goes by it."""
-        return f"{self.prefix}_{self._word}_hook({self._metric})"
+    def hook(
+        self, run_every_secs: float | None, run_every_steps: int | None, trigger: Trigger | None
+    ) -> SessionRunHook:
+        """Return the hook that goes by it."""
+        name = f"{self.prefix}_{self._word}_hook({self._metric})"
+        cadence = run_every_secs, run_every_steps, trigger
+        return EarlyStoppingHook(name, self, self._estimator, *cadence)
 
     def __call__(self) -> str:
         raise NotImplementedError
@@ -125,10 +156,9 @@ class Rule:
 
 def _source(estimator: Any, eval_dir: str | os.PathLike[str] | None) -> tuple[ReadMetrics, str]:
     """Return what reads the metrics of evaluations by step, and the place they come from."""
-    if isinstance(estimator, EvaluationMetric):
-        return estimator.evaluation.metrics_by_step, estimator.place
-    if eval_dir is None and isinstance(estimator, EvaluatingHook):
-        return estimator.metrics_by_step, estimator.hook_name or type(estimator).__name__
+    hook = estimator.evaluation if isinstance(estimator, EvaluationMetric) else estimator
+    if eval_dir is None and isinstance(hook, EvaluatingHook):
+        return hook.metrics_by_step, hook.title
     arguments.directory(eval_dir=eval_dir)
     found = eval_dir
     if found is None and callable(of_estimator := getattr(estimator, "eval_dir", None)):
@@ -255,7 +285,7 @@ class EarlyStoppingHook(TimedHook):
             self._flag.clear(session)
         # A run that it has ended makes no further step when it is resumed.
         if self._follows and coord is not None and (why := self._asks_to_stop(step)):
-            ask_coordinator(coord, why if isinstance(why, str) else None)
+            _ask_to_stop(coord, why)
 
     def next_due(self) -> Due | None:
         return None if self._chiefs_flag is not None else self._timer.due()
@@ -282,7 +312,7 @@ class EarlyStoppingHook(TimedHook):
             if why := self._asks_to_stop(step):
                 if self._flag is not None:
                     self._flag.set(run_context.session)
-                ask_to_stop(run_context, why if isinstance(why, str) else None)
+                _ask_to_stop(run_context, why)
 
     def _asks_to_stop(self, step: int) -> bool | str:
         why = self._should_stop()
@@ -290,6 +320,14 @@ class EarlyStoppingHook(TimedHook):
             because = f": {why}" if isinstance(why, str) else ""
             _log.info("%s asks to stop at step %d%s", self.hook_name, step, because)
         return why
+
+
+def _ask_to_stop(asked: SessionRunContext | StopSignal, why: bool | str) -> None:
+    # TensorFlow's take no reason.
+    if isinstance(why, str) and isinstance(asked, SessionRunContext | Coordinator):
+        asked.request_stop(reason=why)
+    else:
+        asked.request_stop()
 
 
 def _timer(trigger: Trigger | None, chosen: Trigger) -> Timer:
@@ -369,8 +407,7 @@ def stop_if_higher_hook(
     """
     where = estimator, metric_name, eval_dir, min_steps
     rule = Threshold("higher", *where, threshold=threshold)
-    cadence = run_every_secs, run_every_steps, trigger
-    return EarlyStoppingHook(rule.hook_name, rule, estimator, *cadence)
+    return rule.hook(run_every_secs, run_every_steps, trigger)
 
 
 def stop_if_lower_hook(
@@ -392,8 +429,7 @@ def stop_if_lower_hook(
     """
     where = estimator, metric_name, eval_dir, min_steps
     rule = Threshold("lower", *where, threshold=threshold)
-    cadence = run_every_secs, run_every_steps, trigger
-    return EarlyStoppingHook(rule.hook_name, rule, estimator, *cadence)
+    return rule.hook(run_every_secs, run_every_steps, trigger)
 
 
 def stop_if_no_increase_hook(
@@ -419,8 +455,7 @@ def stop_if_no_increase_hook(
     """
     where = estimator, metric_name, eval_dir, min_steps
     rule = Improvement("increase", *where, max_steps_without_increase=max_steps_without_increase)
-    cadence = run_every_secs, run_every_steps, trigger
-    return EarlyStoppingHook(rule.hook_name, rule, estimator, *cadence)
+    return rule.hook(run_every_secs, run_every_steps, trigger)
 
 
 def stop_if_no_decrease_hook(
@@ -443,8 +478,7 @@ def stop_if_no_decrease_hook(
     """
     where = estimator, metric_name, eval_dir, min_steps
     rule = Improvement("decrease", *where, max_steps_without_decrease=max_steps_without_decrease)
-    cadence = run_every_secs, run_every_steps, trigger
-    return EarlyStoppingHook(rule.hook_name, rule, estimator, *cadence)
+    return rule.hook(run_every_secs, run_every_steps, trigger)
 
 
 def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, float]]:

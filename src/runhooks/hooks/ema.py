@@ -19,7 +19,7 @@ from runhooks.graph import Operation, Variable, call, get_default_graph, group, 
 from runhooks.graph.engine import Engine
 from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nodes import InitialFrom, Tensor
-from runhooks.hooks.helpers.base import TimedHook, step_of
+from runhooks.hooks.base import TimedHook, step_of
 from runhooks.near_names import suggestion
 from runhooks.trigger import Due, timer_of
 
@@ -251,7 +251,7 @@ class EmaHook(TimedHook):
         return {**super().state_dict(), "num_updates": self._num_updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict({k: v for k, v in state.items() if k == "last_triggered_step"})
+        super().load_state_dict(state)
         self._num_updates = state["num_updates"]
 
     def _weight(self) -> float:

@@ -10,22 +10,69 @@ from typing import Any
 from runhooks import arguments
 from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
 from runhooks.engines.foreign import graph_of
-from runhooks.graph import Tensor, get_default_graph
+from runhooks.graph import GraphKeys, Tensor, get_default_graph
+from runhooks.graph.base import BaseGraph
+from runhooks.hooks.base import SummaryWriter
 from runhooks.hooks.ema import EmaHook
-from runhooks.hooks.helpers.base import SummaryWriter
-from runhooks.hooks.helpers.evaluations import (
+from runhooks.hooks.metrics import (
     EvaluatingHook,
     Evaluation,
     EvaluationMetric,
-    EvaluationResults,
-    Means,
+    number,
+    unknown_metric,
 )
-from runhooks.hooks.helpers.named_tensors import NamedTensors, check_no_step, evaluation_inputs
-from runhooks.near_names import suggestion
+from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.session.nested import NestedLoop, until_stop
 from runhooks.trigger import Trigger, timer_of
 
 FeedDict = Mapping[Any, Any]
+
+
+class Means:
+    """The mean of each metric over the runs of an evaluation, weighted if runs have a weight.
+
+    A value is read when the next one arrives: the device computes that one meanwhile.
+
+    Args:
+        labels: The names of the metrics.
+    """
+
+    def __init__(self, labels: Iterable[str]) -> None:
+        self._sums = dict.fromkeys(labels, 0.0)
+        self._weight = 0.0
+        self._unread: tuple[Mapping[str, Any], Any] | None = None
+
+    def add(self, values: Mapping[str, Any], weight: Any = 1.0) -> None:
+        """Add the values of one run, a single number each.
+
+        Raises:
+            ValueError, TypeError: If a value is not a single number.
+        """
+        self._read()
+        self._unread = values, weight
+
+    def means(self) -> dict[str, float]:
+        """Return the means by label.
+
+        Raises:
+            ValueError: If all weights were 0.
+        """
+        self._read()
+        if not self._weight:
+            raise ValueError("weight was 0 in all runs: there is nothing to take the mean of")
+        return {label: total / self._weight for label, total in self._sums.items()}
+
+    def _read(self) -> None:
+        if self._unread is None:
+            return
+        (values, given), self._unread = self._unread, None
+        weight = number("weight", given)
+        if weight < 0:
+            raise ValueError(f"weight must not be negative, got {weight!r}")
+        if weight:  # the mean of a batch without examples is NaN
+            self._weight += weight
+            for label in self._sums:
+                self._sums[label] += weight * number(label, values[label])
 
 
 class EvaluationHook(EvaluatingHook):
@@ -110,10 +157,8 @@ class EvaluationHook(EvaluatingHook):
         if not metrics or not all(isinstance(label, str) for label in metrics):
             raise ValueError(f"metrics must be one tensor or more, each by a str, got {metrics!r}")
         arguments.whole(steps=steps)
-        super().__init__(
-            timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs),
-            EvaluationResults(output_dir, summary_writer),
-        )
+        timer = timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs)
+        super().__init__(timer, output_dir, summary_writer, hook_name)
         self._metrics = NamedTensors(metrics)
         self._given_feeds = feeds
         arguments.instance(EmaHook, averages=averages)
@@ -122,17 +167,12 @@ class EvaluationHook(EvaluatingHook):
         self._weight = weight
         self._loop = NestedLoop(hooks)
         self._output_dir = output_dir
-        self.hook_name = hook_name
 
     def metric(self, name: str) -> EvaluationMetric:
         """As ``EvaluatingHook.metric``; raise ValueError if it has no metric of that name."""
         found = super().metric(name)
         if name not in self._metrics.by_key:
-            known = list(self._metrics.by_key)
-            raise ValueError(
-                f"there is no metric {name!r} in {found.place}{suggestion(name, known)}: there are "
-                f"{known}"
-            )
+            raise unknown_metric(name, self.title, list(self._metrics.by_key))
         return found
 
     def eval_dir(self) -> str:
@@ -150,7 +190,7 @@ class EvaluationHook(EvaluatingHook):
         self._fetches: list[Any] = [self._metrics.fetches()]
         if self._weight is not None:
             self._fetches.append(get_default_graph().as_graph_element(self._weight))
-        check_no_step(get_default_graph(), self._fetches)
+        _check_no_step(get_default_graph(), self._fetches)
         self._loop.begin()
 
     def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
@@ -178,13 +218,63 @@ class EvaluationHook(EvaluatingHook):
         feeds = repeat(None) if self._given_feeds is None else self._given_feeds()
         if not isinstance(feeds, Iterable):
             raise TypeError(f"feeds must return an iterable of feed_dicts, got {feeds!r}")
-        for number, feed_dict in enumerate(islice(feeds, self._steps)):
-            if number == 0:
-                graph = graph_of(session.graph)
-                inputs = evaluation_inputs(session, graph, self._fetches, feed_dict, training)
+        for index, feed_dict in enumerate(islice(feeds, self._steps)):
+            if index == 0:
+                inputs = self._own_inputs(session, feed_dict, training)
                 if inputs:
                     session.rewind(*inputs)
                 elif self._given_feeds is None and self._steps is None:
                     yield None
                     return
             yield feed_dict
+
+    def _own_inputs(
+        self, session: RawSession, feed_dict: FeedDict | None, training: SessionRunArgs | None
+    ) -> list[Any]:
+        """Return the inputs of an evaluation; of TensorFlow, iterators and queues.
+
+        A training and its evaluation may share an iterator that can be switched to other data, or a
+        queue.
+
+        Args:
+            session: The session of the training.
+            feed_dict: The feeds of the first run of the evaluation.
+            training: The request of the training for a run, if it is known.
+
+        Raises:
+            ValueError: If both draw from one input, or if the evaluation changes a saved variable,
+                with which the training would go on.
+        """
+        graph, feeds = graph_of(session.graph), feed_dict or ()
+        saved = set(graph.get_collection(GraphKeys.GLOBAL_VARIABLES))
+        for op in graph.effects_of(self._fetches, feeds).assignments:
+            if op.assigns in saved:
+                raise ValueError(
+                    f"metrics change the variable {op.assigns.op.name!r}, which belongs to the "
+                    "state of the training: an evaluation may change local variables alone"
+                )
+        inputs = session.inputs_of(self._fetches, feeds)
+        if training is None or not inputs:
+            return inputs
+        theirs = session.inputs_of(training.fetches, training.feed_dict or ())
+        for op in inputs:
+            if op in theirs and not session.may_share(op):
+                raise ValueError(
+                    f"metrics draw from the input {op.name!r}, and so does the training, which "
+                    "would miss these elements: give feeds, or compute them from an input of their "
+                    "own"
+                )
+        return inputs
+
+
+def _check_no_step(graph: BaseGraph, fetches: Any) -> None:
+    """Raise ValueError if ``fetches`` have a value only when a step of the training is made."""
+    if graph.objects is None:
+        return
+    effects = graph.effects_of(fetches)
+    if needed := effects.steps or effects.step_captures:
+        name = min(op.name for op in needed)
+        raise ValueError(
+            f"metrics need {name!r}, a step or a value captured in one, and an evaluation must "
+            "not train: compute them with a function of your own, rh.call(evaluate, ...)"
+        )

@@ -12,7 +12,7 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.helpers.base import required_global_step, step_of
+from runhooks.hooks.base import required_global_step, step_of
 from runhooks.trigger import DefaultSteps, Due, Trigger, timer_of
 
 _EVERY_N_STEPS = DefaultSteps(1000)

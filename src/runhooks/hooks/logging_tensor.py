@@ -19,7 +19,7 @@ from runhooks.contract import (
     StopSignal,
 )
 from runhooks.graph.base import get_default_graph
-from runhooks.hooks.helpers.base import (
+from runhooks.hooks.base import (
     TensorFlowHook,
     log_of,
     next_step_of,
@@ -27,7 +27,7 @@ from runhooks.hooks.helpers.base import (
     step_of,
     step_or_none,
 )
-from runhooks.hooks.helpers.named_tensors import NamedTensors, check_for_end
+from runhooks.hooks.named_tensors import NamedTensors, check_for_end
 from runhooks.trigger import Due, SecondOrStepTimer, Timer, Trigger
 
 

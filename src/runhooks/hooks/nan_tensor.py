@@ -21,8 +21,8 @@ from runhooks.contract import (
 from runhooks.engines.foreign import session_of
 from runhooks.graph.base import get_default_graph
 from runhooks.graph.nodes import Tensor, reads_state
-from runhooks.hooks.helpers.base import next_step_of, step_or_none
-from runhooks.hooks.helpers.named_tensors import check_no_summary
+from runhooks.hooks.base import next_step_of, step_or_none
+from runhooks.hooks.named_tensors import check_no_summary
 from runhooks.trigger import Due, Timer, Trigger
 
 _NESTED = (Mapping, list, tuple)

@@ -17,7 +17,7 @@ from runhooks.contract import (
 from runhooks.engines.foreign import graph_of, session_of
 from runhooks.errors import OutOfRangeError, good_ends
 from runhooks.graph.generators import GeneratorState, has_generator_state
-from runhooks.hooks.helpers.base import TensorFlowHook, latest_step_of, log_of
+from runhooks.hooks.base import TensorFlowHook, log_of
 from runhooks.trigger import Due
 
 
@@ -140,9 +140,10 @@ class GlobalStepWaiterHook(TensorFlowHook):
 
     def _wait(self, session: RawSession) -> None:
         # Polls: another process may change the global step, and nothing announces that.
-        stop = session_of(session).stop_request
+        raw = session_of(session)
+        stop = raw.stop_request
         logged: int | None = None
-        while (step := latest_step_of(session)) < self._wait_until_step:
+        while (step := raw.refresh_step() or 0) < self._wait_until_step:
             if self._coord is not None and self._coord.should_stop():
                 return
             if logged is None or step - logged >= _LOG_AGAIN_STEPS:

@@ -22,15 +22,15 @@ from runhooks.contract import (
 from runhooks.engines.foreign import session_of
 from runhooks.errors import described
 from runhooks.events.place import place
-from runhooks.hooks.helpers.base import (
+from runhooks.hooks.base import (
     TensorFlowHook,
     TimedHook,
     log_of,
     next_step_of,
+    not_training,
     rank_folder,
     step_of,
 )
-from runhooks.hooks.helpers.training_time import not_training
 from runhooks.stores.path import StorePath, path_of
 from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 

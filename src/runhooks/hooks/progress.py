@@ -19,8 +19,8 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.helpers.base import TimedHook, next_step_of, step_of
-from runhooks.hooks.helpers.named_tensors import NamedTensors
+from runhooks.hooks.base import TimedHook, next_step_of, step_of
+from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.ranks import current_group
 from runhooks.trigger import Due, Timer, Trigger
 

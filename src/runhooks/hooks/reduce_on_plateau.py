@@ -16,8 +16,8 @@ from runhooks.contract import (
 )
 from runhooks.engines.foreign import session_of
 from runhooks.graph import Tensor
-from runhooks.hooks.helpers.base import step_of
-from runhooks.hooks.helpers.evaluations import EvaluationMetric, MetricHook
+from runhooks.hooks.base import step_of
+from runhooks.hooks.metrics import EvaluationMetric, MetricHook
 from runhooks.trigger import Trigger
 
 
@@ -178,7 +178,7 @@ class ReduceOnPlateauHook(MetricHook):
         return {**super().state_dict(), **self._plateau.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict({k: v for k, v in state.items() if k == "last_triggered_step"})
+        super().load_state_dict(state)
         self._plateau.load_state_dict(state)
 
     def _check_name(self, session: RawSession) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from runhooks.contract import (
 )
 from runhooks.engines.foreign import session_of
 from runhooks.graph.base import StepPart
-from runhooks.hooks.helpers.base import (
+from runhooks.hooks.base import (
     StepReadingHook,
     SummaryWriter,
     SummaryWritingHook,
@@ -28,14 +29,145 @@ from runhooks.hooks.helpers.base import (
     log_of,
     step_of,
 )
-from runhooks.hooks.helpers.named_tensors import NamedTensors
-from runhooks.hooks.helpers.training_time import EVERY_N_STEPS, MeasuringHook, Window
+from runhooks.hooks.named_tensors import NamedTensors
 from runhooks.ranks import current_group
 from runhooks.summary import Summary, scalar_value
-from runhooks.trigger import Due, Trigger, tensorflow_timer_of, timer_of
+from runhooks.trigger import DefaultSteps, Due, Timer, Trigger, tensorflow_timer_of, timer_of
+
+_log = logging.getLogger("runhooks")
+
+#: How often a hook measures unless the caller says otherwise.
+_EVERY_N_STEPS = DefaultSteps(100)
+
+_MOST_UNREAD = 1000
+
+AnyElement = TypeVar("AnyElement")
 
 
-class StepCounterHook(MeasuringHook, StepReadingHook, SummaryWritingHook):
+class MeasuringHook(WritingHook):
+    """The base of hooks that measure when they are due; their timer starts over in each session.
+
+    Args:
+        timer: Says when they are due.
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+    """
+
+    def __init__(
+        self,
+        timer: Timer,
+        output_dir: str | os.PathLike[str] | None,
+        summary_writer: SummaryWriter | None,
+    ) -> None:
+        super().__init__(output_dir, summary_writer)
+        self._timer = timer
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._timer.reset()
+        self._timer.start(step_of(session))
+        super().after_create_session(session, coord)
+
+    def next_due(self) -> Due | None:
+        return self._timer.due()
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if self._timer.should_trigger_for_step(step_of(run_context.session)):
+            self._measure(run_context.session)
+
+    def end(self, session: RawSession) -> None:
+        if self._timer.should_trigger_at_end(step_of(session)):
+            self._measure(session)
+        super().end(session)
+
+    def _measure(self, session: RawSession) -> None:
+        """Measure now; a subclass does it, and calls this method too."""
+        self._timer.update_last_triggered_step(step_of(session))
+
+
+class Window(NamedTuple):
+    """A stretch of a training.
+
+    Attributes:
+        steps: The steps made in it.
+        secs: The seconds it lasted.
+        training_secs: The seconds of these that were spent on training.
+    """
+
+    steps: int
+    secs: float
+    training_secs: float
+
+    @property
+    def steps_per_sec(self) -> float:
+        """Steps per second of training."""
+        return self.per_sec(self.steps)
+
+    def per_sec(self, amount: float) -> float:
+        """Return ``amount``, counted over this window, per second of training."""
+        return amount / self.training_secs if self.training_secs > 0 else float("inf")
+
+
+class WindowHook(MeasuringHook):
+    """The base of those that measure windows of a training, from one due step to the next.
+
+    The first window opens after the first run, in which things are compiled.
+
+    Args:
+        every_n_steps: Steps per window.
+        every_n_secs: Seconds per window.
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+        trigger: Says when a window ends.
+
+    Raises:
+        ValueError: Unless exactly one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
+            given.
+    """
+
+    #: Makes the timer of the arguments.
+    make_timer: ClassVar[Callable[..., Timer]] = staticmethod(timer_of)
+
+    def __init__(
+        self,
+        every_n_steps: int | None = _EVERY_N_STEPS,
+        every_n_secs: float | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+        *,
+        trigger: Trigger | None = None,
+    ) -> None:
+        cadence = {"every_n_steps": every_n_steps, "every_n_secs": every_n_secs}
+        super().__init__(self.make_timer(trigger, **cadence), output_dir, summary_writer)
+        self._opened: tuple[int, float, float] | None = None  # step, time, non-training seconds
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self._opened = None
+        super().after_create_session(session, coord)
+
+    def next_due(self) -> Due | None:
+        return Due(runs=1) if self._opened is None else self._timer.due()
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        session = run_context.session
+        if self._opened is None or self._timer.should_trigger_for_step(step_of(session)):
+            self._measure(session)
+
+    def _measure(self, session: RawSession) -> None:
+        """Close the current window, if there is one, and open the next."""
+        super()._measure(session)
+        step, now = step_of(session), clock.monotonic()
+        excluded = session_of(session).non_training_secs
+        opened, self._opened = self._opened, (step, now, excluded)
+        if opened is not None:
+            secs = now - opened[1]
+            self._record(session, Window(step - opened[0], secs, secs - (excluded - opened[2])))
+
+    def _record(self, session: RawSession, window: Window) -> None:
+        """Write what there is to say of ``window``, which has just ended."""
+        raise NotImplementedError
+
+
+class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
     """Logs and writes steps per second, under the tag ``<name of the global step>/sec``.
 
     As in ``tf.compat.v1.train``. The first step, which compiles, does not count, and neither does
@@ -61,7 +193,7 @@ class StepCounterHook(MeasuringHook, StepReadingHook, SummaryWritingHook):
 
     def __init__(
         self,
-        every_n_steps: int | None = EVERY_N_STEPS,
+        every_n_steps: int | None = _EVERY_N_STEPS,
         every_n_secs: float | None = None,
         output_dir: str | os.PathLike[str] | None = None,
         summary_writer: SummaryWriter | None = None,
@@ -128,14 +260,7 @@ def _is_part(run_context: SessionRunContext) -> bool:
     return part is StepPart.PART
 
 
-_log = logging.getLogger("runhooks")
-
-_MOST_UNREAD = 1000
-
-AnyElement = TypeVar("AnyElement")
-
-
-class ThroughputHook(MeasuringHook):
+class ThroughputHook(WindowHook):
     """Logs and writes examples, tokens and steps per second, and the share of time spent on input.
 
     The tags are ``throughput/steps_per_sec``, ``throughput/examples_per_sec``,
@@ -173,7 +298,7 @@ class ThroughputHook(MeasuringHook):
         self,
         examples: Any = None,
         tokens: Any = None,
-        every_n_steps: int | None = EVERY_N_STEPS,
+        every_n_steps: int | None = _EVERY_N_STEPS,
         every_n_secs: float | None = None,
         output_dir: str | os.PathLike[str] | None = None,
         summary_writer: SummaryWriter | None = None,
@@ -287,7 +412,7 @@ class HookTime(NamedTuple):
     percent: float
 
 
-class HookTimesHook(MeasuringHook):
+class HookTimesHook(WindowHook):
     """Measures ``before_run`` and ``after_run`` of every hook in the session, including itself.
 
     When it is due, it logs a table of the times since the last one, and writes a scalar
@@ -312,22 +437,12 @@ class HookTimesHook(MeasuringHook):
             given.
     """
 
-    def __init__(
-        self,
-        every_n_steps: int | None = EVERY_N_STEPS,
-        every_n_secs: float | None = None,
-        output_dir: str | os.PathLike[str] | None = None,
-        summary_writer: SummaryWriter | None = None,
-        *,
-        trigger: Trigger | None = None,
-    ) -> None:
-        super().__init__(every_n_steps, every_n_secs, output_dir, summary_writer, trigger=trigger)
-        self._secs: dict[str, float] = {}
-        self.hook_secs = self._secs
-        self.times: dict[str, HookTime] = {}
+    times: Mapping[str, HookTime] = MappingProxyType({})
 
     def begin(self) -> None:
         super().begin()
+        self._secs: dict[str, float] = {}
+        self.hook_secs = self._secs
         self.times = {}
 
     def _measure(self, session: RawSession) -> None:
@@ -353,7 +468,7 @@ class HookTimesHook(MeasuringHook):
         _log.info("%s", "\n".join([f"the cost of each hook, at step {step}:", *rows]))
 
 
-class MemoryHook(WritingHook):
+class MemoryHook(MeasuringHook):
     """Writes the memory statistics of the devices: ``memory/cuda:0/allocated_bytes`` and others.
 
     It does not wait for a device. If no device has statistics, as on a CPU, the log says so once,
@@ -374,21 +489,19 @@ class MemoryHook(WritingHook):
 
     def __init__(
         self,
-        every_n_steps: int | None = EVERY_N_STEPS,
+        every_n_steps: int | None = _EVERY_N_STEPS,
         output_dir: str | os.PathLike[str] | None = None,
         summary_writer: SummaryWriter | None = None,
         *,
         trigger: Trigger | None = None,
     ) -> None:
         arguments.at_least_one(output_dir=output_dir, summary_writer=summary_writer)
-        super().__init__(output_dir, summary_writer)
-        self._timer = timer_of(trigger, every_n_steps=every_n_steps)
+        timer = timer_of(trigger, every_n_steps=every_n_steps)
+        super().__init__(timer, output_dir, summary_writer)
         self._has_statistics = False
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         super().after_create_session(session, coord)
-        self._timer.reset()
-        self._timer.start(step_of(session))
         self._has_statistics = bool(session_of(session).engine.memory())
         if not self._has_statistics:
             _log.info("MemoryHook writes nothing: no device of this session has memory statistics")
@@ -396,22 +509,12 @@ class MemoryHook(WritingHook):
     def next_due(self) -> Due | None:
         return self._timer.due() if self._has_statistics else Due()
 
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        step = step_of(run_context.session)
-        if self._has_statistics and self._timer.should_trigger_for_step(step):
-            self._timer.update_last_triggered_step(step)
-            self._write(run_context.session, step)
-
-    def end(self, session: RawSession) -> None:
-        step = step_of(session)
-        if self._has_statistics and self._timer.should_trigger_at_end(step):
-            self._write(session, step)
-        super().end(session)
-
-    def _write(self, session: RawSession, step: int) -> None:
+    def _measure(self, session: RawSession) -> None:
+        super()._measure(session)
         numbers = session_of(session).engine.memory().items()
-        values = [scalar_value(f"memory/{name}", number) for name, number in numbers]
-        self._output.add_summary(Summary(values), step)
+        if numbers:
+            values = [scalar_value(f"memory/{name}", number) for name, number in numbers]
+            self._output.add_summary(Summary(values), step_of(session))
 
 
 class RecoveryCounterHook(WritingHook):

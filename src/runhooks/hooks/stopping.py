@@ -15,7 +15,7 @@ from runhooks.contract import (
 )
 from runhooks.engines.foreign import graph_of
 from runhooks.graph.base import GraphKeys
-from runhooks.hooks.helpers.base import StepReadingHook, log_of, step_of, step_or_none
+from runhooks.hooks.base import StepReadingHook, log_of, step_of, step_or_none
 from runhooks.trigger import Due
 
 #: So many runs without a step are a loop that never ends, not the preparation of a training.

@@ -14,7 +14,7 @@ from runhooks.contract import (
     StopSignal,
 )
 from runhooks.graph.base import BaseGraph, get_default_graph
-from runhooks.hooks.helpers.base import (
+from runhooks.hooks.base import (
     SummaryOutput,
     SummaryWriter,
     SummaryWritingHook,
@@ -22,7 +22,7 @@ from runhooks.hooks.helpers.base import (
     next_step_of,
     step_of,
 )
-from runhooks.hooks.helpers.named_tensors import check_for_end
+from runhooks.hooks.named_tensors import check_for_end
 from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Self, TypeAlias
 from weakref import WeakKeyDictionary
 
+from runhooks import clock
 from runhooks.contract import (
     RawSession,
     SessionRunArgs,
@@ -20,7 +22,6 @@ from runhooks.graph.base import Framework, Log, get_default_graph
 from runhooks.graph.build import get_global_step
 from runhooks.graph.nodes import Variable
 from runhooks.ranks import current_group
-from runhooks.session.threads import Coordinator
 from runhooks.summary import FileWriterCache, SessionLog, SessionStatus
 from runhooks.summary.sinks.multi_writer import AnyWriter, adapted
 from runhooks.trigger import Timer
@@ -53,34 +54,11 @@ def step_or_none(session: RawSession) -> int | None:
     return session_of(session).global_step
 
 
-def latest_step_of(session: RawSession) -> int:
-    """Return the global step, which other processes may have advanced; costs a run where needed."""
-    step = session_of(session).refresh_step()
-    assert step is not None, "begin() made sure that the graph has a global step"
-    return step
-
-
 def next_step_of(run_context: SessionRunContext) -> int:
     """Return the global step that a run is expected to lead to; makes no run."""
     # TensorFlow's own context does not have it.
     expected: int | None = getattr(run_context, "next_step", None)
     return step_of(run_context.session) + 1 if expected is None else expected
-
-
-def ask_to_stop(run_context: SessionRunContext, reason: str | None) -> None:
-    """Ask the loop to stop, and say why where the context takes a reason; TensorFlow's does not."""
-    if reason is not None and isinstance(run_context, SessionRunContext):
-        run_context.request_stop(reason)
-    else:
-        run_context.request_stop()
-
-
-def ask_coordinator(coord: StopSignal, reason: str | None) -> None:
-    """As ``ask_to_stop``, while a session opens."""
-    if reason is not None and isinstance(coord, Coordinator):
-        coord.request_stop(reason=reason)
-    else:
-        coord.request_stop()
 
 
 def log_of(session: RawSession | None) -> Log:
@@ -89,6 +67,25 @@ def log_of(session: RawSession | None) -> Log:
     Users who have set TensorFlow's log level have set it for TensorFlow's hooks too.
     """
     return Framework.log if session is None else session_of(session).engine.log
+
+
+@contextmanager
+def not_training(session: RawSession | None) -> Iterator[None]:
+    """Count the ``with`` block as time that ``session`` does not spend on training.
+
+    Nested blocks are counted once. The time that inputs take inside the block is not counted as
+    waiting for the input of training.
+    """
+    if session is None:
+        yield
+        return
+    raw, start = session_of(session), clock.monotonic()
+    before, input_secs = raw.non_training_secs, raw.input_secs
+    try:
+        yield
+    finally:
+        raw.non_training_secs = before + clock.monotonic() - start
+        raw.input_secs = input_secs
 
 
 def rank_folder(directory: str | os.PathLike[str]) -> str | os.PathLike[str]:

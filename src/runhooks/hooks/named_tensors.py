@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from runhooks.contract import RawSession, SessionRunArgs
-from runhooks.graph import GraphKeys
 from runhooks.graph.base import BaseGraph, get_default_graph
 from runhooks.graph.nodes import Operation, Tensor
 from runhooks.summary.ops import is_summary
@@ -49,66 +47,6 @@ def check_no_summary(argument: str, element: Any) -> None:
             f"{argument} must not be a summary, got {element.name!r}: give the tensor that the "
             "summary is made of"
         )
-
-
-def evaluation_inputs(
-    session: RawSession,
-    graph: BaseGraph,
-    fetches: Any,
-    feed_dict: Mapping[Any, Any] | None,
-    training: SessionRunArgs | None,
-) -> list[Any]:
-    """Return the inputs that ``fetches`` draw from; of TensorFlow, iterators and queues.
-
-    A training and its evaluation may share an iterator that can be switched to other data, or a
-    queue.
-
-    Args:
-        session: The session of the training.
-        graph: Its graph.
-        fetches: The fetches of the evaluation.
-        feed_dict: The feeds of its first run.
-        training: The request of the training for a run, if it is known.
-
-    Raises:
-        ValueError: If both draw from one input, or if ``fetches`` change a saved variable, with
-            which the training would go on.
-    """
-    inputs = session.inputs_of(fetches, feed_dict or ())
-    _check_variables(graph, fetches, feed_dict)
-    if training is None or not inputs:
-        return inputs
-    theirs = session.inputs_of(training.fetches, training.feed_dict or ())
-    for op in inputs:
-        if op in theirs and not session.may_share(op):
-            raise ValueError(
-                f"metrics draw from the input {op.name!r}, and so does the training, which would "
-                "miss these elements: give feeds, or compute them from an input of their own"
-            )
-    return inputs
-
-
-def check_no_step(graph: BaseGraph, fetches: Any) -> None:
-    """Raise ValueError if ``fetches`` have a value only when a step of the training is made."""
-    if graph.objects is None:
-        return
-    effects = graph.effects_of(fetches)
-    if needed := effects.steps or effects.step_captures:
-        name = min(op.name for op in needed)
-        raise ValueError(
-            f"metrics need {name!r}, a step or a value captured in one, and an evaluation must "
-            "not train: compute them with a function of your own, rh.call(evaluate, ...)"
-        )
-
-
-def _check_variables(graph: BaseGraph, fetches: Any, feed_dict: Mapping[Any, Any] | None) -> None:
-    saved = set(graph.get_collection(GraphKeys.GLOBAL_VARIABLES))
-    for op in graph.effects_of(fetches, feed_dict or ()).assignments:
-        if op.assigns in saved:
-            raise ValueError(
-                f"metrics change the variable {op.assigns.op.name!r}, which belongs to the state "
-                "of the training: an evaluation may change local variables alone"
-            )
 
 
 class NamedTensors:

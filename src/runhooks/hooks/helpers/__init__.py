@@ -1,1 +1,0 @@
-"""The parts that hooks share; there are no hooks in this folder."""

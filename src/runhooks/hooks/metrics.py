@@ -1,0 +1,368 @@
+"""Metrics of a training: hooks that find them by evaluating it, and hooks that act on them."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from runhooks import arguments, clock
+from runhooks.arrays import to_numpy
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunValues,
+    StopSignal,
+)
+from runhooks.engines.foreign import graph_of, session_of
+from runhooks.errors import add_note
+from runhooks.graph import Tensor
+from runhooks.hooks.base import (
+    SummaryOutput,
+    SummaryWriter,
+    TimedHook,
+    log_of,
+    next_step_of,
+    not_training,
+    step_of,
+)
+from runhooks.hooks.named_tensors import NamedTensors
+from runhooks.near_names import suggestion
+from runhooks.session.nested import LoopStoppedError
+from runhooks.summary import Summary, scalar_value
+from runhooks.trigger import Due, Timer, Trigger, timer_of
+
+
+class EvaluationMetric:
+    """A metric of an evaluating hook of the same loop, as ``hook.metric(name)`` returns it.
+
+    Args:
+        evaluation: The hook that evaluates.
+        name: The tag of the metric.
+    """
+
+    def __init__(self, evaluation: EvaluatingHook, name: str) -> None:
+        self.evaluation = evaluation
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<EvaluationMetric {self.name!r} of {self.evaluation.title}>"
+
+    def by_step(self) -> dict[int, float]:
+        """Return its values so far by global step, in the order of steps."""
+        found = self.evaluation.metrics_by_step()
+        return {step: it[self.name] for step, it in found.items() if self.name in it}
+
+    def last(self) -> float:
+        """Return the value that the last evaluation has found.
+
+        Raises:
+            ValueError: If it has found only other metrics.
+        """
+        found = self.evaluation.last_metrics
+        if self.name not in found:
+            raise unknown_metric(self.name, self.evaluation.title, sorted(found))
+        return found[self.name]
+
+
+def unknown_metric(name: str, place: str, known: Collection[str]) -> ValueError:
+    """Return the error for a metric that ``place`` does not have."""
+    near = suggestion(name, known)
+    return ValueError(f"there is no metric {name!r} in {place}{near}: there are {known}")
+
+
+class EvaluationTimer(Timer):
+    """Triggers once after each evaluation of a hook of the same loop, at the step it has evaluated.
+
+    Args:
+        evaluation: The hook. It is called before the one that has the timer, as its ``first`` says;
+            in TensorFlow's own sessions it may come after that, which then acts one run later.
+    """
+
+    def __init__(self, evaluation: EvaluatingHook) -> None:
+        super().__init__(evaluation.trigger)
+        self._evaluation = evaluation
+        self._seen: int | None = None  # the evaluation that was looked at last
+
+    def should_trigger_for_step(self, step: int) -> bool:
+        return self._evaluation.evaluated_step not in (None, self._seen)
+
+    def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
+        self._seen = self._evaluation.evaluated_step
+        return super().update_last_triggered_step(step)
+
+    def due(self) -> Due:
+        return self._evaluation.next_due() or Due(runs=1)
+
+
+def number(label: str, value: Any) -> float:
+    """Return ``value`` as a float; raise ValueError or TypeError if it is not a single number."""
+    array = np.asarray(to_numpy(value))  # NumPy cannot read a bfloat16 of torch
+    if array.size != 1:
+        raise ValueError(
+            f"{label!r} must be a single number in each run of an evaluation, got an array of "
+            f"shape {array.shape}"
+        )
+    try:
+        return float(array.reshape(()))
+    except TypeError:
+        raise TypeError(f"{label!r} must be a real number, got {value!r}") from None
+
+
+class Evaluation(NamedTuple):
+    """The outcome of one evaluation.
+
+    Attributes:
+        metrics: The metrics by tag, a number each.
+        runs: How many runs it took.
+    """
+
+    metrics: Mapping[str, float]
+    runs: int
+
+
+class EvaluatingHook(TimedHook):
+    """Evaluates when its timer triggers, and writes, logs and keeps the metrics.
+
+    Args:
+        timer: Says when to evaluate.
+        output_dir: The directory to write to if ``summary_writer`` is None.
+        summary_writer: The writer to write with.
+        hook_name: As in ``SessionRunHook``.
+    """
+
+    #: Other hooks use the metrics of a step at that very step.
+    first: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        timer: Timer,
+        output_dir: str | os.PathLike[str] | None,
+        summary_writer: SummaryWriter | None,
+        hook_name: str | None,
+    ) -> None:
+        super().__init__(timer)
+        self.hook_name = hook_name
+        self._output = SummaryOutput(output_dir, summary_writer)
+        #: The global step of the last evaluation in this session; None: there was none.
+        self.evaluated_step: int | None = None
+        self._found: dict[int, dict[str, float]] | None = None  # by step; None: it has never begun
+        self._is_used = False  # whether somebody asked for the metrics of exactly the last step
+        self._warned = False
+        self._dropped_at: int | None = None  # the step of an evaluation that a stop has ended
+
+    @property
+    def title(self) -> str:
+        """Its name, for messages."""
+        return self.hook_name or type(self).__name__
+
+    @property
+    def trigger(self) -> Trigger:
+        """When it evaluates."""
+        return self._timer.trigger
+
+    @property
+    def last_metrics(self) -> Mapping[str, float]:
+        """The metrics of the last evaluation in this session; empty if there was none."""
+        found, step = self.metrics_by_step(), self.evaluated_step
+        return {} if step is None else found[step]
+
+    def metric(self, name: str) -> EvaluationMetric:
+        """Return one metric of it, for hooks that act on its values.
+
+        ``stop_if_no_increase_hook`` and its like, and ``ReduceOnPlateauHook``, take it.
+
+        Args:
+            name: The tag of the metric.
+        """
+        arguments.given(name=name)
+        arguments.instance(str, name=name)
+        return EvaluationMetric(self, name)
+
+    def metrics_at(self, step: int | None) -> dict[str, float]:
+        """Return the metrics of the evaluation at exactly that global step.
+
+        Empty if there was no evaluation at that step: for ``KeepBest``, save at the steps of
+        evaluations.
+
+        Raises:
+            RuntimeError: If the hook is not in a session.
+        """
+        found, last = self.last_metrics, self.evaluated_step
+        if step == last:
+            self._is_used = True
+            return dict(found)
+        if step is not None and last is not None and step > last:
+            self._warn_of_unused(step, last)
+        return {}
+
+    def metrics_by_step(self) -> dict[int, dict[str, float]]:
+        """Return the metrics of all evaluations so far, by global step.
+
+        Raises:
+            RuntimeError: If the hook is not in a session.
+        """
+        if self._found is None:
+            raise RuntimeError(
+                "the metrics of an evaluation hook were asked for, but no session has the hook: "
+                "add it to the hooks of the session"
+            )
+        return dict(self._found)
+
+    def begin(self) -> None:
+        super().begin()
+        self._output.open()
+        self._found = {}
+        self.evaluated_step = self._dropped_at = None
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        super().after_create_session(session, coord)
+        now, self._log = step_of(session), log_of(session)
+        self.evaluated_step = None
+        self._found = {step: it for step, it in (self._found or {}).items() if step <= now}
+        self._output.start(session)
+        self._output.flush()  # readers of the files drop the steps that are made again
+        if self._dropped_at == now:
+            self._evaluate_in_training(session, None)
+
+    def next_due(self) -> Due | None:
+        return self._timer.due()
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        step = step_of(run_context.session)
+        if self._timer.should_trigger_for_step(step):
+            self._evaluate_in_training(run_context.session, run_context.original_args)
+            self._timer.update_last_triggered_step(step)
+
+    def end(self, session: RawSession) -> None:
+        # The timer is not updated: a run that resumes here evaluates as if it had not been stopped.
+        if self._timer.should_trigger_at_end(step_of(session)):
+            self._evaluate(session, None)
+
+    def state_dict(self) -> Mapping[str, Any]:
+        dropped = {} if self._dropped_at is None else {"dropped_at": self._dropped_at}
+        metrics = {"metrics": self._found} if self._found else {}
+        return {**super().state_dict(), **dropped, **metrics}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._found = dict(state.get("metrics", {}))
+        self._dropped_at = state.get("dropped_at")
+
+    @abstractmethod
+    def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
+        """Make the runs of one evaluation.
+
+        Args:
+            session: The session of the training.
+            training: The request of the training for a run, if it is known.
+        """
+
+    def _evaluate_in_training(self, session: RawSession, training: SessionRunArgs | None) -> None:
+        is_done = self._evaluate(session, training)
+        self._dropped_at = None if is_done else step_of(session)
+
+    def _evaluate(self, session: RawSession, training: SessionRunArgs | None) -> bool:
+        """Evaluate now; return False if a stop has ended the evaluation."""
+        raw, step, start = session_of(session), step_of(session), clock.monotonic()
+        with not_training(raw), graph_of(raw.graph).preserved_objects():
+            try:
+                found = self._run_evaluation(raw, training)
+            except LoopStoppedError as stopped:
+                self._log.warning("the evaluation at step %d is dropped: %s", step, stopped)
+                return False
+            except Exception as error:
+                add_note(error, f"in the evaluation at step {step}")
+                raise
+        secs = clock.monotonic() - start
+        self._keep(step, found.metrics)
+        line = ", ".join(f"{name} = {value:.6g}" for name, value in found.metrics.items())
+        text = "%s at step %d: %s (%d runs, %.3f sec)"
+        self._log.info(text, self.title, step, line, found.runs, secs)
+        return True
+
+    def _keep(self, step: int, metrics: Mapping[str, float]) -> None:
+        assert self._found is not None, "it has begun"
+        self._found[step] = dict(metrics)
+        self.evaluated_step, self._is_used = step, False
+        values = [scalar_value(name, value) for name, value in metrics.items()]
+        self._output.add_summary(Summary(values), step)
+        self._output.flush()
+
+    def _warn_of_unused(self, step: int, evaluated: int) -> None:
+        """Warn, once, that a checkpoint of ``step`` has no metrics, and those known are in none."""
+        if self._is_used or self._warned:
+            return
+        self._warned = True
+        self._log.warning(
+            "the checkpoint of step %d has no number for %s, and those of the evaluation at step "
+            "%d are in no checkpoint: KeepBest cannot keep it. Save at the steps of evaluations: "
+            "give save_checkpoint_steps the steps between evaluations",
+            *(step, ", ".join(map(repr, self.last_metrics)), evaluated),
+        )
+
+
+class MetricHook(TimedHook):
+    """Acts on each value of a metric: of an evaluation of the same loop, or of a tensor when due.
+
+    Args:
+        metric: The metric of an evaluation; or a tensor or its name, a single number.
+        every_n_steps: For a tensor: fetch it at the multiples of this number.
+        trigger: For a tensor: says when to fetch it.
+
+    Raises:
+        ValueError: For a tensor without ``every_n_steps`` or ``trigger``, and a metric with one of
+            these.
+    """
+
+    def __init__(
+        self,
+        metric: EvaluationMetric | Tensor | str,
+        every_n_steps: int | None,
+        trigger: Trigger | None,
+    ) -> None:
+        self._evaluated = metric if isinstance(metric, EvaluationMetric) else None
+        if self._evaluated is None:
+            super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
+        elif every_n_steps is not None or trigger is not None:
+            raise ValueError(
+                "every_n_steps and trigger must be left out for a metric of an evaluation, each "
+                f"value of which counts, got every_n_steps={every_n_steps!r}, trigger={trigger!r}"
+            )
+        else:
+            super().__init__(EvaluationTimer(self._evaluated.evaluation))
+        self._tensors = NamedTensors({} if self._evaluated else {"metric": metric})
+        self._metric = metric if isinstance(metric, str) else metric.name
+
+    def begin(self) -> None:
+        super().begin()
+        self._request = SessionRunArgs(self._tensors.fetches())
+
+    def next_due(self) -> Due | None:
+        return self._timer.due()
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        is_due = self._timer.should_trigger_for_step(next_step_of(run_context))
+        return self._request if is_due and self._evaluated is None else None
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        step = step_of(run_context.session)
+        if not self._timer.should_trigger_for_step(step):
+            return
+        if self._evaluated is not None:
+            self._take_now(run_context.session, step, self._evaluated.last())
+        elif run_values.results is not None:
+            value = number(self._metric, run_values.results["metric"])
+            self._take_now(run_context.session, step, value)
+
+    def _take_now(self, session: RawSession, step: int, value: float) -> None:
+        self._timer.update_last_triggered_step(step)
+        self._take(session, step, value)
+
+    @abstractmethod
+    def _take(self, session: RawSession, step: int, value: float) -> None:
+        """Act on a value that the metric has at ``step``."""
