@@ -161,6 +161,21 @@ def test_an_evaluation_that_was_dropped_counts_when_it_is_made_up(tmp_path, buil
     assert evaluate(stop=False, last=2) == pytest.approx(0.05)
 
 
+def test_an_evaluation_that_a_recovery_makes_again_counts_again(model, tmp_path):
+    rate = rh.Variable(np.float64(0.5), name="rate")
+    evaluation = rh.EvaluationHook({"same": rh.call(lambda: 1.0)}, every_n_steps=4)
+    plateau = rh.ReduceOnPlateauHook(evaluation.metric("same"), "rate", patience=0)
+    with rh.MonitoredTrainingSession(
+        checkpoint_dir=tmp_path, hooks=[plateau, evaluation], save_checkpoint_steps=3
+    ) as sess:
+        while sess.global_step < 8:
+            if sess.global_step == 5 and not sess.recoveries:
+                model.faults.fail(rh.errors.AbortedError("lost"))
+            sess.run(model.train_op)
+        assert sess.recoveries == 1
+        assert sess.run(rate, hooks=False) == pytest.approx(0.05)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -86,6 +86,9 @@ class EvaluationTimer(Timer):
     def __init__(self, evaluation: EvaluatingHook) -> None:
         super().__init__(evaluation.trigger)
         self._evaluation = evaluation
+
+    def reset(self) -> None:
+        super().reset()
         self._seen: int | None = None  # the evaluation that was looked at last
 
     def should_trigger_for_step(self, step: int) -> bool:
