@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from runhooks.events.place import place
 from runhooks.events.reading.contents import RunContents
 from runhooks.events.reading.find import find_files
-from runhooks.events.reading.messages import TENSOR, TagNumbers, Wanted, parse_value
+from runhooks.events.reading.messages import TENSOR, Wanted, parse_value
 from runhooks.events.reading.rows import RowDecoders
 from runhooks.events.reading.tensor import parse_tensor, tensor_array
 from runhooks.stores import hidden
@@ -156,7 +156,7 @@ class EventAccumulator:
     ) -> None:
         self.path = hidden(os.fspath(path))
         self._place = path if isinstance(path, StorePath) else path_of(place(path=path))
-        rows = RowDecoders(TagNumbers(Wanted(None, None)))
+        rows = RowDecoders(Wanted())
         self._contents = RunContents(rows, purge_orphaned_data)
         self._tags: dict[str, dict[str, tuple[str, int]]] | None = None
 
@@ -245,7 +245,7 @@ class EventAccumulator:
     def _type(self, kind: str, tag: str) -> str:
         """Return the type of data that ``tag`` has for TensorBoard."""
         of = next((of for of, known in _KINDS.items() if known == kind), _TENSORS)
-        return _TENSORS if self._contents.registry.metadata(tag).plugin == of else of
+        return _TENSORS if self._contents.metadata.of(tag).plugin == of else of
 
     def _points(self, of: str, tag: str) -> Sequence[Any]:
         return self._contents.points(*self._find(of, tag))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from runhooks.events.place import place
 from runhooks.events.reading.contents import RunContents
 from runhooks.events.reading.find import find_runs
-from runhooks.events.reading.messages import TagNumbers, Wanted
+from runhooks.events.reading.messages import Wanted
 from runhooks.events.reading.results import Damage
 from runhooks.events.reading.rows import RowDecoders
 from runhooks.stores.path import AnyPath, path_of
@@ -70,7 +70,7 @@ def check(path: str | os.PathLike[str]) -> list[FileReport]:
         FileNotFoundError: If there is nothing at ``path``.
     """
     reports = []
-    rows = RowDecoders(TagNumbers(Wanted(None, None)))
+    rows = RowDecoders(Wanted())
     root = path_of(place(path=path))
     found_runs = find_runs(root)
     for name, found in found_runs.runs.items():

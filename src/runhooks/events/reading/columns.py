@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.events.reading.results import Scalars
-from runhooks.events.reading.rows import ScalarPiece
+from runhooks.events.reading.rows import ScalarRows
 
 _TOGETHER = 1 << 12  # scalars
 _TYPES = (np.int64, np.int32, np.int64, np.float64, np.float64)  # of a SingleScalar
@@ -38,26 +38,26 @@ class ScalarColumns(NamedTuple):
     first: NDArray[np.int64]
 
 
-def in_order(records: int, pieces: list[ScalarPiece], singles: list[SingleScalar]) -> ScalarColumns:
+def in_order(records: int, found: list[ScalarRows], singles: list[SingleScalar]) -> ScalarColumns:
     """Return all scalars of a block in the order of its ``records``, so many.
 
-    A record is in one of ``pieces`` or in ``singles``, which are in order.
+    A record is in one of ``found`` or in ``singles``, which are in order.
     """
     single, *columns_of_singles = _columns(singles)
     counts = np.zeros(records + 1, np.int64)
     counts[1:] = np.bincount(single, minlength=records)
-    for piece in pieces:
-        counts[piece.records + 1] = piece.ids.shape[1]
+    for rows in found:
+        counts[rows.records + 1] = rows.ids.shape[1]
     first = counts.cumsum()
     total = int(first[-1])
     ids, steps = np.empty(total, np.int32), np.empty(total, np.int64)
     values, wall_times = np.empty(total), np.empty(total)
     at = first[single] + np.arange(len(single)) - np.searchsorted(single, single)
     ids[at], steps[at], values[at], wall_times[at] = columns_of_singles
-    for piece in pieces:
-        at = first[piece.records][:, None] + np.arange(piece.ids.shape[1])
-        ids[at], values[at] = piece.ids, piece.values
-        steps[at], wall_times[at] = piece.steps[:, None], piece.wall_times[:, None]
+    for rows in found:
+        at = first[rows.records][:, None] + np.arange(rows.ids.shape[1])
+        ids[at], values[at] = rows.ids, rows.values
+        steps[at], wall_times[at] = rows.steps[:, None], rows.wall_times[:, None]
     return ScalarColumns(ids, steps, values, wall_times, first)
 
 

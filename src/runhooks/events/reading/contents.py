@@ -12,10 +12,10 @@ import numpy as np
 from runhooks.errors import DataLossError
 from runhooks.events.format.event import SessionStatus
 from runhooks.events.format.record import FRAME_BYTES
+from runhooks.events.reading.block_contents import BlockContents
 from runhooks.events.reading.blocks import Block, RecordReader, read_places
 from runhooks.events.reading.columns import ScalarStore, joined
-from runhooks.events.reading.event_decoder import Decoded, EventDecoder
-from runhooks.events.reading.messages import TagRegistry
+from runhooks.events.reading.messages import TagMetadata
 from runhooks.events.reading.results import Damage, Point, Points, Scalars
 from runhooks.events.reading.rows import RowDecoders
 from runhooks.events.reading.values import decode_message
@@ -50,7 +50,7 @@ class FileContents:
         errors: Records whose CRCs are right but whose content is malformed.
     """
 
-    def __init__(self, path: AnyPath, registry: TagRegistry, rows: RowDecoders) -> None:
+    def __init__(self, path: AnyPath, rows: RowDecoders, metadata: TagMetadata) -> None:
         self.path = path
         self.records = RecordReader(path)
         self.starts: list[int] = []
@@ -59,9 +59,8 @@ class FileContents:
         self.logs: list[Point] = []
         self.errors: list[Damage] = []
         self._graph: tuple[int, int] | None = None
-        self._messages: list[tuple[int, int, int]] = []
-        self._registry = registry
-        self._decoder = EventDecoder(registry, rows)
+        self._rows = rows
+        self._metadata = metadata
 
     def update(self, skip_unreadable: bool = False) -> int:
         """Read new records and return the number of new points.
@@ -71,7 +70,7 @@ class FileContents:
         new = 0
         try:
             for block in self.records.blocks():
-                new += self._take(block, self._decoder.decode(block))
+                new += self._take(block, BlockContents(block, self._rows, self._metadata))
         except OSError as error:
             if not skip_unreadable:
                 raise
@@ -90,13 +89,6 @@ class FileContents:
     def graph(self) -> bytes | None:
         """The last graph. Raises OSError if the file is gone, DataLossError if it was replaced."""
         return self._read(*self._graph) if self._graph else None
-
-    def messages(self, number: int) -> list[bytes]:
-        """Return the messages in field ``number`` of events: metagraphs, metadata of runs.
-
-        Raises OSError if the file is gone, DataLossError if it was replaced.
-        """
-        return self._read_all([(begin, end) for n, begin, end in self._messages if n == number])
 
     def encoded(self, points: Sequence[StoredPoint]) -> list[bytes]:
         """Return the values of ``points`` as they are in the file, each a value of a summary.
@@ -127,7 +119,7 @@ class FileContents:
         for (kind, tag_id), points in self.points.items():
             for point in points:
                 try:
-                    self._decoded(point, kind, tag := self._registry.numbers.names[tag_id])
+                    self._decoded(point, kind, tag := self._rows.wanted.names[tag_id])
                 except ValueError as error:
                     length = point.end - point.begin
                     reason = f"a {kind} of tag {tag!r} that cannot be decoded: {error}"
@@ -136,44 +128,34 @@ class FileContents:
 
     def _decoded(self, point: StoredPoint, kind: str, tag: str) -> Any:
         message = self._read(point.begin, point.end)
-        return decode_message(message, kind, self._registry.metadata(tag))
+        return decode_message(message, tag, kind, self._metadata)
 
-    def _take(self, block: Block, decoded: Decoded) -> int:
-        for fault in decoded.faults:
-            self._note(block, fault.record, fault.is_damage, fault.reason)
-        starts = [log for log in decoded.logs if log.log.status == SessionStatus.START]
+    def _take(self, block: Block, found: BlockContents) -> int:
+        for record in found.damaged:
+            self.records.bad_payload(*_place(block, record))
+        for record, reason in found.malformed:
+            self.errors.append(Damage(self.path, *_place(block, record), reason))
+        starts = [it for it in found.logs if it[1].value.status == SessionStatus.START]
         first = len(self.starts)
-        scalars, begin = decoded.scalars, 0
-        for log in starts:
-            end = int(scalars.first[log.record])
+        scalars, begin = found.scalars, 0
+        for record, log in starts:
+            end = int(scalars.first[record])
             self.segments[-1].add(scalars, begin, end)
             begin = end
             self.starts.append(log.step)
             self.segments.append(ScalarStore())
         self.segments[-1].add(scalars, begin, len(scalars.ids))
-        records = [log.record for log in starts]
-        for point in decoded.points:
+        records = [record for record, _ in starts]
+        for point in found.points:
             segment = first + bisect.bisect_left(records, point.record)
             place = block.offset + point.begin, block.offset + point.end
             self.points.setdefault((point.kind, point.tag_id), []).append(
                 StoredPoint(segment, point.step, point.wall_time, *place)
             )
-        self.logs += [Point(log.step, log.wall_time, log.log) for log in decoded.logs]
-        if decoded.graph:
-            self._graph = block.offset + decoded.graph[0], block.offset + decoded.graph[1]
-        self._messages += [
-            (number, block.offset + begin, block.offset + end)
-            for number, begin, end in decoded.messages
-        ]
-        return len(scalars.ids) + len(decoded.points)
-
-    def _note(self, block: Block, record: int, is_damage: bool, reason: str) -> None:
-        offset = block.offset + int(block.found[0][record])
-        size = int(block.found[1][record]) + FRAME_BYTES
-        if is_damage:
-            self.records.bad_payload(offset, size)
-        else:
-            self.errors.append(Damage(self.path, offset, size, reason))
+        self.logs += [log for _, log in found.logs]
+        if found.graph:
+            self._graph = block.offset + found.graph[0], block.offset + found.graph[1]
+        return len(scalars.ids) + len(found.points)
 
     def _read(self, begin: int, end: int) -> bytes:
         (message,) = self._read_all([(begin, end)])
@@ -189,6 +171,12 @@ class FileContents:
                 path=str(self.path),
             )
         return messages
+
+
+def _place(block: Block, record: int) -> tuple[int, int]:
+    """Return where ``record`` begins in the file, and its size in bytes."""
+    starts, lengths = block.found
+    return block.offset + int(starts[record]), int(lengths[record]) + FRAME_BYTES
 
 
 def limits(files: Sequence[FileContents]) -> list[list[int | None]]:
@@ -216,7 +204,7 @@ class RunContents:
     """
 
     def __init__(self, rows: RowDecoders, purge: bool) -> None:
-        self.registry = TagRegistry(rows.numbers)
+        self.metadata = TagMetadata()
         self.files: list[FileContents] = []
         self._limits: list[list[int | None]] = []
         self._rows = rows
@@ -242,7 +230,7 @@ class RunContents:
     def _file(self, known: FileContents | None, path: AnyPath) -> FileContents:
         if known is not None and not known.is_replaced(path):
             return known
-        return FileContents(path, self.registry, self._rows)
+        return FileContents(path, self._rows, self.metadata)
 
     def scalars(self, tag_id: int) -> Scalars:
         """Return the scalars of the tag."""
@@ -296,29 +284,27 @@ class RunContents:
             for pair in zip(points, file.encoded(points), strict=True)
         ]
 
-    def scalar_tags(self, purged: bool = False) -> dict[str, int]:
-        """Return the tags with scalars, and their numbers; ``purged``: also of those left out."""
+    def scalar_tags(self) -> dict[str, int]:
+        """Return the tags with scalars, and their numbers."""
         sure: set[int] = set()
         unsure: set[int] = set()
         for file, of_file in zip(self.files, self._limits, strict=True):
             for segment, limit in zip(file.segments, of_file, strict=True):
                 (sure if limit is None else unsure).update(segment.columns())
-        sure.update(
-            i for i in unsure - sure if purged or len(joined(self.scalars_of_files(i)).steps)
-        )
+        sure.update(i for i in unsure - sure if len(self.scalars(i).steps))
         return {self._name(tag_id): tag_id for tag_id in sorted(sure)}
 
-    def point_tags(self, purged: bool = False) -> dict[tuple[str, str], int]:
-        """Return the kinds and tags of other points, and the numbers; ``purged``: as above."""
+    def point_tags(self) -> dict[tuple[str, str], int]:
+        """Return the kinds and tags of other points, and the numbers."""
         keys = dict.fromkeys(key for file in self.files for key in file.points)
         return {
             (kind, self._name(tag_id)): tag_id
             for kind, tag_id in keys
-            if purged or any(self.points_of_files(kind, tag_id))
+            if any(self.points_of_files(kind, tag_id))
         }
 
     def _name(self, tag_id: int) -> str:
-        return self.registry.numbers.names[tag_id]
+        return self._rows.wanted.names[tag_id]
 
 
 def _before(scalars: Scalars, limit: int) -> Scalars:

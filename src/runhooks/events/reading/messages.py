@@ -1,21 +1,15 @@
-"""The fields of one event, the metadata of its values, and the tags of a run.
+"""The fields of one event, the metadata of its values, and the tags that are wanted.
 
 Field numbers are those of TensorFlow's ``event.proto``, ``summary.proto`` and ``tensor.proto``. Of
 fields that exclude each other the last counts, as in Protocol Buffers.
-
-The letters of a tag are compared as words of eight bytes, and found by their hash.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import re
-import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from runhooks.events.format.proto import (
     FIXED32,
@@ -23,11 +17,15 @@ from runhooks.events.format.proto import (
     LENGTH_DELIMITED,
     VARINT,
     LocatedField,
+    as_bytes,
+    as_float,
+    as_int,
+    fields,
     locate_fields,
     signed,
 )
 
-GRAPH_DEF, SUMMARY, SESSION_LOG_FIELD, TAGGED_RUN_METADATA, META_GRAPH_DEF = 4, 5, 7, 8, 9
+GRAPH_DEF, SUMMARY, SESSION_LOG_FIELD = 4, 5, 7
 SIMPLE_VALUE, OLD_HISTOGRAM, IMAGE, HISTOGRAM, AUDIO, TENSOR = 2, 3, 4, 5, 6, 8
 
 _WALL_TIME, _STEP = 1, 2
@@ -35,8 +33,6 @@ _ONE_OF_EVENT = frozenset(range(3, 10))
 _VALUE = 1
 _TAG, _METADATA = 1, 9
 _ONE_OF_VALUE = frozenset({SIMPLE_VALUE, OLD_HISTOGRAM, IMAGE, HISTOGRAM, AUDIO, TENSOR})
-_DOUBLE = struct.Struct("<d")
-_FLOAT = struct.Struct("<f")
 
 
 class ParsedValue(NamedTuple):
@@ -115,10 +111,8 @@ def parse_value(message: bytes, begin: int, end: int) -> ParsedValue:
 
 def wall_time_of(message: bytes, event: ParsedEvent) -> float:
     """Return the time of ``event``, in seconds since the epoch."""
-    if event.wall_time is None:
-        return 0.0
-    seconds: float = _DOUBLE.unpack_from(message, event.wall_time.begin)[0]
-    return seconds
+    at = event.wall_time
+    return 0.0 if at is None else as_float(message[at.begin : at.end])
 
 
 def step_of(event: ParsedEvent) -> int:
@@ -126,17 +120,14 @@ def step_of(event: ParsedEvent) -> int:
     return signed(event.step.value) if event.step else 0
 
 
-def float_at(message: bytes, field: LocatedField) -> float:
-    """Return the float at ``field``."""
-    value: float = _FLOAT.unpack_from(message, field.begin)[0]
-    return value
-
-
 def text_at(message: bytes, field: LocatedField | None) -> str:
-    """Return the string at ``field``, with bytes that are not UTF-8 escaped; "" if None."""
-    if field is None:
-        return ""
-    return message[field.begin : field.end].decode(errors="backslashreplace")
+    """Return the string at ``field``; "" if None."""
+    return "" if field is None else text_of(message[field.begin : field.end])
+
+
+def text_of(content: bytes) -> str:
+    """Return the string ``content``, with bytes that are not UTF-8 escaped."""
+    return content.decode(errors="backslashreplace")
 
 
 SCALAR = "scalar"
@@ -169,27 +160,14 @@ class Metadata(NamedTuple):
     description: str = ""
 
 
-def parse_metadata(message: bytes, begin: int, end: int) -> Metadata:
-    """Return the SummaryMetadata at ``message[begin:end]``. Raises ValueError if malformed."""
-    found = {}
-    for field in locate_fields(message, begin, end):
-        if field.wire_type == LENGTH_DELIMITED:
-            found[field.number] = field
-    plugin = {}
-    if 1 in found:
-        plugin = {s.number: s for s in locate_fields(message, found[1].begin, found[1].end)}
-    content = plugin.get(2)
-    return Metadata(
-        text_at(message, plugin.get(1)),
-        message[content.begin : content.end] if content else b"",
-        text_at(message, found.get(2)),
-        text_at(message, found.get(3)),
-    )
-
-
-def kind_of_tensor(metadata: Metadata) -> str:
-    """Return the kind of a tensor whose tag has this metadata."""
-    return _OF_PLUGIN.get(metadata.plugin, _TENSOR)
+def parse_metadata(message: bytes) -> Metadata:
+    """Return the metadata in ``message``, a SummaryMetadata. Raises ValueError if malformed."""
+    found = dict(fields(message))
+    plugin = dict(fields(as_bytes(found.get(1, b""))))
+    name, content = as_bytes(plugin.get(1, b"")), as_bytes(plugin.get(2, b""))
+    texts = name, as_bytes(found.get(2, b"")), as_bytes(found.get(3, b""))
+    plugin_name, display_name, description = map(text_of, texts)
+    return Metadata(plugin_name, content, display_name, description)
 
 
 def kind_of(value: ParsedValue, metadata: Metadata) -> str | None:
@@ -198,7 +176,7 @@ def kind_of(value: ParsedValue, metadata: Metadata) -> str | None:
     if number in _OF_CONTENT:
         return _OF_CONTENT[number]
     if number == TENSOR:
-        return kind_of_tensor(metadata)
+        return _OF_PLUGIN.get(metadata.plugin, _TENSOR)
     return "hparams" if metadata.plugin == "hparams" else None  # they are in the metadata
 
 
@@ -214,65 +192,71 @@ def parse_hparams(content: bytes) -> dict[str, Any]:
     Format: ``tensorboard/plugins/hparams/plugin_data.proto`` and ``google/protobuf/struct.proto``.
     Values are float, str or bool, or None for anything else. Raises ValueError if malformed.
     """
+    starts = [it.value for it in fields(content) if it.number == _SESSION_START_INFO]
+    entries = [it for start in starts for it in fields(as_bytes(start)) if it.number == _HPARAMS]
     found = {}
-    for start in _messages(content, LocatedField(0, LENGTH_DELIMITED, 0, len(content), 0)):
-        if start.number == _SESSION_START_INFO:
-            for entry in _messages(content, start):
-                if entry.number == _HPARAMS:
-                    parts = {part.number: part for part in _messages(content, entry)}
-                    value = parts.get(_ENTRY_VALUE)
-                    name = text_at(content, parts.get(_KEY))
-                    found[name] = _value(content, value) if value else None
+    for entry in entries:
+        parts = dict(fields(as_bytes(entry.value)))
+        name = text_of(as_bytes(parts.get(_KEY, b"")))
+        found[name] = _hparam(as_bytes(parts.get(_ENTRY_VALUE, b"")))
     return found
 
 
-def _messages(content: bytes, field: LocatedField) -> list[LocatedField]:
-    return [
-        s for s in locate_fields(content, field.begin, field.end) if s.wire_type == LENGTH_DELIMITED
-    ]
-
-
-def _value(content: bytes, message: LocatedField) -> Any:
-    value: Any = None
-    for field in locate_fields(content, message.begin, message.end):
-        kind = field.number, field.wire_type
-        if kind == (_NUMBER, FIXED64):
-            (value,) = struct.unpack("<d", content[field.begin : field.end])
-        elif kind == (_STRING, LENGTH_DELIMITED):
-            value = text_at(content, field)
-        elif kind == (_BOOL, VARINT):
-            value = bool(field.value)
+def _hparam(message: bytes) -> float | str | bool | None:
+    value: float | str | bool | None = None
+    for number, content in fields(message):
+        if number == _NUMBER:
+            value = as_float(content)
+        elif number == _STRING:
+            value = text_of(as_bytes(content))
         else:
-            value = None
+            value = bool(as_int(content)) if number == _BOOL else None
     return value
 
 
 class Wanted:
-    """The points to decode: those of ``tags``, names or shell patterns, and of ``kinds``.
+    """What to decode of the runs that are read together: points of some tags and kinds.
 
-    None stands for all. Raises ValueError if a kind is unknown.
+    Args:
+        tags: Names or shell patterns; None: all.
+        kinds: Some of ``KINDS`` and ``SESSION_LOG``; None: all.
+
+    Attributes:
+        names: The wanted tags that were found, in the order of their numbers.
+
+    Raises:
+        ValueError: If a kind is unknown.
     """
 
-    def __init__(self, tags: str | Sequence[str] | None, kinds: str | Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        tags: str | Sequence[str] | None = None,
+        kinds: str | Sequence[str] | None = None,
+    ) -> None:
         patterns = [tags] if isinstance(tags, str) else tags
         self._pattern = None if patterns is None else _any_of(patterns)
-        self._names = frozenset(patterns or ())
+        self._exact = frozenset(patterns or ())
         self._kinds = {kinds} if isinstance(kinds, str) else None if kinds is None else set(kinds)
         unknown = (self._kinds or set()) - {*KINDS, SESSION_LOG}
         if unknown:
             raise ValueError(
                 f"kinds must be some of {', '.join(KINDS)}, got {', '.join(sorted(unknown))}"
             )
+        self.names: list[str] = []
+        self._ids: dict[str, int] = {}
 
-    def tag(self, tag: str) -> bool:
-        """Return whether ``tag`` is wanted."""
-        if self._pattern is None or tag in self._names:
-            return True
-        return self._pattern.match(tag) is not None
-
-    def kind(self, kind: str) -> bool:
-        """Return whether ``kind`` is wanted."""
-        return self._kinds is None or kind in self._kinds
+    def id(self, kind: str, tag: str) -> int:
+        """Return the number of ``tag``, from 0 on; -1 if its points of ``kind`` are not wanted."""
+        if self._kinds is not None and kind not in self._kinds:
+            return -1
+        found = self._ids.get(tag)
+        if found is None:
+            pattern = self._pattern
+            is_wanted = pattern is None or tag in self._exact or pattern.match(tag) is not None
+            found = self._ids[tag] = len(self.names) if is_wanted else -1
+            if is_wanted:
+                self.names.append(tag)
+        return found
 
     def named_kind(self, kind: str) -> bool:
         """Return whether ``kind`` is wanted and was named."""
@@ -284,121 +268,28 @@ def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(fnmatch.translate, patterns)) or r"(?!)")
 
 
-class TagNumbers:
-    """Numbers the wanted tags of all runs that are read together; ``names`` has them in order."""
+class TagMetadata:
+    """Keeps the metadata of the tags of one run: some writers send it only once for each tag."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
-        self.names: list[str] = []
-        self._ids: dict[str, int] = {}
+    def __init__(self) -> None:
+        self._by_tag: dict[str, Metadata] = {}
 
-    def id(self, tag: str) -> int:
-        """Return the number of ``tag``, from 0 on; -1 if it is not wanted."""
-        found = self._ids.get(tag)
-        if found is None:
-            found = len(self.names) if self.wanted.tag(tag) else -1
-            self._ids[tag] = found
-            if found >= 0:
-                self.names.append(tag)
-        return found
-
-
-class TagRegistry:
-    """Keeps the metadata of the tags of one run."""
-
-    def __init__(self, numbers: TagNumbers) -> None:
-        self.numbers = numbers
-        self._metadata: dict[str, Metadata] = {}
-
-    def metadata(self, tag: str) -> Metadata:
+    def of(self, tag: str) -> Metadata:
         """Return the first metadata of ``tag``."""
-        return self._metadata.get(tag, Metadata())
+        return self._by_tag.get(tag, Metadata())
 
-    def add_metadata(self, tags: Iterable[str], metadata: Metadata) -> None:
+    def add(self, tags: Iterable[str], metadata: Metadata) -> None:
         """Keep ``metadata`` for those of ``tags`` that have none."""
         for tag in tags:
-            self._metadata.setdefault(tag, metadata)
+            self._by_tag.setdefault(tag, metadata)
 
-    def metadata_of(self, message: bytes, value: ParsedValue, tag: str) -> Metadata:
+    def of_value(self, message: bytes, value: ParsedValue, tag: str) -> Metadata:
         """Return the metadata of ``value``, which is in ``message``, or else that of its tag.
 
-        Some writers send it only once for each tag. Raises ValueError if it is malformed.
+        Raises ValueError if it is malformed.
         """
         if value.metadata is None:
-            return self.metadata(tag)
-        metadata = parse_metadata(message, value.metadata.begin, value.metadata.end)
-        self._metadata.setdefault(tag, metadata)
+            return self.of(tag)
+        metadata = parse_metadata(message[value.metadata.begin : value.metadata.end])
+        self.add([tag], metadata)
         return metadata
-
-
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
-_FOLD = np.uint64(29)
-
-
-class TagLookup:
-    """The tags at bytes ``[begin:end]`` of rows.
-
-    Attributes:
-        ids: The numbers that were added with the tags, by slot, int32.
-        crcs: The CRCs that were added with the tags, by slot, uint32.
-    """
-
-    def __init__(self, begin: int, end: int) -> None:
-        self._begin, self._end = begin, end
-        words = range(begin // 8, -(-end // 8)) if end > begin else range(0)
-        mask = np.zeros(8 * words.stop, np.uint8)
-        mask[begin:end] = 0xFF
-        self._masks = [(word, mask.view(np.uint64)[word]) for word in words]
-        self._hashes = np.zeros(0, np.uint64)  # sorted
-        self._words = [np.zeros(0, np.uint64) for _ in words]
-        self.ids = np.zeros(0, np.int32)
-        self.crcs = np.zeros(0, np.uint32)
-
-    def add(
-        self, rows: NDArray[np.uint8], ids: NDArray[np.int32], crcs: NDArray[np.uint32]
-    ) -> None:
-        """Add the tags of ``rows``, which are new and distinct; all slots change."""
-        words = self._words_of(rows)
-        hashes = np.concatenate([self._hashes, _hashes(words, len(rows))])
-        # Of two tags with one hash the second is not found: such records are decoded one by one.
-        self._hashes, order = np.unique(hashes, return_index=True)
-        self._words = [
-            np.concatenate([known, new])[order]
-            for known, new in zip(self._words, words, strict=True)
-        ]
-        self.ids = np.concatenate([self.ids, ids])[order]
-        self.crcs = np.concatenate([self.crcs, crcs])[order]
-
-    def slots(self, rows: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return the slot of each of ``rows``, uint8 ``[n, width]``, -1 if none: int64 ``[n]``."""
-        if not len(self._hashes):
-            return np.full(len(rows), -1, np.int64)
-        words = self._words_of(rows)
-        slots = np.searchsorted(self._hashes, _hashes(words, len(rows)))
-        wrong = np.zeros(len(rows), np.bool_)
-        for word, known in zip(words, self._words, strict=True):
-            wrong |= known.take(slots, mode="clip") != word
-        slots[wrong] = -1
-        return slots
-
-    def tags(self, rows: NDArray[np.uint8]) -> list[bytes]:
-        """Return the tags of ``rows``."""
-        return [row[self._begin : self._end].tobytes() for row in rows]
-
-    def distinct(self, rows: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return the indices of some of ``rows``, all with distinct tags; of most tags, one."""
-        hashes = _hashes(self._words_of(rows), len(rows))
-        return np.sort(np.unique(hashes, return_index=True)[1])
-
-    def _words_of(self, rows: NDArray[np.uint8]) -> list[NDArray[np.uint64]]:
-        columns = rows.view(np.uint64)
-        return [columns[:, at] & mask for at, mask in self._masks]
-
-
-def _hashes(words: Iterable[NDArray[np.uint64]], count: int) -> NDArray[np.uint64]:
-    hashes = np.zeros(count, np.uint64)
-    for word in words:
-        hashes ^= word
-        hashes *= _FACTOR
-        hashes ^= hashes >> _FOLD
-    return hashes * _FACTOR

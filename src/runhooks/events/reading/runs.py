@@ -11,7 +11,7 @@ from runhooks.errors import DataLossError
 from runhooks.events.place import place
 from runhooks.events.reading.contents import RunContents
 from runhooks.events.reading.find import FoundRun, find_files, find_runs
-from runhooks.events.reading.messages import KINDS, SCALAR, TagNumbers, Wanted, parse_hparams
+from runhooks.events.reading.messages import KINDS, SCALAR, Wanted, parse_hparams
 from runhooks.events.reading.results import (
     Damage,
     LazyMapping,
@@ -217,7 +217,7 @@ class Run(Exported):
         self._point_tags = self._contents.point_tags()
 
     def _tag(self, tag: str, kind: str, points: int) -> Tag:
-        said = self._contents.registry.metadata(tag)
+        said = self._contents.metadata.of(tag)
         return Tag(kind, points, said.plugin, said.display_name, said.description)
 
 
@@ -226,7 +226,7 @@ class Runs(Mapping[str, Run], Exported):
 
     def __init__(self, path: AnyPath, wanted: Wanted, purge: bool) -> None:
         self._path = path
-        self._contents = partial(RunContents, RowDecoders(TagNumbers(wanted)), purge)
+        self._contents = partial(RunContents, RowDecoders(wanted), purge)
         self._unreadable: list[Damage] = []
         self._runs: dict[str, Run] = {}
         self.update()

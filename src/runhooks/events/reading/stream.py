@@ -11,10 +11,11 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from runhooks.events.place import place
+from runhooks.events.reading.block_contents import BlockContents
 from runhooks.events.reading.blocks import Block, RecordReader
-from runhooks.events.reading.event_decoder import Decoded, EventDecoder, Log, OtherPoint
+from runhooks.events.reading.columns import ScalarColumns
 from runhooks.events.reading.find import find_runs
-from runhooks.events.reading.messages import SCALAR, SESSION_LOG, TagNumbers, TagRegistry, Wanted
+from runhooks.events.reading.messages import SCALAR, SESSION_LOG, TagMetadata, Wanted
 from runhooks.events.reading.rows import RowDecoders
 from runhooks.events.reading.values import decode_message
 from runhooks.stores.path import AnyPath, path_of
@@ -86,8 +87,8 @@ class StreamReader:
     def __init__(self, path: AnyPath, wanted: Wanted) -> None:
         find_runs(path)  # raises now, not at the first point
         self._path = path
-        self._rows = RowDecoders(TagNumbers(wanted))
-        self._registries: dict[str, TagRegistry] = {}
+        self._rows = RowDecoders(wanted)
+        self._metadata: dict[str, TagMetadata] = {}
         self._files: dict[AnyPath, _StreamedFile] = {}
 
     def new(self) -> Iterator[StreamPoint]:
@@ -98,57 +99,57 @@ class StreamReader:
     def _pieces(self) -> Iterator[Iterable[StreamPoint]]:
         """Yield the points, many at a time."""
         for run, found in find_runs(self._path).runs.items():
-            registry = self._registries.setdefault(run, TagRegistry(self._rows.numbers))
+            metadata = self._metadata.setdefault(run, TagMetadata())
             for file in found.files:
                 known = self._files.get(file)
                 if known is None or known.is_replaced(file):
-                    known = self._files[file] = _StreamedFile(run, file, registry, self._rows)
+                    known = self._files[file] = _StreamedFile(run, file, self._rows, metadata)
                 with suppress(*([] if found.is_file else [OSError])):
                     yield from known.pieces()
 
 
 class _StreamedFile:
-    def __init__(self, run: str, path: AnyPath, registry: TagRegistry, rows: RowDecoders) -> None:
+    def __init__(self, run: str, path: AnyPath, rows: RowDecoders, metadata: TagMetadata) -> None:
         self._run = run
-        self._registry = registry
+        self._rows = rows
+        self._metadata = metadata
         self._records = RecordReader(path)
-        self._decoder = EventDecoder(registry, rows)
 
     def is_replaced(self, path: AnyPath) -> bool:
         return self._records.is_replaced(path)
 
     def pieces(self) -> Iterator[Iterable[StreamPoint]]:
         for block in self._records.blocks():
-            decoded = self._decoder.decode(block)
+            found = BlockContents(block, self._rows, self._metadata)
             end = 0
-            for record, point in self._others(block, decoded):
-                begin, end = end, int(decoded.scalars.first[record])
-                yield self._scalars(decoded, begin, end)
+            for record, point in self._others(block, found):
+                begin, end = end, int(found.scalars.first[record])
+                yield self._scalars(found.scalars, begin, end)
                 yield (point,)
-            yield self._scalars(decoded, end, len(decoded.scalars.ids))
+            yield self._scalars(found.scalars, end, len(found.scalars.ids))
 
-    def _scalars(self, decoded: Decoded, begin: int, end: int) -> Iterable[StreamPoint]:
-        ids, steps, values, wall_times, _ = decoded.scalars
+    def _scalars(self, scalars: ScalarColumns, begin: int, end: int) -> Iterable[StreamPoint]:
+        ids, steps, values, wall_times, _ = scalars
         columns = (column[begin:end].tolist() for column in (ids, steps, wall_times, values))
         tag_ids, *numbers = columns
-        tags = map(self._registry.numbers.names.__getitem__, tag_ids)
+        tags = map(self._rows.wanted.names.__getitem__, tag_ids)
         rows = zip(repeat(self._run), tags, repeat(SCALAR), *numbers, strict=False)
         return map(_point_of, rows)
 
-    def _others(self, block: Block, decoded: Decoded) -> list[tuple[int, StreamPoint]]:
+    def _others(self, block: Block, found: BlockContents) -> list[tuple[int, StreamPoint]]:
         """Return the other points, each with the record that it is in, in order."""
-        found = []
-        for point in decoded.points:
-            tag = self._registry.numbers.names[point.tag_id]
-            message = bytes(memoryview(block.data)[point.begin : point.end])
+        others = []
+        for at in found.points:
+            tag = self._rows.wanted.names[at.tag_id]
+            message = bytes(memoryview(block.data)[at.begin : at.end])
             with suppress(ValueError):
-                value = decode_message(message, point.kind, self._registry.metadata(tag))
-                found.append((point.record, self._point(point, tag, point.kind, value)))
-        if self._registry.numbers.wanted.named_kind(SESSION_LOG):
-            for log in decoded.logs:
-                found.append((log.record, self._point(log, "", SESSION_LOG, log.log)))
-            found.sort(key=lambda pair: pair[0])
-        return found
-
-    def _point(self, of: OtherPoint | Log, tag: str, kind: str, value: Any) -> StreamPoint:
-        return StreamPoint(self._run, tag, kind, of.step, of.wall_time, value)
+                value = decode_message(message, tag, at.kind, self._metadata)
+                point = StreamPoint(self._run, tag, at.kind, at.step, at.wall_time, value)
+                others.append((at.record, point))
+        if self._rows.wanted.named_kind(SESSION_LOG):
+            others += [
+                (record, StreamPoint(self._run, "", SESSION_LOG, *log))
+                for record, log in found.logs
+            ]
+            others.sort(key=lambda pair: pair[0])
+        return others

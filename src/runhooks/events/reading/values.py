@@ -7,32 +7,24 @@ tensors are those of TensorBoard's plugins.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks.events.format.proto import (
-    LENGTH_DELIMITED,
-    VARINT,
-    LocatedField,
-    locate_fields,
-    signed,
-)
+from runhooks.events.format.proto import as_bytes, as_float, as_int, fields
 from runhooks.events.reading.messages import (
     SCALAR,
     TENSOR,
     Metadata,
     ParsedValue,
-    TagNumbers,
-    TagRegistry,
-    Wanted,
-    float_at,
+    TagMetadata,
     kind_of,
-    parse_metadata,
     parse_summary,
     parse_value,
     text_at,
+    text_of,
 )
 from runhooks.events.reading.tensor import tensor_array
 
@@ -99,98 +91,69 @@ class SummaryDecoder:
     """
 
     def __init__(self) -> None:
-        self._registry = TagRegistry(TagNumbers(Wanted(None, None)))
+        self._metadata = TagMetadata()
 
     def decode(self, summary: bytes) -> list[TaggedValue]:
         """Return the values of ``summary``, a Summary message. Raises ValueError if malformed."""
         found = []
         for value in parse_summary(summary, 0, len(summary)):
             tag = text_at(summary, value.tag)
-            metadata = self._registry.metadata_of(summary, value, tag)
+            metadata = self._metadata.of_value(summary, value, tag)
             kind = kind_of(value, metadata)
             if kind is not None:
                 found.append(TaggedValue(tag, kind, decode_value(summary, value, kind, metadata)))
         return found
 
 
-def decode_message(message: bytes, kind: str, metadata: Metadata) -> Any:
+def decode_message(message: bytes, tag: str, kind: str, known: TagMetadata) -> Any:
     """Return the decoded ``message``, one value of a summary. Raises ValueError.
 
-    ``metadata``: that of its tag, unless it has its own.
+    ``known``: the metadata of the tags of its run.
     """
     value = parse_value(message, 0, len(message))
-    if value.metadata:
-        metadata = parse_metadata(message, value.metadata.begin, value.metadata.end)
-    return decode_value(message, value, kind, metadata)
+    return decode_value(message, value, kind, known.of_value(message, value, tag))
 
 
 def decode_value(message: bytes, value: ParsedValue, kind: str, metadata: Metadata) -> Any:
     """Return the decoded ``value``, which is in ``message``. Raises ValueError."""
-    content = value.content
-    if content is None or kind == "hparams":
+    if value.content is None or kind == "hparams":
         return metadata.content
-    if content.number == TENSOR:
-        array = tensor_array(message, content.begin, content.end)
+    if value.content.number == TENSOR:
+        array = tensor_array(message, value.content.begin, value.content.end)
         return _OF_TENSOR.get(kind, _same)(array)
-    if kind == SCALAR:
-        return float_at(message, content)
-    return _OF_MESSAGE[kind](message, content)
+    return _OF_MESSAGE[kind](message[value.content.begin : value.content.end])
 
 
-def _numbers(message: bytes, parent: LocatedField) -> dict[int, Any]:
-    """Return the single fields of a message: doubles, floats, integers and bytes."""
-    found: dict[int, Any] = {}
-    for field in locate_fields(message, parent.begin, parent.end):
-        content = message[field.begin : field.end]
-        if field.wire_type == VARINT:
-            found[field.number] = signed(field.value)
-        elif field.wire_type == LENGTH_DELIMITED:
-            found[field.number] = content
-        else:
-            found[field.number] = struct.unpack("<d" if len(content) == 8 else "<f", content)[0]
-    return found
+_ZERO = bytes(8)
 
 
-def _number(fields: dict[int, Any], number: int) -> Any:
-    value = fields.get(number, 0)
-    return 0 if isinstance(value, bytes) else value
-
-
-def _content(fields: dict[int, Any], number: int) -> bytes:
-    value = fields.get(number, b"")
-    return value if isinstance(value, bytes) else b""
-
-
-def _histogram(message: bytes, parent: LocatedField) -> Histogram:
-    fields = _numbers(message, parent)
+def _histogram(message: bytes) -> Histogram:
+    single: dict[int, int | bytes] = {}
     doubles: dict[int, list[bytes]] = {6: [], 7: []}  # packed or one by one
-    for field in locate_fields(message, parent.begin, parent.end):
-        if field.number in doubles and field.wire_type != VARINT:
-            doubles[field.number].append(message[field.begin : field.end])
+    for number, content in fields(message):
+        if number in doubles:
+            doubles[number].append(as_bytes(content))
+        else:
+            single[number] = content
     limits, counts = (np.frombuffer(b"".join(parts), "<f8") for parts in doubles.values())
     if len(limits) != len(counts):
         raise ValueError(f"a histogram has {len(limits)} limits and {len(counts)} counts")
-    least, largest, num, total, squares = (float(_number(fields, n)) for n in range(1, 6))
+    least, largest, num, total, squares = (as_float(single.get(n, _ZERO)) for n in range(1, 6))
     return Histogram(least, largest, num, total, squares, limits, counts)
 
 
-def _image(message: bytes, parent: LocatedField) -> tuple[Image, ...]:
-    fields = _numbers(message, parent)
-    height, width, channels = (int(_number(fields, number)) for number in (1, 2, 3))
-    return (Image(height, width, channels, _content(fields, 4)),)
+def _image(message: bytes) -> tuple[Image, ...]:
+    found = dict(fields(message))
+    height, width, channels = (as_int(found.get(number, 0)) for number in (1, 2, 3))
+    return (Image(height, width, channels, as_bytes(found.get(4, b""))),)
 
 
-def _audio(message: bytes, parent: LocatedField) -> tuple[Audio, ...]:
-    fields = _numbers(message, parent)
-    return (
-        Audio(
-            float(_number(fields, 1)),
-            int(_number(fields, 2)),
-            int(_number(fields, 3)),
-            _content(fields, 4),
-            _content(fields, 5).decode(errors="backslashreplace"),
-        ),
-    )
+def _audio(message: bytes) -> tuple[Audio, ...]:
+    found = dict(fields(message))
+    channels, frames = (as_int(found.get(number, 0)) for number in (2, 3))
+    encoded, content_type = (as_bytes(found.get(number, b"")) for number in (4, 5))
+    rate = as_float(found.get(1, _ZERO))
+    return (Audio(rate, channels, frames, encoded, text_of(content_type)),)
 
 
 def _scalar_tensor(array: NDArray[Any]) -> float:
@@ -244,7 +207,7 @@ def _wav(encoded: bytes) -> Audio:
 def _text_tensor(array: NDArray[Any]) -> str | NDArray[Any]:
     _check_strings(array, array.ndim, "text")
     texts = np.empty(array.size, object)
-    texts[:] = [text.decode(errors="backslashreplace") for text in array.flat]
+    texts[:] = [text_of(text) for text in array.flat]
     return str(texts[0]) if texts.size == 1 else texts.reshape(array.shape)
 
 
@@ -262,7 +225,12 @@ def _same(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-_OF_MESSAGE = {"histogram": _histogram, "image": _image, "audio": _audio}
+_OF_MESSAGE: dict[str, Callable[[bytes], Any]] = {
+    SCALAR: as_float,
+    "histogram": _histogram,
+    "image": _image,
+    "audio": _audio,
+}
 _OF_TENSOR = {
     SCALAR: _scalar_tensor,
     "histogram": _histogram_tensor,
