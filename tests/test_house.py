@@ -139,8 +139,6 @@ PROBES = {
         ("checkpoint.lock", "os.register_at_fork"),
         ("checkpoint.attempts", "os.posix_fadvise"),
         ("hooks.watchdog", "os.register_at_fork"),
-        ("graph.nest", "original._make"),
-        ("graph.nest", "value._asdict"),
         ("graph.step_result", "value._fields"),
         ("session.interruption", "handler.__self__"),
     },
@@ -304,8 +302,6 @@ SMALL = {
     "stores.object_file": "an adapter to one library",
     "stores.backend": "what an adapter to one library implements",
     "tensorflow.scaffold": "private names of TensorFlow's",
-    "testing.event_files": "a tool for tests of users",
-    "testing.fake_clock": "a tool for tests of users",
 }
 
 

@@ -1,5 +1,7 @@
 """The torch engine: variables are values, whatever the functions do with the tensors they get."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
@@ -63,13 +65,21 @@ def test_gradients_of_functions_train_a_variable(graph):
         assert not sess.run(w).requires_grad
 
 
+class Pair(NamedTuple):
+    one: object
+    other: object
+
+
 def test_arrays_of_numpy_become_tensors(graph):
     seen = []
     x = rh.placeholder("x")
-    call = rh.call(lambda *args: seen.extend(args), x, np.ones(2), {"a": np.int32(3)}, "text", 1)
+    given = x, np.ones(2), {"a": np.int32(3)}, Pair(np.ones(1), [2]), "text", 1
+    call = rh.call(lambda *args: seen.extend(args), *given)
     with rh.Session(graph) as sess:
         sess.run(call, {x: np.zeros(2, np.float32)})
-    fed, constant, nested, text, number = seen
+    fed, constant, nested, pair, text, number = seen
+    assert isinstance(pair, Pair)
+    assert isinstance(pair.one, torch.Tensor)
     assert (fed.dtype, constant.dtype, nested["a"].dtype) == (
         torch.float32,
         torch.float64,

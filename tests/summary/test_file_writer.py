@@ -32,7 +32,7 @@ from runhooks.summary import (
     scalar_value,
 )
 from runhooks.summary.message import entry as summary_entry
-from runhooks.testing.fake_clock import FakeClock
+from runhooks.testing import FakeClock
 from tests.summary.conftest import Late
 
 

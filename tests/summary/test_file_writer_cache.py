@@ -16,7 +16,7 @@ from runhooks.summary import (
     Summary,
     scalar_value,
 )
-from runhooks.testing.event_files import read_events
+from runhooks.testing import read_events
 from tests.summary.conftest import Late
 
 

@@ -5,8 +5,7 @@ from tensorboard.compat.proto import summary_pb2
 
 from runhooks.errors import DataLossError
 from runhooks.summary import FileWriter, SessionLog, Summary, scalar_value, text_value
-from runhooks.testing.event_files import read_events
-from runhooks.testing.fake_clock import FakeClock
+from runhooks.testing import FakeClock, read_events
 
 
 def test_values_come_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:

@@ -1,16 +1,141 @@
-"""Trees of arrays: what users give as an example of the structure that they want back."""
+"""Trees of values: how containers are taken apart, and made again of other parts."""
 
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+import dataclasses
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import NoneType
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from runhooks.arrays.array_library import Array, Flat, is_same_kind
 from runhooks.arrays.registry import NO_LIBRARY, flattened, library_describing, library_of
+
+
+class Container(NamedTuple):
+    """A type of containers.
+
+    Attributes:
+        items: Returns the keys and the parts of one.
+        like: Returns one with other parts, in the same order.
+        is_named: Whether the keys are the user's names.
+    """
+
+    items: Callable[[Any], Iterable[tuple[Any, Any]]]
+    like: Callable[[Any, list[Any]], Any]
+    is_named: bool = True
+
+
+#: Says how a value is a container; None: it is a leaf.
+Containers: TypeAlias = Callable[[Any], "Container | None"]
+
+_known: dict[type, Container | None] = {}
+
+
+def container_of(value: Any) -> Container | None:
+    """Return how values of this type are containers; None if they are leaves.
+
+    Containers are mappings, lists, tuples, named tuples, dataclasses, and None, which is empty.
+    """
+    kind = type(value)
+    if kind not in _known:
+        _known[kind] = _container_of(kind)
+    return _known[kind]
+
+
+def builtin_container_of(value: Any) -> Container | None:
+    """As ``container_of``; dataclasses and None are leaves."""
+    return container_of(value) if isinstance(value, Mapping | list | tuple) else None
+
+
+def walk(
+    tree: Any, path: str = "", of: Containers = container_of, separator: str = "/"
+) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of ``tree`` with their paths, such as ``"layers/0/kernel"``.
+
+    ``path``: that of ``tree`` itself; ``""`` is the path of a bare leaf.
+    """
+    container = of(tree)
+    if container is None:
+        yield path, tree
+        return
+    for key, part in container.items(tree):
+        yield from walk(part, f"{path}{separator}{key}" if path else str(key), of, separator)
+
+
+def mapped(fn: Callable[[Any], Any], tree: Any, of: Containers = container_of) -> Any:
+    """Return ``tree`` with ``fn`` of each leaf in its place, in new containers."""
+    container = of(tree)
+    if container is None:
+        return fn(tree)
+    return container.like(tree, [mapped(fn, part, of) for _, part in container.items(tree)])
+
+
+def with_leaves(tree: Any, leaves: Iterable[Any], of: Containers = container_of) -> Any:
+    """Return ``tree`` with other leaves, in the order of ``walk``."""
+    rest = iter(leaves)
+    return mapped(lambda _: next(rest), tree, of)
+
+
+def by_path(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the leaves by path.
+
+    Raises:
+        ValueError: If two have one path, as in ``{"a/b": x, "a": {"b": y}}``.
+    """
+    found: dict[str, Any] = {}
+    for path, leaf in leaves:
+        if path in found:
+            raise ValueError(f"two leaves of one value have the path {path!r}: rename a key")
+        found[path] = leaf
+    return found
+
+
+def fields(value: Any) -> dict[str, Any] | None:
+    """Return the values in a dict, a named tuple or a dataclass by name; None of others."""
+    container = container_of(value)
+    if container is None or not container.is_named:
+        return None
+    return {str(key): part for key, part in container.items(value)}
+
+
+def _container_of(kind: type) -> Container | None:
+    if issubclass(kind, Mapping):
+        return Container(lambda it: it.items(), _mapping_like)
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return Container(lambda it: it._asdict().items(), lambda it, parts: it._make(parts))
+    if issubclass(kind, list | tuple):
+        make = kind if issubclass(kind, tuple) else list
+        return Container(enumerate, lambda it, parts: make(parts), is_named=False)
+    if dataclasses.is_dataclass(kind):
+        return Container(_fields_of, _record_like)
+    if kind is NoneType:
+        return Container(lambda it: (), lambda it, parts: None, is_named=False)
+    return None
+
+
+def _mapping_like(mapping: Any, parts: list[Any]) -> Any:
+    new = dict(zip(mapping, parts, strict=True))
+    if type(mapping) not in (OrderedDict, Counter):
+        return new
+    made = type(mapping)(new)
+    vars(made).update(vars(mapping))  # state dicts of torch have versions in one
+    return made
+
+
+def _fields_of(record: Any) -> Iterable[tuple[str, Any]]:
+    return [(field.name, getattr(record, field.name)) for field in dataclasses.fields(record)]
+
+
+def _record_like(record: Any, parts: list[Any]) -> Any:
+    changed = copy.copy(record)
+    for (name, _), part in zip(_fields_of(record), parts, strict=True):
+        object.__setattr__(changed, name, part)  # it may be frozen
+    return changed
 
 
 class Form(NamedTuple):
@@ -21,20 +146,22 @@ class Form(NamedTuple):
 
 
 def flatten(tree: Any) -> Flat:
-    """Return the leaves of ``tree`` by path, such as ``"layers/0/kernel"``, and how to rebuild it.
+    """Return the leaves of ``tree`` by path, and how to rebuild it.
 
     Dicts, lists, tuples and named tuples are trees, and whatever classes an array library in use
-    knows as such. None has no leaves; ``""`` is the path of a bare leaf.
+    knows as such. None has no leaves.
     """
-    if type(tree) in (dict, OrderedDict):
-        return _joined(tree.items(), lambda parts: _with_items(tree, parts))
-    if type(tree) in (list, tuple):
-        return _joined(enumerate(tree), lambda parts: type(tree)(parts))
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return _joined(zip(tree._fields, tree, strict=True), lambda parts: type(tree)(*parts))
-    if tree is None:
-        return Flat([], lambda _: None)
-    return flattened(tree) or Flat([("", tree)], lambda leaves: leaves[0])
+    return Flat(list(walk(tree, of=_tree_of)), partial(with_leaves, tree, of=_tree_of))
+
+
+def _tree_of(value: Any) -> Container | None:
+    flat = None if type(value) in _PLAIN else flattened(value)
+    if flat is not None:
+        return Container(lambda _: flat.leaves, lambda _, parts: flat.rebuild(parts))
+    return container_of(value) if value is None else builtin_container_of(value)
+
+
+_PLAIN = frozenset((dict, OrderedDict, list, tuple, NoneType))
 
 
 def form_of(leaf: Any) -> Form | None:
@@ -84,25 +211,3 @@ def cast(array: Array, dtype: np.dtype[Any]) -> Array:
 def _library(leaf: Any) -> Any:
     library = library_of(leaf)
     return library_describing(leaf) if library is NO_LIBRARY else library
-
-
-def _joined(items: Any, rebuild: Callable[[list[Any]], Any]) -> Flat:
-    parts = [(str(key), flatten(item)) for key, item in items]
-
-    def whole(leaves: Sequence[Any]) -> Any:
-        rest = iter(leaves)
-        return rebuild([part.rebuild([next(rest) for _ in part.leaves]) for _, part in parts])
-
-    return Flat(list(_prefixed(parts)), whole)
-
-
-def _prefixed(parts: Sequence[tuple[str, Flat]]) -> Iterator[tuple[str, Any]]:
-    for key, part in parts:
-        for path, leaf in part.leaves:
-            yield f"{key}/{path}" if path else key, leaf
-
-
-def _with_items(tree: Any, parts: Sequence[Any]) -> Any:
-    new = copy.copy(tree)  # with its attributes: state dicts of torch have versions in one
-    new.update(zip(tree, parts, strict=True))
-    return new

@@ -16,7 +16,7 @@ from runhooks.graph.base import Framework
 from runhooks.graph.build import get_or_create_global_step, group
 from runhooks.graph.graph import Graph
 from runhooks.graph.named_values import NamedValues, ValueGraph
-from runhooks.graph.nodes import Effect, Operation, Placement, Tensor
+from runhooks.graph.nodes import Operation
 from runhooks.near_names import suggestion
 from runhooks.session.session import Session
 from runhooks.summary import Summary, scalar_value
@@ -125,45 +125,21 @@ class BatchTensors(NamedValues):
     """The ``values`` of batches as tensors of ``graph``, one for each name that is asked for."""
 
     def __init__(self, graph: Graph, values: BatchValues) -> None:
-        self._graph = graph
+        super().__init__(graph)
         self._values = values
-        self._made: dict[str, Operation] = {}
 
-    @property
-    def operations(self) -> list[Operation]:
-        return list(self._made.values())
-
-    def find(self, name: str) -> Tensor:
-        key = name.removesuffix(":0")
-        if key not in self._made:
-            reader = self._summaries if key == SUMMARIES else self._values.reader(key)
-            if reader is None:
-                raise ValueError(
-                    f"nothing is named {name!r} in a batch of {self._values.title}: "
-                    f"{self._values.unknown(key)}"
-                )
-            self._made[key] = self._operation(key, reader)
-        return self._made[key].outputs[0]
+    def make(self, name: str) -> Operation:
+        reader = self._summaries if name == SUMMARIES else self._values.reader(name)
+        if reader is None:
+            raise ValueError(
+                f"nothing is named {name!r} in a batch of {self._values.title}: "
+                f"{self._values.unknown(name)}"
+            )
+        number = -1 - len(self._made)  # below those of all operations that take it
+        return Operation(self._graph, "BatchValue", name, number, fn=reader)
 
     def _summaries(self) -> Summary:
         return Summary([scalar_value(tag, it) for tag, it in self._values.scalars().items()])
-
-    def _operation(self, name: str, reader: Callable[[], Any]) -> Operation:
-        return Operation(
-            self._graph,
-            "BatchValue",
-            name,
-            -1 - len(self._made),  # below those of all operations that take it
-            fn=reader,
-            args=(),
-            inputs=(),
-            read_args=lambda values: (),
-            control_inputs=(),
-            num_outputs=1,
-            placement=Placement.ENGINE,
-            assigns=None,
-            effect=Effect.NONE,
-        )
 
 
 class BatchGraph(ValueGraph):
@@ -185,7 +161,7 @@ class BatchGraph(ValueGraph):
             self.batch = group(name=BATCH)
 
     @property
-    def values(self) -> NamedValues:
+    def values(self) -> BatchTensors:
         return self._tensors
 
     @property

@@ -26,7 +26,6 @@ from runhooks.engines.torch.objects import TorchObjects, one_rate, rate_groups, 
 from runhooks.engines.torch.step import preserving
 from runhooks.graph import nest
 from runhooks.graph.evaluate import Ready
-from runhooks.graph.named_values import NamedValues
 from runhooks.graph.nodes import CAPTURES, Operation, Tensor, Variable
 
 
@@ -106,13 +105,12 @@ class TorchBatchGraph(BatchGraph):
         self._objects = TorchObjects({})
         self._capturing = _CapturingEngine(lambda: self._objects)
         super().__init__(values, self._capturing)
-        self._batch_tensors = BatchTensors(self, values)
-        self._all = _AllTensors(self._batch_tensors, values)
+        self._all = _AllTensors(self, values)
         self._captures: dict[Any, tuple[Operation, ...]] = {}
         self._installed = ExitStack()
 
     @property
-    def values(self) -> NamedValues:
+    def values(self) -> _AllTensors:
         return self._all
 
     def take(self, model: nn.Module | None, optimizers: Sequence[Optimizer]) -> None:
@@ -162,22 +160,19 @@ def listed(optimizer: Optimizer | Iterable[Optimizer]) -> list[Optimizer]:
     return [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
 
 
-class _AllTensors(NamedValues):
+class _AllTensors(BatchTensors):
     """The values of batches first, then those of objects."""
 
-    def __init__(self, batch: BatchTensors, values: TorchValues) -> None:
-        self._batch = batch
-        self._values = values
-        self.objects: ObjectTensors | None = None
+    objects: ObjectTensors | None = None
 
     @property
     def operations(self) -> list[Operation]:
-        return [*self._batch.operations, *(self.objects.operations if self.objects else ())]
+        return [*super().operations, *(self.objects.operations if self.objects else ())]
 
     def find(self, name: str) -> Tensor:
         key = name.removesuffix(":0")
         if self.objects is None or key == SUMMARIES or self._values.reader(key) is not None:
-            return self._batch.find(name)
+            return super().find(name)
         try:
             return self.objects.find(name)
         except ValueError as error:

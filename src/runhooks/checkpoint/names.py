@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from runhooks.arrays.shards import Share
+from runhooks.arrays.trees import Container, container_of, walk
 from runhooks.checkpoint.files import printable
 from runhooks.contract import RawSession, Snapshot
 from runhooks.graph.base import GraphKeys
-from runhooks.graph.objects import MODULE_VERSIONS, OBJECT_STATES, STANDS_FOR_ARRAY
+from runhooks.graph.objects import MODULE_VERSIONS, OBJECT_STATES, stands_for_array
 from runhooks.near_names import suggestion
 
 _SEPARATORS = ("/", ".")
@@ -181,11 +182,11 @@ def other_names(states: Mapping[str, Any]) -> dict[str, str]:
     Two names of one array are those of a parameter that two modules share.
     """
     return {
-        name: saved
+        name: leaf[1]
         for key, state in states.items()
         if key.startswith(OBJECT_STATES) and isinstance(state, Mapping)
-        for name, saved in _names(key.removeprefix(OBJECT_STATES), state.get("state"))
-        if name != saved
+        for name, leaf in walk(state.get("state"), key.removeprefix(OBJECT_STATES), _dict_of)
+        if stands_for_array(leaf) and name != leaf[1]
     }
 
 
@@ -205,12 +206,8 @@ def is_run_state(name: str, states: Mapping[str, Any]) -> bool:
     return isinstance(state, Mapping) and MODULE_VERSIONS not in state
 
 
-def _names(path: str, state: Any) -> Iterator[tuple[str, str]]:
-    if type(state) is tuple and len(state) == 2 and state[0] == STANDS_FOR_ARRAY:
-        yield path, str(state[1])
-    elif isinstance(state, Mapping):
-        for key, value in state.items():
-            yield from _names(f"{path}/{key}", value)
+def _dict_of(value: Any) -> Container | None:
+    return container_of(value) if isinstance(value, Mapping) else None
 
 
 def ways_out(path: str, saved: Snapshot, sess: RawSession) -> str:

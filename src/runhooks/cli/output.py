@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from runhooks.cli.formats import printable
-from runhooks.events.reading.table import json_number
+from runhooks.events.reading.table import json_value
 from runhooks.stores import masked
 from runhooks.stores.path import AnyPath
 
@@ -96,14 +96,14 @@ def _wrapped(text: str, room: int) -> list[str]:
 
 def write_json(value: Any) -> None:
     """Print ``value`` as JSON; NaN and infinities become strings, as in Protocol Buffers."""
-    text = json.dumps(_plain(value), indent=2 if sys.stdout.isatty() else None, allow_nan=False)
+    text = json.dumps(json_value(value), indent=2 if sys.stdout.isatty() else None, allow_nan=False)
     sys.stdout.write(f"{text}\n")
 
 
 def write_json_lines(values: Iterable[Any]) -> None:
     """Print each of ``values`` as one line of JSON, without delay."""
     for value in values:
-        sys.stdout.write(json.dumps(_plain(value), allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(json_value(value), allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
@@ -137,17 +137,3 @@ def progress(path: AnyPath) -> Iterator[None]:
 
 def _errors() -> Console:
     return Console(stderr=True, markup=False, highlight=False, emoji=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return json_number(value)
-    if isinstance(value, os.PathLike):
-        return str(value)
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return _plain(value._asdict())
-    if isinstance(value, Mapping):
-        return {str(key): _plain(it) for key, it in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(it) for it in value]
-    return value

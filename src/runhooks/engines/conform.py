@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,20 +13,6 @@ from runhooks.near_names import with_article
 
 #: A shape, and a dtype of NumPy or, where NumPy has none, of the array's own library.
 Form: TypeAlias = tuple[tuple[int, ...], Any]
-
-
-def by_path(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the leaves by path.
-
-    Raises:
-        ValueError: If two have one path, as in ``{"a/b": x, "a": {"b": y}}``.
-    """
-    found: dict[str, Any] = {}
-    for path, leaf in leaves:
-        if path in found:
-            raise ValueError(f"two leaves of one value have the path {path!r}: rename a key")
-        found[path] = leaf
-    return found
 
 
 def as_numbers(name: str, path: str, leaf: Any) -> np.ndarray[Any, Any]:

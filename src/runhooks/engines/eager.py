@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from runhooks.arrays.trees import (
+    builtin_container_of,
+    by_path,
+    container_of,
+    mapped,
+    walk,
+    with_leaves,
+)
 from runhooks.engines.conform import (
     Form,
     as_numbers,
-    by_path,
     check_new_leaf,
     check_structure,
     check_unmasked,
@@ -128,10 +134,8 @@ class EagerEngine(Engine):
         """Return ``value`` with arrays of the library in the place of those of NumPy."""
         if isinstance(value, _NUMPY):
             return self.array(value) if value.dtype.kind in "biufcV" else value
-        if isinstance(value, dict):
-            return {key: self.constant(item) for key, item in value.items()}
-        if type(value) is list or type(value) is tuple:
-            return type(value)(self.constant(item) for item in value)
+        if isinstance(value, dict | list | tuple):
+            return mapped(self.constant, value, builtin_container_of)
         return value
 
     def initial(self, name: str, value: Any) -> Any:
@@ -160,9 +164,9 @@ class EagerEngine(Engine):
         if type(old) is type(new) is dict and old.keys() == new.keys():
             below = f"{path}/" if path else path
             return {k: self._conformed(name, f"{below}{k}", old[k], new[k]) for k in old}
-        if _container(old) is _container(new) is None:
+        if container_of(old) is container_of(new) is None:
             return self.conform_leaf(name, path, old, new)
-        old_leaves, new_leaves = by_path(_walk(path, old)), by_path(_walk(path, new))
+        old_leaves, new_leaves = by_path(walk(old, path)), by_path(walk(new, path))
         check_structure(name, old_leaves, new_leaves)
         conformed = [self.conform_leaf(name, p, it, new_leaves[p]) for p, it in old_leaves.items()]
         return self.with_leaves(old, conformed)
@@ -172,7 +176,7 @@ class EagerEngine(Engine):
         return leaf + self.constant(delta)
 
     def add(self, name: str, old: Any, delta: Any) -> Any:
-        if _container(old) is None:
+        if container_of(old) is None:
             return self.sum(old, delta)
         leaves, deltas = self.leaves(old), self.leaves(delta)
         if "" in deltas:
@@ -201,19 +205,18 @@ class EagerEngine(Engine):
         return np.random.default_rng([seed, stream, int(runs)])
 
     def leaves(self, value: Any) -> dict[str, Any]:
-        return by_path(_walk("", value))
+        return by_path(walk(value))
 
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
-        rest = iter(leaves)
-        return _mapped(lambda _: next(rest), value)
+        return with_leaves(value, leaves)
 
     def children(self, value: Any) -> dict[str, Any]:
-        container = _container(value)
+        container = container_of(value)
         return {} if container is None else {str(k): it for k, it in container.items(value)}
 
     def map_leaves(self, fn: Callable[[Any], Any], value: Any) -> Any:
         """Return ``value`` with ``fn`` of each leaf in its place, in new containers."""
-        return _mapped(fn, value)
+        return mapped(fn, value)
 
     def _own_leaf(self, leaf: Any) -> Any:
         return self.arrays.snapshot(leaf) if self.arrays.owns(type(leaf)) else leaf
@@ -239,67 +242,6 @@ class EagerEngine(Engine):
             return self.host_form(array)
         except (TypeError, ImportError):  # NumPy has no such dtype
             return tuple(array.shape), array.dtype
-
-
-class _Container(NamedTuple):
-    """A type of containers: how to take one apart, and how to make one like it of other parts."""
-
-    items: Callable[[Any], Iterable[tuple[Any, Any]]]
-    like: Callable[[Any, list[Any]], Any]
-
-
-_known: dict[type, _Container | None] = {}
-
-
-def _container(value: Any) -> _Container | None:
-    """Return how values of this type are containers; None if they are leaves."""
-    kind = type(value)
-    if kind not in _known:
-        _known[kind] = _container_of(kind)
-    return _known[kind]
-
-
-def _container_of(kind: type) -> _Container | None:
-    if issubclass(kind, Mapping):
-        return _Container(
-            lambda it: it.items(), lambda it, parts: dict(zip(it, parts, strict=True))
-        )
-    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return _Container(lambda it: it._asdict().items(), lambda it, parts: it._make(parts))
-    if issubclass(kind, list | tuple):
-        return _Container(enumerate, lambda it, parts: type(it)(parts))
-    if dataclasses.is_dataclass(kind):
-        return _Container(_fields_of, _record_like)
-    if kind is type(None):
-        return _Container(lambda it: (), lambda it, parts: None)
-    return None
-
-
-def _fields_of(record: Any) -> Iterable[tuple[str, Any]]:
-    return [(field.name, getattr(record, field.name)) for field in dataclasses.fields(record)]
-
-
-def _record_like(record: Any, parts: list[Any]) -> Any:
-    changed = copy.copy(record)
-    for (name, _), part in zip(_fields_of(record), parts, strict=True):
-        object.__setattr__(changed, name, part)  # it may be frozen
-    return changed
-
-
-def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    container = _container(value)
-    if container is None:
-        yield path, value
-        return
-    for key, item in container.items(value):
-        yield from _walk(f"{path}/{key}" if path else str(key), item)
-
-
-def _mapped(fn: Callable[[Any], Any], value: Any) -> Any:
-    container = _container(value)
-    if container is None:
-        return fn(value)
-    return container.like(value, [_mapped(fn, item) for _, item in container.items(value)])
 
 
 def _is_held(tensor: Tensor) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
+from runhooks.arrays.trees import builtin_container_of, walk
 from runhooks.errors import AbortedError, NanLossDuringTrainingError, UnavailableError
 from runhooks.graph.objects import StatefulObjects
 
@@ -98,7 +99,7 @@ class Framework:
 
         By default those in dicts, lists and tuples.
         """
-        return dict(_leaves("", value))
+        return dict(walk(value, of=builtin_container_of))
 
     def memory(self) -> dict[str, int]:
         """Return the memory statistics of the devices, such as ``{"cuda:0/allocated_bytes": 1}``.
@@ -152,14 +153,6 @@ class Framework:
         None, the default, if the profiler runs beside the session.
         """
         return None
-
-
-def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, Mapping | list | tuple):
-        yield path, value
-        return
-    for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
-        yield from _leaves(f"{path}/{key}" if path else str(key), part)
 
 
 #: A directory or a file; None: none was given.

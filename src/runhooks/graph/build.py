@@ -5,10 +5,9 @@ Named and found as in ``tf.compat.v1.train``: the collection ``GraphKeys.GLOBAL_
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ParamSpec
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,23 +65,6 @@ def global_step(sess: Any, global_step_tensor: Variable | None = None) -> int:
     return int(step)
 
 
-_Given = ParamSpec("_Given")
-
-
-def _name_comes_first(fn: Callable[_Given, Tensor]) -> Callable[_Given, Tensor]:
-    @functools.wraps(fn)
-    def checked(*args: _Given.args, **kwargs: _Given.kwargs) -> Tensor:
-        if args and not isinstance(args[0], str | None):
-            raise TypeError(
-                f"the first argument of placeholder is its name, got {args[0]!r}: write "
-                'rh.placeholder("x", dtype, shape)'
-            )
-        return fn(*args, **kwargs)
-
-    return checked
-
-
-@_name_comes_first  # unlike in TensorFlow, whose users would be told of two values for it
 def placeholder(
     name: str | None = None,
     dtype: npt.DTypeLike | None = None,

@@ -108,33 +108,6 @@ class Forms:
         return self._engine.form(lambda: initial)
 
 
-def effects_of(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any] = ()) -> RunEffects:
-    """Return the effects of ``fetches`` when ``feed_keys``, and all placeholders, are fed.
-
-    Raises as ``make_plan`` does.
-    """
-    needed = needed_for(graph, fetches, feed_keys)
-    return RunEffects(
-        inputs=tuple(op for op in needed if op.type == "Inputs"),
-        assignments=tuple(op for op in needed if op.assigns is not None),
-        steps=frozenset(op for op in needed if op.effect is Effect.STEP),
-        step_captures=frozenset(op for op in needed if op.effect is Effect.STEP_CAPTURE),
-        captures=frozenset(op for op in needed if op.effect in CAPTURES),
-        reads=frozenset(op for op in needed if op.effect is Effect.READ),
-    )
-
-
-def step_part_of(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
-    """Return what a run of ``fetches`` does to the global step. Raises as ``make_plan`` does."""
-    step = get_global_step(graph)
-    effects = effects_of(graph, fetches, feed_keys)
-    if step is None or any(op.assigns is step for op in effects.assignments):
-        return StepPart.WHOLE
-    if not any(op.assigns is step for op in graph.get_operations()):
-        return StepPart.WHOLE  # nothing tells one run from another
-    return StepPart.PART if effects.steps else StepPart.NONE
-
-
 def step_not_named(
     graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]
 ) -> tuple[Operation, Operation] | None:
@@ -149,7 +122,7 @@ def step_not_named(
         return None
     elements = elements_of(graph, fetches)
     named = [e for e in elements if isinstance(e, Operation) or e.op.effect is Effect.STEP]
-    steps -= effects_of(graph, named, feed_keys).steps
+    steps -= graph.effects_of(named, feed_keys).steps
     outputs = [op for op in needed if op.effect is Effect.STEP_OUTPUT and op.inputs[0].op in steps]
     return (outputs[0].inputs[0].op, outputs[0]) if outputs else None
 
@@ -389,10 +362,24 @@ class Graph(BaseGraph):
         make_plan(self, fetches, feed_keys)
 
     def effects_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> RunEffects:
-        return effects_of(self, fetches, feed_keys)
+        needed = needed_for(self, fetches, feed_keys)
+        return RunEffects(
+            inputs=tuple(op for op in needed if op.type == "Inputs"),
+            assignments=tuple(op for op in needed if op.assigns is not None),
+            steps=frozenset(op for op in needed if op.effect is Effect.STEP),
+            step_captures=frozenset(op for op in needed if op.effect is Effect.STEP_CAPTURE),
+            captures=frozenset(op for op in needed if op.effect in CAPTURES),
+            reads=frozenset(op for op in needed if op.effect is Effect.READ),
+        )
 
     def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
-        return step_part_of(self, fetches, feed_keys)
+        step = get_global_step(self)
+        effects = self.effects_of(fetches, feed_keys)
+        if step is None or any(op.assigns is step for op in effects.assignments):
+            return StepPart.WHOLE
+        if not any(op.assigns is step for op in self.get_operations()):
+            return StepPart.WHOLE  # nothing tells one run from another
+        return StepPart.PART if effects.steps else StepPart.NONE
 
     def has_effect(self, element: Any) -> bool:
         found = self.as_graph_element(element)

@@ -22,14 +22,36 @@ class NamedValues(ABC):
     a finalized graph has them too, and names that nobody asks for cost nothing.
     """
 
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._given: dict[str, Tensor] = {}
+        self._made: dict[str, Operation] = {}
+
     @property
-    @abstractmethod
     def operations(self) -> list[Operation]:
         """The operations that were made."""
+        return list(self._made.values())
 
-    @abstractmethod
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Let ``name`` mean ``tensor``."""
+        self._given[name] = tensor
+
     def find(self, name: str) -> Tensor:
         """Return the tensor of that name, with or without ``":0"``.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        key = name.removesuffix(":0")
+        if key in self._given:
+            return self._given[key]
+        if key not in self._made:
+            self._made[key] = self.make(key)
+        return self._made[key].outputs[0]
+
+    @abstractmethod
+    def make(self, name: str) -> Operation:
+        """Return an operation that has the value called ``name``.
 
         Raises:
             ValueError: If there is none.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import is_, itemgetter
 from typing import Any
 
+from runhooks.arrays.trees import builtin_container_of, mapped, walk
 from runhooks.graph.nodes import Operation, Tensor
 
 Values = Mapping[Tensor, Any]
@@ -100,36 +99,12 @@ def structure_key(structure: Any, levels: int = _MOST_LEVELS) -> Any:
 
 def map_leaves(fn: Callable[[Any], Any], structure: Any) -> Any:
     """Return the same structure with ``fn`` of each leaf in its place."""
-    if isinstance(structure, Mapping):
-        items = [(name, map_leaves(fn, part)) for name, part in structure.items()]
-        return OrderedDict(items) if isinstance(structure, OrderedDict) else dict(items)
-    if isinstance(structure, list):
-        return [map_leaves(fn, part) for part in structure]
-    if isinstance(structure, tuple):
-        return _like(structure, (map_leaves(fn, part) for part in structure))
-    return fn(structure)
+    return mapped(fn, structure, builtin_container_of)
 
 
 def leaves(structure: Any) -> Iterator[Any]:
     """Yield the leaves, in order."""
-    if isinstance(structure, Mapping):
-        structure = structure.values()
-    elif not isinstance(structure, list | tuple):
-        yield structure
-        return
-    for part in structure:
-        yield from leaves(part)
-
-
-def fields(value: Any) -> dict[str, Any] | None:
-    """Return the values in a dict, a named tuple or a dataclass by name; None of others."""
-    if type(value) is dict or isinstance(value, Mapping):
-        return {str(key): it for key, it in value.items()}
-    if isinstance(value, tuple):
-        return dict(value._asdict()) if hasattr(value, "_asdict") else None
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {it.name: getattr(value, it.name) for it in dataclasses.fields(value)}
-    return None
+    return (leaf for _, leaf in walk(structure, of=builtin_container_of))
 
 
 def tensors(structure: Any) -> tuple[Tensor, ...]:
@@ -138,60 +113,47 @@ def tensors(structure: Any) -> tuple[Tensor, ...]:
 
 
 def reader(
-    structure: Any, key: Callable[[Tensor], Any] = lambda tensor: tensor
+    structure: Any, kind: type = Tensor, key: Callable[[Any], Any] = lambda leaf: leaf
 ) -> Callable[[Any], Any]:
-    """Return a function from values to the structure with the value of each tensor in its place.
+    """Return a function from values to the structure with ``values[key(leaf)]`` for each leaf.
 
-    ``values[key(tensor)]`` is the value of a tensor.
+    Of another kind than ``kind``, leaves stay as they are.
     """
-    if isinstance(structure, Tensor):
+    if isinstance(structure, kind):
         return itemgetter(key(structure))
     # Every step calls it, so it is one expression of Python that walks no structure.
     names: dict[str, Any] = {}
-    expression = _expression(structure, key, names, _MOST_NESTED)
-    return eval(f"lambda values: {expression}", names)  # type: ignore[no-any-return]
 
+    def named(value: Any) -> str:
+        name = f"_{len(names)}"
+        names[name] = value
+        return name
 
-def _expression(part: Any, key: Callable[[Tensor], Any], names: dict[str, Any], levels: int) -> str:
-    """Return ``part`` as source of up to ``levels`` brackets; ``names`` gets the names in it."""
-    if isinstance(part, Tensor):
-        place = key(part)
-        return f"values[{place if type(place) is int else _named(place, names)}]"
-    if levels and (type(part) is list or type(part) is tuple):
-        items = "".join(f"{_expression(item, key, names, levels - 1)}, " for item in part)
-        return f"[{items}]" if type(part) is list else f"({items})"
-    if levels and type(part) is dict:
-        named = ((_named(label, names), item) for label, item in part.items())
-        items = "".join(f"{k}: {_expression(it, key, names, levels - 1)}, " for k, it in named)
-        return f"{{{items}}}"
-    if isinstance(part, list | tuple | Mapping):
-        read = partial(map_leaves, structure=part)
-        name = _named(
-            lambda values: read(lambda it: values[key(it)] if isinstance(it, Tensor) else it), names
-        )
-        return f"{name}(values)"
-    return _named(part, names)
+    def source(part: Any, levels: int) -> str:
+        if isinstance(part, kind):
+            place = key(part)
+            return f"values[{place if type(place) is int else named(place)}]"
+        if levels and type(part) in (list, tuple):
+            items = "".join(f"{source(item, levels - 1)}, " for item in part)
+            return f"[{items}]" if type(part) is list else f"({items})"
+        if levels and type(part) is dict:
+            items = "".join(f"{named(k)}: {source(it, levels - 1)}, " for k, it in part.items())
+            return f"{{{items}}}"
+        if (container := builtin_container_of(part)) is not None:
+            like, reads = container.like, [reader(it, kind, key) for _, it in container.items(part)]
+            return f"{named(lambda values: like(part, [read(values) for read in reads]))}(values)"
+        return named(part)
 
-
-def _named(value: Any, names: dict[str, Any]) -> str:
-    name = f"_{len(names)}"
-    names[name] = value
-    return name
+    return eval(f"lambda values: {source(structure, _MOST_NESTED)}", names)  # type: ignore[no-any-return]
 
 
 def args_reader(args: tuple[Any, ...]) -> Callable[[Values], tuple[Any, ...]]:
     """As ``reader``; an argument without tensors is passed on as it is, whatever it is."""
     if args and all(isinstance(arg, Tensor) for arg in args):
         return itemgetter(*args) if len(args) > 1 else lambda values: (values[args[0]],)
-    readers = [reader(arg) if tensors(arg) else partial(_constant, arg) for arg in args]
+    readers = [reader(arg) if tensors(arg) else partial(_as_it_is, arg) for arg in args]
     return lambda values: tuple([read(values) for read in readers])
 
 
-def _constant(value: Any, values: Values) -> Any:
+def _as_it_is(value: Any, values: Values) -> Any:
     return value
-
-
-def _like(original: tuple[Any, ...], parts: Iterator[Any]) -> tuple[Any, ...]:
-    if hasattr(original, "_make"):
-        return original._make(parts)  # type: ignore[no-any-return]
-    return tuple(parts)

@@ -117,6 +117,28 @@ def no_item(tensor: str, value: Mapping[Any, Any], key: Any) -> KeyError:
     )
 
 
+_Unary: TypeAlias = "Callable[[Tensor], Tensor]"
+_Binary: TypeAlias = "Callable[[Tensor, Any], Tensor]"
+
+
+def _apply(graph: BaseGraph, kind: str, fn: Callable[..., Any], *args: Any) -> Tensor:
+    op: Operation = graph.add(kind, fn, args, name=kind.lower(), placement=Placement.EITHER)
+    return op.outputs[0]
+
+
+def _unary(kind: str, fn: Callable[[Any], Any]) -> _Unary:
+    return lambda self: _apply(self.graph, kind, fn, self)
+
+
+def _compared(kind: str, fn: Callable[[Any, Any], Any]) -> _Binary:
+    return lambda self, other: _apply(self.graph, kind, fn, self, other)
+
+
+def _binary(kind: str, fn: Callable[[Any, Any], Any]) -> tuple[_Binary, _Binary]:
+    """Return the methods of an operator for a tensor on its left, and on its right."""
+    return _compared(kind, fn), lambda self, other: _apply(self.graph, kind, fn, other, self)
+
+
 class Tensor:
     """One output of an operation, named ``"<operation>:<index>"``.
 
@@ -193,12 +215,6 @@ class Tensor:
             f"function of the graph, rh.call(lambda value: value.{use}, tensor)"
         )
 
-    def _apply(self, kind: str, fn: Callable[..., Any], *args: Any) -> Tensor:
-        op: Operation = self.graph.add(
-            kind, fn, args, name=kind.lower(), placement=Placement.EITHER
-        )
-        return op.outputs[0]
-
     def __getitem__(self, key: Any) -> Tensor:
         fn = Item(self.name, _line_of_caller())
         op: Operation = self.graph.add(
@@ -213,92 +229,22 @@ class Tensor:
         name = names.cleaned(str(key), "")
         return f"{self.op.name.removeprefix(self.graph.scope)}/{name}" if name else "getitem"
 
-    def __neg__(self) -> Tensor:
-        return self._apply("Neg", operator.neg, self)
-
-    def __abs__(self) -> Tensor:
-        return self._apply("Abs", operator.abs, self)
-
-    def __invert__(self) -> Tensor:
-        return self._apply("Invert", operator.invert, self)
-
-    def __add__(self, other: Any) -> Tensor:
-        return self._apply("Add", operator.add, self, other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return self._apply("Add", operator.add, other, self)
-
-    def __sub__(self, other: Any) -> Tensor:
-        return self._apply("Sub", operator.sub, self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return self._apply("Sub", operator.sub, other, self)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return self._apply("Mul", operator.mul, self, other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return self._apply("Mul", operator.mul, other, self)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return self._apply("Div", operator.truediv, self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return self._apply("Div", operator.truediv, other, self)
-
-    def __floordiv__(self, other: Any) -> Tensor:
-        return self._apply("FloorDiv", operator.floordiv, self, other)
-
-    def __rfloordiv__(self, other: Any) -> Tensor:
-        return self._apply("FloorDiv", operator.floordiv, other, self)
-
-    def __mod__(self, other: Any) -> Tensor:
-        return self._apply("Mod", operator.mod, self, other)
-
-    def __rmod__(self, other: Any) -> Tensor:
-        return self._apply("Mod", operator.mod, other, self)
-
-    def __pow__(self, other: Any) -> Tensor:
-        return self._apply("Pow", operator.pow, self, other)
-
-    def __rpow__(self, other: Any) -> Tensor:
-        return self._apply("Pow", operator.pow, other, self)
-
-    def __matmul__(self, other: Any) -> Tensor:
-        return self._apply("MatMul", operator.matmul, self, other)
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return self._apply("MatMul", operator.matmul, other, self)
-
-    def __and__(self, other: Any) -> Tensor:
-        return self._apply("And", operator.and_, self, other)
-
-    def __rand__(self, other: Any) -> Tensor:
-        return self._apply("And", operator.and_, other, self)
-
-    def __or__(self, other: Any) -> Tensor:
-        return self._apply("Or", operator.or_, self, other)
-
-    def __ror__(self, other: Any) -> Tensor:
-        return self._apply("Or", operator.or_, other, self)
-
-    def __xor__(self, other: Any) -> Tensor:
-        return self._apply("Xor", operator.xor, self, other)
-
-    def __rxor__(self, other: Any) -> Tensor:
-        return self._apply("Xor", operator.xor, other, self)
-
-    def __lt__(self, other: Any) -> Tensor:
-        return self._apply("Less", operator.lt, self, other)
-
-    def __le__(self, other: Any) -> Tensor:
-        return self._apply("LessEqual", operator.le, self, other)
-
-    def __gt__(self, other: Any) -> Tensor:
-        return self._apply("Greater", operator.gt, self, other)
-
-    def __ge__(self, other: Any) -> Tensor:
-        return self._apply("GreaterEqual", operator.ge, self, other)
+    __neg__ = _unary("Neg", operator.neg)
+    __abs__ = _unary("Abs", operator.abs)
+    __invert__ = _unary("Invert", operator.invert)
+    __add__, __radd__ = _binary("Add", operator.add)
+    __sub__, __rsub__ = _binary("Sub", operator.sub)
+    __mul__, __rmul__ = _binary("Mul", operator.mul)
+    __truediv__, __rtruediv__ = _binary("Div", operator.truediv)
+    __floordiv__, __rfloordiv__ = _binary("FloorDiv", operator.floordiv)
+    __mod__, __rmod__ = _binary("Mod", operator.mod)
+    __pow__, __rpow__ = _binary("Pow", operator.pow)
+    __matmul__, __rmatmul__ = _binary("MatMul", operator.matmul)
+    __and__, __rand__ = _binary("And", operator.and_)
+    __or__, __ror__ = _binary("Or", operator.or_)
+    __xor__, __rxor__ = _binary("Xor", operator.xor)
+    __lt__, __gt__ = _compared("Less", operator.lt), _compared("Greater", operator.gt)
+    __le__, __ge__ = _compared("LessEqual", operator.le), _compared("GreaterEqual", operator.ge)
 
 
 def _line_of_caller() -> str:
@@ -374,14 +320,14 @@ class Operation:
         number: float,
         *,
         fn: Callable[..., Any] | None,
-        args: tuple[Any, ...],
-        inputs: tuple[Tensor, ...],
-        read_args: Callable[[Mapping[Tensor, Any]], tuple[Any, ...]],
-        control_inputs: tuple[Operation, ...],
-        num_outputs: int,
-        placement: Placement,
-        assigns: Variable | None,
-        effect: Effect,
+        args: tuple[Any, ...] = (),
+        inputs: tuple[Tensor, ...] = (),
+        read_args: Callable[[Mapping[Tensor, Any]], tuple[Any, ...]] = lambda values: (),
+        control_inputs: tuple[Operation, ...] = (),
+        num_outputs: int = 1,
+        placement: Placement = Placement.ENGINE,
+        assigns: Variable | None = None,
+        effect: Effect = Effect.NONE,
     ) -> None:
         self.graph = graph
         self.type = kind

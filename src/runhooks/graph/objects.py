@@ -51,6 +51,12 @@ MODULE_VERSIONS = "metadata"
 #: In their states, ``(STANDS_FOR_ARRAY, name)`` stands in the place of the array of that name.
 STANDS_FOR_ARRAY = "runhooks.tensor"
 
+
+def stands_for_array(value: Any) -> bool:
+    """Return whether ``value``, in a state, stands in the place of an array."""
+    return type(value) is tuple and value[:1] == (STANDS_FOR_ARRAY,)
+
+
 Arrays = Mapping[str, NDArray[Any]]
 
 

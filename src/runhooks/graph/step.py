@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
+from runhooks.arrays import trees
 from runhooks.graph import names, nest
 from runhooks.graph.build import (
     add_inputs,
@@ -135,14 +136,13 @@ class Arrangement:
     def __init__(self, parameters: Sequence[str]) -> None:
         self._parameters = parameters
         self._names = frozenset(parameters)
-        self._unnamed: type | None = None  # that of the last element without names
 
     def __call__(self, element: Any) -> Any:
         kind, count = type(element), len(self._parameters)
-        fields = None if kind is self._unnamed else nest.fields(element)
-        if fields is None:
-            self._unnamed = kind
-        elif fields.keys() == self._names or (count > 1 and fields.keys() >= self._names):
+        fields = trees.fields(element)
+        if fields and (
+            fields.keys() == self._names or (count > 1 and fields.keys() >= self._names)
+        ):
             found = tuple([fields[parameter] for parameter in self._parameters])
             return found if count > 1 else found[0]
         if count == 1:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+from runhooks.arrays import trees
 from runhooks.graph import nest
 from runhooks.graph.engine import Engine
 from runhooks.near_names import suggestion, with_article
@@ -49,7 +50,6 @@ class ResultRule:
         self._names_all = not set(states).isdisjoint(nest.leaves(outputs))
         self._size: int | None = None  # how many elements each result without names has
         self._returned: list[int] | None = None  # the states that are not changed in place
-        self._unnamed: type | None = None  # of a result without names
 
     def divide(self, returned: Any, old: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return the new states, in the order of the parameters, and the outputs by name.
@@ -67,13 +67,10 @@ class ResultRule:
         elements: Sequence[Any] = (returned,)
         if not self._names_all and (kind is tuple or kind is list):
             elements = returned
-        elif kind is not self._unnamed:
-            if (by_name := self._by_name(returned)) is not None:
-                return self._divided(by_name, returned, old)
-            if _is_plain(returned):
-                elements = returned
-            elif nest.fields(returned) is None:
-                self._unnamed = kind  # which is the same of all values of this type
+        elif (by_name := self._by_name(returned)) is not None:
+            return self._divided(by_name, returned, old)
+        elif _is_plain(returned):
+            elements = returned
         self._check_size(len(elements), returned)
         if count < len(old):
             elements = self._without_objects(elements, returned, old)
@@ -120,7 +117,7 @@ class ResultRule:
     def _by_name(self, returned: Any) -> dict[str, Any] | None:
         """Return the elements of ``returned`` by name, if names decide; else None."""
         names = self._outputs
-        fields = nest.fields(returned)
+        fields = trees.fields(returned)
         if not self._names_all:
             return None if fields is None or fields.keys().isdisjoint(self._states) else fields
         if fields is not None and len(names) > 1 and fields.keys() >= set(names):
@@ -152,7 +149,7 @@ class ResultRule:
     def _named(self, rest: Sequence[Any], returned: Any, old: Sequence[Any]) -> dict[str, Any]:
         names = self._outputs
         rest = [value for value in rest if value is not None]
-        fields = nest.fields(rest[0]) if len(rest) == 1 else None
+        fields = trees.fields(rest[0]) if len(rest) == 1 else None
         if fields is not None and (not names or fields.keys() >= set(names)):
             return fields
         if not names:

@@ -10,7 +10,7 @@ from typing import Any
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph
 from runhooks.graph.named_values import NamedValues
-from runhooks.graph.nodes import Below, Effect, Operation, Placement, Tensor, paths_below
+from runhooks.graph.nodes import Below, Operation, Placement, Tensor, paths_below
 from runhooks.near_names import suggestion
 
 #: Stands for the outputs of the step, whose names have nothing in front.
@@ -26,21 +26,15 @@ class StepValues(NamedValues):
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+        super().__init__(graph)
         self._step = ""
-        self._roots: dict[str, Tensor] = {}
+        self._outputs: Tensor | None = None
         self._paths: dict[str, frozenset[str]] = {}
-        self._made: dict[str, Operation] = {}
         self._texts: list[str] = []  # that functions are called with
-
-    def add(self, name: str, tensor: Tensor) -> None:
-        """Let ``name`` mean ``tensor``; OUTPUTS: a dict of the step's outputs by name."""
-        self._roots[name] = tensor
 
     def add_outputs(self, step: str, outputs: Tensor) -> None:
         """Let the names in ``outputs``, a dict, mean its values, also as ``"<step>/<name>"``."""
-        self._step = step
-        self._roots[OUTPUTS] = outputs
+        self._step, self._outputs = step, outputs
 
     def learn(self, values: Mapping[str, Any]) -> None:
         """Note what there is in ``values``, the arguments and outputs of the step by name.
@@ -67,26 +61,31 @@ class StepValues(NamedValues):
         """Return whether it is known what there is in the argument ``name`` or the outputs."""
         return name in self._paths
 
-    @property
-    def operations(self) -> list[Operation]:
-        return list(self._made.values())
-
     def comes_first(self, name: str) -> bool:
-        if name in self._made or (name in self._roots and name != OUTPUTS):
+        if name in self._made or name in self._given:
             return True
         root, path = self._place(name)
         return path in self._paths.get(root, ())
 
-    def find(self, name: str) -> Tensor:
-        key = name.removesuffix(":0")
-        if key in self._roots and key != OUTPUTS:
-            return self._roots[key]
-        if key not in self._made:
-            root, path = self._place(key)
-            if root in self._paths and path not in self._paths[root]:
-                raise self._unknown(name)
-            self._made[key] = self._part(key, self._roots[root], path)
-        return self._made[key].outputs[0]
+    def make(self, name: str) -> Operation:
+        root, path = self._place(name)
+        if root in self._paths and path not in self._paths[root]:
+            raise self._unknown(name)
+        whole = self._outputs if root == OUTPUTS else self._given[root]
+        assert whole is not None, "a step has outputs before a name is asked for"
+        return Operation(
+            self._graph,
+            "Part",
+            name,
+            # After the operation it needs and before those added later; the same in each process,
+            # whatever is asked for first.
+            whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33,
+            fn=Below(path, self._graph.engine.children, partial(self._missing, name)),
+            args=(whole,),
+            inputs=(whole,),
+            read_args=nest.args_reader((whole,)),
+            placement=Placement.EITHER,
+        )
 
     def _place(self, name: str) -> tuple[str, str]:
         """Return the argument that ``name`` is a part of, or OUTPUTS, and its path there."""
@@ -99,30 +98,11 @@ class StepValues(NamedValues):
 
     def _is_whole(self, owner: str) -> bool:
         """Return whether ``owner`` is an argument, or an operation whose value has parts."""
-        if owner not in self._roots and self._graph.has_operation(owner):
+        if owner not in self._given and self._graph.has_operation(owner):
             op = self._graph.get_operation_by_name(owner)
             if op.type in ("Call", "Variable") and len(op.outputs) == 1:
                 self.add(owner, op.outputs[0])
-        return owner in self._roots
-
-    def _part(self, name: str, whole: Tensor, path: str) -> Operation:
-        return Operation(
-            self._graph,
-            "Part",
-            name,
-            # After the operation it needs and before those added later; the same in each process,
-            # whatever is asked for first.
-            whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33,
-            fn=Below(path, self._graph.engine.children, partial(self._missing, name)),
-            args=(whole,),
-            inputs=(whole,),
-            read_args=nest.args_reader((whole,)),
-            control_inputs=(),
-            num_outputs=1,
-            placement=Placement.EITHER,
-            assigns=None,
-            effect=Effect.NONE,
-        )
+        return owner in self._given
 
     def _missing(self, name: str, whole: Any) -> ValueError:
         root, path = self._place(name)
@@ -148,6 +128,6 @@ class StepValues(NamedValues):
 
     def _known(self, paths: Mapping[str, frozenset[str]]) -> Iterator[str]:
         yield from (op.name for op in self._graph.get_operations() if op.type != "Part")
-        yield from (name for name in self._roots if name != OUTPUTS)
+        yield from self._given
         for name, its_paths in paths.items():
             yield from sorted(path if name == OUTPUTS else f"{name}/{path}" for path in its_paths)

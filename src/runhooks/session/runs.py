@@ -101,7 +101,7 @@ class BoundRun(PreparedRun):
         self._is_operation = plan.result is None
         place = {tensor: i for i, tensor in enumerate(plan.body.fetches)}
         self._read: Callable[[Any], Any] = (
-            reader(plan.result) if self._is_phased else reader(plan.result, place.__getitem__)
+            reader(plan.result) if self._is_phased else reader(plan.result, key=place.__getitem__)
         )
 
     def again(self, feed_dict: Any) -> Any:

@@ -15,7 +15,7 @@ from runhooks.contract import PreparedRun, RawSession, Snapshot, Stateful
 from runhooks.graph.base import ClosedSessionError, GraphKeys
 from runhooks.graph.build import get_global_step
 from runhooks.graph.engine import BoundedCache
-from runhooks.graph.graph import Graph, effects_of, own_graph, step_not_named
+from runhooks.graph.graph import Graph, own_graph, step_not_named
 from runhooks.graph.nest import structure_key
 from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.graph.objects import OBJECT_STATES
@@ -156,7 +156,7 @@ class Session(RawSession):
             ValueError, TypeError: For an argument that cannot be fetched.
         """
         with self._lock:
-            self._inputs.rewind(effects_of(self._graph, fetches).inputs)
+            self._inputs.rewind(self._graph.effects_of(fetches).inputs)
             self._forget_runs()
 
     def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:

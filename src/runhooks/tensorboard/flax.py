@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from runhooks.arrays import host_form
+from runhooks.arrays.trees import Container, container_of, walk
 from runhooks.summary import (
     FileWriter,
     Summary,
@@ -92,7 +93,10 @@ class SummaryWriter:
         Those in a dict inside are named ``outer.inner``; lists and whatever else is neither a
         number nor a str become their ``str``.
         """
-        self._writer.hparams(_flattened(hparams))
+        flat = walk(dict(hparams), of=_dict_of, separator=".")
+        self._writer.hparams(
+            {name: it if isinstance(it, _HPARAMS) else str(it) for name, it in flat}
+        )
         self._flush_if_auto()
 
     def flush(self) -> None:
@@ -112,11 +116,5 @@ class SummaryWriter:
             self._writer.flush()
 
 
-def _flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in nested.items():
-        if isinstance(value, dict):
-            flat |= _flattened(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value if isinstance(value, _HPARAMS) else str(value)
-    return flat
+def _dict_of(value: Any) -> Container | None:
+    return container_of(value) if isinstance(value, dict) else None

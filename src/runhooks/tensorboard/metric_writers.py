@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from runhooks.arrays import host_form, is_array, snapshot
+from runhooks.arrays.trees import Container, mapped, walk
 from runhooks.arrays.values import NUMBERS, read_number
 from runhooks.errors import call_all
 from runhooks.events.place import inside
@@ -179,7 +180,9 @@ class SummaryWriter(MetricWriter):
             self._add(step, mesh_values(tag, points, colors.get(tag), None, settings.get(tag)))
 
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
-        self._writer.hparams(_flattened(hparams))
+        """Write hyperparameters by ``outer.inner``, of dicts and lists too; None becomes ``""``."""
+        flat = walk(hparams, of=_container_of, separator=".")
+        self._writer.hparams({name: "" if it is None else it for name, it in flat})
 
     def flush(self) -> None:
         self._writer.flush()
@@ -380,33 +383,21 @@ def _kind_of(tag: str, value: Any) -> str:
     raise TypeError(f"metric {tag!r} must be a number or one of {kinds}, got {value!r}")
 
 
+_DICT = Container(lambda it: it.items(), lambda it, parts: dict(zip(it, parts, strict=True)))
+_LIST = Container(enumerate, lambda it, parts: parts)
+
+
+def _container_of(value: Any) -> Container | None:
+    if callable(getattr(value, "items", None)):  # ConfigDict of ml_collections is no Mapping
+        return _DICT
+    return _LIST if isinstance(value, list | tuple) else None
+
+
 def _as_now(value: Any) -> Any:
     """Return ``value`` as it is now: a copy of the dicts, lists and arrays in it."""
-    if _is_dict(value):
-        return {tag: _as_now(element) for tag, element in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_now(element) for element in value]
-    return snapshot(value) if is_array(value) else value
-
-
-def _is_dict(value: Any) -> bool:
-    return callable(getattr(value, "items", None))  # ConfigDict of ml_collections is no Mapping
+    return mapped(lambda leaf: snapshot(leaf) if is_array(leaf) else leaf, value, _container_of)
 
 
 def _ndim(array: Any) -> int:
     form = host_form(array)
     return len(form[0]) if form is not None else np.ndim(array)
-
-
-def _flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of ``nested``, dicts and lists, by ``outer.inner``; None becomes ``""``."""
-    flat: dict[str, Any] = {}
-    for name, value in nested.items():
-        path = f"{prefix}{name}"
-        if isinstance(value, list | tuple):
-            value = {str(index): element for index, element in enumerate(value)}
-        if _is_dict(value):
-            flat |= _flattened(dict(value.items()), f"{path}.")
-        else:
-            flat[path] = "" if value is None else value
-    return flat

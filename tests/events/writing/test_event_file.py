@@ -5,7 +5,7 @@ import pytest
 
 from runhooks.events import Event
 from runhooks.events.writing.event_file import EventFile
-from runhooks.testing.fake_clock import FakeClock
+from runhooks.testing import FakeClock
 from tests.event_files import events_in
 
 

@@ -22,10 +22,10 @@ import numpy as np
 
 from runhooks.arrays.jax import ARRAYS, is_key, is_weak
 from runhooks.arrays.shards import ArraySource
+from runhooks.arrays.trees import by_path
 from runhooks.engines.conform import (
     Form,
     as_numbers,
-    by_path,
     check_leaf,
     check_new_leaf,
     check_structure,

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from runhooks.arrays.trees import Container, builtin_container_of, mapped
+from runhooks.graph import nest
 from runhooks.graph.engine import BoundedCache
 
 _ATTRIBUTE = "runhooks_step_graph"
@@ -231,17 +233,9 @@ class _NotDirectError(Exception):
 
 
 def _elements(graph: StepGraph, fetches: Any) -> list[Any]:
-    leaves = tf.nest.flatten(_plain(fetches), expand_composites=True)
-    return [graph.as_graph_element(leaf) for leaf in leaves]
-
-
-def _plain(fetches: Any) -> Any:
     # tf.nest sorts the keys of a dict, which need not be comparable here.
-    if isinstance(fetches, Mapping):
-        return [_plain(item) for item in fetches.values()]
-    if isinstance(fetches, list | tuple):
-        return [_plain(item) for item in fetches]
-    return fetches
+    leaves = tf.nest.flatten(list(nest.leaves(fetches)), expand_composites=True)
+    return [graph.as_graph_element(leaf) for leaf in leaves]
 
 
 def _direct(graph: StepGraph, fetches: Any, feed_keys: Sequence[Any]) -> DirectRun:
@@ -249,18 +243,16 @@ def _direct(graph: StepGraph, fetches: Any, feed_keys: Sequence[Any]) -> DirectR
     tensors: dict[str, int] = {}
     targets: dict[str, None] = {}
 
-    def read(fetch: Any) -> Read:
-        if isinstance(fetch, list | tuple | Mapping):
-            return _structure(fetch, [read(item) for item in _items(fetch)])
+    def place(fetch: Any) -> int | None:
         element = graph.as_graph_element(fetch)
         if not isinstance(element, tf.Tensor):
             targets[element.name] = None
-            return lambda values: None
+            return None
         if element.name in feeds or element.op.type in _HANDLES:
             raise _NotDirectError
-        return _own(tensors.setdefault(element.name, len(tensors)))
+        return tensors.setdefault(element.name, len(tensors))
 
-    result = read(fetches)
+    read = nest.reader(mapped(place, fetches, _container_of), int, lambda place: place)
     if not tensors and not targets:
         raise _NotDirectError
     return DirectRun(
@@ -268,38 +260,19 @@ def _direct(graph: StepGraph, fetches: Any, feed_keys: Sequence[Any]) -> DirectR
         list(targets),
         feeds,
         [(key, _converter(graph, name)) for key, name in zip(feed_keys, feeds, strict=True)],
-        result,
+        lambda values: read([_own(value) for value in values]),
     )
 
 
-def _own(place: int) -> Read:
-    """Read the value at ``place``. What a callable returns may be the memory of a variable."""
-
-    def read(values: Sequence[Any]) -> Any:
-        value = values[place]
-        if value.__class__ is np.ndarray and value.base is not None:
-            return value.copy()
-        return value
-
-    return read
+def _container_of(fetches: Any) -> Container | None:
+    if isinstance(fetches, Mapping) and type(fetches) not in (dict, OrderedDict):
+        raise _NotDirectError
+    return builtin_container_of(fetches)
 
 
-def _items(structure: Any) -> list[Any]:
-    return list(structure.values() if isinstance(structure, Mapping) else structure)
-
-
-def _structure(fetches: Any, readers: list[Read]) -> Read:
-    kind = type(fetches)
-    if issubclass(kind, list):
-        return lambda values: [read(values) for read in readers]
-    if kind is tuple:
-        return lambda values: tuple([read(values) for read in readers])
-    if issubclass(kind, tuple):
-        return lambda values: kind(*[read(values) for read in readers])
-    if kind is dict or kind is OrderedDict:
-        keys = list(fetches)
-        return lambda values: kind(zip(keys, [read(values) for read in readers], strict=True))
-    raise _NotDirectError
+def _own(value: Any) -> Any:
+    """Return a copy of an array that may be the memory of a variable, as callables return it."""
+    return value.copy() if value.__class__ is np.ndarray and value.base is not None else value
 
 
 def _fed(graph: StepGraph, key: Any) -> str:

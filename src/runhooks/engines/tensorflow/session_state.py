@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from runhooks.engines.tensorflow.files import (
     sweep_states,
     take_over_checkpoints,
 )
+from runhooks.graph import nest
 from runhooks.graph.base import ClosedSessionError, Framework, StepPart
 from runhooks.near_names import suggestion
 
@@ -134,16 +135,10 @@ def _needed(elements: Iterable[Any], cut: set[str]) -> Iterator[Any]:
             pending += [*operation.inputs, *operation.control_inputs]
 
 
-def _elements(graph: Any, fetches: Any) -> list[Any]:
-    if isinstance(fetches, Mapping):
-        fetches = list(fetches.values())
-    if isinstance(fetches, list | tuple):
-        return [element for item in fetches for element in _elements(graph, item)]
-    leaves = tf.nest.flatten(fetches, expand_composites=True)
-    try:
-        return [graph.as_graph_element(leaf) for leaf in leaves]
-    except (TypeError, ValueError, KeyError):  # the run will say what is wrong with it
-        return []
+def _elements(graph: Any, fetches: Any) -> Iterator[Any]:
+    for leaf in tf.nest.flatten(list(nest.leaves(fetches)), expand_composites=True):
+        with suppress(TypeError, ValueError, KeyError):  # the run will say what is wrong with it
+            yield graph.as_graph_element(leaf)
 
 
 def _kind(operation: Any) -> str:

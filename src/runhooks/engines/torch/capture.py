@@ -29,7 +29,7 @@ from runhooks.engines.torch.objects import (
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph
 from runhooks.graph.named_values import NamedValues
-from runhooks.graph.nodes import CAPTURES, Effect, Operation, Placement, Tensor
+from runhooks.graph.nodes import CAPTURES, Effect, Operation, Tensor
 from runhooks.near_names import did_you_mean, nearest
 
 _log = logging.getLogger("runhooks")
@@ -241,20 +241,10 @@ class ObjectTensors(NamedValues):
     """The values of ``objects`` as tensors of ``graph``, one for each name that is asked for."""
 
     def __init__(self, graph: Graph, objects: TorchObjects) -> None:
-        self._graph = graph
+        super().__init__(graph)
         self._objects = objects
-        self._made: dict[str, Operation] = {}
-        self._given: dict[str, Tensor] = {}
         #: Parameters of steps that are not placeholders because they have a default.
         self.defaulted: set[str] = set()
-
-    @property
-    def operations(self) -> list[Operation]:
-        return list(self._made.values())
-
-    def add(self, name: str, tensor: Tensor) -> None:
-        """Let ``name`` mean ``tensor``, which steps are given."""
-        self._given[name] = tensor
 
     def given(self, name: str) -> Tensor | None:
         """Return the tensor that steps are given by this name; None: there is none."""
@@ -267,13 +257,8 @@ class ObjectTensors(NamedValues):
     def comes_first(self, name: str) -> bool:
         return name in self._given or name in self._made or self.has(name)
 
-    def find(self, name: str) -> Tensor:
-        key = name.removesuffix(":0")
-        if key in self._given:
-            return self._given[key]
-        if key not in self._made:
-            self._made[key] = self._make(key) or self._unknown(name)
-        return self._made[key].outputs[0]
+    def make(self, name: str) -> Operation:
+        return self._make(name) or self._unknown(name)
 
     def _make(self, name: str) -> Operation | None:
         kind, _, target = name.partition("/")
@@ -318,34 +303,28 @@ class ObjectTensors(NamedValues):
             -1 - len(self._made),  # below those of all operations that take it
             fn=fn,
             args=args,
-            inputs=(),
             read_args=read_args,
-            control_inputs=(),
-            num_outputs=1,
-            placement=Placement.ENGINE,
-            assigns=None,
             effect=effect,
         )
 
     def _unknown(self, name: str) -> Operation:
         optimizers = sorted(self._objects.optimizers())
-        key = name.removesuffix(":0")
-        if (found := self._objects.find(key)) is not None:
-            kind = "an optimizer" if key in optimizers else f"a {type(found).__name__}"
-            there_is = [it for it in (f"{key}/{RATE}", f"{key}/scale") if self.has(it)]
+        if (found := self._objects.find(name)) is not None:
+            kind = "an optimizer" if name in optimizers else f"a {type(found).__name__}"
+            there_is = [it for it in (f"{name}/{RATE}", f"{name}/scale") if self.has(it)]
             near = f"; there is {there_is[0]!r}" if there_is else ""
-            raise ValueError(f"{key!r} is {kind} and has no value to fetch{near}")
-        if key in self.defaulted:
+            raise ValueError(f"{name!r} is {kind} and has no value to fetch{near}")
+        if name in self.defaulted:
             near = (
                 ": a parameter of a step that has a default is not a placeholder; give the step "
                 "args, the tensors to call it with"
             )
-        elif key == RATE and len(optimizers) > 1:
+        elif name == RATE and len(optimizers) > 1:
             near = f": there are several, {[f'{it}/{RATE}' for it in optimizers]}"
         else:
-            near = did_you_mean([RATE] if key == "lr" else nearest(key, self._known(name))) or (
+            near = did_you_mean([RATE] if name == "lr" else nearest(name, self._known(name))) or (
                 f": if the step returns it, name it among its outputs, as in "
-                f"rh.torch.graph(step, [{key!r}], ...)"
+                f"rh.torch.graph(step, [{name!r}], ...)"
             )
         raise ValueError(f"nothing is named {name!r} in the graph ({self._objects}){near}")
 

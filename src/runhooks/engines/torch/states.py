@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import nn
 
+from runhooks.arrays import trees
 from runhooks.arrays.shards import ArrayInMemory, ShardedArray, Share, parts_of_replicas
 from runhooks.arrays.torch import ARRAYS, from_numpy, is_distributed
-from runhooks.graph.objects import MODULE_VERSIONS, STANDS_FOR_ARRAY
+from runhooks.graph.objects import MODULE_VERSIONS, STANDS_FOR_ARRAY, stands_for_array
 
 _log = logging.getLogger("runhooks")
 
@@ -75,6 +76,7 @@ def tensor_of(array: Any, like: torch.Tensor | None, *, copy: bool) -> torch.Ten
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_CONTAINERS = (dict, OrderedDict, Counter, list, tuple)
 
 
 def split(
@@ -92,6 +94,7 @@ def split(
     """
     tensors: dict[str, torch.Tensor] = {}
     names: dict[Any, str] = {}
+    values = dict(state)
 
     def stand_in(name: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -105,7 +108,8 @@ def split(
         tensors[seen] = value
         return STANDS_FOR_ARRAY, seen
 
-    whole = _mapped(stand_in, name, dict(state))
+    leaves = [stand_in(*leaf) for leaf in trees.walk(values, name, _container_of)]
+    whole = trees.with_leaves(values, leaves, _container_of)
     # It says which version of a module's class a state is of.
     metadata = getattr(state, "_metadata", None)
     if metadata is None:
@@ -118,13 +122,13 @@ def split(
 
 def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Return the state dict that ``split`` has split; KeyError if ``tensors`` lacks one."""
-
-    def tensor(name: str, value: Any) -> Any:
-        return tensors[value[1]] if _stands_for_array(value) else value
-
-    state = _mapped(tensor, "", saved["state"])
+    state: dict[str, Any] = trees.mapped(
+        lambda leaf: tensors[leaf[1]] if stands_for_array(leaf) else leaf,
+        saved["state"],
+        _container_of,
+    )
     if MODULE_VERSIONS not in saved:
-        return state  # type: ignore[no-any-return]
+        return state
     ordered = OrderedDict(state)
     metadata = OrderedDict((key, dict(it)) for key, it in saved[MODULE_VERSIONS].items())
     setattr(ordered, "_metadata", metadata)  # noqa: B010 - what torch itself does
@@ -133,30 +137,14 @@ def join(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[
 
 def names_in(saved: Mapping[str, Any]) -> list[str]:
     """Return the names of the tensors that ``split`` has taken out, as often as they occur."""
-    found: list[str] = []
-
-    def note(name: str, value: Any) -> None:
-        if _stands_for_array(value):
-            found.append(value[1])
-
-    _mapped(note, "", saved["state"])
-    return found
+    leaves = trees.walk(saved["state"], of=_container_of)
+    return [leaf[1] for _, leaf in leaves if stands_for_array(leaf)]
 
 
-def _mapped(leaf: Callable[[str, Any], Any], name: str, value: Any) -> Any:
-    """Return ``value`` with what ``leaf`` makes of each leaf and its path, in new containers."""
-    kind = type(value)
-    if _stands_for_array(value):
-        return leaf(name, value)
-    if kind in (dict, OrderedDict, Counter):
-        return kind({key: _mapped(leaf, f"{name}/{key}", it) for key, it in value.items()})
-    if kind in (list, tuple):
-        return kind(_mapped(leaf, f"{name}/{index}", it) for index, it in enumerate(value))
-    return leaf(name, value)
-
-
-def _stands_for_array(value: Any) -> bool:
-    return type(value) is tuple and value[:1] == (STANDS_FOR_ARRAY,)
+def _container_of(value: Any) -> trees.Container | None:
+    """As ``container_of``: checkpoints hold no other containers in the states of objects."""
+    is_container = type(value) in _CONTAINERS and not stands_for_array(value)
+    return trees.container_of(value) if is_container else None
 
 
 def check(name: str, tensor: torch.Tensor) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
+from runhooks.arrays import trees
 from runhooks.arrays.torch import synchronize
 from runhooks.engines.eager import Evaluate, ReadArgs
 from runhooks.engines.torch.capture import CAPTURED, Capture
 from runhooks.engines.torch.engine import TorchEngine
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.errors import add_note
-from runhooks.graph import nest
 from runhooks.graph.evaluate import Ready
 from runhooks.graph.nodes import CAPTURES, READS_OBJECTS, Effect, Operation, Part, Tensor, Variable
 
@@ -169,7 +169,7 @@ def output_of(step: str, output: str, outputs: Sequence[str]) -> Callable[[Any],
     def read(returned: Any) -> Any:
         if isinstance(returned, Mapping) and output in returned:
             return returned[output]
-        if (fields := nest.fields(returned)) is not None:
+        if (fields := trees.fields(returned)) is not None:
             if output in fields:
                 return fields[output]
             got = f"names {', '.join(map(repr, fields)) or 'nothing'}"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import IO, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runhooks.arrays.trees import fields
+from runhooks.events.format.event import SessionLog, SessionStatus
 from runhooks.events.place import place
 from runhooks.events.reading.columns import joined
 from runhooks.events.reading.results import Scalars
@@ -25,6 +28,46 @@ def json_number(value: float) -> float | str:
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def json_value(value: Any) -> Any:
+    """Return ``value`` as JSON has it.
+
+    Arrays become lists of lists, mappings and named tuples objects, bytes base64, and floats what
+    ``json_number`` returns.
+    """
+    if isinstance(value, float):
+        return json_number(value)
+    if isinstance(value, np.ndarray):
+        return _list(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, SessionLog):
+        return {**value._asdict(), "status": SessionStatus(value.status).name}
+    if isinstance(value, os.PathLike):
+        return str(value)
+    if (known := fields(value)) is not None:
+        return {name: json_value(it) for name, it in known.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [json_value(element) for element in value]
+    return value
+
+
+def _list(array: np.ndarray[Any, np.dtype[Any]]) -> Any:
+    if array.dtype.kind in "biu":
+        return array.tolist()
+    if array.dtype == object:
+        return _texts(array.tolist())
+    if array.dtype.kind == "c":
+        return _list(np.stack((array.real, array.imag), -1))
+    numbers = array.astype(np.float64, copy=False)  # bfloat16 among them
+    return numbers.tolist() if np.isfinite(numbers).all() else json_value(numbers.tolist())
+
+
+def _texts(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_texts(element) for element in value]
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value
 
 
 class Exported(ABC):

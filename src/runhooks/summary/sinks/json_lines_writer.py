@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 from collections.abc import Sequence
@@ -10,10 +9,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from runhooks.events import SessionLog, SessionStatus
-from runhooks.events.reading.table import json_number
+from runhooks.events.reading.table import json_value
 from runhooks.events.writing.event_file import is_elsewhere, local_path, refuse_deleted
 from runhooks.events.writing.write_queue import WriteQueue
 from runhooks.summary.sinks.points import PointSink, SummaryPoint
@@ -98,40 +94,3 @@ class _JsonLines(PointSink):
 def json_point(point: SummaryPoint) -> dict[str, Any]:
     """Return ``point`` as an object of JSON, under the names of its fields."""
     return {**point._asdict(), "value": json_value(point.value)}
-
-
-def json_value(value: Any) -> Any:
-    """Return the value of a point as JSON has it.
-
-    Arrays become lists of lists, bytes base64, and floats what ``json_number`` returns.
-    """
-    if isinstance(value, float):
-        return json_number(value)
-    if isinstance(value, np.ndarray):
-        return _list(value)
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, SessionLog):
-        return {**value._asdict(), "status": SessionStatus(value.status).name}
-    if hasattr(value, "_asdict"):
-        return {name: json_value(field) for name, field in value._asdict().items()}
-    if isinstance(value, list | tuple):
-        return [json_value(element) for element in value]
-    return value
-
-
-def _list(array: np.ndarray[Any, np.dtype[Any]]) -> Any:
-    if array.dtype.kind in "biu":
-        return array.tolist()
-    if array.dtype == object:
-        return _texts(array.tolist())
-    if array.dtype.kind == "c":
-        return _list(np.stack((array.real, array.imag), -1))
-    numbers = array.astype(np.float64, copy=False)  # bfloat16 among them
-    return numbers.tolist() if np.isfinite(numbers).all() else json_value(numbers.tolist())
-
-
-def _texts(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_texts(element) for element in value]
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value

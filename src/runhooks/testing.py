@@ -1,0 +1,170 @@
+"""For tests of hooks and loops: a clock to move, a hook that records, a reader of events."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from runhooks import clock
+from runhooks.contract import (
+    RawSession,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    StopSignal,
+)
+from runhooks.events import Event, read_records
+from runhooks.summary import Summary
+
+__all__ = ["FakeClock", "RecordingHook", "read_events"]
+
+
+class FakeClock:
+    """A clock that advances only when ``advance`` is called.
+
+    Inside its ``with`` block, everything in runhooks uses this clock:
+
+        with FakeClock() as clock:
+            clock.advance(60)
+
+    Args:
+        start: Where ``monotonic()`` starts, in seconds.
+        wall_start: Where ``wall()`` starts, in seconds since the epoch.
+    """
+
+    def __init__(self, start: float = 0.0, wall_start: float = 1_700_000_000.0) -> None:
+        self._now = start
+        self._wall_offset = wall_start - start
+
+    def monotonic(self) -> float:
+        """Return the time as ``time.monotonic`` does, in seconds."""
+        return self._now
+
+    def wall(self) -> float:
+        """Return the time as ``time.time`` does, in seconds since the epoch."""
+        return self._now + self._wall_offset
+
+    def advance(self, secs: float) -> None:
+        """Advance both clocks by ``secs`` seconds."""
+        if secs < 0:
+            raise ValueError(f"secs must not be negative, got {secs}")
+        self._now += secs
+
+    def __enter__(self) -> FakeClock:
+        self._installed = clock.use(self)
+        self._installed.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._installed.__exit__(exc_type, exc, traceback)
+
+
+class RecordingHook(SessionRunHook):
+    """A hook that appends ``(name, method)`` to ``calls`` whenever it is called.
+
+    Args:
+        name: The name in ``calls``.
+        calls: The list to append to; hooks may share one. None: a new one.
+        fetches: What to fetch in every run, if anything.
+        feed_dict: What to feed in every run, if anything.
+
+    Attributes:
+        results: The results that ``after_run`` received, one per run.
+        exceptions: The exceptions that ``on_exception`` received.
+    """
+
+    def __init__(
+        self,
+        name: str = "hook",
+        calls: list[tuple[str, str]] | None = None,
+        *,
+        fetches: Any = None,
+        feed_dict: Mapping[Any, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.calls = [] if calls is None else calls
+        self.results: list[Any] = []
+        self.exceptions: list[BaseException] = []
+        self._asked = None
+        if fetches is not None or feed_dict is not None:
+            self._asked = SessionRunArgs(fetches, feed_dict)
+
+    @property
+    def methods(self) -> list[str]:
+        """The names of the methods called so far, in order."""
+        return [method for name, method in self.calls if name == self.name]
+
+    def record(self, method: str) -> None:
+        """Record a call. A test may override it to do something more at that moment."""
+        self.calls.append((self.name, method))
+
+    def begin(self) -> None:
+        self.record("begin")
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        self.record("after_create_session")
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        self.record("before_run")
+        return self._asked
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        self.record("after_run")
+        self.results.append(run_values.results)
+
+    def end(self, session: RawSession) -> None:
+        self.record("end")
+
+    def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
+        self.record("on_exception")
+        self.exceptions.append(exception)
+
+
+class RecordedValue(NamedTuple):
+    """One value of an event file.
+
+    Attributes:
+        step: The global step.
+        tag: The tag.
+        value: A float for a scalar, else the bytes of the ``Summary.Value`` message.
+        wall_time: When it was written, in seconds since the epoch.
+    """
+
+    step: int
+    tag: str
+    value: float | bytes
+    wall_time: float
+
+
+def read_events(path: str | os.PathLike[str]) -> list[RecordedValue]:
+    """Return the values of an event file, or of all event files of a directory, in order.
+
+    Values that a session wrote again after a recovery appear twice.
+
+    Args:
+        path: The file or the directory, which may be empty.
+
+    Raises:
+        FileNotFoundError: If there is nothing at ``path``.
+        DataLossError: If a file is damaged.
+    """
+    path = Path(path)
+    files = sorted(path.glob("*.tfevents.*")) if path.is_dir() else [path]
+    return [it for file in files for it in _values(file)]
+
+
+def _values(path: Path) -> Iterator[RecordedValue]:
+    with path.open("rb") as file:
+        for event in map(Event.FromString, read_records(file, str(path))):
+            if isinstance(event.summary, bytes):
+                for value in Summary.FromString(event.summary):
+                    yield RecordedValue(event.step, value.tag, value.data, event.wall_time)
