@@ -1,6 +1,7 @@
 """The programs of the pages run: all code of a page, from above to below, as one program."""
 
 import io
+import itertools
 import logging
 import re
 import runpy
@@ -177,3 +178,45 @@ def test_the_first_program(tmp_path, monkeypatch):
     learned = rh.load("runs/jax-line", "params")
     assert learned["weights"].tolist() == pytest.approx([2, -3], abs=1e-2)
     assert "grads/weights" in rh.events.read("runs").only.histograms
+
+
+def test_evaluation(page):
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    optimizer = optax.inject_hyperparams(optax.sgd)(learning_rate=0.5)
+
+    def create_state():
+        params = {"dense": {"kernel": jnp.zeros((2, 2)), "bias": jnp.zeros(2)}}
+        return {"params": params, "opt_state": optimizer.init(params)}
+
+    def scores_of(params, images):
+        return images @ params["dense"]["kernel"] + params["dense"]["bias"]
+
+    def train_step(state, images, labels):
+        def loss_of(params):
+            scores = scores_of(params, images)
+            return optax.softmax_cross_entropy_with_integer_labels(scores, labels).mean()
+
+        loss, grads = jax.value_and_grad(loss_of)(state["params"])
+        updates, opt_state = optimizer.update(grads, state["opt_state"])
+        params = optax.apply_updates(state["params"], updates)
+        return {"params": params, "opt_state": opt_state}, {"loss": loss, "grads": grads}
+
+    images, labels = np.eye(2, dtype=np.float32), np.arange(2)
+    data = lambda step: itertools.repeat((images, labels))  # noqa: E731
+    names, _ = page(
+        "evaluation.md",
+        rh=rh,
+        graph=rh.jax.graph(train_step, state=create_state, data=data),
+        evaluate=lambda state, x, y: (scores_of(state["params"], x).argmax(-1) == y).mean(),
+        test_images=images,
+        test_labels=labels,
+    )
+    assert names["session"].global_step == 100
+    assert names["evaluation"].metrics_by_step() == {50: {"accuracy": 1.0}, 100: {"accuracy": 1.0}}
+    assert names["averaged"].metrics_by_step()[100] == {"ema_accuracy": 1.0}
+    assert names["ema"].num_updates == 100
+    assert rh.load("runs/a", "ema/state/params/dense/kernel").shape == (2, 2)
+    assert {"gradient_norm", "gradient_norm/dense"} <= rh.events.read("runs/a")["."].scalars.keys()

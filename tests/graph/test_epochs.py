@@ -2,30 +2,10 @@
 
 from itertools import chain
 
-import numpy as np
 import pytest
 
 import runhooks as rh
-
-
-class Loader:
-    """Three numbers, in another order in each epoch; its state is where it is."""
-
-    def __init__(self):
-        self.epoch, self.index = 0, 0
-
-    def __iter__(self):
-        while self.index < 3:
-            order = np.random.default_rng(self.epoch).permutation(3)
-            self.index += 1
-            yield 10 * self.epoch + int(order[self.index - 1])
-        self.epoch, self.index = self.epoch + 1, 0
-
-    def state_dict(self):
-        return {"epoch": self.epoch, "index": self.index}
-
-    def load_state_dict(self, state):
-        self.epoch, self.index = state["epoch"], state["index"]
+from tests.graph.sources import Iterated, Loader
 
 
 def train(source, epochs, engine="python", last=100, **arguments):
@@ -51,11 +31,6 @@ def test_source_is_gone_through_so_often(make, engine):
     assert len(train(make(), None, engine, last=11)) == 11
 
 
-def test_each_epoch_iterates_anew():
-    drawn = train(Loader(), 2)
-    assert [number // 10 for number in drawn] == [0, 0, 0, 1, 1, 1]
-
-
 @pytest.mark.parametrize("epochs", [1, 3])
 @pytest.mark.parametrize("cadence", [1, 2, 3, 100])
 def test_finished_run_has_nothing_to_do_whatever_the_cadence(epochs, cadence, engine, tmp_path):
@@ -75,37 +50,8 @@ def test_stopped_run_goes_on_where_it_was(stops, cadence, tmp_path):
     assert drawn == train(Loader(), 3)
 
 
-class Place:
-    """An iterator over three numbers that knows where it is."""
-
-    def __init__(self):
-        self.index = 0
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        if self.index == 3:
-            raise StopIteration
-        self.index += 1
-        return self.index
-
-    def get_state(self):
-        return self.index
-
-    def set_state(self, index):
-        self.index = index
-
-
-class Places:
-    """A data set whose iterators have a state, as those of grain have."""
-
-    def __iter__(self):
-        return Place()
-
-
 @pytest.mark.parametrize("given", [(1, 3), (2, 3), (2, 2, 4), (1, 2, 3, 4), (3, 2, 4)])
-@pytest.mark.parametrize("make", [Loader, Places, lambda: [1, 2, 3]])
+@pytest.mark.parametrize("make", [Loader, lambda: Iterated(3), lambda: [1, 2, 3]])
 def test_finished_run_may_be_given_more_epochs(make, given, tmp_path):
     drawn = [train(make(), epochs, checkpoint_dir=tmp_path) for epochs in given]
     assert list(chain.from_iterable(drawn)) == train(make(), given[-1])
@@ -114,13 +60,6 @@ def test_finished_run_may_be_given_more_epochs(make, given, tmp_path):
 def test_finished_run_may_be_given_epochs_without_end(tmp_path):
     assert train([1, 2, 3], 2, checkpoint_dir=tmp_path) == [1, 2, 3, 1, 2, 3]
     assert train([1, 2, 3], None, checkpoint_dir=tmp_path, last=10) == [1, 2, 3, 1]
-
-
-def test_source_without_a_state_goes_on_in_its_epoch(tmp_path):
-    arguments = {"checkpoint_dir": tmp_path}
-    assert train([1, 2, 3], 2, last=4, **arguments) == [1, 2, 3, 1]
-    assert train([1, 2, 3], 2, **arguments) == [2, 3]
-    assert train([1, 2, 3], 2, **arguments) == []
 
 
 @pytest.mark.parametrize(

@@ -6,22 +6,12 @@ import pytest
 import runhooks as rh
 
 
-def test_graph_has_none_until_it_is_created(graph):
+def test_graph_has_none_until_it_is_created_and_then_one(graph):
     assert rh.train.get_global_step() is None
-    step = rh.train.create_global_step()
-    assert rh.train.get_global_step() is step
-    assert rh.train.get_or_create_global_step() is step
-    assert rh.train.get_global_step(graph) is step
-
-
-def test_get_or_create_creates_it_once(graph):
     step = rh.train.get_or_create_global_step()
+    assert rh.train.get_global_step() is rh.train.get_global_step(graph) is step
     assert rh.train.get_or_create_global_step() is step
     assert step.name == "global_step:0"
-
-
-def test_second_one_is_refused(graph):
-    rh.train.create_global_step()
     with pytest.raises(ValueError, match="global_step"):
         rh.train.create_global_step()
 
@@ -60,23 +50,15 @@ def test_session_of_a_graph_without_one_has_none(graph):
 
 
 @pytest.mark.every_engine
-def test_fetched_it_is_an_int64(graph):
+def test_it_is_an_int64_that_counts_beyond_32_bits(graph):
     step = rh.train.create_global_step()
-    with rh.Session(graph) as sess:
-        fetched = sess.run(step)
-    assert np.asarray(fetched).dtype == np.int64
-    assert np.shape(fetched) == ()
-
-
-@pytest.mark.every_engine
-def test_it_counts_beyond_32_bits(graph):
-    step = rh.train.create_global_step()
-    jump = step.assign(2**40)
     add = step.assign_add(1)
     with rh.Session(graph) as sess:
-        sess.run(jump)
-        assert sess.run(add) == 2**40 + 1
-        assert sess.global_step == 2**40 + 1
+        sess.run(step.assign(2**40))
+        fetched = sess.run(add)
+        assert sess.global_step == fetched == 2**40 + 1
+        assert np.asarray(fetched).dtype == np.asarray(sess.run(step)).dtype == np.int64
+    assert np.shape(fetched) == ()
 
 
 @pytest.mark.every_engine

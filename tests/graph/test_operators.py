@@ -45,23 +45,11 @@ def assert_close(actual, expected):
 
 @pytest.mark.every_engine
 @pytest.mark.parametrize("sign", BINARY)
-def test_operator_of_two_tensors(sign, value_of):
+def test_operator_of_tensors_and_arrays_on_either_side(sign, value_of):
     op, a, b = BINARY[sign]
-    assert_close(value_of(op(rh.Variable(a), rh.Variable(b))), op(a, b))
-
-
-@pytest.mark.every_engine
-@pytest.mark.parametrize("sign", BINARY)
-def test_operator_with_an_array_on_the_right(sign, value_of):
-    op, a, b = BINARY[sign]
-    assert_close(value_of(op(rh.Variable(a), b)), op(a, b))
-
-
-@pytest.mark.every_engine
-@pytest.mark.parametrize("sign", BINARY)
-def test_operator_with_an_array_on_the_left(sign, value_of):
-    op, a, b = BINARY[sign]
-    assert_close(value_of(op(a, rh.Variable(b))), op(a, b))
+    one, other = rh.Variable(a), rh.Variable(b)
+    for result in (op(one, other), op(one, b), op(a, other)):
+        assert_close(value_of(result), op(a, b))
 
 
 @pytest.mark.every_engine

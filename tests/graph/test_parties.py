@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import runhooks as rh
+from runhooks.arrays.trees import mapped
 
 pytestmark = pytest.mark.every_engine
 
@@ -74,7 +75,6 @@ REQUESTS = {
         lambda s, step: step[0],
         lambda i: {"w": square(i + 1), "count": np.int32(i + 1)},
     ),
-    "small part of the new state": (lambda s, step: step[0]["count"], lambda i: i + 1),
     "function of the old state": (
         lambda s, step: rh.call(lambda s: s["w"].sum(), s),
         lambda i: i * BIG**2,
@@ -97,15 +97,7 @@ REQUESTS = {
 
 
 def assert_equal(actual, expected):
-    if isinstance(expected, dict):
-        assert actual.keys() == expected.keys()
-        for key in expected:
-            assert_equal(actual[key], expected[key])
-    elif isinstance(expected, list):
-        for got, value in zip(actual, expected, strict=True):
-            assert_equal(got, value)
-    else:
-        np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_equal(mapped(np.asarray, actual), mapped(np.asarray, expected))
 
 
 @pytest.mark.parametrize("what", REQUESTS)
@@ -118,15 +110,18 @@ def test_hook_gets_what_it_asks_for(what, n, state, step, train_op, x):
         assert_equal(value, expected(i * n + n - 1))
 
 
-def test_hook_assigns_a_variable_of_its_own(state, step, train_op, x):
+def test_hook_assigns_variables_of_its_own_and_adds_to_what_the_caller_assigns(
+    state, step, train_op, x
+):
     average = rh.Variable(square(0), name="average")
     update = average.assign(rh.call(lambda a, s: (a + s["w"]) / 2, average, step[0]))
-    hook = Asks([rh.group(update), average[0, 0]], n=2)
+    later = state.assign(rh.call(lambda s: {**s, "w": s["w"] * 3}, step[0]))
+    hook = Asks([rh.group(update, later), average[0, 0]], n=2)
     with rh.MonitoredSession(hooks=[hook]) as sess:
         for _ in range(4):
             sess.run(train_op, {x: np.float32(1)})
-        np.testing.assert_array_equal(sess.run(average, hooks=False), square(2.5))
-        np.testing.assert_array_equal(sess.run(state, hooks=False)["w"], square(4))
+        np.testing.assert_array_equal(sess.run(average, hooks=False), square(4.5))
+        np.testing.assert_array_equal(sess.run(state, hooks=False)["w"], square(24))
     assert_equal([before for _, before in hook.got], [0, 1])
 
 
@@ -138,15 +133,6 @@ def test_two_hooks_assign_one_variable_in_the_order_of_the_graph(state, step, tr
         sess.run(train_op, {x: np.float32(1)})
         assert sess.run(total, hooks=False) == 12
     assert_equal([hook.got for hook in hooks], [[12], [10]])
-
-
-def test_hook_adds_to_what_the_caller_assigns(state, step, train_op, x):
-    later = state.assign(rh.call(lambda s: {**s, "w": s["w"] * 3}, step[0]))
-    hook = Asks([rh.group(later)], n=2)
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        for _ in range(2):
-            sess.run(train_op, {x: np.float32(1)})
-        np.testing.assert_array_equal(sess.run(state, hooks=False)["w"], square(6))
 
 
 class Fails:

@@ -25,8 +25,9 @@ sys.path.insert(0, sys.argv[1])
 import test_random_order
 import torch.utils.data
 torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2  # so long an idle worker takes to end
-for make_loader in (test_random_order.with_workers, test_random_order.with_lasting_workers):
-    folder = Path(sys.argv[2]) / make_loader.__name__
+for name in ("with_workers", "with_lasting_workers", "stateful_with_workers"):
+    make_loader = getattr(test_random_order, name)
+    folder = Path(sys.argv[2]) / name
     test_random_order.check(make_loader, 5, folder, epochs=2, last=7)
 """
 
@@ -95,18 +96,23 @@ def loader_with_a_generator():
     return loader(generator=torch.Generator().manual_seed(7))
 
 
+def stateful_loader(data=None, **kwargs):
+    import torch
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    torch.manual_seed(0)
+    data = torch.arange(SIZE) if data is None else data
+    return StatefulDataLoader(data, BATCH, shuffle=True, collate_fn=as_array, **kwargs)
+
+
 def stateful_loader_with_a_generator():
     import torch
-    from torchdata.stateful_dataloader import StatefulDataLoader
 
-    generator = torch.Generator().manual_seed(7)
-    data = torch.arange(SIZE)
-    return StatefulDataLoader(data, BATCH, shuffle=True, generator=generator, collate_fn=as_array)
+    return stateful_loader(generator=torch.Generator().manual_seed(7))
 
 
-def stateful_loader_of_noise():
+def stateful_noise():
     import torch
-    from torchdata.stateful_dataloader import StatefulDataLoader
 
     class Noise(torch.utils.data.Dataset):
         def __len__(self):
@@ -115,8 +121,41 @@ def stateful_loader_of_noise():
         def __getitem__(self, index):
             return index + 0.5 * torch.rand(())
 
-    torch.manual_seed(0)
-    return StatefulDataLoader(Noise(), BATCH, shuffle=True, collate_fn=as_array)
+    return stateful_loader(Noise())
+
+
+class Repeated:
+    """Epoch after epoch of a loader, in an order of its own each."""
+
+    def __init__(self, loader):
+        self.loader = loader
+        self.state_dict, self.load_state_dict = loader.state_dict, loader.load_state_dict
+
+    def __iter__(self):
+        while True:
+            yield from self.loader
+
+
+def repeated_loader():
+    return Repeated(stateful_loader())
+
+
+def grain_loader():
+    import grain.python as grain
+
+    sampler = grain.IndexSampler(SIZE, seed=3, shuffle=True, num_epochs=EPOCHS)
+    batched = [grain.Batch(BATCH)]
+    return grain.DataLoader(data_source=range(SIZE), sampler=sampler, operations=batched)
+
+
+def grain_dataset():
+    import grain.python as grain
+
+    return grain.MapDataset.range(SIZE).shuffle(seed=3).repeat(EPOCHS).batch(BATCH)
+
+
+def grain_iterator():
+    return iter(grain_dataset().to_iter_dataset())
 
 
 class Counted:
@@ -166,6 +205,10 @@ def with_lasting_workers():
     return loader(num_workers=1, persistent_workers=True)
 
 
+def stateful_with_workers():
+    return stateful_loader(num_workers=2)
+
+
 def shuffled_by_a_generator_it_does_not_show():
     rng = np.random.default_rng(1)
     return Shuffled(lambda order: rng.shuffle(order))
@@ -192,12 +235,19 @@ def counted_by_itself():
     return Counting()
 
 
+def shuffled_twice():
+    """Two inputs that draw from one generator."""
+    np.random.seed(1)
+    return [Shuffled(lambda order: np.random.shuffle(order)) for _ in range(2)]
+
+
 SOURCES = [
     *(shuffled_by_numpy, shuffled_by_python, shuffled_by_its_own_generator),
     *(shuffled_by_a_random_of_its_own, drawn_one_by_one, counted_and_drawn_by_numpy),
     *(loader, loader_with_a_generator, loader_with_a_sampler, loader_with_a_batch_sampler),
-    *(stateful_loader_with_a_generator, stateful_loader_of_noise),
+    *(stateful_loader_with_a_generator, stateful_noise),
 ]
+OF_THEIR_OWN_EPOCHS = [repeated_loader, grain_loader, grain_dataset, grain_iterator]
 
 
 def train(make_source, stop, directory, epochs=EPOCHS):
@@ -206,8 +256,9 @@ def train(make_source, stop, directory, epochs=EPOCHS):
     seen = []
     graph = rh.Graph()
     with graph.as_default():
-        batch = rh.inputs(source, epochs=epochs)
-        see = rh.call(lambda batch: seen.append(np.asarray(batch).tolist()), batch)
+        several = source if isinstance(source, list) else [source]
+        batches = [rh.inputs(it, epochs=epochs) for it in several]
+        see = rh.call(lambda *batches: seen.append(np.asarray(batches).tolist()), *batches)
         rh.group(see, rh.train.get_or_create_global_step().assign_add(1), name="train_op")
         hooks = [rh.StopAtStepHook(last_step=stop)]
         with rh.MonitoredTrainingSession(checkpoint_dir=directory, hooks=hooks) as session:
@@ -226,9 +277,14 @@ def check(make_source, stop, tmp_path, epochs=EPOCHS, last=STEPS - 1):
 
 
 @pytest.mark.parametrize("stop", [3, 6])
-@pytest.mark.parametrize("make_source", SOURCES)
+@pytest.mark.parametrize("make_source", [*SOURCES, shuffled_twice])
 def test_resumed_run_is_given_what_an_undisturbed_one_is(make_source, stop, tmp_path):
     check(make_source, stop, tmp_path)
+
+
+@pytest.mark.parametrize("make_source", OF_THEIR_OWN_EPOCHS)
+def test_resumed_run_of_a_loader_that_repeats_itself_is_given_the_same(make_source, tmp_path):
+    check(make_source, 6, tmp_path, epochs=1)
 
 
 # A StatefulDataLoader that is given the state of its end draws once more from its generator.
@@ -346,31 +402,6 @@ def test_every_epoch_is_that_of_the_programs_own_loop(make_source, make_graph, t
             session.run("train_op")
     assert seen == own
     assert drawn_next() == after
-
-
-def two_inputs(stop, directory):
-    np.random.seed(1)
-    seen = []
-    graph = rh.Graph()
-    with graph.as_default():
-        drawn = [
-            rh.inputs(Shuffled(lambda order: np.random.shuffle(order)), epochs=EPOCHS, name=name)
-            for name in ("one", "other")
-        ]
-        see = rh.call(lambda *batches: seen.append([list(it) for it in batches]), *drawn)
-        rh.group(see, rh.train.get_or_create_global_step().assign_add(1), name="train_op")
-        hooks = [rh.StopAtStepHook(last_step=stop)]
-        with rh.MonitoredTrainingSession(checkpoint_dir=directory, hooks=hooks) as session:
-            while not session.should_stop():
-                session.run("train_op")
-    return seen
-
-
-@pytest.mark.parametrize("stop", [2, 6])
-def test_two_inputs_that_share_a_generator_go_on(stop, tmp_path):
-    undisturbed = two_inputs(STEPS, tmp_path / "undisturbed")
-    stopped = [two_inputs(it, tmp_path / "stopped") for it in (stop, STEPS)]
-    assert list(chain.from_iterable(stopped)) == undisturbed
 
 
 def test_position_without_random_states_is_taken_as_before():

@@ -7,70 +7,15 @@ import pytest
 
 import runhooks as rh
 from runhooks.testing import FakeClock
-
-
-class Loader:
-    """Iterable with a position of its own, as a loader has; each epoch in another order."""
-
-    def __init__(self, size=6):
-        self.size, self.epoch, self.index = size, 0, 0
-
-    def __iter__(self):
-        while self.index < self.size:
-            order = np.random.default_rng(self.epoch).permutation(self.size)
-            self.index += 1
-            yield 10 * self.epoch + int(order[self.index - 1])
-        self.epoch, self.index = self.epoch + 1, 0
-
-    def state_dict(self):
-        return {"epoch": self.epoch, "index": self.index}
-
-    def load_state_dict(self, state):
-        self.epoch, self.index = state["epoch"], state["index"]
-
-
-class Epochs(Loader):
-    """The same without an end."""
-
-    def __iter__(self):
-        while True:
-            yield from super().__iter__()
-
-
-class Iterator:
-    """An iterator as grain's are: its own iterator, and positioned when it has begun."""
-
-    def __init__(self):
-        self.position = 0
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        self.position += 1
-        return self.position
-
-    def get_state(self):
-        return self.position
-
-    def set_state(self, position):
-        self.position = position
-
-
-class Iterated:
-    """An iterable whose iterators alone have a position."""
-
-    def __iter__(self):
-        return Iterator()
-
+from tests.graph.sources import Endless, Iterated, Iterator
 
 SOURCES = {
-    "iterable": Epochs,
+    "iterable": Endless,
     "iterator": Iterator,
     "iterable of iterators": Iterated,
-    "function that returns an iterable": lambda: lambda step: Epochs(),
+    "function that returns an iterable": lambda: lambda step: Endless(),
     "function that returns an iterator": lambda: lambda step: Iterator(),
-    "function that returns the same iterable": lambda: (lambda it: lambda step: it)(Epochs()),
+    "function that returns the same iterable": lambda: (lambda it: lambda step: it)(Endless()),
 }
 
 
@@ -122,9 +67,10 @@ def test_position_survives_a_save_before_the_first_run(make_source):
     assert numbers(sess, number, 5) == expected
 
 
-def test_same_session_goes_back_to_a_snapshot_again_and_again(make_source):
+@pytest.mark.parametrize("drawn", [0, 4])
+def test_same_session_goes_back_to_a_snapshot_again_and_again(drawn, make_source):
     sess, number = program(make_source)
-    numbers(sess, number, 4)
+    numbers(sess, number, drawn)
     snapshot = sess.snapshot()
     expected = numbers(sess, number, 5)
     for _ in range(2):
@@ -139,16 +85,8 @@ def test_session_without_a_checkpoint_begins_where_the_first_one_began(make_sour
         assert numbers(replacing, number, 5) == expected
 
 
-def test_snapshot_from_before_the_first_draw_takes_it_back_to_the_beginning(make_source):
-    sess, number = program(make_source)
-    snapshot = sess.snapshot()
-    expected = numbers(sess, number, 5)
-    sess.load(snapshot)
-    assert numbers(sess, number, 5) == expected
-
-
 def test_source_that_was_used_before_begins_where_it_then_was():
-    loader = Epochs()
+    loader = Endless()
     loader.load_state_dict({"epoch": 2, "index": 3})
     sess, number = program(lambda: loader)
     expected = numbers(sess, number, 2)
@@ -158,7 +96,7 @@ def test_source_that_was_used_before_begins_where_it_then_was():
 
 
 def test_snapshot_keeps_its_position_when_the_source_goes_on():
-    class Live(Epochs):
+    class Live(Endless):
         def state_dict(self):
             return vars(self)
 
@@ -175,7 +113,7 @@ def test_snapshot_keeps_its_position_when_the_source_goes_on():
 
 
 def test_state_is_loaded_before_the_source_is_iterated():
-    class Prefetching(Epochs):
+    class Prefetching(Endless):
         def __iter__(self):
             return iter([self.index])
 
@@ -198,7 +136,7 @@ def train(failing_at=(), checkpoint_dir=None):
 
     with rh.Graph().as_default():
         total = rh.Variable(np.float64(0), name="total")
-        new = total.assign(rh.call(step, total, rh.inputs(Epochs())))
+        new = total.assign(rh.call(step, total, rh.inputs(Endless())))
         train_op = rh.group(new, rh.train.create_global_step().assign_add(1))
         with rh.MonitoredTrainingSession(
             checkpoint_dir=checkpoint_dir, save_checkpoint_steps=4, log_step_count_steps=None
@@ -208,7 +146,7 @@ def train(failing_at=(), checkpoint_dir=None):
             return sess.run(total, hooks=False), sess.recoveries
 
 
-FIRST = next(iter(Epochs()))
+FIRST = next(iter(Endless()))
 
 
 @pytest.mark.parametrize("failing_at", [[FIRST], [FIRST, 4, 11], [11]], ids=str)
@@ -221,14 +159,14 @@ def test_recovered_run_draws_again_what_it_drew_since_the_checkpoint(failing_at,
 
 
 def test_partial_load_leaves_the_input_at_its_beginning():
-    sess, number = program(Epochs)
+    sess, number = program(Endless)
     first = numbers(sess, number, 3)
     sess.load(sess.snapshot(), only=[])
     assert numbers(sess, number, 3) == first
 
 
 def test_position_of_a_source_that_takes_none_is_told(caplog):
-    sess, number = program(Epochs)
+    sess, number = program(Endless)
     numbers(sess, number, 3)
     resumed, number = program(lambda: [1, 2])
     resumed.load(sess.snapshot())
@@ -238,11 +176,11 @@ def test_position_of_a_source_that_takes_none_is_told(caplog):
 
 
 def test_error_of_loading_a_position_names_the_input_and_is_raised_again():
-    class Changed(Epochs):
+    class Changed(Endless):
         def load_state_dict(self, state):
             raise KeyError("shards")
 
-    sess, number = program(Epochs)
+    sess, number = program(Endless)
     sess.run(number)
     resumed, number = program(Changed)
     resumed.load(sess.snapshot())
@@ -252,66 +190,22 @@ def test_error_of_loading_a_position_names_the_input_and_is_raised_again():
         assert any("'batch'" in note for note in caught.value.__notes__)
 
 
-def test_random_numbers_that_opening_draws_are_undone_by_the_state_of_a_hook(tmp_path):
-    """A generator that a loader draws from when it is opened, and that a hook brings back."""
-
-    class Random:
-        def __init__(self):
-            self.generator = np.random.default_rng(0)
-
-        def state_dict(self):
-            return self.generator.bit_generator.state
-
-        def load_state_dict(self, state):
-            self.generator.bit_generator.state = state
-
-    def train(steps):
-        random = Random()
-
-        class Drawing(Epochs):
-            def __iter__(self):
-                random.generator.random()
-                return super().__iter__()
-
-        with rh.Graph().as_default():
-            noise = rh.call(lambda batch: batch + random.generator.random(), rh.inputs(Drawing()))
-            train_op = rh.group(rh.train.create_global_step().assign_add(1))
-            with rh.MonitoredTrainingSession(
-                checkpoint_dir=str(tmp_path), hooks=[rh.SavedStateHook(random=random)]
-            ) as sess:
-                return [sess.run([noise, train_op])[0] for _ in range(steps)]
-
-    first, second = train(3), train(3)
-    random = Random()
-    random.generator.random()
-    drawn = np.array(numbers(*program(Epochs), 6)) + random.generator.random(6)
-    np.testing.assert_array_equal([*first, *second], drawn)
-
-
 def test_rewound_input_begins_anew_where_it_was_first_opened(make_source):
     sess, number = program(make_source)
     expected = numbers(sess, number, 4)
-    for _ in range(2):
-        sess.rewind(number)
-        assert numbers(sess, number, 4) == expected
-
-
-def test_rewound_input_of_a_resumed_session_begins_anew(make_source):
-    sess, number = program(make_source)
-    expected = numbers(sess, number, 4)
-    for opened in (False, True):
-        resumed, number = program(make_source)
-        resumed.load(sess.snapshot())
-        if opened:
-            resumed.run(number)
-        resumed.rewind(number)
-        assert numbers(resumed, number, 4) == expected
+    resumed, same = program(make_source)
+    resumed.load(sess.snapshot())
+    resumed.rewind(same)
+    assert numbers(resumed, same, 4) == expected
+    for session, its_number in ((sess, number), (resumed, same)):
+        session.rewind(its_number)
+        assert numbers(session, its_number, 4) == expected
 
 
 def test_beginning_is_that_of_the_first_process_wherever_the_source_of_a_later_one_began():
-    later = Epochs()
+    later = Endless()
     later.load_state_dict({"epoch": 5, "index": 2})
-    sess, number = program(Epochs)
+    sess, number = program(Endless)
     expected = numbers(sess, number, 4)
     resumed, number = program(lambda: later)
     resumed.load(sess.snapshot())

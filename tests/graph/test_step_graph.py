@@ -63,7 +63,7 @@ def test_misspelt_name_is_told_in_the_first_run(name):
 
 
 def test_summaries_of_names_whose_leaves_only_a_run_knows():
-    graph = rh.graph(count, state={"n": 0}, data=[X] * 3)
+    graph = rh.graph(count, state={"n": 0}, data=[X], epochs=3)
     with graph.as_default():
         merged = rh.summary.merge(
             [
@@ -161,12 +161,9 @@ def test_name_where_a_function_needs_the_tensor_is_told(text):
     with graph.as_default(), pytest.raises(TypeError, match=rf"give graph\['{text}'\]"):
         length = rh.call(len, text, name="length")
         run(graph, 1, length)
-
-
-def test_other_text_is_an_argument():
-    graph = rh.graph(lambda w: (w, {"loss": w}), w=0.0)
-    with graph.as_default():
-        assert run(graph, 1, rh.call(len, "losses")) == [6]
+    other = rh.graph(lambda w: (w, {"loss": w}), w=0.0)
+    with other.as_default():
+        assert run(other, 1, rh.call(len, "losses")) == [6]
 
 
 def test_suggestion_is_never_the_name_itself():
@@ -231,11 +228,6 @@ def test_single_parameter_gets_the_element_itself(batch):
     assert seen == [batch] or seen[0] is batch
 
 
-def test_data_is_gone_through_several_times():
-    graph = rh.graph(lambda w, x: (w + x, {}), w=0.0, data=[1.0, 2.0], epochs=3)
-    assert run(graph, 99, "w") == [0, 1, 3, 4, 6, 7]
-
-
 @pytest.mark.parametrize(
     ("element", "message"),
     [
@@ -264,14 +256,6 @@ def test_random_key_that_the_data_or_the_result_lacks_is_told_how_to_give():
         run(graph, 1, "w")
 
 
-def test_feeds_that_do_not_fit_are_told():
-    graph = rh.graph(count, state={"n": 0})
-    with pytest.raises(ValueError, match=r"'x:0'.* is not fed: .* which has \['images'\]"):
-        run(graph, 1, "sum", {"images": X})
-    with pytest.raises(TypeError, match="feed_dict must map tensors to values"):
-        run(graph, 1, "sum", (X, X))
-
-
 def test_session_outside_of_the_graph_is_told_to_enter_it():
     rh.graph(count, state={"n": 0})
     with (
@@ -298,7 +282,6 @@ def test_session_outside_of_the_graph_is_told_to_enter_it():
             lambda: rh.graph(count, state=np.array(["2020"], "M8[D]")),
             r"got an array of dtype datetime64\[D\]",
         ),
-        (lambda: rh.graph(count, state=np.zeros(2, "i4,i4")), "got an array of dtype"),
         (lambda: rh.graph(count, state={"g": np.random.default_rng()}), "rng=generator"),
         (lambda: rh.graph(count, state=np.ma.masked_array([1, 2])), "cannot hold a masked"),
         (lambda: rh.graph(count, state=rh.random_key), "name what count"),
@@ -306,7 +289,6 @@ def test_session_outside_of_the_graph_is_told_to_enter_it():
         (lambda: rh.graph(count, state=0, data=lambda: [X]), "data must be a function of the step"),
         (lambda: rh.graph(count, state=0, x=0, data=[X]), "data must be left out"),
         (lambda: rh.graph(lambda w, *x: w, w=0, data=[X]), "needs a name, .* \\*batch and"),
-        (lambda: rh.graph(lambda w, **x: w, w=0, data=[X]), r"as in step\(params, batch\)"),
         (lambda: rh.graph(count, state=0, data=iter([X]), epochs=2), "epochs must be left out"),
         (lambda: rh.graph(count, name="train op", state=0), "name must"),
     ],

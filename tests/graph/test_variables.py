@@ -85,12 +85,6 @@ def test_assign_add_adds_leaf_by_leaf(graph):
         assert_same(result, {"w": 3 * ones(2), "layers": [Layer(4 * ones(1), np.float32(5))]})
 
 
-def test_part_of_a_pytree_is_a_tensor(graph):
-    v = rh.Variable({"layers": [ones(2), 2 * ones(3)]}, name="v")
-    with rh.Session(graph) as sess:
-        assert_same(sess.run(v["layers"][1]), 2 * ones(3))
-
-
 def test_number_is_a_scalar(graph):
     rate, count = rh.Variable(0.5, name="rate"), rh.Variable(3, name="count")
     with rh.Session(graph) as sess:
@@ -111,31 +105,17 @@ def test_initial_value_may_be_a_callable_called_by_each_session(graph):
 def test_initial_value_stays_the_callers(graph):
     initial = {"w": ones(2)}
     v = rh.Variable(initial, name="v")
-    add = v.assign_add(initial)
+    add = v.assign_add({"w": ones(2)})
     for _ in range(2):
         with rh.Session(graph) as sess:
             for _ in range(3):
                 sess.run(add)
             assert_same(sess.run(v), {"w": 4 * ones(2)})
     assert_same(initial, {"w": ones(2)})
-
-
-def test_change_of_the_callers_array_does_not_reach_a_session(graph):
-    initial = ones(2)
-    v = rh.Variable(initial, name="v")
     with rh.Session(graph) as sess:
         sess.run(v)
-        initial[:] = 9
-        assert_same(sess.run(v), ones(2))
-
-
-def test_change_of_a_fetched_array_does_not_reach_the_variable(graph):
-    v = rh.Variable(ones(2), name="v")
-    with rh.Session(graph) as sess:
-        fetched = sess.run(v)
-        with contextlib.suppress(TypeError, ValueError):  # It may be read-only.
-            fetched[:] = 9
-        assert_same(sess.run(v), ones(2))
+        initial["w"][:] = 9
+        assert_same(sess.run(v), {"w": ones(2)})
 
 
 MISFITS = {
@@ -149,6 +129,8 @@ MISFITS = {
     ),
     "structure": ({"w": ones(2)}, lambda: [ones(2)], []),
     "missing key": ({"w": ones(2), "b": ones(1)}, lambda: {"w": ones(2)}, []),
+    "longer list": ([ones(1)], lambda: [ones(1)] * 2, ["length, 1", "has 2"]),
+    "nothing": (ones(2), lambda: None, ["does the function return it"]),
     "leaf of a pytree": (
         {"a": {"w": ones(2)}},
         lambda: {"a": {"w": ones(3)}},
@@ -199,9 +181,6 @@ def test_variable_without_collections_joins_none(graph):
         assert sess.run(v) == 1
 
 
-# containers and paths
-
-
 def test_function_that_changes_its_argument_changes_no_variable(graph):
     v = rh.Variable({"w": np.zeros(2, np.float32)}, name="v")
 
@@ -216,16 +195,17 @@ def test_function_that_changes_its_argument_changes_no_variable(graph):
         np.testing.assert_array_equal(sess.run(v)["w"], [0, 0])
 
 
-def test_caller_that_changes_a_fetched_tree_changes_no_variable(graph):
+def test_caller_that_changes_what_it_has_fetched_changes_no_variable(graph):
     v = rh.Variable({"w": np.zeros(2, np.float32), "l": [1.0]}, name="v")
     same = v.assign(rh.call(lambda tree: tree, v))
     with rh.Session(graph) as sess:
         for fetch in (v, same):
             got = sess.run(fetch)
+            with contextlib.suppress(TypeError, ValueError):  # It may be read-only.
+                got["w"][:] = 9
             got["w"] = 7
             got["l"].append(8)
-        assert set(sess.run(v)) == {"w", "l"}
-        np.testing.assert_array_equal(sess.run(v)["w"], [0, 0])
+        assert_same(sess.run(v), {"w": np.zeros(2, np.float32), "l": sess.run(v["l"])})
         assert len(sess.run(v)["l"]) == 1
 
 
@@ -244,35 +224,10 @@ def test_number_that_does_not_fit_is_refused_and_not_wrapped(graph, number):
         assert sess.run(v) == 200
 
 
-def test_list_that_grows_is_told_by_its_lengths(graph):
-    v = rh.Variable([0.0, 1.0], name="v")
-    grown = v.assign(rh.call(lambda v: [*v, 2.0], v))
-    with rh.Session(graph) as session, pytest.raises(ValueError, match="length, 2, .* has 3"):
-        session.run(grown)
-
-
-def test_text_is_no_variable(graph):
-    with pytest.raises(TypeError, match="'v'"):
-        rh.Variable("abc", name="v")
-    v = rh.Variable(lambda: "abc", name="v")
-    with rh.Session(graph) as sess, pytest.raises(TypeError, match="'v'"):
-        sess.run(v)
-
-
-def test_function_that_forgets_to_return_is_asked_about(graph):
-    v = rh.Variable(np.zeros(2, np.float32), name="v")
-    with rh.Session(graph) as sess:
-        with pytest.raises(ValueError, match="'v'.*return"):
-            sess.run(v.assign(rh.call(lambda x: None, v)))
-
-
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
         ("initializer", "no initializers to run"),
-        ("initialized_value", "no initializers to run"),
-        ("eval", r"session\.run\(variable\)"),
-        ("value", r"session\.run\(variable\)"),
         ("read_value", r"session\.run\(variable\)"),
         ("assign_sub", r"variable\.assign_add\(-delta\)"),
         ("load", r"variable\.assign\(value\)"),
