@@ -27,7 +27,7 @@ from runhooks.contract import (
 from runhooks.events.place import inside, place
 from runhooks.events.reading.contents import RunContents
 from runhooks.events.reading.find import find_files
-from runhooks.events.reading.messages import SCALAR, TagNumbers, Wanted
+from runhooks.events.reading.messages import SCALAR, Wanted
 from runhooks.events.reading.rows import RowDecoders
 from runhooks.graph import Tensor, get_default_graph
 from runhooks.hooks.base import TimedHook, required_global_step, step_of
@@ -48,7 +48,7 @@ class EvalMetrics:
 
     def __init__(self, eval_dir: str | os.PathLike[str]) -> None:
         self._dir = path_of(place(eval_dir=eval_dir))
-        self._contents = RunContents(RowDecoders(TagNumbers(Wanted(None, SCALAR))), purge=True)
+        self._contents = RunContents(RowDecoders(Wanted(None, SCALAR)), purge=True)
         self._warned: set[AnyPath] = set()
 
     def read(self) -> dict[int, dict[str, float]]:
