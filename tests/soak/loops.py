@@ -195,8 +195,9 @@ class Own:
         self.plan, self.torch = plan, plan["engine"] == "torch"
         if plan["engine"] == "jax":
             import jax
+            from flax import nnx  # noqa: F401  importing it draws random numbers
 
-            jax.devices()  # the first use of a device draws a number: k8s_cluster.py, line 36
+            jax.devices()  # the first use of a device does, too: k8s_cluster.py, line 36
         np.random.seed(plan["seed"] % 2**32)
         random.seed(plan["seed"])
         initial = [np.array([3 + at, 40 - at], np.int32) for at in range(len(plan["states"]))]
