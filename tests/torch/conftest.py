@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -80,14 +78,3 @@ def hooks_left() -> Callable[..., int]:
         return on_modules + len(_global_optimizer_pre_hooks) + len(_global_optimizer_post_hooks)
 
     return hooks_left
-
-
-@pytest.fixture
-def run_python() -> Callable[[str], str]:
-    """Runs a program in an interpreter of its own; what it prints."""
-
-    def run_python(program: str) -> str:
-        command = [sys.executable, "-c", program]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    return run_python

@@ -23,6 +23,7 @@ def started(worker):
 
 
 folder, moment = sys.argv[1:]
+os.setsid()
 steps = 0
 torch.manual_seed(0)
 model = torch.nn.Linear(2, 1)

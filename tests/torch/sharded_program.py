@@ -302,40 +302,14 @@ def epochs(first, steps):
     return [it for batch in drawn for it in batch]
 
 
-def averages():
-    """Moving averages of parameters that are sharded, and of buffers that are not."""
-    found = {}
+def trained_both_ways(name, layers, hooks, **options):
+    """Train a model of ``layers()``, whole and sharded, with ``hooks()``; yield what came of it.
+
+    That is the kind, the hooks and the directory.
+    """
     for kind in ("whole", "fsdp"):
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(6, 7), nn.BatchNorm1d(7), nn.Linear(7, 3))
-        if kind == "fsdp":
-            fully_shard(model)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-        def step(model=model, optimizer=optimizer):
-            optimizer.zero_grad()
-            model(torch.linspace(0, 1, 24).reshape(4, 6)).square().sum().backward()
-            optimizer.step()
-
-        graph = rh.torch.graph(step, model=model, optimizer=optimizer)
-        with graph.as_default():
-            hooks = [rh.EmaHook("model", decay=0.5), rh.StopAtStepHook(last_step=5)]
-            with rh.MonitoredTrainingSession(
-                checkpoint_dir=str(folder / f"averages-{kind}"), hooks=hooks
-            ) as session:
-                while not session.should_stop():
-                    session.run("train_op")
-        found[kind] = rh.load(folder / f"averages-{kind}", "ema")["model"]
-    whole, fsdp = found["whole"], found["fsdp"]
-    return {name: bool(np.allclose(it, fsdp[name])) for name, it in whole.items()}
-
-
-def norms():
-    """The norms of gradients that summaries and hooks get of a model, whole and sharded."""
-    found = {}
-    for kind in ("whole", "fsdp"):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 3))
+        model, directory = nn.Sequential(*layers()), folder / f"{name}-{kind}"
         if kind == "fsdp":
             fully_shard(model[0])
             fully_shard(model)
@@ -346,45 +320,63 @@ def norms():
             model(torch.linspace(0, 1, 24).reshape(4, 6)).square().sum().backward()
             optimizer.step()
 
-        kept = RecordingHook(fetches="global_gradient_norm")
-        graph = rh.torch.graph(step, model=model, optimizer=optimizer)
-        with graph.as_default():
-            rh.summary.gradient_norms("gradients/model")
-            shown = rh.ProgressHook(3, "global_gradient_norm", stream=io.StringIO())
+        with rh.torch.graph(step, model=model, optimizer=optimizer).as_default():
+            made = hooks()
             with rh.MonitoredTrainingSession(
-                checkpoint_dir=str(folder / f"norms-{kind}"),
-                hooks=[kept, shown, rh.StopAtStepHook(last_step=3)],
-                save_summaries_steps=1,
+                checkpoint_dir=str(directory), hooks=made, **options
             ) as session:
                 while not session.should_stop():
                     session.run("train_op")
+        yield kind, made, directory
+
+
+def averages():
+    """Moving averages of parameters that are sharded, and of buffers that are not."""
+    found = {
+        kind: rh.load(directory, "ema")["model"]
+        for kind, _, directory in trained_both_ways(
+            "averages",
+            lambda: [nn.Linear(6, 7), nn.BatchNorm1d(7), nn.Linear(7, 3)],
+            lambda: [rh.EmaHook("model", decay=0.5), rh.StopAtStepHook(last_step=5)],
+        )
+    }
+    return {name: bool(np.allclose(it, found["fsdp"][name])) for name, it in found["whole"].items()}
+
+
+def norms():
+    """The norms of gradients that summaries and hooks get of a model, whole and sharded."""
+
+    def hooks():
+        rh.summary.gradient_norms("gradients/model")
+        kept = RecordingHook(fetches="global_gradient_norm")
+        shown = rh.ProgressHook(3, "global_gradient_norm", stream=io.StringIO())
+        return [kept, shown, rh.StopAtStepHook(last_step=3)]
+
+    found = {}
+    for kind, (kept, *_), directory in trained_both_ways(
+        "norms",
+        lambda: [nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 3)],
+        hooks,
+        save_summaries_steps=1,
+    ):
         found[kind] = {"fetched": [float(it) for it in kept.results]}
         if rank == 0:  # it alone has written, and knows that it has
-            scalars = rh.events.read(folder / f"norms-{kind}").only.scalars
+            scalars = rh.events.read(directory).only.scalars
             found[kind]["written"] = {
                 tag: it.values.tolist() for tag, it in scalars.items() if "norm" in tag
             }
     return found
 
 
-TASKS = {
-    "averages": averages,
-    "norms": norms,
-    "epochs": epochs,
-    "exact": exact,
-    "train": train,
-    "pending": pending,
-    "take_pending": take_pending,
-    "mesh": mesh,
-    "die": die,
-}
+TASKS = [averages, norms, epochs, exact, train, pending, take_pending, mesh, die]
 if size > 1:
     start()
 current_group().barrier_secs = 60
 results = {}
 for task in sys.argv[4:]:
     name, *words = task.split(":")
-    results[task] = TASKS[name](*words)
+    (function,) = (it for it in TASKS if it.__name__ == name)
+    results[task] = function(*words)
 (folder / f"results-{size}-{rank}.json").write_text(json.dumps(results))
 if size > 1 and "die" not in results:
     if rank:

@@ -136,32 +136,27 @@ def test_runs_that_do_not_count_are_not_taken_for_a_step_that_was_forgotten(tmp_
     assert caplog.messages == []
 
 
-def trained(tmp_path):
-    """Return the training of an undisturbed run of twelve updates."""
-    training = Training()
-    training.train(tmp_path / "undisturbed", [rh.StopAtStepHook(last_step=12)])
-    return training
+def stop_by_signal(number):
+    return lambda at, run, clock: signal.raise_signal(number) if at == run else None
 
 
-@pytest.mark.parametrize("run", [21, 22, 23, 24])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_ends_the_loop_after_an_update(number, run, tmp_path):
-    expected = trained(tmp_path)
-    training = Training(lambda at: signal.raise_signal(number) if at == run else None)
-    session = training.train(tmp_path / "stopped", [])
-    assert (session.global_step, training.runs) == (6, 24)
-    resumed = Training()
-    resumed.train(tmp_path / "stopped", [rh.StopAtStepHook(last_step=12)])
-    assert resumed.model.weight.tolist() == expected.model.weight.tolist()
+def stop_by_time(at, run, clock):
+    clock.advance(20 if at == 21 else 0)
 
 
-def test_time_limit_ends_the_loop_after_an_update(tmp_path):
-    expected = trained(tmp_path)
+@pytest.mark.parametrize("run", [21, 22, 24])
+@pytest.mark.parametrize(
+    "stop",
+    [stop_by_signal(signal.SIGTERM), stop_by_signal(signal.SIGINT), stop_by_time],
+    ids=["SIGTERM", "SIGINT", "time limit"],
+)
+def test_loop_is_stopped_after_an_update_and_loses_nothing(stop, run, tmp_path):
+    expected, resumed = Training(), Training()
+    expected.train(tmp_path / "undisturbed", [rh.StopAtStepHook(last_step=12)])
     with FakeClock() as clock:
-        training = Training(lambda at: clock.advance(1))
-        session = training.train(tmp_path / "stopped", [rh.TimeLimitHook(secs=22)])
+        training = Training(lambda at: stop(at, run, clock))
+        session = training.train(tmp_path / "stopped", [rh.TimeLimitHook(secs=10)])
     assert (session.global_step, training.runs) == (6, 24)
-    resumed = Training()
     resumed.train(tmp_path / "stopped", [rh.StopAtStepHook(last_step=12)])
     assert resumed.model.weight.tolist() == expected.model.weight.tolist()
 

@@ -51,21 +51,6 @@ def test_training_is_the_same_with_it(kind, make_training):
     assert evaluated.model.training
 
 
-class Asks(rh.SessionRunHook):
-    """Asks for a value in every second run."""
-
-    def __init__(self, tensor):
-        self.tensor, self.results = tensor, []
-
-    def before_run(self, run_context):
-        due = run_context.session.global_step % 2
-        return rh.SessionRunArgs(self.tensor) if due else None
-
-    def after_run(self, run_context, run_values):
-        if run_values.results is not None:
-            self.results.append(run_values.results)
-
-
 def as_a_summary(tensor, tmp_path):
     summary = rh.summary.scalar("drawn", tensor)
     return rh.SummarySaverHook(2, output_dir=tmp_path, summary_op=summary), "train_op"
@@ -73,10 +58,6 @@ def as_a_summary(tensor, tmp_path):
 
 def in_the_log(tensor, tmp_path):
     return rh.LoggingTensorHook([tensor], every_n_iter=2), "train_op"
-
-
-def for_a_hook(tensor, tmp_path):
-    return Asks(tensor), "train_op"
 
 
 def for_an_evaluation(tensor, tmp_path):
@@ -95,7 +76,7 @@ def between_steps(tensor, tmp_path):
     return Between(), "train_op"
 
 
-WAYS = [as_a_summary, in_the_log, for_a_hook, for_an_evaluation, for_the_loop, between_steps]
+WAYS = [as_a_summary, in_the_log, for_an_evaluation, for_the_loop, between_steps]
 
 
 def draws_and_changes_modes(training, generator):
@@ -113,7 +94,7 @@ def draws_and_changes_modes(training, generator):
     ("way", "takes"),
     [
         *((way, takes) for way in WAYS for takes in ([], ["model/0.bias"])),
-        *((way, [of]) for way in WAYS[:3] for of in ("loss", "gradients/model/0.bias")),
+        *((way, [of]) for way in WAYS[:2] for of in ("loss", "gradients/model/0.bias")),
     ],
 )
 def test_function_that_is_no_step_leaves_training_as_it_was(way, takes, make_training, tmp_path):

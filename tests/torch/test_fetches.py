@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import runhooks as rh
+from runhooks.testing import RecordingHook
 
 
 def same(one, other):
@@ -48,14 +49,6 @@ def test_fetched_values_are_detached_and_do_not_change_later(training):
             same(now, then)
 
 
-class Asks(rh.SessionRunHook):
-    def __init__(self, *names):
-        self.names = list(names)
-
-    def before_run(self, run_context):
-        return rh.SessionRunArgs(self.names)
-
-
 @pytest.mark.parametrize(
     "asked", [[], ["model/weight"], ["array"], ["global_step"], ["activations/model"], ["nested"]]
 )
@@ -80,8 +73,9 @@ def test_outputs_are_copies_of_the_types_that_the_step_returned(asked):
     nn.init.zeros_(model.weight)
     names = ["array", "view", "nested", "tensor", "number", "text", "none"]
     graph = rh.torch.graph(step, names, model=model)
+    hooks = [RecordingHook(fetches=asked)] if asked else []
     parts = [graph["nested"]["list"], graph["nested"]["list"][0], graph["nested"]["scalar"]]
-    with graph.as_default(), rh.MonitoredSession(hooks=[Asks(*asked)] if asked else []) as session:
+    with graph.as_default(), rh.MonitoredSession(hooks=hooks) as session:
         feeds = {"x": torch.ones(1)}
         alone = [session.run(["train_op", *names], feeds)[1:] for _ in range(3)]
         in_parts = [session.run(["train_op", *parts], feeds)[1:] for _ in range(3)]
@@ -254,6 +248,7 @@ def test_rates_of_groups(training):
         ("activations/model/9", "did you mean 'activations/model/[0-3]'"),
         ("modle/0.weight", "model"),
         ("lerning_rate", "learning_rate"),
+        ("lr", "did you mean 'learning_rate'"),
         ("los", "did you mean 'loss'"),
         ("optimizer/learning_rate/7", "nothing is named"),
     ],

@@ -1,8 +1,6 @@
 """Shuffled loaders of PyTorch in a training that draws random numbers too: resumed bit for bit."""
 
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -74,13 +72,14 @@ def test_input_that_evaluations_begin_anew_is_not_said_to_be_at_its_end(tmp_path
     assert caplog.messages == []
 
 
-def test_signal_to_the_whole_group_loses_no_step(tmp_path):
+def test_signal_to_the_whole_group_loses_no_step(launcher_with, tmp_path):
+    launcher = launcher_with("torch._dynamo", "runhooks.engines.torch.graph", OMP_NUM_THREADS="1")
+
     def train(folder, moment):
-        program = Path(__file__).with_name("group_program.py")
-        command = [sys.executable, program, tmp_path / folder, moment]
-        done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip().split("; ")
+        log, program = tmp_path / "log", Path(__file__).with_name("group_program.py")
+        process = launcher.start(log, program, tmp_path / folder, moment)
+        assert launcher.wait(process) == 0, log.read_text()
+        return log.read_text().splitlines()[-1].split("; ")
 
     torch.manual_seed(0)
     model = nn.Linear(2, 1)

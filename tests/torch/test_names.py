@@ -26,11 +26,6 @@ def test_names_of_steps_that_clash_are_refused(training):
             rh.torch.step(lambda model: None, name="other")
 
 
-def test_keyword_arguments_of_a_step_are_not_dropped_silently():
-    with pytest.raises(TypeError, match=r"\*\*options"):
-        rh.torch.graph(lambda x, **options: None)
-
-
 def test_parameter_with_a_default_is_no_placeholder(training):
     graph = rh.torch.graph(lambda x, scale=1.0: None, model=training.model)
     with rh.Session(graph) as sess:
@@ -57,12 +52,6 @@ def test_parts_without_a_value_are_told_apart_from_nothing(training):
             sess.run("scaler")
         scaler.scale(torch.ones(1))
         assert sess.run("scaler/scale") == 8.0
-
-
-def test_activation_without_a_step_says_what_it_needs(training):
-    with rh.Session(training.graph()) as sess:
-        with pytest.raises(ValueError, match='not called.*"train_op"'):
-            sess.run("activations/model/0")
 
 
 def test_summaries_take_names(training):
@@ -173,11 +162,6 @@ def test_what_the_step_returns_has_a_name_if_it_is_among_the_outputs(training):
         graph["loss"]
     with pytest.raises(TypeError, match="outputs must be a list of names"):
         rh.torch.graph(training.step, None, **training.objects)
-
-
-def test_lr_is_the_learning_rate(training):
-    with pytest.raises(ValueError, match="did you mean 'learning_rate'"):
-        training.graph()["lr"]
 
 
 def test_objects_that_were_forgotten_are_noticed(training, caplog):

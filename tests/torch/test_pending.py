@@ -95,19 +95,3 @@ def test_generator_is_a_part(tmp_path):
         rh.Saver().restore(sess, tmp_path / "model.ckpt")
         sess.run("train_op")
     assert drawn[1] == drawn[2] != drawn[0]
-
-
-def test_checkpoint_of_another_optimizer_is_refused(training, make_training, tmp_path):
-    sgd = torch.optim.SGD(training.model.parameters(), lr=0.1, momentum=0.9)
-    with rh.Session(training.graph(optimizer=sgd)) as sess:
-        rh.Saver().save(sess, tmp_path / "model.ckpt")
-    other = make_training(1)
-    with rh.Session(other.graph()) as sess:
-        with pytest.raises(ValueError, match="'betas'.*'momentum'"):
-            rh.Saver().restore(sess, tmp_path / "model.ckpt")
-    kin = torch.optim.AdamW(other.model.parameters())
-    with rh.Session(other.graph(optimizer=kin)) as sess:
-        adam = torch.optim.Adam(other.model.parameters())
-        with rh.Session(other.graph(optimizer=adam)) as saving:
-            rh.Saver().save(saving, tmp_path / "adam.ckpt")
-        rh.Saver().restore(sess, tmp_path / "adam.ckpt")

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import runhooks as rh
+from runhooks.checkpoint import read_checkpoint
 
 
 @pytest.fixture
@@ -96,6 +97,8 @@ def tied(path, init_from=None):
 
 def test_a_parameter_that_two_modules_share(tmp_path):
     first = tied(tmp_path / "a")
+    saved = read_checkpoint(tmp_path / "a/model.ckpt-1").arrays
+    assert [name for name in saved if name.startswith("model")] == ["model/embed.weight"]
     found = rh.load(tmp_path / "a", "model")
     assert found.keys() == {"embed.weight", "out.weight"}
     other = Tied()
