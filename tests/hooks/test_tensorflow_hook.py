@@ -139,15 +139,3 @@ def test_a_method_that_nobody_would_call_is_refused():
 
     with pytest.raises(TypeError, match=r"Saves overrides _save"):
         Saves(save_steps=1)
-
-
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        (lambda: rh.ProfilerHook(save_steps=1), "_file_writer"),
-        (lambda: rh.SummarySaverHook(save_steps=1, summary_op=[]), "_next_step"),
-    ],
-)
-def test_an_attribute_that_does_not_exist_here_says_so(make, name):
-    with pytest.raises(AttributeError, match=rf"{name}'.*TensorFlow"):
-        getattr(make(), name)

@@ -42,6 +42,10 @@ class BatchValues:
         """Return the metrics that are known after the batch, by the framework's names."""
         raise NotImplementedError
 
+    def validated(self) -> Mapping[str, Any]:
+        """Return those of the metrics that a validation has found, and that no batch changes."""
+        return {}
+
     def rates(self) -> Mapping[str, Any]:
         """Return the learning rates of the batch by name."""
         raise NotImplementedError
@@ -75,8 +79,8 @@ class BatchValues:
 
     def scalars(self) -> dict[str, Any]:
         """Return the numbers of the batch by name: its loss, its metrics, the learning rate."""
-        loss = self.loss()
-        metrics = {f"metrics/{name}": value for name, value in self.metrics().items()}
+        loss, old = self.loss(), self.validated()
+        metrics = {f"metrics/{name}": it for name, it in self.metrics().items() if name not in old}
         return {**({} if loss is None else {"loss": loss}), **metrics, **self.rates()}
 
     def assign(self, name: str, value: Any) -> None:

@@ -32,12 +32,7 @@ class _LightningValues(TorchValues):
     def metrics(self) -> Mapping[str, Any]:
         return {} if self.trainer is None else self.trainer.callback_metrics
 
-    def scalars(self) -> dict[str, Any]:
-        stale = {f"metrics/{name}" for name in self._validated}
-        return {name: it for name, it in super().scalars().items() if name not in stale}
-
     def validated(self) -> dict[str, Any]:
-        """Return the metrics of the last validation."""
         return {name: it for name, it in self.metrics().items() if name in self._validated}
 
     def note_trained(self) -> None:

@@ -59,7 +59,7 @@ class PruningHook(MetricHook):
         self._trial = trial
         self._reported: int | None = None
 
-    def _take(self, session: RawSession, step: int, value: float) -> None:
+    def _act(self, session: RawSession, step: int, value: float) -> None:
         # After a recovery steps are made again; Optuna takes a step once.
         if self._reported is None or step > self._reported:
             self._trial.report(value, step)

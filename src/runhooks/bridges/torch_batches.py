@@ -196,15 +196,15 @@ class _CapturingEngine(BatchEngine):
 
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
         evaluate = super().evaluator(operations)
-        if not any(op.effect in CAPTURES for op in operations):
+        captures = [op.name for op in operations if op.effect in CAPTURES]
+        if not captures:
             return evaluate
 
         def capturing(
             values: dict[Tensor, Any], variables: Mapping[Variable, Any]
         ) -> dict[Variable, Any]:
             if self.captured is None:
-                names = _captured_names(operations)
-                raise ValueError(f"{names[0]!r} exists only while a batch is made")
+                raise ValueError(f"{captures[0]!r} exists only while a batch is made")
             values[CAPTURED] = self.captured
             return evaluate(values, variables)
 

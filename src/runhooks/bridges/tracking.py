@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from runhooks.contract import (
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunValues,
-)
-from runhooks.hooks.base import TimedHook, next_step_of, step_of
+from runhooks.contract import RawSession
 from runhooks.hooks.metrics import number
-from runhooks.hooks.named_tensors import NamedTensors
-from runhooks.trigger import Due, Trigger, timer_of
+from runhooks.hooks.named_tensors import FetchingHook
+from runhooks.trigger import Trigger, timer_of
 
 
-class TrackingHook(TimedHook):
+class TrackingHook(FetchingHook):
     """Fetches numbers at a cadence, and passes them to ``log`` with the global step.
 
     ``log`` is the tracker's own function: ``wandb_run.log``, ``mlflow.log_metrics``,
@@ -46,25 +41,9 @@ class TrackingHook(TimedHook):
     ) -> None:
         if not callable(log):
             raise TypeError(f"log must be a function of numbers and a step, got {log!r}")
-        super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
+        super().__init__(timer_of(trigger, every_n_steps=every_n_steps), tensors)
         self._log = log
-        self._tensors = NamedTensors(tensors)
 
-    def begin(self) -> None:
-        super().begin()
-        self._request = SessionRunArgs(self._tensors.fetches())
-
-    def next_due(self) -> Due | None:
-        return self._timer.due()
-
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        is_due = self._timer.should_trigger_for_step(next_step_of(run_context))
-        return self._request if is_due else None
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        if run_values.results is None:
-            return
-        step = step_of(run_context.session)
-        self._timer.update_last_triggered_step(step)
-        labelled = self._tensors.labelled(run_values.results)
+    def _take(self, session: RawSession, step: int, values: Any) -> None:
+        labelled = self._tensors.labelled(values)
         self._log({name: number(name, value) for name, value in labelled}, step=step)

@@ -47,9 +47,8 @@ class _TrainerValues(TorchValues):
     def metrics(self) -> Mapping[str, Any]:
         return self.evaluated
 
-    def scalars(self) -> dict[str, Any]:
-        stale = {f"metrics/{name}" for name in self.evaluated}
-        return {name: it for name, it in super().scalars().items() if name not in stale}
+    def validated(self) -> Mapping[str, Any]:
+        return self.evaluated
 
     def _take(self, module: Any, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
         if not module.training:

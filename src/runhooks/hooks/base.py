@@ -250,16 +250,12 @@ class TimedHook(SessionRunHook):
 class TensorFlowHook(SessionRunHook):
     """The base of hooks that TensorFlow has, too, and that programs have extended.
 
-    A subclass finds the private names that it knows from TensorFlow's class. For those that have no
-    counterpart here an error says so: when a hook is made that overrides a method which nobody
-    would call, or when an attribute is read.
+    A subclass finds the private names that it knows from TensorFlow's class. One that overrides a
+    method which nobody would call here is refused.
     """
 
     #: The private methods of TensorFlow's class that are never called here.
     never_called: ClassVar[tuple[str, ...]] = ()
-
-    #: The private attributes of TensorFlow's class that do not exist here.
-    absent: ClassVar[tuple[str, ...]] = ()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         for name in cls.never_called:
@@ -269,15 +265,6 @@ class TensorFlowHook(SessionRunHook):
                     "runhooks does not: override before_run, after_run or end instead"
                 )
         return super().__new__(cls)
-
-    def __getattr__(self, name: str) -> Any:
-        hint = ""
-        if name in self.absent:
-            hint = (
-                ": TensorFlow's hook has it, that of runhooks works without; use what before_run "
-                "and after_run are given instead"
-            )
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{hint}")
 
     def begin(self) -> None:
         self._global_step_tensor = required_global_step(self)

@@ -26,11 +26,10 @@ from runhooks.hooks.base import (
     SummaryWriter,
     TimedHook,
     log_of,
-    next_step_of,
     not_training,
     step_of,
 )
-from runhooks.hooks.named_tensors import NamedTensors
+from runhooks.hooks.named_tensors import FetchingHook
 from runhooks.near_names import suggestion
 from runhooks.session.nested import LoopStoppedError
 from runhooks.summary import Summary, scalar_value
@@ -309,7 +308,7 @@ class EvaluatingHook(TimedHook):
         )
 
 
-class MetricHook(TimedHook):
+class MetricHook(FetchingHook):
     """Acts on each value of a metric: of an evaluation of the same loop, or of a tensor when due.
 
     Args:
@@ -330,42 +329,22 @@ class MetricHook(TimedHook):
     ) -> None:
         self._evaluated = metric if isinstance(metric, EvaluationMetric) else None
         if self._evaluated is None:
-            super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
+            super().__init__(timer_of(trigger, every_n_steps=every_n_steps), {"metric": metric})
         elif every_n_steps is not None or trigger is not None:
             raise ValueError(
                 "every_n_steps and trigger must be left out for a metric of an evaluation, each "
                 f"value of which counts, got every_n_steps={every_n_steps!r}, trigger={trigger!r}"
             )
         else:
-            super().__init__(EvaluationTimer(self._evaluated.evaluation))
-        self._tensors = NamedTensors({} if self._evaluated else {"metric": metric})
+            super().__init__(EvaluationTimer(self._evaluated.evaluation), ())
         self._metric = metric if isinstance(metric, str) else metric.name
 
-    def begin(self) -> None:
-        super().begin()
-        self._request = SessionRunArgs(self._tensors.fetches())
-
-    def next_due(self) -> Due | None:
-        return self._timer.due()
-
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        is_due = self._timer.should_trigger_for_step(next_step_of(run_context))
-        return self._request if is_due and self._evaluated is None else None
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        step = step_of(run_context.session)
-        if not self._timer.should_trigger_for_step(step):
-            return
+    def _take(self, session: RawSession, step: int, values: Any) -> None:
         if self._evaluated is not None:
-            self._take_now(run_context.session, step, self._evaluated.last())
-        elif run_values.results is not None:
-            value = number(self._metric, run_values.results["metric"])
-            self._take_now(run_context.session, step, value)
-
-    def _take_now(self, session: RawSession, step: int, value: float) -> None:
-        self._timer.update_last_triggered_step(step)
-        self._take(session, step, value)
+            self._act(session, step, self._evaluated.last())
+        else:
+            self._act(session, step, number(self._metric, values["metric"]))
 
     @abstractmethod
-    def _take(self, session: RawSession, step: int, value: float) -> None:
+    def _act(self, session: RawSession, step: int, value: float) -> None:
         """Act on a value that the metric has at ``step``."""

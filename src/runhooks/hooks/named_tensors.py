@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from runhooks.contract import RawSession, SessionRunArgs, SessionRunContext, SessionRunValues
 from runhooks.graph.base import BaseGraph, get_default_graph
 from runhooks.graph.nodes import Operation, Tensor
+from runhooks.hooks.base import TimedHook, next_step_of, step_of
 from runhooks.summary.ops import is_summary
+from runhooks.trigger import Due, Timer
 
 _AT_END_FIX = (
     "at the end nothing can be fed, drawn or changed: if the last step is known, give "
@@ -89,6 +93,43 @@ class NamedTensors:
     def labelled(self, values: Mapping[Any, Any]) -> list[tuple[str, Any]]:
         """Return labels and ``values``, which were fetched by key, in the order to show them."""
         return [(str(getattr(key, "name", key)), values[key]) for key in self.by_key]
+
+
+class FetchingHook(TimedHook):
+    """Fetches tensors when its timer triggers, and takes their values.
+
+    Args:
+        timer: Says when.
+        tensors: As for ``NamedTensors``; empty: nothing is fetched.
+    """
+
+    def __init__(self, timer: Timer, tensors: Mapping[str, Any] | Iterable[Any]) -> None:
+        super().__init__(timer)
+        self._tensors = NamedTensors(tensors)
+        self._request: SessionRunArgs | None = None
+
+    def begin(self) -> None:
+        super().begin()
+        self._request = SessionRunArgs(self._tensors.fetches()) if len(self._tensors) else None
+
+    def next_due(self) -> Due | None:
+        return self._timer.due()
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        is_due = self._timer.should_trigger_for_step(next_step_of(run_context))
+        return self._request if is_due else None
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        session, results = run_context.session, run_values.results
+        step = step_of(session)
+        has_all = results is not None or self._request is None
+        if has_all and self._timer.should_trigger_for_step(step):
+            self._timer.update_last_triggered_step(step)
+            self._take(session, step, results)
+
+    @abstractmethod
+    def _take(self, session: RawSession, step: int, values: Any) -> None:
+        """Act on the values of the tensors, by key, after the run that has led to ``step``."""
 
 
 def _only_output(element: Any) -> Any:

@@ -101,7 +101,6 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     """
 
     never_called = ("_save",)
-    absent = ("_file_writer", "_next_step", "_output_file", "_request_summary")
 
     def __init__(
         self,

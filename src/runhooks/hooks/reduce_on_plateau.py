@@ -172,7 +172,8 @@ class ReduceOnPlateauHook(MetricHook):
         self._check_name(session_of(session))
         step = step_of(session)
         if self._evaluated is not None and self._timer.should_trigger_for_step(step):
-            self._take_now(session, step, self._evaluated.last())
+            self._timer.update_last_triggered_step(step)
+            self._take(session, step, None)
 
     def state_dict(self) -> Mapping[str, Any]:
         return {**super().state_dict(), **self._plateau.state_dict()}
@@ -192,7 +193,7 @@ class ReduceOnPlateauHook(MetricHook):
                 "optax.inject_hyperparams(optax.adam)(learning_rate=...)"
             ) from None
 
-    def _take(self, session: RawSession, step: int, value: float) -> None:
+    def _act(self, session: RawSession, step: int, value: float) -> None:
         if self._plateau.ends_with(value):
             self._reduce(session_of(session), step)
 

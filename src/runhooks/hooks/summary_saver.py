@@ -56,8 +56,6 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
     runs_on = "chief"
     asks_on_all: ClassVar[bool] = True
 
-    absent = ("_next_step",)
-
     def __init__(
         self,
         save_steps: int | None = None,
