@@ -296,6 +296,7 @@ SMALL = {
     "tensorflow.train": "a front door",
     "torch": "a front door",
     "arrays.tensorflow": "an adapter to one library",
+    "bridges.tracking": "an adapter to the clients of trackers",
     "bridges.requirement": "every bridge needs it before its own framework",
     "events.place": "paths or URLs, for all who open runs",
     "graph.names": "the rules of names, for all who make operations",

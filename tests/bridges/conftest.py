@@ -19,10 +19,11 @@ DOCS = Path(__file__).parents[2] / "docs" / "bridges.md"
 
 
 class Recorder(rh.SessionRunHook):
-    """Keeps what it fetches in every run, and counts the runs, also over a resume."""
+    """Keeps what it fetches, in every run from a step on; counts the runs, also over a resume."""
 
-    def __init__(self, **fetches: Any) -> None:
+    def __init__(self, from_step: int = 0, **fetches: Any) -> None:
         self.fetches = fetches
+        self.from_step = from_step
         self.steps: list[int] = []
         self.values: list[dict[str, Any]] = []
         self.calls: list[str] = []
@@ -34,10 +35,13 @@ class Recorder(rh.SessionRunHook):
     def after_create_session(self, session: Any, coord: Any) -> None:
         self.calls.append(f"session {session.global_step}")
 
-    def before_run(self, run_context: Any) -> rh.SessionRunArgs:
-        return rh.SessionRunArgs(self.fetches)
+    def before_run(self, run_context: Any) -> rh.SessionRunArgs | None:
+        asks = run_context.session.global_step >= self.from_step
+        return rh.SessionRunArgs(self.fetches) if asks else None
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
+        if run_values.results is None:
+            return
         self.runs += 1
         self.steps.append(run_context.session.global_step)
         self.values.append(run_values.results)

@@ -152,16 +152,7 @@ def test_metrics_of_a_validation_are_fetched_but_not_written_again(digits, fit, 
     class Validating(Model):
         val_dataloader = Model.train_dataloader
 
-    class Later(recorder):
-        def before_run(self, run_context):
-            later = run_context.session.global_step >= 8
-            return rh.SessionRunArgs({"val": "metrics/val_loss"}) if later else None
-
-        def after_run(self, run_context, run_values):
-            if run_values.results:
-                super().after_run(run_context, run_values)
-
-    hook = Later()
+    hook = recorder(8, val="metrics/val_loss")
     hooks = rh.bridges.lightning.Hooks([hook], tmp_path, save_summaries_steps=1)
     trainer = fit(Validating(digits), hooks)
     assert len(set(hook.column("val"))) == 1

@@ -174,16 +174,7 @@ def test_hooks_join_a_training_that_was_saved_without_them(make_trainer, recorde
 
 
 def test_metrics_of_an_evaluation(make_trainer, recorder, digits, tmp_path):
-    class Later(recorder):
-        def before_run(self, run_context):
-            later = run_context.session.global_step >= 8
-            return rh.SessionRunArgs({"eval": "metrics/eval_loss"}) if later else None
-
-        def after_run(self, run_context, run_values):
-            if run_values.results:
-                super().after_run(run_context, run_values)
-
-    hook = Later()
+    hook = recorder(8, eval="metrics/eval_loss")
     hooks = rh.bridges.transformers.Hooks([hook], tmp_path / "run", save_summaries_steps=1)
     trainer = make_trainer(hooks, eval_dataset=Digits(*digits), eval_strategy="epoch")
     trainer.train()

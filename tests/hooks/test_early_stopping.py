@@ -153,26 +153,23 @@ def test_an_unknown_metric_is_warned_of_once(stops, write, warnings, eval_dir):
 # --- No improvement
 
 
-def test_no_increase(stops, write, messages):
-    for step, value in [(10, 0.25), (20, 0.5), (30, 0.375)]:
-        write(step, score=value)
-    assert stops(rh.stop_if_no_increase_hook, "score", 20) == 3
-    write(40, score=0.5)  # as good is not better
-    assert stops(rh.stop_if_no_increase_hook, "score", 20) == 1
+@pytest.mark.parametrize(
+    ("make", "word", "sign"),
+    [
+        (rh.stop_if_no_increase_hook, "increase", 1),
+        (rh.stop_if_no_decrease_hook, "decrease", -1),
+    ],
+)
+def test_no_improvement(stops, write, messages, make, word, sign):
+    for step, value in [(10, 0.25), (20, 0.5), (30, 0.375), (40, 0.75), (50, 0.75)]:
+        write(step, score=sign * value)
+    assert stops(make, "score", 20) == 3
+    write(70, score=sign * 0.75)  # as good is not better
+    assert stops(make, "score", 20) == 1
     (message,) = messages()
-    assert "no increase for 20 steps" in message
-    assert message.endswith("it is 0.5 at step 40, and was 0.5 at step 20")
-
-
-def test_no_decrease(stops, write, messages):
-    for step, value in [(10, 0.5), (20, 0.25), (30, 0.375), (40, 0.125), (50, 1.0)]:
-        write(step, loss=value)
-    assert stops(rh.stop_if_no_decrease_hook, "loss", 20) == 3
-    write(70, loss=0.25)
-    assert stops(rh.stop_if_no_decrease_hook, "loss", 20) == 1
-    (message,) = messages()
-    assert "no decrease for 30 steps, and 20 are allowed" in message
-    assert message.endswith("it is 0.25 at step 70, and was 0.125 at step 40")
+    assert f"no {word} for 30 steps, and 20 are allowed" in message
+    value = sign * 0.75
+    assert message.endswith(f"it is {value} at step 70, and was {value} at step 40")
 
 
 def test_a_nan_is_never_the_best(stops, write):
@@ -289,16 +286,19 @@ def test_a_resumed_run_stops_where_an_undisturbed_one_does(build_model, tmp_path
     assert sess.stop_reason.startswith(f"stop_if_no_increase_hook(score) ({why}")
 
 
-def test_a_limit_in_the_place_of_the_name_is_told_how_to_write_it(model):
+@pytest.mark.parametrize(
+    ("make", "limit"),
+    [
+        (rh.stop_if_no_increase_hook, "max_steps_without_increase"),
+        (rh.stop_if_no_decrease_hook, "max_steps_without_decrease"),
+        (rh.stop_if_higher_hook, "threshold"),
+        (rh.stop_if_lower_hook, "threshold"),
+    ],
+)
+def test_a_limit_in_the_place_of_the_name_is_told_how_to_write_it(model, make, limit):
     metric = rh.EvaluationHook({"score": model.loss}, every_n_steps=1).metric("score")
-    with pytest.raises(ValueError, match="got 100: write max_steps_without_increase=100"):
-        rh.stop_if_no_increase_hook(metric, 100)
-    with pytest.raises(ValueError, match="got 100: write max_steps_without_decrease=100"):
-        rh.stop_if_no_decrease_hook(metric, 100)
-    with pytest.raises(ValueError, match=r"got 0\.9: write threshold=0\.9"):
-        rh.stop_if_higher_hook(metric, 0.9)
-    with pytest.raises(ValueError, match=r"got 0\.9: write threshold=0\.9"):
-        rh.stop_if_lower_hook(None, 0.9)
+    with pytest.raises(ValueError, match=f"got 100: write {limit}=100"):
+        make(metric, 100)
 
 
 @pytest.mark.parametrize("estimator", ["ll", None])
