@@ -1,6 +1,29 @@
-"""Sources of numbers for inputs, of each kind that there is; imported by the tests beside it."""
+"""Sources of numbers for inputs, one of each kind, and a training that draws from them."""
 
 import numpy as np
+
+import runhooks as rh
+
+
+def train(source, epochs=1, engine="python", last=1000, **arguments):
+    """What a run draws that trains to the end of ``source``, or to the step ``last``.
+
+    ``source``: what an input takes, or a tuple of these. ``arguments``: of the session.
+    """
+    drawn = []
+    with rh.Graph(engine).as_default():
+        sources = source if isinstance(source, tuple) else (source,)
+        inputs = [rh.inputs(it, name="batch", epochs=epochs) for it in sources]
+        batches = [rh.call(lambda batch: batch, it) for it in inputs]
+        train_op = rh.group(*batches, rh.train.create_global_step().assign_add(1))
+        hooks = [rh.StopAtStepHook(last_step=last)]
+        with rh.MonitoredTrainingSession(
+            hooks=hooks, save_summaries_steps=None, log_step_count_steps=None, **arguments
+        ) as session:
+            while not session.should_stop():
+                elements, _ = session.run([batches, train_op])
+                drawn.append([np.asarray(it).tolist() for it in elements])
+    return drawn if isinstance(source, tuple) else [element for (element,) in drawn]
 
 
 class Loader:

@@ -5,23 +5,7 @@ from itertools import chain
 import pytest
 
 import runhooks as rh
-from tests.graph.sources import Iterated, Loader
-
-
-def train(source, epochs, engine="python", last=100, **arguments):
-    """What a process draws that trains to the end, or to the step ``last``."""
-    drawn = []
-    with rh.Graph(engine).as_default():
-        number = rh.inputs(source, epochs=epochs) + 0
-        step = rh.train.get_or_create_global_step()
-        train_op = rh.group(number, step.assign_add(1))
-        hooks = [rh.StopAtStepHook(last_step=last)]
-        with rh.MonitoredTrainingSession(
-            hooks=hooks, save_summaries_steps=None, log_step_count_steps=None, **arguments
-        ) as sess:
-            while not sess.should_stop():
-                drawn.append(int(sess.run([number, train_op])[0]))
-    return drawn
+from tests.graph.sources import Iterated, Loader, train
 
 
 @pytest.mark.parametrize("make", [Loader, lambda: [1, 2, 3]])
@@ -69,7 +53,7 @@ def test_finished_run_may_be_given_epochs_without_end(tmp_path):
 )
 def test_nothing_comes_to_an_end_with_a_warning(source, epochs, caplog):
     assert train(source, epochs) == []
-    assert "the input 'inputs' has no elements" in caplog.text
+    assert "the input 'batch' has no elements" in caplog.text
 
 
 @pytest.mark.parametrize("source", [iter([1]), lambda step: [1]])
@@ -131,7 +115,7 @@ def test_distributed_sampler_of_torch_shuffles_each_epoch_anew():
 
     def epochs():
         sampler = DistributedSampler(range(8), num_replicas=1, rank=0, seed=1)
-        drawn = train(DataLoader(range(8), sampler=sampler), 2)
+        drawn = train(DataLoader(range(8), None, sampler=sampler), 2)
         return drawn[:8], drawn[8:]
 
     first, second = epochs()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import runhooks as rh
+from tests.graph.sources import train
 
 
 @pytest.mark.every_engine
@@ -123,19 +124,6 @@ class Unsized:
         return iter(range(1, 7))
 
 
-def train(source, directory, steps=100, epochs=1):
-    """What a process draws that makes ``steps``, and goes on from a checkpoint if there is one."""
-    drawn = []
-    with rh.Graph().as_default():
-        batch = rh.inputs(source, name="batch", epochs=epochs)
-        train_op = rh.group(batch, rh.train.create_global_step().assign_add(1))
-        hooks = [rh.StopAtStepHook(num_steps=steps)]
-        with rh.MonitoredTrainingSession(checkpoint_dir=directory, hooks=hooks) as sess:
-            while not sess.should_stop():
-                drawn.append(sess.run([batch, train_op])[0])
-    return drawn
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -147,24 +135,24 @@ def train(source, directory, steps=100, epochs=1):
     ids=["list", "range", "iterable", "by step"],
 )
 def test_resumed_process_goes_on_after_the_elements_it_has_drawn(make, tmp_path, caplog):
-    drawn = [train(make(), tmp_path, steps) for steps in (2, 1, 3)]
+    drawn = [train(make(), last=last, checkpoint_dir=tmp_path) for last in (2, 3, 6)]
     assert drawn == [[1, 2], [3], [4, 5, 6]]
     assert warnings(caplog) == []
 
 
 def test_elements_are_counted_in_each_epoch(tmp_path):
-    drawn = [train([1, 2, 3], tmp_path, 2, epochs=3) for _ in range(5)]
+    drawn = [train([1, 2, 3], 3, last=last, checkpoint_dir=tmp_path) for last in range(2, 12, 2)]
     assert drawn == [[1, 2], [3, 1], [2, 3], [1, 2], [3]]
 
 
 def test_shorter_list_is_at_its_end_when_it_has_fewer_elements_than_were_drawn(tmp_path):
-    train([1, 2, 3], tmp_path)
-    assert train([1, 2], tmp_path) == []
+    train([1, 2, 3], checkpoint_dir=tmp_path)
+    assert train([1, 2], checkpoint_dir=tmp_path) == []
 
 
 def test_generator_of_a_new_process_is_told_that_it_starts_over(tmp_path, caplog):
-    for _ in range(2):
-        assert train(iter([1, 2, 3]), tmp_path, 2) == [1, 2]
+    for last in (2, 4):
+        assert train(iter([1, 2, 3]), last=last, checkpoint_dir=tmp_path) == [1, 2]
     (warning,) = warnings(caplog)
     assert "'batch' starts over" in warning
     assert "2 were drawn until step 2" in warning
@@ -183,8 +171,8 @@ def test_iterator_that_goes_on_in_the_same_process_is_where_it_was(graph, tmp_pa
 
 @pytest.mark.parametrize("make", [list, iter], ids=["list", "iterator"])
 def test_run_that_has_drawn_everything_is_told_that_it_is_at_its_end(make, tmp_path, caplog):
-    assert train(make([1, 2]), tmp_path) == [1, 2]
+    assert train(make([1, 2]), checkpoint_dir=tmp_path) == [1, 2]
     assert warnings(caplog) == []
-    assert train(make([1, 2]), tmp_path) == []
+    assert train(make([1, 2]), checkpoint_dir=tmp_path) == []
     (warning,) = warnings(caplog)
     assert "'batch' is at its end" in warning

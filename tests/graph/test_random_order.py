@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import runhooks as rh
+from tests.graph.sources import train
 
 # Torchdata calls what torch no longer wants to be called.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
@@ -22,7 +23,7 @@ WITH_WORKERS = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import test_random_order
+from tests.graph import test_random_order
 import torch.utils.data
 torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2  # so long an idle worker takes to end
 for name in ("with_workers", "with_lasting_workers", "stateful_with_workers"):
@@ -238,7 +239,7 @@ def counted_by_itself():
 def shuffled_twice():
     """Two inputs that draw from one generator."""
     np.random.seed(1)
-    return [Shuffled(lambda order: np.random.shuffle(order)) for _ in range(2)]
+    return tuple(Shuffled(lambda order: np.random.shuffle(order)) for _ in range(2))
 
 
 SOURCES = [
@@ -250,29 +251,17 @@ SOURCES = [
 OF_THEIR_OWN_EPOCHS = [repeated_loader, grain_loader, grain_dataset, grain_iterator]
 
 
-def train(make_source, stop, directory, epochs=EPOCHS):
-    """Return what a run from its start, or from its checkpoint, to the step ``stop`` is given."""
-    source = make_source()
-    seen = []
-    graph = rh.Graph()
-    with graph.as_default():
-        several = source if isinstance(source, list) else [source]
-        batches = [rh.inputs(it, epochs=epochs) for it in several]
-        see = rh.call(lambda *batches: seen.append(np.asarray(batches).tolist()), *batches)
-        rh.group(see, rh.train.get_or_create_global_step().assign_add(1), name="train_op")
-        hooks = [rh.StopAtStepHook(last_step=stop)]
-        with rh.MonitoredTrainingSession(checkpoint_dir=directory, hooks=hooks) as session:
-            while not session.should_stop():
-                session.run("train_op")
-    return seen
+def trained(make_source, last, directory, epochs=EPOCHS):
+    """What a run from its start, or from its checkpoint, to the step ``last`` is given."""
+    return train(make_source(), epochs, last=last, checkpoint_dir=directory)
 
 
 def check(make_source, stop, tmp_path, epochs=EPOCHS, last=STEPS - 1):
     """Compare an undisturbed run with one that was stopped at the step ``stop``, and again."""
-    undisturbed = train(make_source, last, tmp_path / "undisturbed", epochs)
+    undisturbed = trained(make_source, last, tmp_path / "undisturbed", epochs)
     assert undisturbed[:4] != undisturbed[4:8]
     stops = [stop, stop + 1, last]
-    stopped = [train(make_source, it, tmp_path / "stopped", epochs) for it in stops]
+    stopped = [trained(make_source, it, tmp_path / "stopped", epochs) for it in stops]
     assert list(chain.from_iterable(stopped)) == undisturbed
 
 
@@ -292,9 +281,9 @@ def test_resumed_run_of_a_loader_that_repeats_itself_is_given_the_same(make_sour
 def test_finished_run_that_is_given_more_epochs_shuffles_them_as_an_undisturbed_one(
     make_source, tmp_path
 ):
-    undisturbed = train(make_source, STEPS, tmp_path / "undisturbed", EPOCHS)
+    undisturbed = trained(make_source, STEPS, tmp_path / "undisturbed", EPOCHS)
     given = [1, EPOCHS - 1, EPOCHS - 1, EPOCHS]
-    extended = [train(make_source, STEPS, tmp_path / "extended", epochs) for epochs in given]
+    extended = [trained(make_source, STEPS, tmp_path / "extended", epochs) for epochs in given]
     assert list(chain.from_iterable(extended)) == undisturbed
 
 
@@ -304,7 +293,7 @@ def test_loader_without_end_goes_on_in_its_epoch(tmp_path):
 
 def test_workers_of_a_loader_go_on_in_their_epoch(tmp_path):
     subprocess.run(
-        [sys.executable, "-c", WITH_WORKERS, str(Path(__file__).parent), str(tmp_path)],
+        [sys.executable, "-c", WITH_WORKERS, str(Path(__file__).parents[2]), str(tmp_path)],
         check=True,
         timeout=120,
     )
