@@ -1,12 +1,17 @@
-"""``ValueGraph``: a graph in which whatever has a name can be fetched by it."""
+"""``ValueGraph``: a graph in which whatever has a name can be fetched by it; ``StepValues``."""
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
+from runhooks.graph import nest
 from runhooks.graph.graph import Graph
-from runhooks.graph.nodes import Operation, Tensor
+from runhooks.graph.nodes import Below, Operation, Placement, Tensor, paths_below
+from runhooks.near_names import suggestion
 
 #: Types of operations whose name means their value, where others mean the operation.
 _FETCHED_AS_VALUES = ("StepOutput", "Placeholder", "Variable", "Call", "GetItem")
@@ -125,3 +130,123 @@ class ValueGraph(Graph):
 
     def get_operations(self) -> list[Operation]:
         return [*self.values.operations, *super().get_operations()]
+
+
+#: Stands for the outputs of the step, whose names have nothing in front.
+OUTPUTS = ""
+
+
+class StepValues(NamedValues):
+    """The values of a step as tensors of ``graph``, one for each name that is asked for.
+
+    ``"state/params/w"`` is a part of the argument ``"state"``, ``"grads/w"`` one of the output
+    ``"grads"``. What there is becomes known when the step is first called or traced (``learn``):
+    names that were asked for before are checked then.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self._step = ""
+        self._outputs: Tensor | None = None
+        self._paths: dict[str, frozenset[str]] = {}
+        self._texts: list[str] = []  # that functions are called with
+
+    def add_outputs(self, step: str, outputs: Tensor) -> None:
+        """Let the names in ``outputs``, a dict, mean its values, also as ``"<step>/<name>"``."""
+        self._step, self._outputs = step, outputs
+
+    def learn(self, values: Mapping[str, Any]) -> None:
+        """Note what there is in ``values``, the arguments and outputs of the step by name.
+
+        Raises:
+            ValueError: If a name that was asked for before is not there.
+            TypeError: If a function is called with such a name in place of its tensor.
+        """
+        children = self._graph.engine.children
+        for name in values.keys() - self._paths.keys():
+            self._paths[name] = frozenset(paths_below(values[name], children))
+        for name in self._made:
+            root, path = self._place(name)
+            if root in self._paths and path not in self._paths[root]:
+                raise self._unknown(name)
+        for text in self._texts:
+            super().check_text(text)
+
+    def check_text(self, text: str) -> None:
+        super().check_text(text)
+        self._texts.append(text)
+
+    def knows(self, name: str) -> bool:
+        """Return whether it is known what there is in the argument ``name`` or the outputs."""
+        return name in self._paths
+
+    def comes_first(self, name: str) -> bool:
+        if name in self._made or name in self._given:
+            return True
+        root, path = self._place(name)
+        return path in self._paths.get(root, ())
+
+    def make(self, name: str) -> Operation:
+        root, path = self._place(name)
+        if root in self._paths and path not in self._paths[root]:
+            raise self._unknown(name)
+        whole = self._outputs if root == OUTPUTS else self._given[root]
+        assert whole is not None, "a step has outputs before a name is asked for"
+        return Operation(
+            self._graph,
+            "Part",
+            name,
+            # After the operation it needs and before those added later; the same in each process,
+            # whatever is asked for first.
+            whole.op.number + (zlib.crc32(name.encode()) + 1) / 2**33,
+            fn=Below(path, self._graph.engine.children, partial(self._missing, name)),
+            args=(whole,),
+            inputs=(whole,),
+            read_args=nest.args_reader((whole,)),
+            placement=Placement.EITHER,
+        )
+
+    def _place(self, name: str) -> tuple[str, str]:
+        """Return the argument that ``name`` is a part of, or OUTPUTS, and its path there."""
+        owner, _, path = name.partition("/")
+        if owner == self._step and path:
+            return OUTPUTS, path
+        if path and name not in self._paths.get(OUTPUTS, ()) and self._is_whole(owner):
+            return owner, path
+        return OUTPUTS, name
+
+    def _is_whole(self, owner: str) -> bool:
+        """Return whether ``owner`` is an argument, or an operation whose value has parts."""
+        if owner not in self._given and self._graph.has_operation(owner):
+            op = self._graph.get_operation_by_name(owner)
+            if op.type in ("Call", "Variable") and len(op.outputs) == 1:
+                self.add(owner, op.outputs[0])
+        return owner in self._given
+
+    def _missing(self, name: str, whole: Any) -> ValueError:
+        root, path = self._place(name)
+        if path in self._paths.get(root, ()):
+            had = f"the step {self._step!r} returned" if root == OUTPUTS else f"{root!r} had"
+            return ValueError(
+                f"{had} {path!r} in the first run, but in this one only "
+                f"{list(self._graph.engine.children(whole))}: it must be there in each run"
+            )
+        known = frozenset(paths_below(whole, self._graph.engine.children))
+        return self._unknown(name, {**self._paths, root: known})
+
+    def _unknown(self, name: str, paths: Mapping[str, frozenset[str]] | None = None) -> ValueError:
+        known = list(self._known(self._paths if paths is None else paths))
+        outputs = sorted(path for path in self._paths.get(OUTPUTS, ()) if "/" not in path)
+        gives = f" ({self._step!r} gives {', '.join(map(repr, outputs)) or 'no outputs'})"
+        if OUTPUTS not in self._paths:
+            gives = ""
+        near = suggestion(name.removesuffix(":0"), known)
+        if any(output.partition("/")[0] == "output" for output in outputs):
+            near += "; give outputs=[...], names for what the step returns without any"
+        return ValueError(f"nothing is named {name!r} in the graph{gives}{near}")
+
+    def _known(self, paths: Mapping[str, frozenset[str]]) -> Iterator[str]:
+        yield from (op.name for op in self._graph.get_operations() if op.type != "Part")
+        yield from self._given
+        for name, its_paths in paths.items():
+            yield from sorted(path if name == OUTPUTS else f"{name}/{path}" for path in its_paths)

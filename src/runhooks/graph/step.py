@@ -20,11 +20,10 @@ from runhooks.graph.build import (
 from runhooks.graph.engine import Engine
 from runhooks.graph.generators import GeneratorState, is_generator
 from runhooks.graph.graph import Graph, random_key
-from runhooks.graph.named_values import ValueGraph
+from runhooks.graph.named_values import OUTPUTS, StepValues, ValueGraph
 from runhooks.graph.nodes import InitialMade, Tensor, Variable
 from runhooks.graph.source import Source
 from runhooks.graph.step_result import Names, ResultRule
-from runhooks.graph.step_values import OUTPUTS, StepValues
 from runhooks.near_names import suggestion, with_article
 
 #: Parameters that get the global step.
