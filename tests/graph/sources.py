@@ -87,3 +87,20 @@ class Iterated:
 
     def __iter__(self):
         return Iterator(self.size)
+
+
+def uniform(engine, key, shape=(3,)):
+    """Random numbers below 1, drawn with ``key`` in the way of the engine's library."""
+    if engine == "python":
+        return key.random(shape, np.float32)
+    if engine == "torch":
+        import torch
+
+        return torch.rand(shape, generator=key)
+    if engine == "jax":
+        import jax
+
+        return jax.random.uniform(key, shape)
+    import mlx.core
+
+    return mlx.core.random.uniform(shape=shape, key=key)

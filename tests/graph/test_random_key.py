@@ -8,29 +8,15 @@ import torch
 
 import runhooks as rh
 from runhooks.arrays import to_numpy
+from tests.graph.sources import uniform
 
 pytestmark = pytest.mark.every_engine
-
-
-def draw(engine, key):
-    """Three numbers, drawn with ``key`` in the way of the engine's library."""
-    if engine == "python":
-        return key.random(3)
-    if engine == "torch":
-        return torch.rand(3, generator=key)
-    if engine == "jax":
-        import jax
-
-        return jax.random.uniform(key, (3,))
-    import mlx.core
-
-    return mlx.core.random.uniform(shape=(3,), key=key)
 
 
 @pytest.fixture
 def drawn(engine):
     """From a key to a tensor of three numbers drawn with it."""
-    return lambda key: rh.call(partial(draw, engine), key, name="drawn")
+    return lambda key: rh.call(partial(uniform, engine), key, name="drawn")
 
 
 def rows(sess, fetch, runs):

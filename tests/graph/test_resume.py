@@ -9,12 +9,14 @@ import random
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import runhooks as rh
+from tests.graph.sources import Endless, uniform
 
 pytestmark = pytest.mark.every_engine
 
@@ -22,34 +24,14 @@ STEPS = 20
 
 KILLED = """
 import sys
+from functools import partial
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import test_resume
+from tests.graph import test_resume
 if sys.argv[2] == "mlx":
     import engine_mlx
 test_resume.train(sys.argv[2], Path(sys.argv[3]), kill_at=int(sys.argv[4]))
 """
-
-
-class Batches:
-    """Shuffled epochs of a data set, for ever."""
-
-    def __init__(self):
-        self.state = {"epoch": 0, "index": 0}
-
-    def __iter__(self):
-        while True:
-            order = np.random.default_rng(self.state["epoch"]).permutation(7)
-            while self.state["index"] < 7:
-                self.state["index"] += 1
-                yield np.float32(order[self.state["index"] - 1] + np.arange(4))
-            self.state = {"epoch": self.state["epoch"] + 1, "index": 0}
-
-    def state_dict(self):
-        return self.state
-
-    def load_state_dict(self, state):
-        self.state = state
 
 
 class Noise:
@@ -86,20 +68,9 @@ class Average(rh.SessionRunHook):
         self.value = state["value"]
 
 
-def dropout(engine):
-    if engine == "python":
-        return lambda key, x: x * (key.random(x.shape, np.float32) < 0.5)
-    if engine == "torch":
-        import torch
-
-        return lambda key, x: x * (torch.rand(x.shape, generator=key) < 0.5)
-    if engine == "jax":
-        import jax
-
-        return lambda key, x: x * jax.random.bernoulli(key, 0.5, x.shape)
-    import mlx.core
-
-    return lambda key, x: x * mlx.core.random.bernoulli(0.5, x.shape, key=key)
+def dropped(engine, key, values):
+    """Half of ``values``."""
+    return values * (uniform(engine, key, values.shape) < 0.5)
 
 
 def train(engine, folder, *, stop_at=STEPS, kill_at=None):
@@ -107,9 +78,9 @@ def train(engine, folder, *, stop_at=STEPS, kill_at=None):
     noise = Noise()
     with rh.Graph(engine).as_default():
         weights = rh.Variable(np.ones(4, np.float32), name="weights")
-        batch, fed = rh.inputs(Batches()), rh.placeholder("noise")
-        kept = rh.call(dropout(engine), rh.random_key(), batch)
-        turned = rh.call(dropout(engine), rh.random_key(1), weights)
+        batch, fed = rh.inputs(Endless(7)) + np.arange(4, dtype=np.float32), rh.placeholder("noise")
+        kept = rh.call(partial(dropped, engine), rh.random_key(), batch)
+        turned = rh.call(partial(dropped, engine), rh.random_key(1), weights)
         new = 0.9 * weights + 0.01 * (kept + turned) + 0.001 * fed
         loss = rh.call(lambda w: (w * w).sum(), new)
         train_op = rh.group(weights.assign(new), rh.train.create_global_step().assign_add(1))
@@ -149,7 +120,7 @@ def test_stopped_and_resumed_in_one_process(stops, engine, undisturbed, tmp_path
 
 
 def test_killed_and_resumed_by_another_process(engine, undisturbed, tmp_path):
-    here, folder = str(Path(__file__).parent), str(tmp_path / "killed")
+    here, folder = str(Path(__file__).parents[2]), str(tmp_path / "killed")
     for kill_at in (8, 11):
         command = [sys.executable, "-c", KILLED, here, engine, folder, str(kill_at)]
         done = subprocess.run(command, capture_output=True, text=True)
