@@ -151,9 +151,7 @@ class Passes:
                 raise
             self._iterator = self._begin_epoch()
             element = next(self._iterator)  # of what is empty this is the end
-        self.empty = None
-        if (count := self._count) is not None:
-            count.elements += 1
+        self._count_one()
         return element if self._arrange is None else self._arrange(element)
 
     def _count_one(self) -> None:
