@@ -2,10 +2,10 @@
 
 ``nodes`` are its operations, tensors and variables, ``graph`` holds them, and ``build`` adds them;
 ``step`` makes a graph of a user's own step, ``step_result`` divides what that returns, and
-``named_values`` finds everything in it by name. ``source`` is where inputs draw from. ``plan`` finds
-what a run needs of all that, and ``evaluate`` computes it. ``nest`` has the structures of fetches.
-The seam to frameworks: ``base`` is what session layers and hooks ask of any graph and of its
-framework, ``engine`` what a framework provides beyond that which computes these graphs.
+``named_values`` finds everything in it by name. ``source`` is where inputs draw from. ``plan``
+finds what a run needs of all that, and ``evaluate`` computes it; ``nest`` has the structures of
+fetches. The seam to frameworks: ``base`` is what session layers and hooks ask of any graph and of
+its framework, ``engine`` what a framework provides beyond that which computes these graphs.
 
 As an attribute, ``runhooks.graph`` is the function ``rh.graph``, and so is ``g`` after ``import
 runhooks.graph as g``. ``from runhooks.graph import Graph`` imports from this package.
