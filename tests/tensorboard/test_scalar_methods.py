@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -109,17 +107,6 @@ def test_a_group_keeps_its_file(tmp_path):
             str(tmp_path), f"{tmp_path}/loss_train", f"{tmp_path}/loss_test"
         }  # fmt: skip
     assert len(list((tmp_path / "loss_train").iterdir())) == 1
-
-
-def test_groups_are_exported(tmp_path):
-    with SummaryWriter(tmp_path / "run") as writer:
-        writer.add_scalars("loss", {"train": 0.1, "test": 2}, 3, walltime=1.5)
-        writer.add_scalars("loss", {"train": 0.2}, 4, walltime=2.5)
-        writer.export_scalars_to_json(tmp_path / "scalars.json")
-    assert json.loads((tmp_path / "scalars.json").read_text()) == {
-        f"{tmp_path}/run/loss_train": [[1.5, 3, 0.1], [2.5, 4, 0.2]],
-        f"{tmp_path}/run/loss_test": [[1.5, 3, 2.0]],
-    }
 
 
 def test_what_is_not_one_number_is_refused(tmp_path):

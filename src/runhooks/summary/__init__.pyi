@@ -22,7 +22,6 @@ from runhooks.summary.kinds.tensor import tensor_value as tensor_value
 from runhooks.summary.kinds.tensor import text_value as text_value
 from runhooks.summary.message import DataClass as DataClass
 from runhooks.summary.message import Summary as Summary
-from runhooks.summary.message import SummaryDescription as SummaryDescription
 from runhooks.summary.message import SummaryMetadata as SummaryMetadata
 from runhooks.summary.message import Value as Value
 from runhooks.summary.ops import audio as audio

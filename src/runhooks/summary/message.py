@@ -282,16 +282,6 @@ class SummaryMetadata(NamedTuple):
         )
 
 
-class SummaryDescription(NamedTuple):
-    """A hint on how to read a value without a plugin; TensorBoard does not use it."""
-
-    type_hint: str = ""
-
-    def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
-        """Return the message in the wire format."""
-        return text_field(1, self.type_hint)
-
-
 def describe(
     metadata: Message | None, display_name: str | None, summary_description: str | None
 ) -> bytes:

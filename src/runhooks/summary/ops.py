@@ -221,8 +221,7 @@ def scalars(
         ValueError: It is the name of no tensor; in a run, if there is no number in it.
     """
     values = tree("scalars", name, _or_named(values, name))
-    graph = graph_of(values)
-    leaves = graph.engine.leaves
+    leaves = graph_of(values).engine.leaves
 
     def pick(value: Any) -> dict[str, Any]:
         found = {path: leaf for path, leaf in leaves(value).items() if _is_number(leaf)}
@@ -232,16 +231,35 @@ def scalars(
             )
         return found
 
-    picked = graph.add(
-        "ScalarsOf", pick, (values,), name=names.cleaned(name, "scalars") + "/numbers"
+    computed = _computed("ScalarsOf", name, "numbers", values, pick)
+    return _summary_of_each("ScalarsSummary", name, computed, collections, family, scalar_value)
+
+
+def _computed(
+    kind: str, name: str, part: str, values: Any, compute: Callable[[Any], dict[str, Any]]
+) -> Tensor:
+    """Add an operation, called ``name/part``, that computes what a summary is made of, by path."""
+    op = graph_of(values).add(
+        kind, compute, (values,), name=f"{names.cleaned(name, 'summary')}/{part}"
     )
+    return op.outputs[0]
+
+
+def _summary_of_each(
+    kind: str,
+    name: str,
+    by_path: Tensor,
+    collections: Sequence[str] | None,
+    family: str | None,
+    make: Callable[[str, Any], Value],
+) -> Tensor:
     return summary_op(
-        "ScalarsSummary",
+        kind,
         name,
-        picked.outputs[0],
+        by_path,
         collections,
         family,
-        lambda tag, numbers: [scalar_value(_tag(tag, path), it) for path, it in numbers.items()],
+        lambda tag, found: [make(_tag(tag, path), it) for path, it in found.items()],
     )
 
 
@@ -288,28 +306,14 @@ def histogram(
         TypeError: ``values`` is not made of tensors.
     """
     values = tree("histogram", name, _or_named(values, name))
-    graph = graph_of(values)
-    engine = graph.engine
+    engine = graph_of(values).engine
 
     def count(value: Any) -> dict[str, Any]:
         leaves = engine.leaves(value).items()
         return {path: _counted(engine, _tag(name, path), leaf) for path, leaf in leaves}
 
-    counted = graph.add(
-        "HistogramCounts",
-        count,
-        (values,),
-        name=names.cleaned(name, "histogram") + "/counts",
-    )
-
-    return summary_op(
-        "HistogramSummary",
-        name,
-        counted.outputs[0],
-        collections,
-        family,
-        lambda tag, counts: [histogram_value(_tag(tag, path), it) for path, it in counts.items()],
-    )
+    counted = _computed("HistogramCounts", name, "counts", values, count)
+    return _summary_of_each("HistogramSummary", name, counted, collections, family, histogram_value)
 
 
 def _tag(tag: str, path: str) -> str:
@@ -503,8 +507,7 @@ def gradient_norms(
         ValueError: It is the name of no tensor.
     """
     gradients = tree("gradient norms", name, gradients)
-    graph = graph_of(gradients)
-    engine = graph.engine
+    engine = graph_of(gradients).engine
 
     def norms(value: Any) -> dict[str, Any]:
         layers: dict[str, Any] = {}
@@ -514,18 +517,9 @@ def gradient_norms(
                 layers[layer] = layers[layer] + square if layer in layers else square
         return {layer: square**0.5 for layer, square in layers.items()}
 
-    computed = graph.add(
-        "GradientNorms", norms, (gradients,), name=names.cleaned(name, "norms") + "/norms"
-    )
-    return summary_op(
-        "GradientNormsSummary",
-        name,
-        computed.outputs[0],
-        collections,
-        family,
-        lambda tag, found: [
-            scalar_value(f"{tag}/{layer}" if layer else tag, norm) for layer, norm in found.items()
-        ],
+    computed = _computed("GradientNorms", name, "norms", gradients, norms)
+    return _summary_of_each(
+        "GradientNormsSummary", name, computed, collections, family, scalar_value
     )
 
 

@@ -40,7 +40,31 @@ from runhooks.summary.message import (
 )
 
 
-class Writer(ABC):
+class ClosedAtEnd(ABC):
+    """Is closed at the end of a ``with`` block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Flush, and write no more. Closing twice is fine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except Exception as error:
+            if exc is None:
+                raise
+            add_note(exc, f"and then the writer failed to close: {error_text(error)}")
+
+
+class Writer(ClosedAtEnd):
     """Base class of summary writers; subclasses decide where to write.
 
     Arrays may come from NumPy, JAX, PyTorch (on any device, with or without gradients), TensorFlow
@@ -80,10 +104,6 @@ class Writer(ABC):
     @abstractmethod
     def flush(self) -> None:
         """Return when everything added before is written; raise the first error, if any."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Flush, and write no more. Closing twice is fine."""
 
     def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
         """Add ``session_log``, a ``SessionLog``. A writer without a place for it drops it."""
@@ -248,22 +268,6 @@ class Writer(ABC):
                 ``layout_pb2.Layout`` of TensorBoard. The last layout of a run counts.
         """
         self.add_summary(Summary([custom_scalars_value(layout)]), 0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except Exception as error:
-            if exc is None:
-                raise
-            add_note(exc, f"and then the writer failed to close: {error_text(error)}")
 
 
 class FileState:

@@ -27,7 +27,6 @@ from runhooks.summary import (
 __all__ = ["SummaryWriter"]
 
 _COLORS = (1, 3)
-_HPARAMS = (bool, int, float, str, np.bool_, np.integer, np.floating, np.str_)
 
 
 class SummaryWriter:
@@ -90,13 +89,9 @@ class SummaryWriter:
     def hparams(self, hparams: Mapping[str, Any]) -> None:
         """Write hyperparameters.
 
-        Those in a dict inside are named ``outer.inner``; lists and whatever else is neither a
-        number nor a str become their ``str``.
+        Those in a dict inside are named ``outer.inner``; lists become their ``str``.
         """
-        flat = walk(dict(hparams), of=_dict_of, separator=".")
-        self._writer.hparams(
-            {name: it if isinstance(it, _HPARAMS) else str(it) for name, it in flat}
-        )
+        self._writer.hparams(dict(walk(dict(hparams), of=_dict_of, separator=".")))
         self._flush_if_auto()
 
     def flush(self) -> None:

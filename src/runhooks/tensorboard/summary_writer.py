@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runhooks import arguments, clock, events
+from runhooks import arguments, clock
 from runhooks.arrays import to_numpy
 from runhooks.arrays.values import NUMBERS
-from runhooks.errors import add_note, call_all, error_text
+from runhooks.errors import call_all
 from runhooks.events import Message, SessionLog, SessionStatus
 from runhooks.events.format.proto import int_field
 from runhooks.events.place import inside, place
@@ -43,6 +41,7 @@ from runhooks.summary.kinds.scalar import kept_number
 from runhooks.summary.kinds.scalar import scalar_value as number_value
 from runhooks.summary.kinds.video import video_value
 from runhooks.summary.message import text_tag
+from runhooks.summary.writer import ClosedAtEnd
 from runhooks.tensorboard.file_writer import FileWriter, NoFileWriter, step_and_time
 
 _DIRECTORY = "runs"
@@ -52,7 +51,7 @@ _MARGIN, _MULTILINE = "Margin", "Multiline"
 _ENCODED = {"%": "%25", "/": "%2f", "\\": "%5c"}
 
 
-class SummaryWriter:
+class SummaryWriter(ClosedAtEnd):
     """Writes event files in ``log_dir`` with the methods of ``torch.utils.tensorboard``.
 
     Every method and argument of torch's ``SummaryWriter`` is there, and most of those that
@@ -201,21 +200,6 @@ class SummaryWriter:
             value = _kept(main_tag, scalar_value)
             writer = self._sub_runs.get((main_tag, tag)) or self._open_sub_run(main_tag, tag)
             writer.put(main_tag, value, step, wall_time)
-
-    def export_scalars_to_json(self, path: str | os.PathLike[str]) -> None:
-        """Write what ``add_scalars`` has written to the file ``path``; call it before ``close``.
-
-        By the directory of each sub-run, a list of the time, step and value of each number.
-        """
-        self.flush()
-        found: dict[str, list[Any]] = {}
-        written = {} if self._file_kind is NoFileWriter else self._sub_runs
-        for (main_tag, _), writer in written.items():
-            steps, values, wall_times = events.read(writer.get_logdir()).only.scalars[main_tag]
-            numbers = values.astype(np.float32).astype(str).astype(float)  # 0.1, as it was given
-            columns = wall_times.tolist(), steps.tolist(), numbers.tolist()
-            found.setdefault(writer.get_logdir(), []).extend(zip(*columns, strict=True))
-        Path(path).write_text(json.dumps(found), encoding="utf-8")
 
     def add_histogram(
         self,
@@ -665,22 +649,6 @@ class SummaryWriter:
             writers, self.file_writer, self.all_writers = self.all_writers, None, None
             self._sub_runs.clear()
             call_all(writer.close for writer in writers.values())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except Exception as error:
-            if exc is None:
-                raise
-            add_note(exc, f"and then the writer failed to close: {error_text(error)}")
 
     def _get_file_writer(self) -> FileWriter:
         """Return the file of the run, a new one after ``close``.
