@@ -204,14 +204,14 @@ class BatchSession(Session):
     def count(self, step: int) -> None:
         """Take note of a batch that has led to the global step ``step``."""
         self._move_to(step)
-        self.runs += 1
-        self.changes += 1
+        self._values.runs += 1
+        self._values.changes += 1
 
     def run_batch(self, fetches: Any, step: int) -> Any:
         """Return the values of ``fetches`` after a batch, and take note of it as ``count`` does."""
         result = self.run(fetches)
         self._move_to(step)
-        self.changes += 1
+        self._values.changes += 1
         return result
 
     def _move_to(self, step: int) -> None:

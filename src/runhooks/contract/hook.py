@@ -48,40 +48,25 @@ class SessionRunContext:
     """One call of ``run``, as hooks see it: the argument of ``before_run`` and ``after_run``.
 
     Attributes:
+        original_args: The request of the caller of ``run``.
+        session: The raw session: a run on it calls no hook.
+        next_step: The expected global step after this run; None if unknown. An estimate: one more
+            than the current step, or as many more as the previous run made; the current step if
+            this run does not increase it. TensorFlow's context does not have it.
         stop_requested: Whether a hook has asked to stop in this run.
         stop_reason: The reason of the hook that asked to stop, if it gave one.
     """
 
-    __slots__ = ("_next_step", "_original_args", "_session", "stop_reason", "stop_requested")
+    __slots__ = ("next_step", "original_args", "session", "stop_reason", "stop_requested")
 
     def __init__(
         self, original_args: SessionRunArgs, session: RawSession, next_step: int | None = None
     ) -> None:
-        self._original_args = original_args
-        self._session = session
-        self._next_step = next_step
+        self.original_args = original_args
+        self.session = session
+        self.next_step = next_step
         self.stop_requested = False
         self.stop_reason: str | None = None
-
-    @property
-    def original_args(self) -> SessionRunArgs:
-        """The request of the caller of ``run``."""
-        return self._original_args
-
-    @property
-    def session(self) -> RawSession:
-        """The raw session: a run on it calls no hook."""
-        return self._session
-
-    @property
-    def next_step(self) -> int | None:
-        """The expected global step after this run; None if unknown.
-
-        An estimate: one more than the current step, or as many more as the previous run made; the
-        current step if this run does not increase it.
-        TensorFlow's context does not have it.
-        """
-        return self._next_step
 
     def request_stop(self, reason: str | None = None) -> None:
         """Ask the loop to stop: ``should_stop()`` of the session is true after this run.

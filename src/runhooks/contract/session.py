@@ -14,8 +14,7 @@ import numpy as np
 from runhooks.arrays.shards import Share
 from runhooks.graph import nest
 from runhooks.graph.base import ClosedSessionError, Framework, StepPart
-from runhooks.graph.nest import FetchList, KnownFetches
-from runhooks.graph.nodes import Operation, Tensor
+from runhooks.graph.nest import KnownFetches
 from runhooks.graph.objects import Resized
 
 _LOOK_SECS = 1.0
@@ -96,7 +95,7 @@ class PreparedRun:
     """A run of some fetches, with some feeds, in one session.
 
     Attributes:
-        fetches: Whoever gives this very object asks for this run.
+        leaf: Whoever gives this very object as fetches asks for this run.
         is_of: Returns whether this is a run of the fetches it is given, as far as that is quickly
             said.
         fed: None if nothing is fed; else the keys of the feed_dict.
@@ -105,7 +104,7 @@ class PreparedRun:
             that is unknown, as when anything else has looked at variables since.
     """
 
-    __slots__ = ("fed", "fetches", "is_of", "off_steps", "steps")
+    __slots__ = ("fed", "is_of", "leaf", "off_steps", "steps")
 
     def __init__(
         self, fetches: Any, feed_keys: Iterable[Any], steps: int = 0, off_steps: float = 0
@@ -114,10 +113,9 @@ class PreparedRun:
         self.off_steps = off_steps
         keys = dict.fromkeys(feed_keys)
         self.fed: Any = keys.keys() if keys else None
-        is_whole = isinstance(fetches, (Tensor, Operation, str, FetchList))
-        # What else is given may change until it is given again.
-        self.fetches = fetches if is_whole else self
-        self.is_of: Callable[[Any], bool] = KnownFetches(fetches).is_the_same_as
+        known = KnownFetches(fetches)
+        self.leaf: Any = known.leaf
+        self.is_of: Callable[[Any], bool] = known.is_the_same_as
 
     def is_fed(self, feed_dict: Any) -> bool:
         """Return whether ``feed_dict`` feeds what this run is fed, as far as is quickly said."""
@@ -156,8 +154,8 @@ class CallableRuns:
         Args:
             fetches: As for ``run``.
             feed_list: A list or tuple of the keys of a feed_dict. The function takes their values,
-                in this order. None: it takes none.
-            accept_options: Whether it also takes ``options`` and ``run_metadata``, by keyword.
+                in this order, and ``options`` and ``run_metadata`` by keyword. None: it takes none.
+            accept_options: Accepted for TensorFlow's programs: options are taken in any case.
 
         Raises:
             TypeError: If ``feed_list`` is not a list or tuple. The function raises it for another
@@ -174,22 +172,15 @@ class CallableRuns:
         nest.structure_key(fetches)  # or the error would be of its levels
         fetches = nest.map_leaves(lambda leaf: leaf, fetches)
 
-        def feeds(values: tuple[Any, ...]) -> dict[Any, Any] | None:
+        def call(*values: Any, options: Any = None, run_metadata: Any = None) -> Any:
             if len(values) != len(keys):
                 raise TypeError(
                     f"the function takes {len(keys)} values, of {list(keys)}, got {len(values)}"
                 )
-            return dict(zip(keys, values)) if keys else None  # noqa: B905 - compared above
+            fed = dict(zip(keys, values, strict=True)) if keys else None
+            return run(fetches, fed, options, run_metadata)
 
-        def call(*values: Any) -> Any:
-            return run(fetches, feeds(values))
-
-        def call_with_options(*values: Any, options: Any = None, run_metadata: Any = None) -> Any:
-            return run(fetches, feeds(values), options, run_metadata)
-
-        if accept_options:
-            return call_with_options
-        return call if keys else lambda: run(fetches)
+        return call
 
 
 class Stateful(Protocol):
@@ -226,14 +217,14 @@ class RawSession(CallableRuns):
     #: Whether its runs wait for each other, so that those of several threads do, hooks and all.
     makes_one_run_at_a_time: ClassVar[bool] = True
 
+    runs: int = 0
+    changes: int = 0
     input_secs: float = 0.0
     input_error: Exception | None = None
 
     def __init__(self) -> None:
         self.recoveries = 0
         self.stop_request = StopRequest()
-        self.runs = 0
-        self.changes = 0
         self.non_training_secs = 0.0
         self.state_error: Exception | None = None
         self._checkpoint: str | None = None

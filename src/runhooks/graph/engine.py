@@ -40,11 +40,12 @@ class BoundedCache(dict[Key, Value]):
         """
         try:
             return self[key]
-        except KeyError:
-            value = self[key] = make()
-            return value
-        except TypeError:
-            return make()
+        except (KeyError, TypeError):
+            pass  # or an error of make() would seem to come of this one
+        value = make()
+        with suppress(TypeError):
+            self[key] = value
+        return value
 
 
 class BoundBody:

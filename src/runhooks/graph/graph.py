@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from typing import Any
@@ -145,7 +145,7 @@ class Graph(BaseGraph):
         if not isinstance(self._engine, Engine):
             raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
         #: The executables of fetches and feeds, kept for every session of this graph.
-        self.executables: dict[Hashable, Any] = BoundedCache()
+        self.executables: BoundedCache[Any, Any] = BoundedCache()
         self._shared_by_runs: BoundedCache[Any, Any] = BoundedCache()
         self._operations: dict[str, Operation] = {}
         self._forms = Forms(self._engine)

@@ -186,8 +186,8 @@ class Agreement:
         """Note a run that names its hooks: one rank alone may make it, so it does not count."""
         self._ran_beside = True
 
-    def make_run(self, live: LiveSession, make: Callable[..., _T], *args: Any) -> _T:
-        """Come to the boundary of the next run, and make that run: return ``make(*args)``.
+    def make_run(self, live: LiveSession, make: Callable[[], _T]) -> _T:
+        """Come to the boundary of the next run, and make that run: return ``make()``.
 
         A run that raises, as at the end of an input, is not made.
 
@@ -206,7 +206,7 @@ class Agreement:
         self._ran_beside = False
         self._decisions.is_inside = True
         try:
-            result = make(*args)
+            result = make()
         finally:
             self._decisions.is_inside = False
         self._decisions.runs += 1

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NoReturn
+from itertools import chain, count
+from typing import Any
 
 from runhooks.contract import RawSession, SessionRunHook
 from runhooks.errors import add_note, described, error_text, good_ends
@@ -16,6 +17,7 @@ from runhooks.graph.objects import OBJECT_STATES
 from runhooks.session.hooked import LiveSession
 from runhooks.session.hooks import Placement, hook_note, noting_hook
 from runhooks.session.inputs import INPUT_STATES
+from runhooks.session.threads import Coordinator
 
 RESERVED_PREFIXES = (INPUT_STATES, OBJECT_STATES)
 
@@ -67,41 +69,6 @@ def _place(hook: Any) -> int:
     return bool(getattr(hook, "last", False)) - bool(getattr(hook, "first", False))
 
 
-class HookNames:
-    """Names hooks: by their own name or that of their class, with ``_1``, ``_2`` added if taken."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._numbers: dict[str, int] = {}
-
-    def name(self, hook: SessionRunHook) -> str:
-        """Return the name of a hook that has none here yet.
-
-        Raises:
-            ValueError: If its own name is one by which checkpoints know something else.
-        """
-        own = getattr(hook, "hook_name", None)
-        if isinstance(own, str) and own.startswith(RESERVED_PREFIXES):
-            raise ValueError(
-                f"hook_name must not begin with {' or '.join(map(repr, RESERVED_PREFIXES))}, by "
-                f"which checkpoints know inputs and objects: got {own!r}"
-            )
-        _warn_of_misspelled(type(hook))
-        name = kind = own if isinstance(own, str) and own else type(hook).__name__
-        number = self._numbers.get(kind, 0)
-        while name in self._taken:
-            number += 1
-            name = f"{kind}_{number}"
-        self._numbers[kind] = number
-        self._taken.add(name)
-        return name
-
-    def release(self, name: str) -> None:
-        """Let another hook have ``name``."""
-        self._taken.discard(name)
-        self._numbers.clear()  # they only save looking for a number
-
-
 _FLUSH_SECS = 5.0  # that a failing session waits for event files
 
 
@@ -115,9 +82,8 @@ class HookList:
     def __init__(
         self, hooks: Iterable[SessionRunHook] | None, *, saves_states: bool = True
     ) -> None:
-        self._names = HookNames()
-        self._hooks = {self._names.name(hook): hook for hook in in_order(hooks)}
-        self._begun_ids: set[int] = set()  # the identities of those that have begun
+        self._names: set[str] = set()  # also of those that run on other ranks alone
+        self._hooks = {self._name(hook): hook for hook in in_order(hooks)}
         self._saves_states = saves_states
         self._begun: dict[str, SessionRunHook] = {}
         self._saved: dict[str, dict[str, _SavedObject]] = {}  # by hook, by name in checkpoints
@@ -159,9 +125,11 @@ class HookList:
     ) -> list[SessionRunHook]:
         """Begin those of ``hooks`` that are new here, and add them to ``session``; return all."""
         given = in_order(hooks)
+        begun = {id(hook) for hook in self._begun.values()}
         for hook in given:
-            if id(hook) not in self._begun_ids:
+            if id(hook) not in begun:
                 self._join(hook, session)
+                begun.add(id(hook))
         return given
 
     def end(self, raw: RawSession) -> list[BaseException]:
@@ -204,11 +172,29 @@ class HookList:
                 " and ".join(findings),
             )
 
+    def _name(self, hook: SessionRunHook) -> str:
+        """Name a hook: by its own name or that of its class, with ``_1``, ``_2`` added if taken.
+
+        Raises:
+            ValueError: If its own name is one by which checkpoints know something else.
+        """
+        own = getattr(hook, "hook_name", None)
+        if isinstance(own, str) and own.startswith(RESERVED_PREFIXES):
+            raise ValueError(
+                f"hook_name must not begin with {' or '.join(map(repr, RESERVED_PREFIXES))}, by "
+                f"which checkpoints know inputs and objects: got {own!r}"
+            )
+        _warn_of_misspelled(type(hook))
+        kind = own if isinstance(own, str) and own else type(hook).__name__
+        names = chain([kind], (f"{kind}_{number}" for number in count(1)))
+        name = next(it for it in names if it not in self._names)
+        self._names.add(name)
+        return name
+
     def _begin(self, name: str, hook: SessionRunHook) -> None:
         with noting_hook(name, "begin"), self._time_of(hook):
             hook.begin()
         self._begun[name] = hook
-        self._begun_ids.add(id(hook))
         if not self._saves_states:
             return
         objects = getattr(hook, "saved_objects", None)  # a foreign hook may lack it
@@ -250,15 +236,14 @@ class HookList:
         return nullcontext() if self._placement is None else self._placement.time_of(hook)
 
     def _join(self, hook: SessionRunHook, session: LiveSession | None) -> None:
-        name = self._names.name(hook)
+        name = self._name(hook)
         try:
             self._begin(name, hook)
             if session is not None:
                 self._start(name, hook, session, always=False)
         except BaseException:
-            self._names.release(name)
+            self._names.discard(name)
             self._begun.pop(name, None)
-            self._begun_ids.discard(id(hook))
             self._saved.pop(name, None)
             raise
 
@@ -333,9 +318,9 @@ def raise_first(errors: Sequence[BaseException], already: BaseException | None =
         raise first
 
 
-def thread_failure(session: LiveSession | None) -> BaseException | None:
+def thread_failure(coord: Coordinator) -> BaseException | None:
     """Return the error of a thread; None if there is none, or if it is the end of an input."""
-    errors = [] if session is None else caught(session.coord.raise_requested_exception)
+    errors = caught(coord.raise_requested_exception)
     return next((error for error in errors if not isinstance(error, good_ends())), None)
 
 
@@ -344,15 +329,3 @@ def _has_state(hook: SessionRunHook) -> bool:
     if not all(callable(getattr(hook, method, None)) for method in methods):
         return False
     return getattr(hook.state_dict, "__func__", None) is not SessionRunHook.state_dict
-
-
-class FixedHooks(tuple[SessionRunHook, ...]):
-    """The hooks of a session, as programs find them under TensorFlow's name for its list."""
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(
-            f"the hooks of a session have no {name!r}: they cannot be changed once it is made; "
-            "give it all of them, as hooks=[...]"
-        )

@@ -23,9 +23,17 @@ from runhooks.graph.base import StepPart
 from runhooks.graph.engine import BoundedCache
 from runhooks.graph.nest import structure_key
 from runhooks.session.hooks import NextDue, Placement, ScheduledHook, hook_note
-from runhooks.session.merge import RequestMerger
 from runhooks.session.threads import Coordinator
-from runhooks.session.turn import Answering, Call, Hooks, Request, Turn, answer, never_asked
+from runhooks.session.turn import (
+    Answering,
+    Call,
+    Hooks,
+    Request,
+    RequestMerger,
+    Turn,
+    answer,
+    never_asked,
+)
 
 _log = logging.getLogger("runhooks")
 
@@ -106,7 +114,7 @@ class HookedSession:
         added = ScheduledHook(hook, name, placement)
         self._measure(added)
         self._calls.clear()  # their turns were bound to fewer hooks
-        self._expect_nothing()
+        self.repeat = None
         if not added.takes_part:
             return
         self._by_id[id(hook)] = added
@@ -129,12 +137,12 @@ class HookedSession:
     def withdraw_stop(self) -> None:
         """Forget that a hook has asked to stop: the ranks stop together, later."""
         self._stop_reason = None
-        self._expect_nothing()
+        self.repeat = None
 
     def wake(self) -> None:
         """Call the hooks that are due in the next run; the time of the group has moved."""
         self.due.run = self.runs + 1
-        self._expect_nothing()
+        self.repeat = None
 
     def again(self, turn: Turn, fetches: Any, feed_dict: Any) -> Any:
         """Make ``turn`` once more: no other hook is due. An off-step is as fast as this is.
@@ -147,7 +155,8 @@ class HookedSession:
         with self._turn:
             run, context = turn.run, None
             if self.repeat is not turn or run is None or run.off_steps <= 0:
-                return self.run_with_hooks(fetches, feed_dict)  # another thread has come first
+                # Another thread has come first.
+                return self.run_with_hooks(SessionRunArgs(fetches, feed_dict))
             if turn.hooks:
                 caller = _new(SessionRunArgs, (fetches, feed_dict, None))
                 asked = self._ask(turn.call, turn, turn.hooks, caller, self._hooks)
@@ -166,35 +175,30 @@ class HookedSession:
 
     def run_with_hooks(
         self,
-        fetches: Any,
-        feed_dict: Mapping[Any, Any] | None = None,
-        options: Any = None,
+        caller: SessionRunArgs,
         run_metadata: Any = None,
         hooks: Iterable[SessionRunHook] | None = None,
     ) -> Any:
         """Make one run of the raw session that carries the requests of the hooks.
 
         Args:
-            fetches: As for ``Session.run``, like ``feed_dict``, ``options`` and ``run_metadata``.
-            feed_dict: Values by tensor.
-            options: Run options.
-            run_metadata: Run metadata.
+            caller: What its caller wants.
+            run_metadata: As for ``RawSession.run``.
             hooks: Only these of the session's hooks take part; None: all that are due.
 
         Raises:
             RuntimeError: If a hook has asked to stop and ``hooks`` is not given.
         """
-        raw = self._raw
         chosen = self._hooks if hooks is None else self._scheduled(hooks)
-        if not isinstance(feed_dict, Mapping | None) or (hooks is not None and not chosen):
-            return raw.run(fetches, feed_dict, options, run_metadata)  # it says what is wrong
+        if not isinstance(caller.feed_dict, Mapping | None) or (hooks is not None and not chosen):
+            return self._raw.run(*caller, run_metadata)  # it says what is wrong
         with self._turn:
             if hooks is None and self._stop_reason is not None:
                 raise RuntimeError(
                     f"run was called after {self._stop_reason} asked to stop: check should_stop() "
                     "before each run, or run without hooks with hooks=False"
                 )
-            asked = self.ask(SessionRunArgs(fetches, feed_dict, options), chosen)
+            asked = self.ask(caller, chosen)
             try:
                 return self.complete(asked, None, run_metadata)
             finally:
@@ -401,7 +405,7 @@ class HookedSession:
         part = StepPart.WHOLE if turn is None else turn.part
         if made > 0 and made != self.stride:
             self.stride = made
-            self._expect_nothing()
+            self.repeat = None
         if part is not StepPart.NONE:
             self.within_step = part is StepPart.PART
         is_named = hooks is not self._hooks
@@ -446,26 +450,21 @@ class HookedSession:
     def _find_next_due(self) -> None:
         if self.due.find(hook for hook in self._hooks if hook.watched is None):
             self.wake()  # on all ranks alike, without a decision
-        self._expect_nothing()
+        self.repeat = None
 
     def _expect(self, turn: Turn, caller: SessionRunArgs, run: PreparedRun | None) -> None:
         """Let ``turn`` be made again until another hook is due, where ``run`` has just made it."""
         with self._lock:
-            recurs = run is not None and caller.options is None and turn.recurs()
-            self.repeat = turn if run is not None and recurs and self._foresees(run) else None
-
-    def _foresees(self, run: PreparedRun) -> bool:
-        """Tell ``run`` how often it can be made before a hook is due; return whether it can be."""
-        if self._stop_reason is not None:
-            return False
-        if run.steps != self.stride and (run.steps or self.due.step != math.inf):
-            return False  # hooks have made steps too, or it makes none
-        step = self._raw.global_step or 0
-        run.foresee(self.due.runs_until(step, self.stride, self.runs))
-        return run.off_steps > 0
-
-    def _expect_nothing(self) -> None:
-        self.repeat = None
+            self.repeat = None
+            if run is None or caller.options is not None or not turn.recurs():
+                return
+            if self._stop_reason is not None:
+                return
+            if run.steps != self.stride and (run.steps or self.due.step != math.inf):
+                return  # hooks have made steps too, or it makes none
+            run.foresee(self.due.runs_until(self._raw.global_step or 0, self.stride, self.runs))
+            if run.off_steps > 0:
+                self.repeat = turn
 
     def _note_stop(self, context: SessionRunContext, hook: ScheduledHook) -> None:
         if self._stop_reason is None:
@@ -474,7 +473,7 @@ class HookedSession:
 
     def _stop_for(self, reason: str) -> None:
         self._stop_reason = self._stop_reason or reason
-        self._expect_nothing()
+        self.repeat = None
 
     def _measure(self, added: ScheduledHook) -> None:
         secs = getattr(added.hook, "hook_secs", None)  # a foreign hook may lack it
@@ -499,13 +498,6 @@ def _in_order(
     return [by_hook[hook] for hook in hooks if hook in by_hook]
 
 
-class CoordinatedCreator(NamedTuple):
-    """The raw session and its coordinator, as TensorFlow's session has them; None after its end."""
-
-    tf_sess: RawSession | None
-    coord: Coordinator | None
-
-
 @dataclass
 class LiveSession:
     """A raw session in use, with its hooks and the coordinator of the threads beside it."""
@@ -515,11 +507,6 @@ class LiveSession:
     hooked: HookedSession
     #: The hook that asked the coordinator to stop while the session opened, or None.
     stopped_by: str | None = None
-
-    @property
-    def as_created(self) -> CoordinatedCreator:
-        """What TensorFlow's session has in its place."""
-        return CoordinatedCreator(self.raw, self.coord)
 
     @property
     def stop_reason(self) -> str | None:

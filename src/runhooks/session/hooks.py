@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from runhooks import clock
 from runhooks.contract import SessionRunHook
 from runhooks.errors import add_note
 from runhooks.graph.base import StepPart
-from runhooks.graph.engine import BoundedCache
 from runhooks.graph.objects import StatefulObjects
 from runhooks.ranks import Group
 from runhooks.trigger import Due
@@ -92,23 +91,14 @@ def runs_on(hook: SessionRunHook) -> str:
     return getattr(hook, "runs_on", "all")
 
 
-class noting_hook:  # noqa: N801 - used like a function
+@contextmanager
+def noting_hook(hook: str, phase: str) -> Iterator[None]:
     """Note on any error out of the ``with`` block which hook it came from, and in which phase."""
-
-    __slots__ = ("_hook", "_phase")
-
-    def __init__(self, hook: str, phase: str) -> None:
-        self._hook = hook
-        self._phase = phase
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
-    ) -> None:
-        if isinstance(error, Exception):
-            add_note(error, hook_note(self._hook, self._phase))
+    try:
+        yield
+    except Exception as error:
+        add_note(error, hook_note(hook, phase))
+        raise
 
 
 def hook_note(hook: str, phase: str) -> str:
@@ -138,8 +128,7 @@ class ScheduledHook:
 
     __slots__ = (
         *("_next_due", "after_run", "always", "before_run", "hook", "is_lone", "is_taken"),
-        *("name", "run"),
-        *("shared_time", "sleeps", "step", "time", "watched"),
+        *("name", "run", "shared_time", "sleeps", "step", "time", "watched"),
     )
 
     def __init__(self, hook: SessionRunHook, name: str, placement: Placement | None = None) -> None:
@@ -148,12 +137,11 @@ class ScheduledHook:
         self.is_lone = placement is not None and not placement.is_shared(hook)
         shared_time = None if placement is None or self.is_lone else placement.time
         self.shared_time = shared_time
-        methods = _methods_of(hook)
-        self.before_run = hook.before_run if methods.before else None
-        self.after_run = hook.after_run if methods.after else None
-        self.sleeps = methods.next_due
+        self.before_run = hook.before_run if _overrides(hook, "before_run") else None
+        self.after_run = hook.after_run if _overrides(hook, "after_run") else None
+        self.sleeps = _is_as_specific_as_run_methods(hook, "next_due")
         self.watched = None
-        if methods.watched:
+        if _is_as_specific_as_run_methods(hook, "watched"):
             with noting_hook(name, "watched"):
                 self.watched = hook.watched()
                 if self.watched is not None and self.before_run is None:
@@ -228,37 +216,6 @@ def _timed(
             secs[name] = secs.get(name, 0.0) + clock.monotonic() - start
 
     return timed
-
-
-class _Overridden(NamedTuple):
-    """The methods of a hook that a session calls in runs."""
-
-    before: bool
-    after: bool
-    next_due: bool
-    watched: bool
-
-
-_RUN_METHODS = ("before_run", "after_run", "next_due", "watched")
-_methods_by_class: BoundedCache[type, _Overridden] = BoundedCache()
-
-
-def _methods_of(hook: SessionRunHook) -> _Overridden:
-    if not isinstance(hook, SessionRunHook) or not vars(hook).keys().isdisjoint(_RUN_METHODS):
-        return _find_methods(hook)  # a class of others, or an object with methods of its own
-    found = _methods_by_class.get(type(hook))
-    if found is None:
-        found = _methods_by_class[type(hook)] = _find_methods(hook)
-    return found
-
-
-def _find_methods(hook: SessionRunHook) -> _Overridden:
-    return _Overridden(
-        before=_overrides(hook, "before_run"),
-        after=_overrides(hook, "after_run"),
-        next_due=_is_as_specific_as_run_methods(hook, "next_due"),
-        watched=_is_as_specific_as_run_methods(hook, "watched"),
-    )
 
 
 def _overrides(hook: SessionRunHook, method: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from runhooks.contract import Snapshot
@@ -39,9 +39,7 @@ class SessionInputs:
         # Whether the runs that draw from an input make a step, as the first such run did.
         self._drawn_by_steps: dict[Operation, bool] = {}
         self._warned_of_draws = False
-        self._timed = False
-        #: The seconds that inputs took to give their elements, from ``time()`` on.
-        self.secs = 0.0
+        self._add_secs: Callable[[float], None] | None = None
         #: What the first input that a run has drawn from has raised last.
         self.error: Exception | None = None
 
@@ -83,12 +81,12 @@ class SessionInputs:
                     op.name,
                 )
 
-    def time(self) -> None:
-        """Add the seconds that inputs take to ``secs`` from now on."""
-        if not self._timed:
-            self._timed = True
+    def time(self, add_secs: Callable[[float], None]) -> None:
+        """Call ``add_secs`` with the seconds that inputs take to give an element, from now on."""
+        if self._add_secs is None:
+            self._add_secs = add_secs
             for opened in self.opened.values():
-                opened.timed(self._add_secs)
+                opened.timed(add_secs)
 
     def rewind(self, operations: Iterable[Operation]) -> None:
         """Let these inputs begin anew."""
@@ -173,7 +171,7 @@ class SessionInputs:
         step = self._values.global_step or 0
         opened = source.open(op.name, step, self._positions.get(op.name))
         self._positions.pop(op.name, None)
-        if self._timed:
+        if self._add_secs is not None:
             opened.timed(self._add_secs)
         self.opened[op] = opened
         if op in self._unplaced and step and not opened.by_step:
@@ -184,6 +182,3 @@ class SessionInputs:
                 step,
             )
         self._unplaced.discard(op)
-
-    def _add_secs(self, secs: float) -> None:
-        self.secs += secs

@@ -15,21 +15,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from runhooks import arguments, clock
-from runhooks.contract import RawSession, SessionRunHook, StopRequest
+from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook, StopRequest
 from runhooks.contract.session import CallableRuns
 from runhooks.errors import OutOfRangeError, cause, described, good_ends
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
 from runhooks.session.agreement import Agreement
-from runhooks.session.hook_list import FixedHooks, HookList, caught, raise_first, thread_failure
-from runhooks.session.hooked import CoordinatedCreator, LiveSession
+from runhooks.session.hook_list import HookList, caught, raise_first, thread_failure
+from runhooks.session.hooked import LiveSession
 from runhooks.session.interruption import Interruption, tell_stopping
 from runhooks.session.opening import Opening, opener_of
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
 from runhooks.session.scaffold import ChiefSessionCreator, Scaffold, SessionCreator
+from runhooks.session.threads import Coordinator
 from runhooks.stores.interruption import forget_interrupt
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -72,89 +73,11 @@ def check_step_fn(step_fn: Any) -> None:
 _log = logging.getLogger("runhooks")
 
 
-def is_good_end(
-    error: BaseException,
-    session: RecoverableSession | None,
-    stop: StopRequest,
-    agreement: Agreement | None,
-) -> bool:
-    """Return whether a loop that ``error`` has ended was at its end, and is to be saved.
+class CoordinatedCreator(NamedTuple):
+    """The raw session and its coordinator, as TensorFlow's session has them; None after its end."""
 
-    Besides the end of the data, that is an input which fails before a step begins, after a stop was
-    requested: a signal to the process group also ends the workers of a loader. An error that means
-    the session is lost is not: the steps since the last checkpoint may be missing.
-    """
-    if isinstance(error, good_ends()):
-        return True
-    inner = None if session is None else session.session
-    raw = None if inner is None else inner.raw
-    if raw is None or raw.input_error is not error or raw.engine.is_lost(error):
-        return False
-    if stop.reason is None or agreement is not None:  # other ranks may be in this step
-        return False
-    _log.warning("after %s, an input has failed: %s", stop.reason, described(error))
-    return True
-
-
-def end(
-    session: RecoverableSession,
-    error: BaseException | None,
-    hooks: HookList,
-    stop: StopRequest,
-    agreement: Agreement | None,
-) -> None:
-    """End ``session``: call ``end`` of the hooks, or ``on_exception``, and close it.
-
-    Args:
-        session: What is to end.
-        error: What has ended its loop; None: it ends well, if no thread has failed.
-        hooks: Its hooks.
-        stop: Asked to stop, with the reason.
-        agreement: That with other ranks; None: there are none.
-
-    Raises:
-        BaseException: The first error other than ``error``, when all is done.
-    """
-    why = "close was called" if error is None else described(error)
-    interrupts = caught(partial(session.finish, why))
-    inner = session.session
-    raw = None if inner is None else inner.raw
-    outcome = next((it for it in (error, *interrupts) if it is not None), thread_failure(inner))
-    outcome = _finish(raw, agreement) if outcome is None else blamed(outcome, agreement)
-    reason = "close was called" if outcome is None else described(outcome)
-    stop.ask((inner and inner.stop_reason) or reason)
-    step = None if raw is None else raw.global_step
-    errors = [] if outcome is None else [outcome]
-    try:
-        if outcome is None and raw is not None:
-            errors += hooks.end(raw)
-        else:
-            hooks.on_exception(raw, outcome or RuntimeError("the session was lost"))
-    finally:
-        errors += [e for e in caught(session.close) if not isinstance(e, good_ends())]
-        at_step = "" if step is None else f" at step {step}"
-        _log.info("the session has ended%s: %s", at_step, stop.reason)
-        errors += leave(errors, agreement)
-    raise_first(errors, already=error)
-
-
-def blamed(error: BaseException, agreement: Agreement | None) -> BaseException:
-    """Return ``error``, or the failure of another rank that it is an effect of."""
-    return error if agreement is None else agreement.blame(error)
-
-
-def leave(errors: Sequence[BaseException], agreement: Agreement | None) -> list[BaseException]:
-    """Leave the other ranks, because of the first of ``errors`` if there is one."""
-    error = errors[0] if errors else None
-    return [] if agreement is None else agreement.close(error)
-
-
-def _finish(raw: RawSession | None, agreement: Agreement | None) -> BaseException | None:
-    """Wait for the ends of all ranks; return the error that ends this one instead."""
-    if agreement is None:
-        return None
-    step = None if raw is None else raw.global_step
-    return next(iter(caught(partial(agreement.finish, step))), None)
+    tf_sess: RawSession | None
+    coord: Coordinator | None
 
 
 class MonitoredSession(CallableRuns):
@@ -199,9 +122,7 @@ class MonitoredSession(CallableRuns):
         self._runs_left = 0  # before run ends the loop, after a signal
         self._ends_step = False  # whether a stop waits for the end of the step
         self._agreement: Agreement | None = None  # with other ranks; None: there are none
-        self._recoveries = 0
-        self._last_step: int | None = None
-        self._session: RecoverableSession | None = None
+        self._is_over = False
         creator = session_creator or ChiefSessionCreator()
         is_own = isinstance(creator, SessionCreator)
         if is_own:
@@ -229,9 +150,9 @@ class MonitoredSession(CallableRuns):
                 if self._agreement is not None:
                     self._agreement.open()
             except BaseException as error:
-                outcome = blamed(error, self._agreement)
+                outcome = self._blamed(error)
                 self._hook_list.on_exception(None, outcome)
-                leave([outcome], self._agreement)
+                self._leave([outcome])
                 if outcome is error:
                     raise
                 raise outcome from error
@@ -249,18 +170,18 @@ class MonitoredSession(CallableRuns):
 
         After ``close``, and while a lost session is replaced, its last value.
         """
-        return self._last_step if self._session is None else self._session.global_step
+        return self._session.global_step
 
     @property
     def stop_reason(self) -> str | None:
         """Why it stops: the hook or signal that asked, or the reason given to ``request_stop``."""
-        inner = None if self._session is None else self._session.session
-        return self._stop.reason or (None if inner is None else inner.stop_reason)
+        live = self._session.session
+        return self._stop.reason or (None if live is None else live.stop_reason)
 
     @property
     def recoveries(self) -> int:
         """The number of lost sessions that were replaced."""
-        return self._recoveries if self._session is None else self._session.recoveries
+        return self._session.recoveries
 
     def run(
         self,
@@ -286,8 +207,8 @@ class MonitoredSession(CallableRuns):
             Exception: Whatever the run, a hook or a thread raises.
         """
         if (
-            (session := self._session) is not None  # it is open
-            and (live := session.session) is not None  # and not lost
+            not self._is_over
+            and (live := self._session.session) is not None  # it is not lost
             and (turn := live.hooked.repeat) is not None  # and has run; no hook has asked to stop
             and (run := turn.run) is not None
             and run.off_steps > 0  # nor is due by steps or runs, and nobody else has made a run
@@ -305,8 +226,11 @@ class MonitoredSession(CallableRuns):
             try:
                 return live.hooked.again(turn, fetches, feed_dict)
             except Exception as error:  # noqa: BLE001 - raised there, unless the session is lost
-                return session.run_after(live, error, fetches, feed_dict)
-        return self._run_through_layers(fetches, feed_dict, options, run_metadata, hooks)
+                caller = SessionRunArgs(fetches, feed_dict)
+                return self._session.run_after(live, error, caller)
+        return self._run_through_layers(
+            SessionRunArgs(fetches, feed_dict, options), run_metadata, hooks
+        )
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
         """Call ``step_fn(step_context)`` and return its result.
@@ -319,27 +243,11 @@ class MonitoredSession(CallableRuns):
             Exception: Whatever ``step_fn`` raises.
         """
         check_step_fn(step_fn)
-        session = self._open_session("run_step_fn")
+        self._check_open("run_step_fn")
         if self._asks_first and self._agreement is None:
             self._take_run(None)
 
-        def step(inner: LiveSession) -> Any:
-            def run_with_hooks(
-                fetches: Any,
-                feed_dict: Any = None,
-                options: Any = None,
-                run_metadata: Any = None,
-                *,
-                hooks: Iterable[SessionRunHook] | bool | None = None,
-            ) -> Any:
-                chosen = self._join_named(hooks, inner)
-                return run_watched(inner, fetches, feed_dict, options, run_metadata, chosen)
-
-            return step_fn(StepContext(inner.raw, run_with_hooks))
-
-        if self._agreement is not None:
-            return self._agreement.make_run(self._live(), session.call, step)
-        return session.call(step)
+        return self._call(lambda live: step_fn(StepContext(live.raw, partial(self._run_in, live))))
 
     def should_stop(self) -> bool:
         """Return whether the loop should end.
@@ -348,7 +256,7 @@ class MonitoredSession(CallableRuns):
         ``with`` block raise its error.
         """
         self._tests_stop = True
-        if self._session is None or self._stop.reason is not None:
+        if self._is_over or self._stop.reason is not None:
             return not self._finishes_step
         if self._agreement is not None:
             return self._agreement.should_stop(self._live())
@@ -377,23 +285,23 @@ class MonitoredSession(CallableRuns):
 
     @property
     def _hooks(self) -> tuple[SessionRunHook, ...]:
-        return FixedHooks(self._hook_list.hooks)
+        return self._hook_list.hooks
 
     @property
     def _sess(self) -> RawSession | None:
         return self._tf_sess()
 
     def _tf_sess(self) -> RawSession | None:
-        inner = None if self._session is None else self._session.session
-        return None if inner is None else inner.raw
+        live = self._session.session
+        return None if live is None else live.raw
 
     def _is_closed(self) -> bool:
-        return self._session is None
+        return self._is_over
 
     @property
     def _coordinated_creator(self) -> CoordinatedCreator:
-        inner = None if self._session is None else self._session.session
-        return CoordinatedCreator(None, None) if inner is None else inner.as_created
+        live = self._session.session
+        return CoordinatedCreator(self._tf_sess(), None if live is None else live.coord)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
@@ -410,7 +318,7 @@ class MonitoredSession(CallableRuns):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if exc is not None and is_good_end(exc, self._session, self._stop, self._agreement):
+        if exc is not None and self._is_good_end(exc):
             self.request_stop(cause(exc))
             exc = None
         self._close(exc)
@@ -418,39 +326,47 @@ class MonitoredSession(CallableRuns):
 
     def _run_through_layers(
         self,
-        fetches: Any,
-        feed_dict: Mapping[Any, Any] | None,
-        options: Any,
+        caller: SessionRunArgs,
         run_metadata: Any,
         hooks: Iterable[SessionRunHook] | bool | None,
     ) -> Any:
-        session = self._open_session("run")
+        self._check_open("run")
         if self._asks_first and self._agreement is None:
             self._take_run(hooks)
-        args = fetches, feed_dict, options, run_metadata
-        if hooks is None or hooks is True:
+        named = hooks if isinstance(hooks, bool | None) else list(hooks)
+
+        def run(live: LiveSession) -> Any:
+            return self._run_in(live, *caller, run_metadata, hooks=named)
+
+        if named is None or named is True:
             self._calls_hooks = True
-            if self._agreement is not None:
-                return self._agreement.make_run(self._live(), session.call, run_watched, *args)
-            return session.call(run_watched, *args)
+            return self._call(run)
         if self._agreement is not None:
             self._agreement.note_run_beside()
-        return self._run_named(session, hooks, args)
+        return self._session.call(run)
 
-    def _open_session(self, method: str) -> RecoverableSession:
-        if self._session is None:
-            raise RuntimeError(f"{method} was called on a closed session: create a new one")
-        return self._session
-
-    def _run_named(
+    def _run_in(
         self,
-        session: RecoverableSession,
-        hooks: Iterable[SessionRunHook] | bool,
-        args: tuple[Any, Any, Any, Any],
+        live: LiveSession,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None = None,
+        options: Any = None,
+        run_metadata: Any = None,
+        *,
+        hooks: Iterable[SessionRunHook] | bool | None = None,
     ) -> Any:
-        # Not in run, whose arguments a closure would make slower to read in every step.
-        hooks = hooks if isinstance(hooks, bool) else list(hooks)
-        return session.call(lambda live: run_watched(live, *args, self._join_named(hooks, live)))
+        caller = SessionRunArgs(fetches, feed_dict, options)
+        return run_watched(live, caller, run_metadata, self._join_named(hooks, live))
+
+    def _check_open(self, method: str) -> None:
+        if self._is_over:
+            raise RuntimeError(f"{method} was called on a closed session: create a new one")
+
+    def _call(self, act: Callable[[LiveSession], Any]) -> Any:
+        """Let ``act`` make a run of the loop, which all ranks make."""
+        if self._agreement is None:
+            return self._session.call(act)
+        return self._agreement.make_run(self._live(), partial(self._session.call, act))
 
     def _join_named(
         self, hooks: Iterable[SessionRunHook] | bool | None, session: LiveSession | None
@@ -469,12 +385,12 @@ class MonitoredSession(CallableRuns):
         if not self._tests_stop and not self._asks_first:
             self._asks_first, self._runs_left = True, 1  # the caller may have decided on it already
         if number == signal.SIGINT:
-            tell_stopping(b"" if self._session is None else b" after this step")
+            tell_stopping(b"" if self._is_over else b" after this step")
 
     @property
     def _finishes_step(self) -> bool:
         """Whether it would stop in the middle of a step of several runs, and is to end it."""
-        return self._ends_step and self._session is not None and self._session.is_within_step
+        return self._ends_step and not self._is_over and self._session.is_within_step
 
     def _join(self, group: Group, says_chief: bool) -> None:
         agreement = Agreement(group, self._stop, self._hook_list, self._graph)
@@ -483,7 +399,7 @@ class MonitoredSession(CallableRuns):
         weakref.finalize(self, agreement.abandon, "its session was dropped without close")
 
     def _live(self) -> LiveSession:
-        live = None if self._session is None else self._session.session
+        live = self._session.session
         assert live is not None, "in a group no session is replaced"
         return live
 
@@ -496,16 +412,73 @@ class MonitoredSession(CallableRuns):
             )
         self._runs_left -= 1
 
+    def _is_good_end(self, error: BaseException) -> bool:
+        """Return whether a loop that ``error`` has ended was at its end, and is to be saved.
+
+        Besides the end of the data, that is an input which fails before a step begins, after a stop
+        was requested: a signal to the process group also ends the workers of a loader. An error
+        that means the session is lost is not: the steps since the last checkpoint may be missing.
+        """
+        if isinstance(error, good_ends()):
+            return True
+        raw = self._tf_sess()
+        if raw is None or raw.input_error is not error or raw.engine.is_lost(error):
+            return False
+        if self._stop.reason is None or self._agreement is not None:  # others may be in this step
+            return False
+        _log.warning("after %s, an input has failed: %s", self._stop.reason, described(error))
+        return True
+
     def _close(self, error: BaseException | None) -> None:
-        session, self._session = self._session, None
-        if session is None:
+        """End the session: call ``end`` of the hooks, or ``on_exception``, and close it.
+
+        Args:
+            error: What has ended its loop; None: it ends well, if no thread has failed.
+
+        Raises:
+            BaseException: The first error other than ``error``, when all is done.
+        """
+        if self._is_over:
             return
-        self._recoveries, self._last_step = session.recoveries, session.global_step
+        self._is_over = True
         with self._at_end:
+            why = "close was called" if error is None else described(error)
+            interrupts = caught(partial(self._session.finish, why))
+            live, raw = self._session.session, self._tf_sess()
+            causes = (error, *interrupts, None if live is None else thread_failure(live.coord))
+            outcome = next((it for it in causes if it is not None), None)
+            outcome = self._finish() if outcome is None else self._blamed(outcome)
+            reason = "close was called" if outcome is None else described(outcome)
+            self._stop.ask((live and live.stop_reason) or reason)
+            step = None if raw is None else raw.global_step
+            errors = [] if outcome is None else [outcome]
             try:
-                end(session, error, self._hook_list, self._stop, self._agreement)
+                if outcome is None and raw is not None:
+                    errors += self._hook_list.end(raw)
+                else:
+                    lost = RuntimeError("the session was lost")
+                    self._hook_list.on_exception(raw, outcome or lost)
             finally:
-                self._recoveries, self._last_step = session.recoveries, session.global_step
+                closing = caught(self._session.close)
+                errors += [it for it in closing if not isinstance(it, good_ends())]
+                at_step = "" if step is None else f" at step {step}"
+                _log.info("the session has ended%s: %s", at_step, self._stop.reason)
+                errors += self._leave(errors)
+            raise_first(errors, already=error)
+
+    def _finish(self) -> BaseException | None:
+        """Wait for the ends of all ranks; return the error that ends this one instead."""
+        if self._agreement is None:
+            return None
+        return next(iter(caught(partial(self._agreement.finish, self.global_step))), None)
+
+    def _blamed(self, error: BaseException) -> BaseException:
+        """Return ``error``, or the failure of another rank that it is an effect of."""
+        return error if self._agreement is None else self._agreement.blame(error)
+
+    def _leave(self, errors: Sequence[BaseException]) -> list[BaseException]:
+        """Leave the other ranks, because of the first of ``errors`` if there is one."""
+        return [] if self._agreement is None else self._agreement.close(next(iter(errors), None))
 
 
 class SingularMonitoredSession(MonitoredSession):

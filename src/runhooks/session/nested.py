@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from runhooks.contract import RawSession, SessionRunHook
+from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
 from runhooks.errors import good_ends
 from runhooks.session.hook_list import HookList, caught, raise_first
 from runhooks.session.hooked import HookedSession, LiveSession
@@ -87,7 +87,7 @@ class NestedLoop:
         try:
             feeding = iter(feeds)
             while hooked.stop_reason is None and not coord.should_stop():
-                take(hooked.run_with_hooks(fetches, next(feeding)))
+                take(hooked.run_with_hooks(SessionRunArgs(fetches, next(feeding))))
                 runs += 1
         except good_ends():
             pass

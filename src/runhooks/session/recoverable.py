@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 from runhooks import clock
-from runhooks.contract import RawSession, SessionRunHook
+from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
 from runhooks.errors import add_note, described
 from runhooks.graph.base import ClosedSessionError
 from runhooks.session.hooked import LiveSession
@@ -129,12 +130,12 @@ class RecoverableSession:
                 raise
             return True
 
-    def call(self, act: Callable[..., Any], *args: Any) -> Any:
-        """Return ``act(session, *args)``, repeated in a new session whenever it is lost."""
+    def call(self, act: Callable[[LiveSession], Any]) -> Any:
+        """Return ``act(session)``, repeated in a new session whenever it is lost."""
         while True:
             session = self.session or self._replace()
             try:
-                return act(session, *args)
+                return act(session)
             except Exception as error:
                 if not self._means_loss(error, session):
                     raise
@@ -144,13 +145,7 @@ class RecoverableSession:
             finally:
                 del lost_by  # its traceback holds this frame
 
-    def run_after(
-        self,
-        session: LiveSession,
-        error: Exception,
-        fetches: Any,
-        feed_dict: Mapping[Any, Any] | None,
-    ) -> Any:
+    def run_after(self, session: LiveSession, error: Exception, caller: SessionRunArgs) -> Any:
         """Repeat a run in which ``session`` has raised ``error`` in a new one, if it is lost.
 
         Raises:
@@ -162,7 +157,7 @@ class RecoverableSession:
             if not self._means_loss(cause, session):
                 raise
             self._replace(session, cause)
-        return self.call(run_watched, fetches, feed_dict)
+        return self.call(partial(run_watched, caller=caller))
 
     def finish(self, reason: str) -> None:
         """Replace no session any more; wait until a thread that does so now is done.
@@ -340,9 +335,7 @@ class RecoverableSession:
 
 def run_watched(
     session: LiveSession,
-    fetches: Any,
-    feed_dict: Mapping[Any, Any] | None = None,
-    options: Any = None,
+    caller: SessionRunArgs,
     run_metadata: Any = None,
     hooks: Iterable[SessionRunHook] | None = None,
 ) -> Any:
@@ -351,7 +344,7 @@ def run_watched(
     if coord.should_stop():
         coord.raise_requested_exception()
     try:
-        return session.hooked.run_with_hooks(fetches, feed_dict, options, run_metadata, hooks)
+        return session.hooked.run_with_hooks(caller, run_metadata, hooks)
     except Exception as error:  # noqa: BLE001 - raised there
         _raise_cause(session, error)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -48,19 +47,9 @@ class BoundRun(PreparedRun):
     """
 
     __slots__ = (
-        *(
-            "_body",
-            "_changes",
-            "_counters",
-            "_engine",
-            "_feeds",
-            "_head",
-            "_held",
-            "_increments",
-            "_inputs",
-        ),
-        *("_is_given", "_is_operation", "_is_phased", "_opened", "_places", "_plan", "_read"),
-        *("_read_parts", "_sources", "_tail", "_write_parts"),
+        *("_body", "_changes", "_counters", "_engine", "_feeds", "_head", "_held", "_increments"),
+        *("_inputs", "_is_given", "_is_operation", "_is_phased", "_opened", "_places", "_plan"),
+        *("_read", "_read_parts", "_sources", "_tail", "_write_parts"),
     )
 
     def __init__(
@@ -331,27 +320,8 @@ def _note_draw(op: Operation, error: Exception) -> None:
     add_note(error, f"in the input {op.name!r} of the graph")
 
 
-@dataclass(frozen=True)
 class Executable:
     """One set of fetches and feeds, made ready to run. It holds nothing of any session.
-
-    Attributes:
-        variables: The variables that a session must have before it runs this, in the order of the
-            graph.
-        inputs: The inputs that it must have opened.
-        changed: The variables that a run changes.
-        bound: ``bound(fetches, values, inputs)`` returns the run of a session with these variables
-            and inputs. It puts new values in place once everything has succeeded.
-    """
-
-    variables: tuple[Variable, ...]
-    inputs: tuple[Operation, ...]
-    changed: frozenset[Variable]
-    bound: Callable[[Any, VariableValues, SessionInputs], PreparedRun]
-
-
-def make_executable(graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> Executable:
-    """Make ``fetches`` ready to run.
 
     Args:
         graph: The graph they belong to.
@@ -360,17 +330,26 @@ def make_executable(graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> E
 
     Raises:
         ValueError, TypeError: As ``make_plan``.
+
+    Attributes:
+        inputs: The inputs that it must have opened.
+        changed: The variables that a run changes.
+        variables: The variables that a session must have before it runs this, in the order of the
+            graph.
     """
-    plan = make_plan(graph, fetches, feed_keys)
-    feeds = [(key, converter(t)) for key, t in zip(feed_keys, plan.feeds, strict=True)]
-    changed = frozenset({*plan.body.assigned, *_assigned_on_host(plan)})
-    needed = {*changed, *plan.body.kept, *plan.counters}
-    return Executable(
-        variables=tuple(sorted(needed, key=lambda variable: variable.op.number)),
-        inputs=plan.inputs,
-        changed=changed,
-        bound=lambda fetches, *held: BoundRun(fetches, feeds, plan, graph, *held),
-    )
+
+    def __init__(self, graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
+        self._graph = graph
+        self._plan = plan = make_plan(graph, fetches, feed_keys)
+        self._feeds = [(key, converter(t)) for key, t in zip(feed_keys, plan.feeds, strict=True)]
+        self.inputs = plan.inputs
+        self.changed = {*plan.body.assigned, *_assigned_on_host(plan)}
+        needed = {*self.changed, *plan.body.kept, *plan.counters}
+        self.variables = sorted(needed, key=lambda variable: variable.op.number)
+
+    def bound(self, fetches: Any, values: VariableValues, inputs: SessionInputs) -> BoundRun:
+        """Return its run in the session with these variables and inputs."""
+        return BoundRun(fetches, self._feeds, self._plan, self._graph, values, inputs)
 
 
 def _assigned_on_host(plan: Plan) -> Iterable[Variable]:

@@ -180,7 +180,27 @@ class SessionCreator(ABC):
         """Return a new session of the default graph, ready to run."""
 
 
-class ChiefSessionCreator(SessionCreator):
+class _ScaffoldCreator(SessionCreator):
+    """The base of the creators that go by a scaffold."""
+
+    def __init__(self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place) -> None:
+        opener = opener_of(get_default_graph())
+        opener.check_target(master, config)
+        arguments.directory(checkpoint_dir=checkpoint_dir)
+        if scaffold is not None and not isinstance(scaffold, (Scaffold, *opener.scaffolds)):
+            raise TypeError(f"scaffold must be a Scaffold, got {scaffold!r}")
+        self._scaffold: Any = scaffold or Scaffold()
+        self._target = (master, config)
+        self.restores_from = _resolved(checkpoint_dir)
+
+    def _open_chief(self, checkpoint: Place = None) -> RawSession:
+        opened: RawSession = opener_of(get_default_graph()).open_chief(
+            self._scaffold.finalize(), *self._target, self.restores_from, checkpoint
+        )
+        return opened
+
+
+class ChiefSessionCreator(_ScaffoldCreator):
     """Restores a checkpoint if there is one, and initializes the session otherwise.
 
     Args:
@@ -203,32 +223,21 @@ class ChiefSessionCreator(SessionCreator):
         checkpoint_dir: str | os.PathLike[str] | None = None,
         checkpoint_filename_with_path: str | os.PathLike[str] | None = None,
     ) -> None:
-        opener_of(get_default_graph()).check_target(master, config)
-        arguments.directory(
-            checkpoint_dir=checkpoint_dir,
-            checkpoint_filename_with_path=checkpoint_filename_with_path,
-        )
+        super().__init__(scaffold, master, config, checkpoint_dir)
+        arguments.directory(checkpoint_filename_with_path=checkpoint_filename_with_path)
         if checkpoint_dir and checkpoint_filename_with_path:
             raise ValueError(
                 "checkpoint_dir and checkpoint_filename_with_path cannot both be given, "
                 f"got {hidden(checkpoint_dir)!r} and {hidden(checkpoint_filename_with_path)!r}"
             )
-        _check(scaffold)
-        self._scaffold = scaffold or Scaffold()
-        self._target = (master, config)
-        self._checkpoint_dir = self.restores_from = _resolved(checkpoint_dir)
         self._checkpoint = _resolved(checkpoint_filename_with_path)
 
     def create_session(self) -> RawSession:
         """Raises FailedPreconditionError if the scaffold finds the session not ready."""
-        scaffold, opener = self._scaffold.finalize(), opener_of(get_default_graph())
-        session: RawSession = opener.open_chief(
-            scaffold, *self._target, self._checkpoint_dir, self._checkpoint
-        )
-        return session
+        return self._open_chief(self._checkpoint)
 
 
-class WorkerSessionCreator(SessionCreator):
+class WorkerSessionCreator(_ScaffoldCreator):
     """Starts from a checkpoint of the chief, the process with ``is_chief=True``.
 
     It waits until there is a checkpoint in ``checkpoint_dir`` and the scaffold finds the session
@@ -254,12 +263,7 @@ class WorkerSessionCreator(SessionCreator):
         max_wait_secs: float | None = 30 * 60,
         checkpoint_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        opener_of(get_default_graph()).check_target(master, config)
-        arguments.directory(checkpoint_dir=checkpoint_dir)
-        _check(scaffold)
-        self._scaffold = scaffold or Scaffold()
-        self._target = (master, config)
-        self._checkpoint_dir = self.restores_from = _resolved(checkpoint_dir)
+        super().__init__(scaffold, master, config, checkpoint_dir)
         self._max_wait_secs = math.inf if max_wait_secs is None else max_wait_secs
         shown = hidden(os.fspath(checkpoint_dir or ""))
         where = f" and checkpoint_dir={shown!r}" if shown else ""
@@ -267,15 +271,13 @@ class WorkerSessionCreator(SessionCreator):
 
     def create_session(self) -> RawSession:
         """Raises DeadlineExceededError if the chief takes too long, or at a request to stop."""
-        scaffold, opener = self._scaffold.finalize(), opener_of(get_default_graph())
-        start, said = clock.monotonic(), -math.inf
+        opener = opener_of(get_default_graph())
         if opener.joins_ranks and current_group().size > 1:  # which all start together
-            opened: RawSession = opener.open_chief(
-                scaffold, *self._target, self._checkpoint_dir, None
-            )
-            return opened
+            return self._open_chief()
+        scaffold = self._scaffold.finalize()
+        start, said = clock.monotonic(), -math.inf
         while True:
-            found, lacking = opener.try_worker(scaffold, *self._target, self._checkpoint_dir)
+            found, lacking = opener.try_worker(scaffold, *self._target, self.restores_from)
             if found is not None:
                 session: RawSession = found
                 return session
@@ -283,7 +285,7 @@ class WorkerSessionCreator(SessionCreator):
             waited = now - start
             if waited >= self._max_wait_secs or self.stop_request.reason is not None:
                 message = self._too_late(waited, lacking)
-                raise opener.deadline_error(message, self._checkpoint_dir) from lacking
+                raise opener.deadline_error(message, self.restores_from) from lacking
             if now >= said + _SAY_AGAIN_SECS:
                 self._say(waited, lacking)
                 said = now
@@ -308,10 +310,3 @@ class WorkerSessionCreator(SessionCreator):
 def _resolved(place: Place) -> Place:
     """Return ``place``, which is to mean the same after a change of the working directory."""
     return opener_of(get_default_graph()).resolve(place) if place else place
-
-
-def _check(scaffold: Any) -> None:
-    """Raise TypeError unless ``scaffold`` is a scaffold, ours or one of the graph's framework."""
-    kinds = (Scaffold, *opener_of(get_default_graph()).scaffolds)
-    if scaffold is not None and not isinstance(scaffold, kinds):
-        raise TypeError(f"scaffold must be a Scaffold, got {scaffold!r}")

@@ -17,12 +17,12 @@ from runhooks.graph.build import get_global_step
 from runhooks.graph.engine import BoundedCache
 from runhooks.graph.graph import Graph, own_graph, step_not_named
 from runhooks.graph.nest import structure_key
-from runhooks.graph.nodes import Operation, Tensor, Variable
+from runhooks.graph.nodes import Variable
 from runhooks.graph.objects import OBJECT_STATES
 from runhooks.graph.plan import make_plan
 from runhooks.session.feeds import check_arguments
 from runhooks.session.inputs import SessionInputs
-from runhooks.session.runs import Executable, make_executable
+from runhooks.session.runs import Executable
 from runhooks.session.states import (
     VariableValues,
     arrays_of,
@@ -35,9 +35,6 @@ from runhooks.session.states import (
 )
 
 _log = logging.getLogger("runhooks")
-
-# Every step needs these: they are looked up without a detour over another module.
-_LEAVES = (Tensor, Operation, str)
 
 
 class Session(RawSession):
@@ -57,7 +54,7 @@ class Session(RawSession):
         self._values = VariableValues(self._graph.engine)
         super().__init__()
         self._lock = self._values.lock
-        self._ready: dict[Any, PreparedRun] = BoundedCache()
+        self._ready: BoundedCache[Any, PreparedRun] = BoundedCache()
         self._last: PreparedRun | None = None  # the run that was asked for last
         self._inputs = SessionInputs(self._graph, self._values)
         self._warned_of_step = False
@@ -74,22 +71,14 @@ class Session(RawSession):
         return self._values.global_step
 
     @property
-    def runs(self) -> int:
+    def runs(self) -> int:  # type: ignore[override] # nobody sets it
         """The number of runs that have succeeded."""
         return self._values.runs
 
-    @runs.setter
-    def runs(self, runs: int) -> None:
-        self._values.runs = runs
-
     @property
-    def changes(self) -> int:
+    def changes(self) -> int:  # type: ignore[override] # nobody sets it
         """The number of successful runs that may have changed a variable."""
         return self._values.changes
-
-    @changes.setter
-    def changes(self, changes: int) -> None:
-        self._values.changes = changes
 
     def run(
         self,
@@ -124,7 +113,7 @@ class Session(RawSession):
         run = self._last
         if not (
             run is not None
-            and (fetches is run.fetches or run.is_of(fetches))
+            and (fetches is run.leaf or run.is_of(fetches))
             and (feed_dict is run.fed or run.is_fed(feed_dict))
             and options is None
             and run_metadata is None
@@ -143,7 +132,7 @@ class Session(RawSession):
 
     def wait(self) -> None:
         with self._lock:
-            self._check_open()
+            self._values.check_open()
             self._graph.engine.wait(self._values.parts)
 
     def rewind(self, *fetches: Any) -> None:
@@ -164,16 +153,7 @@ class Session(RawSession):
 
     def time_inputs(self) -> None:
         with self._lock:
-            self._inputs.time()
-
-    @property
-    def input_secs(self) -> float:
-        """The seconds spent waiting for elements of inputs, since ``time_inputs()``."""
-        return self._inputs.secs
-
-    @input_secs.setter
-    def input_secs(self, secs: float) -> None:
-        self._inputs.secs = secs
+            self._inputs.time(self._add_input_secs)
 
     @property
     def input_error(self) -> Exception | None:  # type: ignore[override] # nobody sets it
@@ -185,7 +165,6 @@ class Session(RawSession):
         share: Share | None = None,
     ) -> Snapshot:
         with self._lock:
-            self._check_open()
             objects, saved = self._graph.objects, self._saved()
             arrays = arrays_of(self._graph.engine, saved, into, share)
             object_arrays, object_states = (
@@ -214,7 +193,7 @@ class Session(RawSession):
             ValueError: Naming what is missing, unknown, or of another shape or dtype.
         """
         with self._lock:
-            self._check_open()
+            self._values.check_open()
             self._find_global_step()
             wanted = {v: x for v, x in self._saved().items() if only is None or v.op.name in only}
             engine = self._graph.engine
@@ -239,7 +218,6 @@ class Session(RawSession):
 
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
         with self._lock:
-            self._check_open()
             engine, variables, objects = self._graph.engine, self._saved(), self._graph.objects
             found = leaves_of(engine, variables, name)
             if not found and objects is not None:
@@ -251,7 +229,6 @@ class Session(RawSession):
 
     def assign(self, values: Mapping[str, Any]) -> None:
         with self._lock:
-            self._check_open()
             engine, variables, objects = self._graph.engine, self._saved(), self._graph.objects
             new, others = assigned(engine, variables, values)
             if others and objects is None:
@@ -260,12 +237,11 @@ class Session(RawSession):
             self._values.update(new)
             if assign_others is not None:
                 assign_others()
-            self.changes += 1
+            self._values.changes += 1
 
     @contextmanager
     def substituted(self, places: Mapping[str, str]) -> Iterator[None]:
         with self._lock:
-            self._check_open()
             engine, variables, objects = self._graph.engine, self._saved(), self._graph.objects
             new, others = substitutes(engine, variables, places)
             if others and objects is None:
@@ -312,6 +288,9 @@ class Session(RawSession):
     ) -> None:
         self.close()
 
+    def _add_input_secs(self, secs: float) -> None:
+        self.input_secs += secs
+
     def _find(
         self,
         fetches: Any,
@@ -321,47 +300,33 @@ class Session(RawSession):
     ) -> PreparedRun:
         """Return another run than that of the last time, made ready if it is new."""
         check_arguments(self._graph.engine, feed_dict, options, run_metadata)
-        structure = fetches if isinstance(fetches, _LEAVES) else structure_key(fetches)
         keys = tuple(feed_dict or ())
-        key = (structure, *keys) if keys else structure
+        key = (structure_key(fetches), *keys)
         with self._lock:
-            try:
-                run = self._ready.get(key)
-            except TypeError:  # unhashable: not an element of a graph
-                run = None
-            if run is None:
-                executable = self._executable(key, fetches, feed_dict or {})
-                run = executable.bound(fetches, self._values, self._inputs)
-                self._ready[key] = run
-            self._last = run
+            run = self._last = self._ready.get_or_make(key, lambda: self._bound(key, fetches, keys))
         return run
 
     def _forget_runs(self) -> None:
         self._ready.clear()
         self._last = None
 
-    def _executable(self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any]) -> Executable:
-        self._check_open()
-        executables = self._graph.executables
-        try:
-            executable = executables.get(key)
-        except TypeError:
-            executable = None
-        if executable is None:
-            executable = make_executable(self._graph, fetches, tuple(feed_dict))
-            executables[key] = executable
+    def _bound(self, key: Any, fetches: Any, feed_keys: tuple[Any, ...]) -> PreparedRun:
+        self._values.check_open()
+        executable: Executable = self._graph.executables.get_or_make(
+            key, lambda: Executable(self._graph, fetches, feed_keys)
+        )
         if self._graph.objects is not None and not self._warned_of_step:
-            self._check_steps(fetches, feed_dict)
+            self._check_steps(fetches, feed_keys)
         self._find_global_step()
         for variable in executable.variables:
             self._values.initialize(variable)
         self._inputs.open(executable.inputs)
         makes_step = self._values.step_variable in executable.changed
         self._inputs.check_draws(executable.inputs, makes_step=makes_step)
-        return executable
+        return executable.bound(fetches, self._values, self._inputs)
 
-    def _check_steps(self, fetches: Any, feed_dict: Mapping[Any, Any]) -> None:
-        if (found := step_not_named(self._graph, fetches, feed_dict)) is not None:
+    def _check_steps(self, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
+        if (found := step_not_named(self._graph, fetches, feed_keys)) is not None:
             self._warned_of_step = True
             step, output = found
             _log.warning(
@@ -370,9 +335,6 @@ class Session(RawSession):
                 *(output.name, step.name, step.name),
             )
 
-    def _check_open(self) -> None:
-        self._values.check_open()
-
     def _find_global_step(self) -> None:
         step = get_global_step(self._graph)
         if step is not None:
@@ -380,6 +342,7 @@ class Session(RawSession):
             self._values.step_variable = step
 
     def _saved(self) -> dict[Variable, Any]:
+        self._values.check_open()
         variables = self._graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
         for variable in variables:
             self._values.initialize(variable)

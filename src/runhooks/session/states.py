@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -278,20 +278,11 @@ def assigned(
     Raises:
         ValueError: For an array of another shape, or a dtype that does not fit.
     """
-    new: dict[Variable, Any] = {}
     rest = dict(values)
-    for variable, old in variables.items():
-        leaves = saved_leaves(engine, variable, old)
-        if rest.keys().isdisjoint(leaves):
-            continue
-        changed = [
-            _fitted_leaf(engine, key, leaf, rest.pop(key)) if key in rest else leaf
-            for key, leaf in leaves.items()
-        ]
-        if variable.on_host:
-            new[variable] = int(changed[0])
-        else:
-            new[variable] = engine.with_leaves(old, changed)
+    new = _replaced(
+        *(engine, variables, values),
+        lambda key, leaf: _fitted_leaf(engine, key, leaf, rest.pop(key)),
+    )
     return new, rest
 
 
@@ -308,35 +299,47 @@ def substitutes(
     Raises:
         ValueError: If there is nothing for a place, or if it has another shape.
     """
-    new: dict[Variable, Any] = {}
-    rest = dict(places)
+    names: dict[str, str] = {}
+    others: dict[str, Any] = {}
+    rest: dict[str, str] = {}
     for place, name in places.items():
-        others = leaves_of(engine, variables, name)
-        for variable, old in variables.items():
-            leaves = saved_leaves(engine, variable, old)
-            inside = [key for key in leaves if key == place or key.startswith(f"{place}/")]
-            if not inside:
-                continue
-            rest.pop(place, None)
-            taken = {key: _other(engine, leaves[key], key, place, name, others) for key in inside}
-            value = new.get(variable, old)
-            leaves = saved_leaves(engine, variable, value)
-            new[variable] = engine.with_leaves(value, list({**leaves, **taken}.values()))
-    return new, rest
+        inside = leaves_of(engine, variables, place)
+        others |= leaves_of(engine, variables, name)
+        names |= {key: name + key.removeprefix(place) for key in inside}
+        if not inside:
+            rest[place] = name
+
+    def other(key: str, old: Any) -> Any:
+        if (found := others.get(names[key])) is None:
+            raise ValueError(f"there is no {names[key]!r} to put in the place of {key!r}")
+        if old.shape != found.shape:
+            raise ValueError(
+                f"{names[key]!r} of shape {list(found.shape)} does not fit in the place of "
+                f"{key!r}, of shape {list(old.shape)}"
+            )
+        return engine.as_like(old, found)
+
+    return _replaced(engine, variables, names, other), rest
 
 
-def _other(
-    engine: Engine, old: Any, key: str, place: str, name: str, others: Mapping[str, Any]
-) -> Any:
-    other = name + key[len(place) :]
-    if other not in others:
-        raise ValueError(f"there is no {other!r} to put in the place of {key!r}")
-    if old.shape != others[other].shape:
-        raise ValueError(
-            f"{other!r} of shape {list(others[other].shape)} does not fit in the place of {key!r}, "
-            f"of shape {list(old.shape)}"
-        )
-    return engine.as_like(old, others[other])
+def _replaced(
+    engine: Engine,
+    variables: Variables,
+    names: Mapping[str, Any],
+    leaf_for: Callable[[str, Any], Any],
+) -> dict[Variable, Any]:
+    """Return new values of the variables that have leaves in ``names``.
+
+    ``leaf_for(name, leaf)`` returns what each of these leaves gives way to.
+    """
+    new: dict[Variable, Any] = {}
+    for variable, old in variables.items():
+        leaves = saved_leaves(engine, variable, old)
+        if not names.keys().isdisjoint(leaves):
+            changed = [leaf_for(key, it) if key in names else it for key, it in leaves.items()]
+            on_host = variable.on_host
+            new[variable] = int(changed[0]) if on_host else engine.with_leaves(old, changed)
+    return new
 
 
 def unknown(engine: Engine, variables: Variables, name: str) -> ValueError:

@@ -31,6 +31,8 @@ class Coordinator:
     Attributes:
         stop_requested: Whether a stop was requested, as ``should_stop()`` says.
         given_reason: The ``reason`` that was given to ``request_stop``, or None.
+        stop_reason: The thread that has asked to stop, and why; None if none has.
+        joined: Whether ``join`` has returned or raised.
     """
 
     def __init__(
@@ -42,20 +44,10 @@ class Coordinator:
         self._lock = threading.Condition()  # notified of a stop, and of the end of all threads
         self.stop_requested = False
         self.given_reason: str | None = None
-        self._joined = False
+        self.joined = False
         self._error: BaseException | None = None
-        self._reason: str | None = None
+        self.stop_reason: str | None = None
         self._registered_threads: set[threading.Thread] = set()
-
-    @property
-    def joined(self) -> bool:
-        """Whether ``join`` has returned or raised."""
-        return self._joined
-
-    @property
-    def stop_reason(self) -> str | None:
-        """The thread that has asked to stop, and why; None if none has."""
-        return self._reason
 
     def should_stop(self) -> bool:
         """Return whether a stop was requested."""
@@ -78,13 +70,13 @@ class Coordinator:
         """
         error = self._reportable(ex)
         with self._lock:
-            if self._joined and error is not None:
+            if self.joined and error is not None:
                 raise error
             if self.stop_requested:
                 return
-            self._reason = _reason(threading.current_thread(), error)
+            self.stop_reason = _reason(threading.current_thread(), error)
             if error is not None:
-                _log.info("%s; all threads are asked to stop", self._reason)
+                _log.info("%s; all threads are asked to stop", self.stop_reason)
             self._error = error
             self.given_reason = reason
             self.stop_requested = True
@@ -93,8 +85,8 @@ class Coordinator:
     def clear_stop(self) -> None:
         """Forget the request to stop, and its reason."""
         with self._lock:
-            self.stop_requested = self._joined = False
-            self._error = self._reason = self.given_reason = None
+            self.stop_requested = self.joined = False
+            self._error = self.stop_reason = self.given_reason = None
 
     @contextmanager
     def stop_on_exception(self) -> Iterator[None]:
@@ -144,7 +136,7 @@ class Coordinator:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - clock.monotonic()))
         with self._lock:
-            self._joined = True
+            self.joined = True
             self._registered_threads.clear()
         live = sorted(t.name for t in waited_for if t.is_alive())
         message = (

@@ -57,8 +57,6 @@ class CallableRun(PreparedRun):
     ) -> None:
         keys = tuple(feed_keys)
         super().__init__(fetches, keys)
-        if isinstance(fetches, tf.Tensor | tf.Operation):
-            self.fetches = fetches
         self._keys = keys
         self._session = session
         self._convert, self._read = direct.convert, direct.read
