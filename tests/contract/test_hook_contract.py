@@ -50,15 +50,6 @@ def test_graph_is_frozen_once_every_hook_has_begun(model):
             model.loss + 1
 
 
-def test_hook_cannot_add_to_the_graph_after_begin(model):
-    class AddsLate(rh.SessionRunHook):
-        def before_run(self, run_context):
-            return rh.SessionRunArgs(model.loss * 2)
-
-    with pytest.raises(RuntimeError, match="final"), open_session(AddsLate()) as sess:
-        sess.run(model.train_op)
-
-
 def test_second_session_on_a_graph_begins_built_in_hooks_without_adding_to_it(model, graph):
     summary = rh.summary.scalar("loss", model.loss)
     hooks = [
@@ -83,36 +74,6 @@ class Silent:
 
 
 # before_run and after_run
-
-
-def test_before_and_after_run_get_the_same_context(model):
-    contexts = []
-
-    class Keeps(rh.SessionRunHook):
-        def before_run(self, run_context):
-            contexts.append(run_context)
-
-        def after_run(self, run_context, run_values):
-            contexts.append(run_context)
-
-    with open_session(Keeps(), Keeps()) as sess:
-        sess.run(model.train_op)
-    assert len(contexts) == 4
-    assert all(context is contexts[0] for context in contexts)
-
-
-def test_original_args_are_what_the_caller_asked(model):
-    number = rh.placeholder("number")
-    seen = []
-
-    class Keeps(rh.SessionRunHook):
-        def before_run(self, run_context):
-            seen.append(run_context.original_args)
-            return rh.SessionRunArgs(model.loss)
-
-    with open_session(Keeps()) as sess:
-        sess.run({"number": number}, {number: 3})
-    assert seen == [rh.SessionRunArgs({"number": number}, {number: 3})]
 
 
 def test_context_session_is_raw_and_a_run_on_it_calls_no_hook(model):
@@ -165,29 +126,7 @@ def test_results_have_the_shape_of_what_the_hook_asked_for(asked, model):
     assert type(hook.results[0]) is type(expected) or asked in ("tensor", "name", "variable")
 
 
-def test_hook_without_fetches_gets_none_beside_one_that_has(model):
-    quiet, asking = RecordingHook(), RecordingHook(fetches=model.loss)
-    with open_session(quiet, asking) as sess:
-        sess.run(model.train_op)
-    assert quiet.results == [None]
-    assert asking.results == [0.0]
-
-
-def test_caller_gets_the_shape_asked_for_whatever_hooks_fetch(model):
-    with open_session(RecordingHook(fetches=[model.weights])) as sess:
-        result = sess.run({"loss": model.loss, "op": model.train_op})
-    assert result == {"loss": 0.0, "op": None}
-
-
 # feeds
-
-
-@pytest.mark.every_engine
-def test_hook_feeds_a_tensor_that_the_caller_fetches(graph):
-    rate = rh.placeholder("rate")
-    twice = rate * 2
-    with open_session(RecordingHook(feed_dict={rate: 0.5})) as sess:
-        assert sess.run(twice) == 1.0
 
 
 @pytest.mark.every_engine
@@ -238,20 +177,6 @@ def test_feeds_in_conflict_run_nothing(model):
 # stopping
 
 
-def test_request_stop_ends_the_loop_after_the_run_and_after_all_hooks_had_it(model):
-    class Stops(RecordingHook):
-        def after_run(self, run_context, run_values):
-            super().after_run(run_context, run_values)
-            run_context.request_stop()
-
-    calls = []
-    with open_session(Stops("a", calls), RecordingHook("b", calls)) as sess:
-        assert not sess.should_stop()
-        sess.run(model.train_op)
-        assert sess.should_stop()
-    assert calls[-4:] == [("a", "after_run"), ("b", "after_run"), ("a", "end"), ("b", "end")]
-
-
 def test_request_stop_in_before_run_still_lets_the_run_happen(model):
     class Stops(rh.SessionRunHook):
         def before_run(self, run_context):
@@ -264,28 +189,6 @@ def test_request_stop_in_before_run_still_lets_the_run_happen(model):
 
 
 # order
-
-
-def test_hooks_are_called_in_the_order_given_and_last_ones_after_the_others(model):
-    class Late(RecordingHook):
-        last = True
-
-    calls = []
-    with open_session(Late("z", calls), RecordingHook("b", calls), RecordingHook("a", calls)) as s:
-        s.run(model.train_op)
-    for method in ("begin", "after_create_session", "before_run", "after_run", "end"):
-        assert [name for name, called in calls if called == method] == ["b", "a", "z"]
-
-
-def test_end_gets_a_session_that_can_still_run(model):
-    class RunsAtEnd(rh.SessionRunHook):
-        def end(self, session):
-            self.loss = session.run(model.loss)
-
-    hook = RunsAtEnd()
-    with open_session(hook) as sess:
-        sess.run(model.train_op)
-    assert hook.loss == 2.0
 
 
 # which objects are hooks
@@ -314,31 +217,6 @@ def test_hook_of_another_library_needs_only_the_five_methods(model):
     with open_session(Foreign()) as sess:
         sess.run(model.train_op)
     assert calls == ["begin", "after_create_session", "before_run", 0.0, "end"]
-
-
-def test_hook_of_another_library_survives_a_failure(model):
-    class Foreign:
-        def begin(self): ...
-
-        def after_create_session(self, session, coord): ...
-
-        def before_run(self, run_context): ...
-
-        def after_run(self, run_context, run_values): ...
-
-        def end(self, session): ...
-
-    with pytest.raises(ValueError, match="a bad batch"), open_session(Foreign()) as sess:
-        model.faults.fail(ValueError("a bad batch"))
-        sess.run(model.train_op)
-
-
-def test_hooks_may_be_a_generator(model):
-    made = [RecordingHook("a"), RecordingHook("b")]
-    with rh.MonitoredSession(hooks=(hook for hook in made)) as sess:
-        sess.run(model.train_op)
-    for hook in made:
-        assert hook.methods == ["begin", "after_create_session", "before_run", "after_run", "end"]
 
 
 @pytest.mark.parametrize(

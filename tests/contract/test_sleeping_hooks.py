@@ -71,12 +71,6 @@ def test_hook_that_is_never_due_is_called_only_at_the_ends(run_steps):
     assert hook.methods == ["begin", "after_create_session", "end"]
 
 
-def test_hook_that_overrides_no_next_due_is_called_at_every_run(run_steps):
-    hook = RecordingHook()
-    run_steps(hook, 3)
-    assert hook.methods.count("before_run") == hook.methods.count("after_run") == 3
-
-
 def test_step_that_jumps_past_the_due_one_calls_after_run_alone_without_results(graph):
     step = rh.train.get_or_create_global_step()
     jump = step.assign_add(10)
@@ -108,12 +102,3 @@ def test_sleeping_hook_asks_for_nothing(graph):
         sess.run(train_op)
     assert len(computed) == 1
     assert hook.results == [3]
-
-
-def test_hook_is_asked_again_after_a_recovery(model):
-    hook = Sleeper(lambda: Due(runs=1 if hook.methods.count("after_create_session") == 2 else 9))
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        sess.run(model.train_op)
-        model.faults.fail(rh.errors.AbortedError("lost"))
-        sess.run(model.train_op)
-    assert hook.methods.count("after_run") == 1

@@ -88,14 +88,6 @@ def test_subclass_that_adds_to_a_run_is_called_in_every_run(model):
     assert hook.seen == []
 
 
-def test_runs_without_hooks_watch_nothing(model):
-    watcher = Watcher(model.loss)
-    with rh.MonitoredSession(hooks=[watcher]) as sess:
-        sess.run(model.train_op, hooks=False)
-        sess.run(model.train_op, hooks=[watcher])
-    assert (watcher.seen, watcher.due) == ([], [(2, 2)])
-
-
 class AtStepTen(RecordingHook):
     def next_due(self):
         return Due(step=10)

@@ -1,11 +1,13 @@
 """Sessions, threads and coordinators of processes: what comes of them is the same here."""
 
 import functools
+import inspect
 import threading
 
 import pytest
 import tensorflow
 
+import runhooks as rh
 from runhooks.tensorflow import train as ours
 
 tf = tensorflow.compat.v1
@@ -280,3 +282,12 @@ def global_step_is_fetched_of_a_server(train, folder):
 def test_what_comes_of_it_is_the_same(name, tmp_path):
     theirs = outcome(CORNERS[name], tf.train, tmp_path / "theirs")
     assert outcome(CORNERS[name], ours, tmp_path / "ours") == theirs
+
+
+def test_arguments_and_defaults_of_a_training_session_are_those_of_tensorflow():
+    theirs = inspect.signature(tf.train.MonitoredTrainingSession).parameters
+    here = inspect.signature(rh.MonitoredTrainingSession).parameters
+    assert list(here) == [*theirs, "recovery"]
+    assert here["recovery"].kind is inspect.Parameter.KEYWORD_ONLY
+    for name in ("is_chief", "stop_grace_period_secs", "log_step_count_steps", "max_wait_secs"):
+        assert here[name].default == theirs[name].default

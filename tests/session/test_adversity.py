@@ -174,17 +174,6 @@ def test_a_loop_that_changes_variables_and_no_step_is_warned_of(graph, caplog):
     assert "global_step" in warning
 
 
-def test_a_loop_that_counts_is_not_warned_of(train_op, caplog):
-    weights = rh.Variable(np.float32(0), name="weights")
-    step = rh.group(weights.assign_add(np.float32(1)), train_op)
-    with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=5)]) as session:
-        session.run(step)
-        session.run(weights.assign_add(np.float32(1)) if False else weights)
-        while not session.should_stop():
-            session.run(step)
-    assert caplog.messages == []
-
-
 class Begins(rh.SessionRunHook):
     def __init__(self):
         self.ended = 0
@@ -210,16 +199,6 @@ def test_what_is_compiled_for_ever_new_fetches_does_not_pile_up(graph):
         for i in range(1500):
             assert session.run({f"w/{i}": weights}) == {f"w/{i}": 1}
     assert len(graph.executables) <= 1000
-
-
-@pytest.mark.parametrize("depth", [60, 250])
-def test_deeply_nested_fetches(graph, depth):
-    weights = rh.Variable(np.float32(1), name="weights")
-    fetches, expected = weights, np.float32(1)
-    for _ in range(depth):
-        fetches, expected = [fetches], [expected]
-    with rh.Session() as session:
-        assert session.run(fetches) == expected
 
 
 def nested(fetches, depth, kind):
@@ -288,22 +267,6 @@ def test_whatever_leaves_one_end_the_others_are_called(train_op, tmp_path, error
     assert rh.latest_checkpoint(tmp_path) == str(tmp_path / "model.ckpt-1")
 
 
-class SessionRunHook(rh.SessionRunHook):
-    """Of the same name as its base class."""
-
-    calls = 0
-
-    def before_run(self, run_context):
-        SessionRunHook.calls += 1
-
-
-def test_a_subclass_of_the_same_name_is_called(train_op):
-    SessionRunHook.calls = 0
-    with rh.MonitoredSession(hooks=[SessionRunHook()]) as session:
-        session.run(train_op)
-    assert SessionRunHook.calls == 1
-
-
 def test_a_run_whose_host_part_fails_leaves_the_variables_as_they_were(graph):
     weights = rh.Variable(np.zeros(2, np.float32), name="weights")
     step = rh.train.get_or_create_global_step()
@@ -370,18 +333,6 @@ def test_a_ctrl_c_in_one_end_is_not_hidden_by_the_error_of_another(train_op):
     assert any("first" in note for note in caught.value.__notes__)
 
 
-def test_end_sees_the_step_of_the_session(train_op):
-    seen = []
-
-    class Looks(rh.SessionRunHook):
-        def end(self, raw):
-            seen.append(session.global_step)
-
-    with rh.MonitoredSession(hooks=[Looks()]) as session:
-        session.run(train_op)
-    assert seen == [1]
-
-
 def test_a_hook_that_could_not_join_keeps_its_name(train_op):
     class Hook(rh.SessionRunHook):
         fails = True
@@ -419,16 +370,6 @@ def test_a_session_lost_while_a_hook_joins_is_recovered(train_op):
         session.run(train_op, hooks=[Hook()])
         assert session.recoveries == 1
         assert session.global_step == 1
-
-
-def test_a_watching_hook_beside_one_that_measures(graph):
-    loss = rh.call(lambda: np.float32(1), name="loss")
-    step = rh.train.get_or_create_global_step().assign_add(1)
-    hooks = [rh.NanTensorHook(loss, late=True), rh.HookTimesHook(every_n_steps=2)]
-    with rh.MonitoredSession(hooks=hooks) as session:
-        for _ in range(5):
-            session.run(step)
-    assert session.global_step == 5
 
 
 def test_a_rewind_beside_runs_of_another_thread(graph):

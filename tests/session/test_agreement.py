@@ -98,20 +98,6 @@ def test_a_run_beside_those_of_the_loop_does_not_count():
     assert first == second >= 4
 
 
-def test_a_loop_without_hooks_stops_with_the_others():
-    def train(group):
-        op = counter()
-        with rh.MonitoredSession() as session:
-            while not session.should_stop():
-                session.run(op, hooks=False)
-                if group.rank == 1 and session.global_step == 4:
-                    session.request_stop()
-        return session.global_step
-
-    first, second = on_all(LocalGroup.together(2), train)
-    assert first == second >= 4
-
-
 def test_ranks_that_all_want_to_stop_do_so_at_once():
     def train(group):
         op = counter()
@@ -132,21 +118,6 @@ def test_loops_that_end_by_themselves_end_together():
         return session.global_step, session.stop_reason.partition(" (")[0]
 
     assert on_all(LocalGroup.together(2), train) == [(5, "the loop has ended")] * 2
-
-
-def test_request_stop_of_one_rank_stops_all():
-    def train(group):
-        op = counter()
-        with rh.MonitoredSession() as session:
-            while not session.should_stop():
-                session.run(op)
-                if group.rank == 1 and session.global_step == 3:
-                    session.request_stop("three are enough")
-        return session.global_step, session.stop_reason.partition(" (")[0]
-
-    first, second = on_all(LocalGroup.together(2), train)
-    assert first == second
-    assert first[1] == "three are enough"
 
 
 @pytest.fixture

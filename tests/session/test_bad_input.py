@@ -149,13 +149,6 @@ def test_damaged_newest_checkpoint_is_named_once_and_the_one_before_is_taken(
     assert str(damaged) in warnings[0]
 
 
-def test_training_goes_on_from_the_checkpoint_before_a_damaged_one(model, train, tmp_path):
-    train(3)
-    DAMAGE["a bit of an array flipped"](newest(tmp_path))
-    train(2)
-    assert restored_step(model, tmp_path) == 4
-
-
 def test_all_checkpoints_damaged_is_an_error_and_not_a_fresh_start(model, train, tmp_path):
     train(2)
     for path in checkpoints(tmp_path):
@@ -219,25 +212,6 @@ def test_hook_that_raises_loses_nothing_that_was_saved(phase, kept, model, train
 # at the wrong moment
 
 
-def test_run_after_stop_says_why_it_stopped_and_does_nothing(model, train, tmp_path):
-    with rh.MonitoredTrainingSession(
-        checkpoint_dir=tmp_path, hooks=[rh.StopAtStepHook(last_step=1)]
-    ) as sess:
-        sess.run(model.train_op)
-        with pytest.raises(RuntimeError, match=r"should_stop") as caught:
-            sess.run(model.train_op)
-        assert "StopAtStepHook" in str(caught.value)
-    assert restored_step(model, tmp_path) == 1
-
-
-def test_run_after_close_says_so_and_does_nothing(model, train, tmp_path):
-    with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as sess:
-        sess.run(model.train_op)
-    with pytest.raises(RuntimeError, match="closed"):
-        sess.run(model.train_op)
-    assert restored_step(model, tmp_path) == 1
-
-
 def test_what_only_a_raw_session_has_is_told_how_to_get(model):
     with rh.MonitoredSession() as sess:
         with pytest.raises(AttributeError, match=r"run\(x, hooks=False\).*run_step_fn") as caught:
@@ -268,12 +242,6 @@ def test_a_scalar_that_cannot_change_is_noticed(model, caplog):
     rh.summary.scalar("loss", model.loss)
     rh.summary.scalar("limit", 0.5)
     assert not caplog.records
-
-
-def test_feeds_given_one_by_one_are_named_as_such(model):
-    with rh.MonitoredSession() as sess:
-        with pytest.raises(TypeError, match=r"feed_dict must map tensors to values, got array"):
-            sess.run(model.train_op, np.ones(3), np.ones(3))
 
 
 def test_a_state_may_be_fed_again_and_again_and_as_a_number():

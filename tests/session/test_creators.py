@@ -100,16 +100,6 @@ def test_worker_gives_up_at_its_limit_saying_what_was_lacking(model, worker, tmp
         assert words in str(caught.value)
 
 
-def test_worker_without_a_limit_waits_on(model, worker, tmp_path):
-    def each(time):
-        if time > 1e5 and not rh.latest_checkpoint(tmp_path):
-            save(model, tmp_path)
-
-    creator = worker(each, checkpoint_dir=tmp_path, max_wait_secs=None)
-    with creator.create_session() as session:
-        assert session.global_step == 1
-
-
 # waiting until the session is ready
 
 
@@ -148,13 +138,6 @@ def test_worker_waits_for_a_session_that_says_itself_that_it_is_not_ready(model,
     scaffold = rh.Scaffold(ready_op=rh.inputs(not_yet))
     with worker(scaffold=scaffold).create_session() as session:
         assert session.global_step == 0
-
-
-def test_session_that_never_gets_ready_is_told_of_by_its_last_reason(model, worker):
-    scaffold = rh.Scaffold(ready_op=ready_op([["weights"], *[["moments"]] * 1_000]))
-    with pytest.raises(rh.errors.DeadlineExceededError, match="moments") as caught:
-        worker(scaffold=scaffold, max_wait_secs=30).create_session()
-    assert isinstance(caught.value.__cause__, rh.errors.FailedPreconditionError)
 
 
 def test_worker_looks_at_the_newest_checkpoint_each_time(model, worker, tmp_path):

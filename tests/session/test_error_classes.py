@@ -59,17 +59,6 @@ class FailingListener(rh.CheckpointSaverListener):
         raise self.error
 
 
-class FailingWriter:
-    def __init__(self, error):
-        self.error = error
-
-    def add_summary(self, summary, step):
-        raise self.error
-
-    def flush(self):
-        pass
-
-
 class FailingArray:
     def __init__(self, error):
         self.error = error
@@ -127,15 +116,6 @@ def in_an_evaluation(error, model, folder):
         session.run(model.train_op)
 
 
-def in_metrics_of_a_checkpoint(error, model, folder):
-    def fail(step):
-        raise error
-
-    hook = rh.CheckpointSaverHook(folder, save_steps=1, saver=rh.Saver(metrics=fail))
-    with rh.MonitoredSession(hooks=[hook]) as session:
-        session.run(model.train_op)
-
-
 def in_a_thread(error, model, folder):
     with rh.MonitoredSession(hooks=[ThreadHook(error)]) as session:
         while not session.should_stop():
@@ -161,56 +141,9 @@ def in_init_fn(error, model, folder):
         pass
 
 
-def in_feed_fn(error, model, folder):
-    def fail():
-        raise error
-
-    with rh.MonitoredSession(hooks=[rh.FeedFnHook(fail)]) as session:
-        session.run(model.train_op)
-
-
-def in_a_writer(error, model, folder):
-    hook = rh.StepCounterHook(every_n_steps=1, summary_writer=FailingWriter(error))
-    with rh.MonitoredSession(hooks=[hook]) as session:
-        for _ in range(3):
-            session.run(model.train_op)
-
-
-def in_a_formatter(error, model, folder):
-    def fail(values):
-        raise error
-
-    hook = rh.LoggingTensorHook([model.loss], every_n_iter=1, formatter=fail)
-    with rh.MonitoredSession(hooks=[hook]) as session:
-        session.run(model.train_op)
-
-
-def in_early_stopping(error, model, folder):
-    def fail():
-        raise error
-
-    hook = rh.make_early_stopping_hook(None, fail, run_every_secs=None, run_every_steps=1)
-    with rh.MonitoredSession(hooks=[hook]) as session:
-        session.run(model.train_op)
-
-
-def in_a_session_creator(error, model, folder):
-    class Creator(rh.SessionCreator):
-        def create_session(self):
-            raise error
-
-    with rh.MonitoredSession(Creator()):
-        pass
-
-
 def in_an_event_file(error, model, folder):
     with rh.summary.FileWriter(folder) as writer:
         writer.scalar("loss", FailingArray(error), 1)
-
-
-def in_the_block_of_a_writer(error, model, folder):
-    with rh.summary.FileWriter(folder):
-        raise error
 
 
 PLACES = {

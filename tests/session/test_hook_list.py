@@ -62,11 +62,6 @@ def resume(tmp_path, caplog):
     return resume
 
 
-def test_same_names_are_no_matter_for_a_warning(resume):
-    assert resume(Counter()) == []
-    assert resume(Counter()) == []
-
-
 def test_new_name_of_a_hook_is_told_with_the_remedy(resume):
     resume(Counter("one"), Counter("two"))
     (warning,) = resume(Counter("one"), Counter("three"))
@@ -139,19 +134,6 @@ def test_watched_and_next_due_name_their_hook(model):
     assert "in next_due of the hook Due5" in caught.value.__notes__
 
 
-def test_hook_that_watches_needs_a_before_run(model):
-    class Watching(rh.SessionRunHook):
-        def watched(self):
-            return model.loss
-
-        def watch(self, step, value):
-            pass
-
-    with pytest.raises(TypeError, match="before_run") as caught:
-        rh.MonitoredSession(hooks=[Watching()])
-    assert "in watched of the hook Watching" in caught.value.__notes__
-
-
 # what a hook asks of a run
 
 
@@ -196,25 +178,6 @@ def test_hook_that_stops_before_the_first_run_is_the_reason(model):
         assert sess.stop_reason == "StopAtStepHook"
 
 
-def test_thread_that_failed_is_the_reason_and_is_noted(model, caplog):
-    class Beside(rh.SessionRunHook):
-        def after_create_session(self, session, coord):
-            def fail():
-                raise ValueError("no more room")
-
-            thread = rh.LooperThread(coord, None, fail)
-            thread.name = "feeder"
-            thread.start()
-            thread.join()
-
-    caplog.set_level(logging.INFO, "runhooks")
-    with pytest.raises(ValueError, match="no more room") as caught:
-        with rh.MonitoredSession(hooks=[Beside()]) as sess:
-            sess.run(model.train_op)
-    assert "in the thread 'feeder'" in caught.value.__notes__
-    assert "the thread 'feeder' failed: ValueError('no more room')" in caplog.text
-
-
 def test_thread_at_the_end_of_its_input_has_not_failed(caplog):
     coord = rh.train.Coordinator(clean_stop_exception_types=())
     caplog.set_level(logging.INFO, "runhooks")
@@ -227,14 +190,6 @@ def test_thread_at_the_end_of_its_input_has_not_failed(caplog):
     assert "failed" not in caplog.text
     coord.clear_stop()
     assert coord.stop_reason is None
-
-
-def test_the_end_is_logged_with_its_reason(model, caplog):
-    caplog.set_level(logging.INFO, "runhooks")
-    with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=2)]) as sess:
-        while not sess.should_stop():
-            sess.run(model.train_op)
-    assert caplog.messages[-1] == "the session has ended at step 2: StopAtStepHook"
 
 
 def test_a_hook_that_joins_later_ends_before_those_that_come_last(model, tmp_path):

@@ -310,25 +310,6 @@ def test_hook_that_goes_by_the_clock_is_called_when_it_is_due(engine):
     assert len(logged) == 3
 
 
-def test_runs_of_several_threads_are_all_counted():
-    p = program("python")
-    with p.graph.as_default(), rh.MonitoredSession() as sess:
-        raw = sess.run_step_fn(lambda step_context: step_context.session)
-        threads = [
-            threading.Thread(target=lambda: [raw.run(p.train, {p.x: ONE}) for _ in range(200)])
-            for _ in range(3)
-        ]
-        for thread in threads:
-            thread.start()
-        for _ in range(200):
-            sess.run(p.train, {p.x: ONE})
-            raw.read("w")
-        for thread in threads:
-            thread.join()
-        assert sess.global_step == raw.runs == raw.changes == 800
-        np.testing.assert_array_equal(raw.read("w")["w"], [401, 402])
-
-
 def test_old_values_are_not_kept_alive():
     with rh.Graph().as_default():
         w = rh.Variable(np.zeros(1000), name="w")

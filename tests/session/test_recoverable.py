@@ -174,15 +174,6 @@ class Machines(rh.SessionCreator):
         return rh.ChiefSessionCreator().create_session()
 
 
-def test_lost_while_it_is_created_counts_like_any_other(model):
-    creator = Machines(away=ALWAYS)
-    policy = rh.RecoveryPolicy(failures=2, first_wait_secs=0)
-    with pytest.raises(rh.errors.UnavailableError, match="no machine") as caught:
-        rh.MonitoredSession(creator, recovery=policy)
-    assert creator.attempts == 3
-    assert any("lost 3 times" in note for note in caught.value.__notes__)
-
-
 def test_last_error_names_the_one_that_began_it(model):
     creator = Machines(away=range(2, 1_000))
     policy = rh.RecoveryPolicy(failures=2, first_wait_secs=0)
@@ -242,14 +233,6 @@ def test_signal_ends_the_wait_and_one_more_attempt_is_made(graph, number):
     assert any(f"giving up ({number.name})" in note for note in error.__notes__)
 
 
-def test_request_stop_of_another_thread_ends_the_wait_too(graph):
-    op = train_op(server := Server(ALWAYS))
-    sess = rh.MonitoredSession(recovery=LONG)
-    error = lost_until_stopped(server, op, sess, lambda: sess.request_stop("enough"))
-    assert server.draws == 3
-    assert any("giving up (enough)" in note for note in error.__notes__)
-
-
 def test_attempt_after_a_stop_may_succeed_and_the_loop_ends_well(graph, tmp_path):
     op = train_op(server := Server([2, 3]))
     with rh.MonitoredTrainingSession(
@@ -301,19 +284,6 @@ def test_each_recovery_is_logged_once_with_cause_and_steps(model, tmp_path, capl
     assert re.search(r"'batch'.* skips elements: 4 .* given 7", of_data)
     assert re.search(r"lost at step 7.*from step 4.* 3 steps", warning)
     assert "AbortedError('the power went')" in warning
-
-
-def test_recovery_of_several_attempts_is_logged_once_with_the_first_cause(model, caplog):
-    with rh.MonitoredSession(
-        Machines([2, 3]), recovery=rh.RecoveryPolicy(first_wait_secs=0)
-    ) as sess:
-        sess.run(model.train_op)
-        model.faults.fail(rh.errors.AbortedError("the power went"))
-        sess.run(model.train_op)
-        assert sess.recoveries == 1
-    (warning,) = warnings(caplog)
-    assert re.search(r"lost at step 1, started over at step 0.* 1 steps", warning)
-    assert "the power went" in warning
 
 
 def test_session_lost_at_the_start_and_one_without_steps_are_logged_too(graph, caplog):

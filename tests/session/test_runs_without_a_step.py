@@ -72,16 +72,6 @@ def test_hooks_are_told_the_step_and_act_in_the_run_that_makes_it(engine):
     assert sleeper.seen == [(3, 3), (6, 6)]
 
 
-def test_sleeping_hooks_act_in_the_runs_that_make_their_steps_without_others_around():
-    graph, train_op, loss = own_graph("python")
-    sleeper = Sleeper(every_steps=3)
-    with graph.as_default(), rh.MonitoredSession(hooks=[sleeper]) as session:
-        for _ in range(7):
-            session.run(train_op)
-            session.run(loss)
-    assert sleeper.seen == [(3, 3), (6, 6)]
-
-
 def test_hook_that_goes_by_seconds_acts_in_runs_that_make_no_step():
     graph, _, loss = own_graph("python")
     sleeper = Sleeper(every_secs=0)

@@ -22,18 +22,6 @@ def weights_of(scaffold, weights, **kwargs):
         return sess.run(weights).tolist()
 
 
-def test_variables_need_no_init_op(weights):
-    assert weights_of(rh.Scaffold(), weights) == [0, 0]
-
-
-def test_init_op_is_run_with_its_feeds(weights):
-    value = rh.placeholder("value")
-    scaffold = rh.Scaffold(
-        init_op=weights.assign(value), init_feed_dict={value: np.ones(2, np.float32)}
-    )
-    assert weights_of(scaffold, weights) == [1, 1]
-
-
 def test_init_fn_is_called_after_the_init_op_with_scaffold_and_session(weights, init_op):
     seen = []
 
@@ -114,10 +102,6 @@ def test_finalize_makes_the_graph_final_and_fills_in_saver_and_summaries(weights
         assert b"norm" in sess.run(scaffold.summary_op).SerializeToString()
 
 
-def test_graph_without_summaries_has_no_summary_op(weights):
-    assert rh.Scaffold().finalize().summary_op is None
-
-
 def test_pieces_are_found_in_the_collections_of_the_graph(weights, init_op, graph):
     graph.add_to_collection(rh.GraphKeys.INIT_OP, init_op)
     saver = rh.Saver(max_to_keep=2)
@@ -134,11 +118,6 @@ def test_two_pieces_in_a_collection_are_an_error_saying_which_to_give(weights, i
         rh.Scaffold().finalize()
 
 
-def test_second_scaffold_of_a_graph_finds_the_summary_op_of_the_first(weights, graph):
-    rh.summary.scalar("norm", rh.call(lambda w: w.sum(), weights))
-    assert rh.Scaffold().finalize().summary_op is rh.Scaffold().finalize().summary_op
-
-
 def test_copy_keeps_the_pieces_that_are_not_given_anew(weights, init_op):
     called = []
     original = rh.Scaffold(init_op=init_op, init_fn=lambda scaffold, sess: called.append(scaffold))
@@ -147,8 +126,3 @@ def test_copy_keeps_the_pieces_that_are_not_given_anew(weights, init_op):
     assert weights_of(copy, weights) == [5, 5]
     assert called == [copy]
     assert copy.saver is saver
-
-
-def test_copy_of_something_else_is_refused():
-    with pytest.raises(TypeError, match="copy_from_scaffold"):
-        rh.Scaffold(copy_from_scaffold="scaffold")

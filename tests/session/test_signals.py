@@ -228,26 +228,7 @@ def test_signal_while_the_last_checkpoint_is_saved_lets_it_be_saved(train_op, tm
     assert sess.stop_reason == "StopAtStepHook"
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_signal_in_the_end_of_a_hook_lets_the_others_end(train_op, tmp_path, number):
-    class SendsAtEnd(rh.SessionRunHook):
-        def end(self, session):
-            send(number)
-
-    op, _ = train_op
-    with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=[SendsAtEnd()]) as sess:
-        sess.run(op)
-    assert saved_step(tmp_path) == 1
-
-
 # handlers
-
-
-def test_handlers_come_back_at_the_end(train_op):
-    before = handlers()
-    with rh.MonitoredSession():
-        assert handlers() != before
-    assert handlers() == before
 
 
 def test_session_that_is_dropped_gives_the_handlers_back(train_op, graph):
@@ -283,14 +264,57 @@ def test_sessions_in_one_another_are_all_told(graph, train_op):
         assert outer.should_stop()
 
 
-def test_handler_of_the_user_is_called_as_well(train_op):
+def test_handler_of_the_user_is_called_as_well_and_comes_back(graph):
     calls = []
-    signal.signal(signal.SIGTERM, lambda number, frame: calls.append(number))
+
+    def users(number, frame):
+        calls.append(number)
+
+    signal.signal(signal.SIGTERM, users)
     with rh.MonitoredSession() as sess:
         send(signal.SIGTERM)
         assert sess.should_stop()
+    assert calls == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is users
+
+
+def test_signal_that_the_process_ignores_stays_ignored(graph):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with rh.MonitoredSession() as sess:
+        send(signal.SIGINT)
+        assert not sess.should_stop()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_handler_that_is_set_inside_is_not_thrown_away(graph):
+    def later(number, frame): ...
+
+    with rh.MonitoredSession():
+        signal.signal(signal.SIGTERM, later)
+    assert handlers() == [later, signal.default_int_handler]
+
+
+def test_sessions_may_be_closed_in_any_order(graph):
+    before = handlers()
+    first, second = rh.MonitoredSession(), rh.MonitoredSession()
+    first.close()
     send(signal.SIGTERM)
-    assert calls == [signal.SIGTERM] * 2
+    assert second.stop_reason == "SIGTERM"
+    second.close()
+    assert handlers() == before
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_handler_of_a_closed_session_that_somebody_kept_hands_on(graph, number):
+    calls = []
+    signal.signal(number, lambda number, frame: calls.append(number))
+    with rh.MonitoredSession() as sess:
+        held = signal.getsignal(number)
+        signal.signal(number, lambda number, frame: held(number, frame))
+    send(number)
+    send(number)
+    assert calls == [number] * 2
+    assert sess.stop_reason == "close was called"
 
 
 def test_session_of_another_thread_trains_and_leaves_the_signals_alone(train_op, graph, tmp_path):
@@ -316,6 +340,19 @@ def test_session_may_be_closed_in_another_thread(train_op):
     thread.join()
     with pytest.raises(KeyboardInterrupt):
         send(signal.SIGINT)
+
+
+def test_sigterm_ends_the_process_again_once_another_thread_has_closed_the_session():
+    script = """
+import os, signal, threading
+import runhooks as rh
+thread = threading.Thread(target=rh.MonitoredSession().close)
+thread.start()
+thread.join()
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    result = subprocess.run([sys.executable, "-c", script], timeout=60, check=False)
+    assert result.returncode == -signal.SIGTERM
 
 
 def test_session_that_nobody_closed_does_not_disturb_the_end_of_the_process():

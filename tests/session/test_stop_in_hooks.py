@@ -30,13 +30,6 @@ def test_evaluation_is_dropped_when_a_signal_comes(model, tmp_path, caplog):
     assert "the evaluation at step 2 is dropped: SIGTERM" in caplog.text
 
 
-def test_waiting_for_others_ends_with_a_stop(model):
-    with rh.MonitoredSession(hooks=[rh.GlobalStepWaiterHook(wait_until_step=10)]) as sess:
-        threading.Timer(0.05, sess.request_stop, ("enough",)).start()
-        sess.run(model.train_op)
-    assert sess.stop_reason == "enough"
-
-
 def test_end_of_an_input_in_the_end_of_a_hook_is_raised(model):
     class Late(rh.SessionRunHook):
         def end(self, session):

@@ -365,13 +365,6 @@ def test_session_that_threads_lose_again_and_again_is_replaced_each_time(engine)
     assert all(hook.seen)
 
 
-def test_checkpoints_are_saved_in_a_thread_that_has_no_default_graph(p, tmp_path):
-    saver = rh.CheckpointSaverHook(tmp_path, save_steps=RUNS // 2)
-    with p.graph.as_default(), p.opened(hooks=[saver]) as session:
-        in_threads(asks_for(p, session.run, 0))
-    assert list(tmp_path.glob(f"model.ckpt-{RUNS}*"))
-
-
 def test_threads_save_checkpoints_one_at_a_time(p, tmp_path):
     saver = rh.CheckpointSaverHook(tmp_path, save_steps=1)
     with p.graph.as_default(), p.opened(hooks=[saver]) as session:
@@ -402,27 +395,6 @@ def test_an_error_of_the_users_own_is_raised_though_another_thread_has_replaced_
             session.run(p.train, p.feed)
             gone.set()
 
-        with pytest.raises(RuntimeError, match="of the user"):
-            in_threads(lambda: session.run_step_fn(step_fn), lose)
-        assert session.recoveries == 1
-    assert len(calls) == 1
-
-
-def test_a_runtime_error_of_the_users_own_in_a_tensorflow_program_is_raised_too():
-    p, inside, gone, calls = tensorflow_program(), threading.Event(), threading.Event(), []
-
-    def step_fn(step_context):
-        calls.append(step_context)
-        inside.set()
-        assert gone.wait(60)
-        raise RuntimeError("of the user")
-
-    def lose():
-        assert inside.wait(60)
-        session.run(p.train, {p.x: LosesOnce(lambda: None)})
-        gone.set()
-
-    with p.graph.as_default(), p.opened() as session:
         with pytest.raises(RuntimeError, match="of the user"):
             in_threads(lambda: session.run_step_fn(step_fn), lose)
         assert session.recoveries == 1

