@@ -212,7 +212,3 @@ class _CapturingEngine(BatchEngine):
 
     def fetched(self, tensor: Tensor) -> Callable[[Any], Any]:
         return ENGINE.own  # the next batch may change what the framework has returned
-
-
-def _captured_names(operations: Iterable[Operation]) -> list[str]:
-    return [op.name for op in operations if op.effect in CAPTURES]

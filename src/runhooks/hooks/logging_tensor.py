@@ -31,136 +31,6 @@ from runhooks.hooks.named_tensors import NamedTensors, check_for_end
 from runhooks.trigger import Due, SecondOrStepTimer, Timer, Trigger
 
 
-class RunTimer(SecondOrStepTimer):
-    """Triggers in the first run, then once every n runs or every n seconds. Its steps are runs.
-
-    It is asked in every run, or only in the runs that ``announce`` names: the runs in between are
-    then counted although the hook sleeps through them.
-
-    Args:
-        every_runs: Runs from one time to the next.
-        every_secs: Seconds from one time to the next.
-
-    Raises:
-        ValueError: Unless exactly one is given, above zero.
-    """
-
-    def __init__(self, every_runs: int | None = None, every_secs: float | None = None) -> None:
-        super().__init__(every_secs=every_secs, every_steps=every_runs)
-
-    def reset(self) -> None:
-        """Start over: the next run triggers."""
-        super().reset()
-        self.run = 0  # the number of the next run
-        self._announced: int | None = None
-
-    def go_on(self, session: RawSession, last_step: int | None, steps_per_run: float) -> None:
-        """Go on in ``session``, having last triggered at the global step ``last_step``."""
-        if last_step is None or (step := step_or_none(session)) is None:
-            return
-        if step < last_step:
-            self.reset()
-        elif self.trigger.every_steps is not None:
-            # Nobody counted the runs that the hook slept through before the checkpoint.
-            self.resume(round((step - last_step) / steps_per_run))
-
-    def resume(self, runs_since: int) -> None:
-        """Go on as if it had triggered ``runs_since`` runs ago."""
-        last_run = self.last_triggered_step()
-        if last_run is None:
-            last_run = 0
-            self.update_last_triggered_step(last_run)
-        self.run = last_run + 1 + runs_since
-        self._announced = None
-
-    def announce(self) -> Due:
-        """Return when it triggers next; it need not be asked in the runs before that one."""
-        due = self.due()
-        if due.step == math.inf:
-            return due
-        self._announced = int(max(due.step, self.run))
-        return Due(runs=self._announced - self.run + 1)
-
-    def should_trigger(self, run_context: SessionRunContext) -> bool:
-        """Return whether it triggers in the run that is about to start."""
-        if self._announced is not None:
-            self.run, self._announced = self._announced, None
-        return self.should_trigger_for_step(self.run)
-
-    def runs_since(self) -> int | None:
-        """Return how many runs ago it triggered; None if it has not."""
-        last_run = self.last_triggered_step()
-        return None if last_run is None else self.run - last_run
-
-    def ensure_triggered(self) -> None:
-        """Note that the present run triggers, unless that was done."""
-        if self.last_triggered_step() != self.run:
-            self.update_last_triggered_step(self.run)
-
-    def end_run(self) -> None:
-        """Note that a run has ended well."""
-        self.run += 1
-
-
-class NeverTimer(RunTimer):
-    """A ``RunTimer`` that triggers in no run, for what is logged at the end alone."""
-
-    def __init__(self) -> None:
-        Timer.__init__(self, Trigger(at_end=True))
-
-    def _next_step(self) -> float:
-        return math.inf
-
-
-class StepTimer(Timer):
-    """Follows a trigger by the global step; has the methods of a ``RunTimer``.
-
-    Args:
-        trigger: Says when.
-    """
-
-    def __init__(self, trigger: Trigger) -> None:
-        super().__init__(trigger)
-        self._session: RawSession | None = None
-        self.run = 0
-
-    def go_on(self, session: RawSession, last_step: int | None, steps_per_run: float) -> None:
-        """Go on in ``session``, having last triggered at the global step ``last_step``."""
-        self._session = session
-        if last_step is not None and last_step != self.last_triggered_step():
-            super().update_last_triggered_step(last_step)
-        self.start(step_of(session))
-
-    def announce(self) -> Due:
-        """Return when it triggers next."""
-        return self.due()
-
-    def should_trigger(self, run_context: SessionRunContext) -> bool:
-        """Return whether it triggers in the run that is about to start."""
-        return self.should_trigger_for_step(next_step_of(run_context))
-
-    def runs_since(self) -> int | None:
-        """Return None: runs do not count."""
-        return None
-
-    def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Note that the present step triggers, whichever run of the session ``step`` is."""
-        return super().update_last_triggered_step(self._step())
-
-    def ensure_triggered(self) -> None:
-        """Note that the present step triggers, unless that was done."""
-        if self.last_triggered_step() != self._step():
-            super().update_last_triggered_step(self._step())
-
-    def end_run(self) -> None:
-        """Note that a run has ended well."""
-        self.run += 1
-
-    def _step(self) -> int:
-        assert self._session is not None, "it goes on in one"
-        return step_of(self._session)
-
-
 class LoggingTensorHook(TensorFlowHook):
     """Logs tensors at level INFO, in the first run and then at a cadence.
 
@@ -202,14 +72,8 @@ class LoggingTensorHook(TensorFlowHook):
         arguments.positive(every_n_secs=every_n_secs)
         arguments.instance(Trigger, trigger=trigger)
         arguments.function(formatter=formatter)
-        self._timer: RunTimer | StepTimer
-        if at_end and (every_n_iter, every_n_secs, trigger) == (None, None, None):
-            self._timer = NeverTimer()
-        else:
-            arguments.exactly_one(
-                every_n_iter=every_n_iter, every_n_secs=every_n_secs, trigger=trigger
-            )
-            self._timer = StepTimer(trigger) if trigger else RunTimer(every_n_iter, every_n_secs)
+        cadence = {"every_n_iter": every_n_iter, "every_n_secs": every_n_secs, "trigger": trigger}
+        self._timer = _timer_of(cadence, at_end)
         self._named = NamedTensors(tensors)
         self._tensors = self._named.by_key
         self._tag_order = list(self._tensors)
@@ -218,6 +82,8 @@ class LoggingTensorHook(TensorFlowHook):
         self._trigger = trigger
         self._formatter = formatter
         self._should_trigger = False
+        self._iter_count = 0  # what the timer goes by: the number of the run, or the global step
+        self._announced: int | None = None  # the run in which the hook is due; it sleeps until then
         self._logged_step: int | None = None  # the global step of the last line
         self._steps_per_run = 1.0  # above 1 if a run makes several, or other workers make some
 
@@ -228,28 +94,48 @@ class LoggingTensorHook(TensorFlowHook):
         if self._log_at_end or (self._trigger is not None and self._trigger.at_end):
             check_for_end(get_default_graph(), self._current_tensors)
         self._logged_step = None
-        self._timer.reset()
+        self._start_over()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._timer.go_on(session, self._logged_step, self._steps_per_run)
+        step, last_step = step_or_none(session), self._logged_step
+        if self._trigger is not None:
+            if last_step is not None and last_step != self._timer.last_triggered_step():
+                self._timer.update_last_triggered_step(last_step)
+            self._timer.start(step_of(session))
+        elif step is not None and last_step is not None:
+            if step < last_step:
+                self._start_over()
+            elif self._timer.trigger.every_steps is not None:
+                # Nobody counted the runs that the hook slept through before the checkpoint.
+                self._resume(round((step - last_step) / self._steps_per_run))
 
     def next_due(self) -> Due | None:
-        return self._timer.announce()
+        due = self._timer.due()
+        if self._trigger is not None or due.step == math.inf:
+            return due
+        self._announced = int(max(due.step, self._iter_count))
+        return Due(runs=self._announced - self._iter_count + 1)
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        self._should_trigger = self._timer.should_trigger(run_context)
+        if self._trigger is not None:
+            self._iter_count = next_step_of(run_context)
+        elif self._announced is not None:
+            self._iter_count, self._announced = self._announced, None
+        self._should_trigger = self._timer.should_trigger_for_step(self._iter_count)
         return SessionRunArgs(self._current_tensors) if self._should_trigger else None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         # Not by _should_trigger: another thread of the session may be between its two calls.
         if run_values.results is not None:
-            runs = self._timer.runs_since()
+            last_run, last_step = self._timer.last_triggered_step(), self._logged_step
             self._log_values(run_context.session, run_values.results)
-            step, last_step = step_or_none(run_context.session), self._logged_step
+            self._logged_step = step = step_or_none(run_context.session)
+            counts = last_run is not None and self._trigger is None
+            runs = self._iter_count - (last_run or 0) if counts else 0
             if step is not None and last_step is not None and runs and step > last_step:
                 self._steps_per_run = (step - last_step) / runs
-            self._logged_step = step
-        self._timer.end_run()
+        if self._trigger is None:
+            self._iter_count += 1
 
     def end(self, session: RawSession) -> None:
         if self._log_at_end or self._is_triggered_at_end(session):
@@ -262,24 +148,31 @@ class LoggingTensorHook(TensorFlowHook):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._logged_step = state["logged_step"]
-        self._steps_per_run = state.get("steps_per_run", 1.0)
+        self._steps_per_run = state["steps_per_run"]
 
     def _is_triggered_at_end(self, session: RawSession) -> bool:
         at_end = self._trigger is not None and self._trigger.at_end
         return at_end and step_or_none(session) != self._logged_step
 
-    @property
-    def _iter_count(self) -> int:
-        return self._timer.run
+    def _start_over(self) -> None:
+        """The next run is the first."""
+        self._timer.reset()
+        self._iter_count, self._announced = 0, None
 
-    @_iter_count.setter
-    def _iter_count(self, count: int) -> None:
-        self._timer.run = count
+    def _resume(self, runs_since: int) -> None:
+        """Go on as if the hook had logged ``runs_since`` runs ago."""
+        if self._timer.last_triggered_step() is None:
+            self._timer.update_last_triggered_step(0)
+        self._iter_count = (self._timer.last_triggered_step() or 0) + 1 + runs_since
+        self._announced = None
 
     def _log_values(self, session: RawSession, values: dict[Any, Any]) -> None:
         self._log = log_of(session)
+        if self._trigger is not None:
+            self._iter_count = step_of(session)
         self._log_tensors(values)
-        self._timer.ensure_triggered()  # by a subclass that does not log with ours
+        if self._timer.last_triggered_step() != self._iter_count:  # a subclass has not noted it
+            self._timer.update_last_triggered_step(self._iter_count)
 
     def _log_tensors(self, tensor_values: dict[Any, Any]) -> None:
         """Log the values; subclasses override it, as in TensorFlow.
@@ -295,6 +188,16 @@ class LoggingTensorHook(TensorFlowHook):
             return
         line = _line(self._named.labelled(tensor_values))
         log.info("%s", line if secs is None else f"{line} ({secs:.3f} sec)")
+
+
+def _timer_of(cadence: Mapping[str, Any], at_end: bool) -> Timer:
+    if at_end and not any(it is not None for it in cadence.values()):
+        return Timer(Trigger(at_end=True))
+    arguments.exactly_one(**cadence)
+    if cadence["trigger"] is not None:
+        return Timer(cadence["trigger"])
+    # Its steps are runs, as in TensorFlow.
+    return SecondOrStepTimer(cadence["every_n_secs"], cadence["every_n_iter"])
 
 
 def _line(labelled: Sequence[tuple[str, Any]]) -> str:

@@ -14,13 +14,12 @@ from runhooks import arguments, clock
 from runhooks.arrays import to_numpy
 from runhooks.contract import (
     RawSession,
-    SessionRunArgs,
     SessionRunContext,
     SessionRunValues,
     StopSignal,
 )
-from runhooks.hooks.base import TimedHook, next_step_of, step_of
-from runhooks.hooks.named_tensors import NamedTensors
+from runhooks.hooks.base import step_of
+from runhooks.hooks.named_tensors import FetchingHook
 from runhooks.ranks import current_group
 from runhooks.trigger import Due, Timer, Trigger
 
@@ -155,7 +154,7 @@ def _single(value: Any) -> Any:
         return value
 
 
-class ProgressHook(TimedHook):
+class ProgressHook(FetchingHook):
     """Shows step, speed and time left: a bar in a terminal, a line every 5 seconds elsewhere.
 
     A tensor is shown as of the last step that fetched it, up to ``every_n_steps`` ago. Tensors are
@@ -186,14 +185,12 @@ class ProgressHook(TimedHook):
         arguments.steps(last_step=last_step, every_n_steps=every_n_steps)
         if stream is not None and not hasattr(stream, "write"):
             raise TypeError(f"stream must be an open text file, got {stream!r}")
-        super().__init__(Timer(Trigger(every_steps=every_n_steps, on_steps=[1])))
+        super().__init__(Timer(Trigger(every_steps=every_n_steps, on_steps=[1])), tensors)
         self._last_step = last_step
-        self._tensors = NamedTensors(tensors)
         self._display = Display(stream or sys.stderr)
 
     def begin(self) -> None:
         super().begin()
-        self._fetches = self._tensors.fetches()
         self._is_shown = current_group().is_chief or self.runs_on == "all"
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
@@ -203,22 +200,13 @@ class ProgressHook(TimedHook):
         self._next_show = -math.inf
 
     def next_due(self) -> Due | None:
-        fetch = self._timer.due().step if self._fetches else math.inf
+        fetch = math.inf if self._request is None else self._timer.due().step
         return Due(step=fetch, time=self._next_show)
 
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        due = self._timer.should_trigger_for_step(next_step_of(run_context))
-        if self._fetches and due:
-            return SessionRunArgs(self._fetches)
-        return None
-
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        step = step_of(run_context.session)
-        if run_values.results is not None:
-            self._values = run_values.results
-            self._timer.update_last_triggered_step(step)
+        super().after_run(run_context, run_values)
         if clock.monotonic() >= self._next_show:
-            self._show(step)
+            self._show(step_of(run_context.session))
 
     def end(self, session: RawSession) -> None:
         self._show(step_of(session))
@@ -226,6 +214,9 @@ class ProgressHook(TimedHook):
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
         self._display.finish()
+
+    def _take(self, session: RawSession, step: int, values: Any) -> None:
+        self._values = values
 
     def _show(self, step: int) -> None:
         values = [] if self._values is None else self._tensors.labelled(self._values)
