@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from runhooks.bridges.requirement import require
@@ -96,7 +97,6 @@ class Hooks(TorchLoopHooks):
         self._accelerator = accelerator
         self._model = model
         self._optimizers = listed(optimizer)
-        self._batch = _Batch(self)
         self._step = 0
         #: Whether a hook has asked to stop.
         self.should_stop = False
@@ -107,12 +107,19 @@ class Hooks(TorchLoopHooks):
         """The number of updates made."""
         return self._step
 
-    def batch(self) -> _Batch:
-        """Return a context manager around the work on one batch.
+    @contextmanager
+    def batch(self) -> Iterator[dict[str, Any]]:
+        """Call the hooks around the work on one batch, in a ``with`` block.
 
         Its value is a dict for what hooks may fetch: the loss and metrics of the batch, by name.
         """
-        return self._batch
+        values: dict[str, Any] = {}
+        self._values.given = values
+        self._loop.before_batch()
+        yield values
+        self._step += bool(self._accelerator.sync_gradients)
+        if self._loop.after_batch(self._step):
+            self.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of the hooks and the global step."""
@@ -132,33 +139,6 @@ class Hooks(TorchLoopHooks):
         if error is None:
             self._loop.end()
         super().__exit__(kind, error, traceback)
-
-    def begin_batch(self) -> dict[str, Any]:
-        """Ask the hooks that are due; ``batch`` calls it."""
-        values: dict[str, Any] = {}
-        self._values.given = values
-        self._loop.before_batch()
-        return values
-
-    def end_batch(self) -> None:
-        """Pass the hooks what they have asked for; ``batch`` calls it."""
-        self._step += bool(self._accelerator.sync_gradients)
-        if self._loop.after_batch(self._step):
-            self.should_stop = True
-
-
-class _Batch:
-    """Calls the hooks around its ``with`` block, again and again."""
-
-    def __init__(self, hooks: Hooks) -> None:
-        self._hooks = hooks
-
-    def __enter__(self) -> dict[str, Any]:
-        return self._hooks.begin_batch()
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is None:
-            self._hooks.end_batch()
 
 
 def _detached(value: Any) -> Any:

@@ -30,7 +30,7 @@ from runhooks.events.reading.find import find_files
 from runhooks.events.reading.messages import SCALAR, Wanted
 from runhooks.events.reading.rows import RowDecoders
 from runhooks.graph import Tensor, get_default_graph
-from runhooks.hooks.base import TimedHook, required_global_step, step_of
+from runhooks.hooks.base import TimedHook, step_of
 from runhooks.hooks.metrics import EvaluatingHook, EvaluationMetric, EvaluationTimer
 from runhooks.near_names import suggestion
 from runhooks.session.threads import Coordinator
@@ -273,8 +273,7 @@ class EarlyStoppingHook(TimedHook):
         if self._flag is not None and not self._is_chief:
             self._chiefs_flag = self._flag.tensor
         else:
-            required_global_step(self)
-        self._timer.reset()
+            super().begin()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         if self._chiefs_flag is not None:

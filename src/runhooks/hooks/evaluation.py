@@ -80,9 +80,9 @@ class EvaluationHook(EvaluatingHook):
 
     It evaluates the state after a step before any other hook acts on that step, whatever the order
     of the hooks, so ``stop_if_no_decrease_hook`` and checkpoints use the metrics of the same step.
-    A resumed run evaluates at the same steps as an uninterrupted one, and repeats an evaluation
-    that a stop has cut off. It evaluates at the end only with ``Trigger(at_end=True)``, because a
-    preempted run must save before it is killed.
+    A resumed run evaluates at the same steps as an uninterrupted one, has the metrics found so far,
+    which checkpoints hold, and repeats an evaluation that a stop has cut off. It evaluates at the
+    end only with ``Trigger(at_end=True)``, because a preempted run must save before it is killed.
 
     The session's other hooks are not called in an evaluation, and its time does not count in steps
     per second. The metrics are logged, and written under their tags.
