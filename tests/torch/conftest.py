@@ -16,13 +16,14 @@ import runhooks as rh
 class Training:
     """A model with dropout, Adam with a schedule, and a step over them."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, device: str = "cpu") -> None:
         torch.manual_seed(seed)
-        self.model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+        layers = nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3)
+        self.model = nn.Sequential(*layers).to(device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 2, gamma=0.5)
-        self.images = torch.randn(16, 4)
-        self.labels = torch.randint(0, 3, (16,))
+        self.images = torch.randn(16, 4).to(device)
+        self.labels = torch.randint(0, 3, (16,)).to(device)
         self.losses: list[float] = []
 
     @property

@@ -183,8 +183,16 @@ def test_part_that_is_gone_is_named(training, tmp_path):
             rh.Saver().restore(sess, path)
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_resume_is_bit_for_bit(training, make_training, tmp_path, asynchronous):
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.parametrize(
+    ("device", "asynchronous"),
+    [("cpu", False), ("cpu", True), pytest.param("cuda", False, marks=cuda)],
+)
+def test_resume_is_bit_for_bit(device, asynchronous, make_training, tmp_path):
+    data = make_training(0, device)
+
     def train(it, folder, *lasts):
         for last in lasts:
             graph = it.graph()
@@ -201,21 +209,21 @@ def test_resume_is_bit_for_bit(training, make_training, tmp_path, asynchronous):
                 while not sess.should_stop():
                     order = torch.randperm(16)
                     shift = np.float32(np.random.normal() + random.random())
-                    images = training.images[order] + shift
-                    labels = training.labels[order]
+                    images, labels = data.images[order] + shift, data.labels[order]
                     sess.run("train_op", {"images": images, "labels": labels})
             state = {name: held.state_dict() for name, held in it.objects.items()}
-            it = make_training(7)  # as another process would: another model, other random states
+            # As another process would: another model, other random states.
+            it = make_training(7, device)
             random.seed(7)
             np.random.seed(7)
         return state
 
     random.seed(0)
     np.random.seed(0)
-    undisturbed = train(make_training(0), tmp_path / "one", 9)
+    undisturbed = train(make_training(0, device), tmp_path / "one", 9)
     random.seed(0)
     np.random.seed(0)
-    resumed = train(make_training(0), tmp_path / "two", 3, 4, 9)
+    resumed = train(make_training(0, device), tmp_path / "two", 3, 4, 9)
     assert_same_state(resumed, undisturbed)
 
 

@@ -27,23 +27,6 @@ def train(graph, batch, *hooks, steps, **arguments):
         return sess.global_step
 
 
-def test_summaries_of_values_by_name(training, tmp_path):
-    graph = training.graph()
-    with graph.as_default():
-        rh.summary.scalar("loss", graph["loss"])
-        rh.summary.scalar("rate", graph["learning_rate"])
-        rh.summary.scalar("norm", graph["global_gradient_norm"])
-        rh.summary.histogram("gradients", graph["gradients/model"])
-        rh.summary.histogram("hidden", graph["activations/model/1"])
-        rh.summary.image("weights", graph["model/0.weight"][None, :, :, None], max_outputs=1)
-    arguments = {"checkpoint_dir": tmp_path, "save_summaries_steps": 3}
-    train(graph, training.batch, steps=4, log_step_count_steps=None, **arguments)
-    events = read_events(tmp_path)
-    losses = [(event.step, event.value) for event in events if event.tag == "loss"]
-    assert losses == [(step, pytest.approx(training.losses[step - 1])) for step in (1, 4)]
-    assert {event.tag for event in events} >= {"rate", "norm"}
-
-
 def test_logged_values_read_as_numbers(training, caplog):
     caplog.set_level(logging.INFO, "runhooks")
     hook = rh.LoggingTensorHook(["loss", "learning_rate"], every_n_iter=10)
@@ -225,31 +208,3 @@ def test_histograms_are_counted_on_the_device(tmp_path):
     expected = engine.histogram(values.cpu())
     assert (counts.counts.cpu().numpy() == expected.counts).all()
     assert float(counts.sum) == pytest.approx(float(expected.sum), abs=1e-3)
-
-
-@cuda
-def test_resume_on_a_device_is_bit_for_bit(tmp_path):
-    def train(folder, *lasts):
-        for last in lasts:
-            torch.manual_seed(0)
-            model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)).cuda()
-            optimizer = torch.optim.Adam(model.parameters(), 0.1)
-
-            def step(x, model=model, optimizer=optimizer):
-                optimizer.zero_grad()
-                model(x).square().mean().backward()
-                optimizer.step()
-
-            graph = rh.torch.graph(step, model=model, optimizer=optimizer)
-            x = torch.ones(4, 8, device="cuda")
-            with (
-                graph.as_default(),
-                rh.MonitoredTrainingSession(
-                    checkpoint_dir=folder, hooks=[rh.StopAtStepHook(last_step=last)]
-                ) as sess,
-            ):
-                while not sess.should_stop():
-                    sess.run("train_op", {"x": x})
-        return model[0].weight.detach().cpu()
-
-    assert torch.equal(train(tmp_path / "one", 6), train(tmp_path / "two", 2, 6))
