@@ -124,11 +124,10 @@ def test_two_frameworks_at_once(training, tmp_path):
         weights = rh.Variable(jnp.zeros(2), name="weights")
         on_jax_step = rh.train.get_or_create_global_step()
         rh.group(weights.assign_add(jnp.ones(2)), on_jax_step.assign_add(1), name="train_op")
-    on_torch = training.graph()
     arguments = {"log_step_count_steps": 2, "save_summaries_steps": None}
     with on_jax.as_default():
         one = rh.MonitoredTrainingSession(checkpoint_dir=tmp_path / "jax", **arguments)
-    with on_torch.as_default():
+    with training.graph().as_default():
         other = rh.MonitoredTrainingSession(checkpoint_dir=tmp_path / "torch", **arguments)
     with one, other:
         for _ in range(5):

@@ -163,27 +163,21 @@ def test_two_steps_with_an_optimizer_each():
     g_optimizer = torch.optim.SGD(generator.parameters(), 0.1)
     d_optimizer = torch.optim.SGD(discriminator.parameters(), 0.2)
 
-    def d_step(real, noise):
-        d_optimizer.zero_grad()
-        fake = generator(noise).detach()
-        loss = discriminator(fake).mean() - discriminator(real).mean()
+    def update(optimizer, loss):
+        optimizer.zero_grad()
         loss.backward()
-        d_optimizer.step()
+        optimizer.step()
         return {"loss": loss}
+
+    def d_step(real, noise):
+        fake = generator(noise).detach()
+        return update(d_optimizer, discriminator(fake).mean() - discriminator(real).mean())
 
     def g_step(noise):
-        g_optimizer.zero_grad()
-        loss = -discriminator(generator(noise)).mean()
-        loss.backward()
-        g_optimizer.step()
-        return {"loss": loss}
+        return update(g_optimizer, -discriminator(generator(noise)).mean())
 
-    graph = rh.torch.Graph(
-        generator=generator,
-        discriminator=discriminator,
-        g_optimizer=g_optimizer,
-        d_optimizer=d_optimizer,
-    )
+    objects = {"g_optimizer": g_optimizer, "d_optimizer": d_optimizer}
+    graph = rh.torch.Graph(generator=generator, discriminator=discriminator, **objects)
     with graph.as_default():
         rh.torch.step(d_step, ["loss"], name="d_op", counts=False)
         rh.torch.step(g_step, ["loss"], name="g_op")
@@ -205,10 +199,8 @@ def test_two_steps_with_an_optimizer_each():
         assert sess.global_step == 1
         with pytest.raises(ValueError, match="d_optimizer/learning_rate"):
             sess.run("learning_rate")
-    assert [op.name for op in graph.get_operations() if op.type == "Placeholder"] == [
-        "real",
-        "noise",
-    ]
+    placeholders = [op.name for op in graph.get_operations() if op.type == "Placeholder"]
+    assert placeholders == ["real", "noise"]
 
 
 def test_reads_and_evaluations_in_the_run_of_a_step_come_before_it(training):
