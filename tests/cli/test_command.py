@@ -229,12 +229,6 @@ def test_without_its_extra_the_command_says_what_to_install() -> None:
     assert "typer and plotext: pip install 'runhooks[cli]'" in ended.stderr
 
 
-def test_json_of_every_command_is_one_document(run_file, run, tmp_path) -> None:
-    run_file("a").add(1, loss=float("inf"))
-    for command in ("show", "plot", "compare", "check"):
-        assert json.loads(run(command, tmp_path, "--json").out)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

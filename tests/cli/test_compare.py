@@ -15,18 +15,6 @@ def test_a_row_a_run_with_last_and_best_values(run_file, run, tmp_path) -> None:
     assert b.split() == ["b", "1", "1s", "4", "4", "@1", "0.5"]
 
 
-def test_ranks_of_a_training_are_runs_of_it(run_file, run, tmp_path) -> None:
-    names = [".", "rank-1", "rank-2"]
-    for rank, name in enumerate(names):
-        run_file(f"ddp/{name}").add(3, loss=float(rank))
-    (tmp_path / "ddp" / "model.ckpt-3" / "states" / "rank-1").mkdir(parents=True)
-    compared = json.loads(run("compare", tmp_path / "ddp", "--json").out)
-    assert [it["run"] for it in compared] == names
-    assert [it["scalars"]["loss"]["last"] for it in compared] == [0.0, 1.0, 2.0]
-    shown = json.loads(run("show", tmp_path / "ddp", "--json").out)["runs"]
-    assert [it["run"] for it in shown] == names
-
-
 def test_runs_of_several_paths_are_named_by_path_and_each_is_there_once(
     run_file, run, tmp_path
 ) -> None:
@@ -51,16 +39,6 @@ def test_a_run_without_a_tag_leaves_its_cell_empty(run_file, run, tmp_path) -> N
     assert titles.split()[-4:] == ["loss", "loss", "↓", "extra"]
     assert a.split()[-1] == "2"
     assert b.split()[-2:] == ["3", "@0"]
-
-
-def test_a_thousand_runs(run_file, run, tmp_path) -> None:
-    for index in range(1000):
-        run_file(f"sweep/{index:03}").add(index, loss=float(index), accuracy=1.0)
-    compared = run("compare", tmp_path)
-    assert compared.status == 0
-    lines = compared.out.splitlines()
-    assert len(lines) == 1001
-    assert lines[-1].split()[:2] == ["sweep/999", "999"]
 
 
 def test_long_names_of_runs_leave_room_for_values(run_file, run, monkeypatch, tmp_path) -> None:

@@ -30,11 +30,6 @@ def test_csv(run, runs) -> None:
     assert float(rows[0]["wall_time"]) == 1_700_000_001.0
 
 
-def test_json_lines(run, runs) -> None:
-    rows = [json.loads(line) for line in run("export", runs, "--jsonl").out.splitlines()]
-    assert [(r["run"], r["tag"], r["step"], r["value"]) for r in rows] == POINTS
-
-
 def test_parquet_and_what_is_said_of_it(run, runs) -> None:
     exported = run("export", runs, "--parquet", "-o", runs / "x.parquet")
     assert exported.status == 0
@@ -42,11 +37,6 @@ def test_parquet_and_what_is_said_of_it(run, runs) -> None:
     table = pyarrow.parquet.read_table(runs / "x.parquet").to_pydict()
     columns = (table[name] for name in ("run", "tag", "step", "value"))
     assert list(zip(*columns, strict=True)) == POINTS
-
-
-def test_wide(run, runs) -> None:
-    rows = list(csv.DictReader(io.StringIO(run("export", runs / "a", "--csv", "--wide").out)))
-    assert [float(row["loss"]) for row in rows] == [2.0, 0.10000000149011612]
 
 
 def test_of_chosen_tags_into_a_file(run, runs) -> None:
@@ -175,13 +165,6 @@ def test_to_a_store(run, runs, ending) -> None:
     assert exported.out.startswith(f"{url}: 3 points of 2 runs, ")
     assert run("export", runs, "-o", runs / f"x.{ending}").status == 0
     assert StorePath(url).read_bytes() == (runs / f"x.{ending}").read_bytes()
-
-
-def test_a_device_is_written_to(run_file, start_piped) -> None:
-    file = run_file("a").add(1, loss=1.0)
-    out, _ = start_piped("export", file.path, "--csv", "-o", "/dev/stdout").communicate()
-    assert out.startswith(b"run,tag,")
-    assert start_piped("export", file.path, "--csv", "-o", "/dev/null").wait(60) == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device there")

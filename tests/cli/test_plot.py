@@ -1,8 +1,6 @@
 import json
 import math
 
-from runhooks import summary
-
 
 def test_a_chart_fits_the_terminal_and_has_a_legend(run_file, terminal, tmp_path) -> None:
     for name, sign in (("up", 1), ("down", -1)):
@@ -97,10 +95,3 @@ def test_what_no_plot_can_show_is_refused(run_file, run) -> None:
     assert (wrong.status, wrong.out) == (2, "")
     assert "no finite value of loss" in wrong.errors
     assert json.loads(run("plot", file.directory, "--json").out)[0]["values"] == ["NaN", "Infinity"]
-
-
-def test_an_empty_tag_is_seen_among_those_to_choose_from(run_file, run) -> None:
-    file = run_file("a").add(1, summary.scalar_value("", 1.0), a=1.0)
-    plotted = run("plot", file.path)
-    assert plotted.status == 2
-    assert "choose what to plot with --tag: '', a" in plotted.errors

@@ -89,21 +89,6 @@ def test_tags_are_chosen_by_patterns(run_file, run) -> None:
     assert [it["tag"] for it in shown["runs"][0]["scalars"]] == ["loss"]
 
 
-def test_numbers_in_json_are_exact(run_file, run) -> None:
-    file = run_file("a").add(123456789, loss=0.1)
-    [found] = json.loads(run("show", file.path, "--json").out)["runs"][0]["scalars"]
-    assert (found["first_step"], found["first"]) == (123456789, 0.10000000149011612)
-
-
-def test_names_cannot_command_the_terminal(run_file, run) -> None:
-    file = run_file("a\x1b[31m")
-    file.add(1, summary.scalar_value("red\x1b[31m\nline", 1.0))
-    out = run("show", file.directory).out
-    assert "\x1b" not in out
-    assert r"red\x1b[31m\nline" in out
-    assert len(out.splitlines()) == 4
-
-
 def test_a_run_without_values_is_said_to_have_none(run_file, run) -> None:
     file = run_file("a")
     shown = run("show", file.path)
@@ -156,21 +141,13 @@ def test_the_row_of_a_run_counts_what_the_run_alone_lists(run_file, run, tmp_pat
 
 
 def test_runs_are_in_natural_order(run_file, run, tmp_path) -> None:
-    for index in range(12):
-        run_file(f"r{index}").add(index, loss=1.0)
-    names = [f"r{index}" for index in range(12)]
+    names = [*(f"r{index}" for index in range(12)), *(f"r{rate}" for rate in (12.02, 12.1, 12.15))]
+    for index, name in enumerate(reversed(names)):
+        run_file(name).add(index, loss=1.0)
     for command in ("show", "compare"):
         rows = run(command, tmp_path).out.splitlines()[1:]
         assert [row.split()[0] for row in rows] == names
     assert [it["run"] for it in json.loads(run("plot", tmp_path, "--json").out)] == names
-
-
-def test_runs_are_in_the_order_of_decimal_numbers(run_file, run, tmp_path) -> None:
-    names = [f"rate-{rate}" for rate in (0.02, 0.1, 0.15, 0.2, 1.5, 10.25)]
-    for index, name in enumerate(reversed(names)):
-        run_file(name).add(index, loss=1.0)
-    shown = json.loads(run("show", tmp_path, "--json").out)["runs"]
-    assert [it["run"] for it in shown] == names
 
 
 def test_a_single_run_has_one_name(run_file, run) -> None:

@@ -78,26 +78,6 @@ def test_a_tag_that_is_not_there_yet_is_waited_for(run_file, terminal, tag) -> N
     followed.wait_for(f"{tag} 2")
 
 
-def test_a_run_without_scalars_is_waited_for(run_file, terminal) -> None:
-    file = run_file("a")
-    followed = terminal("tail", file.directory, columns=200)
-    followed.wait_for(f"there is no scalar in {file.directory} yet; waiting for one")
-    file.add(1, loss=2.0)
-    followed.wait_for("loss 2")
-
-
-def test_a_file_that_was_replaced_is_followed(run_file, terminal) -> None:
-    file = run_file("a").start(0, 1_700_000_000.0).add(0, loss=1.0).add(1, loss=2.0)
-    followed = terminal("tail", file.directory)
-    followed.wait_for("loss 2")
-    again = run_file("b").start(0, 1_700_000_006.0).add(7, loss=3.0)
-    again.path.rename(file.path)
-    followed.wait_for("loss 3")
-    file.add(8, loss=4.0)
-    followed.wait_for("loss 4")
-    assert [line.split()[1] for line in followed.lines] == ["0", "0", "1", "0", "7", "8"]
-
-
 def test_a_run_that_is_removed_is_waited_for(run_file, terminal) -> None:
     file = run_file("a").add(0, loss=1.0)
     followed = terminal("tail", file.directory, columns=200)

@@ -53,13 +53,6 @@ def test_an_event_reads_back(event: Event) -> None:
     assert Event.FromString(event.SerializeToString()) == event
 
 
-@pytest.mark.parametrize(
-    "log", [SessionLog(), SessionLog(SessionStatus.START), SessionLog(SessionStatus.STOP, "p", "é")]
-)
-def test_a_session_log_reads_back(log: SessionLog) -> None:
-    assert SessionLog.FromString(log.SerializeToString()) == log
-
-
 def test_the_statuses_are_protobufs() -> None:
     assert dict(event_pb2.SessionLog.SessionStatus.items()) == {
         status.name: status.value for status in SessionStatus

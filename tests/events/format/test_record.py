@@ -27,18 +27,6 @@ def test_records_read_back_here_and_in_tensorboard(tmp_path: Path, written: list
 
 
 @same_folder
-@given(payloads, st.binary(max_size=99), st.data())
-def test_a_last_record_that_is_cut_off_is_left_out(
-    tmp_path: Path, written: list[bytes], last: bytes, data: st.DataObject
-) -> None:
-    torn = frame(last)
-    torn = torn[: data.draw(st.integers(0, len(torn) - 1))]
-    path = tmp_path / "records"
-    path.write_bytes(b"".join(map(frame, written)) + torn)
-    assert read(path) == written
-
-
-@same_folder
 @given(st.binary(min_size=1, max_size=60), st.data())
 def test_any_flipped_bit_is_found(tmp_path: Path, payload: bytes, data: st.DataObject) -> None:
     good, record = frame(b"good"), bytearray(frame(payload))

@@ -95,13 +95,6 @@ def test_more_tags_than_are_kept() -> None:
     assert [event.summary.value[0].tag for event in found] == tags
 
 
-def test_a_long_tag() -> None:
-    scalars = [("x" * 5_000, 1.0, 1, 3.0), ("loss", 2.0, 2, 4.0)]
-    found = payloads(ScalarRecords().encode(*zip(*scalars, strict=True)))
-    for payload, scalar in zip(found, scalars, strict=True):
-        assert_says(payload, scalar)
-
-
 @pytest.mark.parametrize(
     ("scalar", "error", "message"),
     [
