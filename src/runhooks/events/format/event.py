@@ -22,7 +22,6 @@ class Message(Protocol):
 
     def SerializeToString(self) -> bytes:  # noqa: N802 (Protocol Buffers\' name)
         """Return the message in the wire format."""
-        ...
 
 
 class SessionStatus(IntEnum):

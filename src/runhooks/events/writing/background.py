@@ -38,23 +38,18 @@ class Worker(Protocol):
 
     def work(self) -> None:
         """Do all the work there is. Keeps errors for the next caller and raises none."""
-        ...
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when all the work is done. Raises its errors, or that it takes too long."""
-        ...
 
     def settle(self) -> None:
         """Return when all the work is done. Keeps its errors for the next caller."""
-        ...
 
     def finish(self, timeout: float | None = None) -> None:
         """Flush as the process ends, after which nobody tries again."""
-        ...
 
     def forked(self) -> None:
         """Forget the state of the parent process, locks too: this is a child just forked."""
-        ...
 
 
 class _Background:
@@ -69,12 +64,15 @@ class _Background:
         self._thread: threading.Thread | None = None
 
     def call_at_start(self, call: Callable[[], object]) -> None:
+        """Call ``call`` whenever the thread starts: the first time, and in each forked child."""
         self._at_start.append(call)
 
     def register(self, worker: Worker) -> None:
+        """Include ``worker`` in ``flush_all`` and in forks, as long as it is referenced."""
         self._workers[id(worker)] = worker
 
-    def schedule(self, worker: Worker, hurry: bool) -> None:
+    def schedule(self, worker: Worker, hurry: bool = False) -> None:
+        """Let ``worker`` work after ``LINGER_SECS``, or now if ``hurry``."""
         if self._finished:
             worker.work()
             return
@@ -132,10 +130,15 @@ class _Background:
         call_all(partial(_by, end, worker.flush) for worker, end in self._each(timeout))
 
     def settle_all(self) -> None:
+        """Return when every writer of the process has written what was added before.
+
+        What went wrong is raised by the next call of the writer that it happened to.
+        """
         for worker in self._living():
             worker.settle()
 
     def finish_all(self, timeout: float | None = None) -> None:
+        """As ``flush_all``, as the process ends: what cannot be written is lost, and counted."""
         call_all(partial(_by, end, worker.finish) for worker, end in self._each(timeout))
 
     def _each(self, timeout: float | None) -> Iterator[tuple[Worker, float | None]]:
@@ -173,19 +176,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_background.forked)
 
 
-def register(worker: Worker) -> None:
-    """Include ``worker`` in ``flush_all`` and in forks, as long as it is referenced."""
-    _background.register(worker)
-
-
-def call_at_start(call: Callable[[], object]) -> None:
-    """Call ``call`` whenever the thread starts: the first time, and in each forked child."""
-    _background.call_at_start(call)
-
-
-def schedule(worker: Worker, hurry: bool = False) -> None:
-    """Let ``worker`` work after ``LINGER_SECS``, or now if ``hurry``."""
-    _background.schedule(worker, hurry)
+register = _background.register
+call_at_start = _background.call_at_start
+schedule = _background.schedule
+settle_all = _background.settle_all
+finish_all = _background.finish_all
 
 
 def flush_all(timeout: float | None = None) -> None:
@@ -198,16 +193,3 @@ def flush_all(timeout: float | None = None) -> None:
         DeadlineExceededError: If a writer is not flushed within ``timeout``.
     """
     _background.flush_all(timeout)
-
-
-def settle_all() -> None:
-    """Return when every writer of the process has written what was added before.
-
-    What went wrong is raised by the next call of the writer that it happened to.
-    """
-    _background.settle_all()
-
-
-def finish_all(timeout: float | None = None) -> None:
-    """As ``flush_all``, as the process ends: what cannot be written is lost, and counted."""
-    _background.finish_all(timeout)

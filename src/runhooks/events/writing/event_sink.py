@@ -21,33 +21,26 @@ class WritableFile(Protocol):
     @property
     def size(self) -> int:
         """Number of bytes of records that it has taken."""
-        ...
 
     @property
     def is_gone(self) -> bool:
         """Whether it was closed or deleted."""
-        ...
 
     @property
     def waiting(self) -> int:
         """Number of records that it has taken and that a killed process would lose."""
-        ...
 
     def write(self, records: bytes | memoryview) -> None:
         """Take ``records``, whole ones. Raises OSError; ``size`` tells which were taken."""
-        ...
 
     def store(self) -> None:
         """Return when none is waiting. Raises OSError."""
-        ...
 
     def forget(self) -> None:
         """Leave out the records that wait."""
-        ...
 
     def close(self) -> None:
         """Close it; closing it twice is fine."""
-        ...
 
 
 class EventSink:

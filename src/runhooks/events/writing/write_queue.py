@@ -63,33 +63,26 @@ class Sink(Protocol):
     @property
     def name(self) -> str:
         """The name of the destination in errors."""
-        ...
 
     @property
     def is_gone(self) -> bool:
         """Whether somebody has deleted the destination."""
-        ...
 
     @property
     def lost(self) -> int:
         """Number of items that have been lost through errors."""
-        ...
 
     def open(self) -> None:
         """Continue in a new place. Raises OSError if it cannot be written."""
-        ...
 
     def write(self, batch: Batch) -> list[BaseException]:
         """Write ``batch`` in order and return the errors. The items at fault are lost."""
-        ...
 
     def close(self) -> None:
         """Stop writing; closing it twice is fine."""
-        ...
 
     def forked(self) -> None:
         """Leave the place to the parent process; use a new one for the next items."""
-        ...
 
 
 class WriteQueue:
@@ -393,18 +386,8 @@ class WriteQueue:
 class RemoteQueue(WriteQueue):
     """A ``WriteQueue`` with its own threads, so that event files do not wait for a service."""
 
-    def __init__(
-        self,
-        sink: Sink,
-        max_queue: int = MAX_QUEUE,
-        flush_secs: float = 120,
-        on_full: OnFull = "wait",
-    ) -> None:
-        self._set_locks()
-        super().__init__(sink, max_queue, flush_secs, on_full)
-
-    def _set_locks(self) -> None:
-        self._turn = threading.RLock()
+    def _start_afresh(self) -> None:
+        super()._start_afresh()
         #: Held by a thread from its start until its turn: it then writes all that was added.
         self._next = threading.Semaphore()
 
@@ -416,11 +399,7 @@ class RemoteQueue(WriteQueue):
             except RuntimeError:  # the process ends, or may have no more threads
                 self._work()
 
-    def forked(self) -> None:
-        self._set_locks()
-        super().forked()
-
     def _work(self) -> None:
-        with self._turn:
+        with self._writing:
             self._next.release()
             super().work()
