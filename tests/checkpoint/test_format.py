@@ -6,14 +6,12 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.numpy
 
 import runhooks as rh
 from runhooks.checkpoint import Snapshot, checkpoint_step, read_checkpoint, write_checkpoint
@@ -21,9 +19,8 @@ from runhooks.checkpoint.attempts import sweep
 from runhooks.checkpoint.format import StoredCheckpoint
 from runhooks.checkpoint.latest import find_checkpoints
 from runhooks.checkpoint.tensors import PIECE_BYTES
-from runhooks.errors import DataLossError, NotFoundError
+from runhooks.errors import DataLossError
 from runhooks.testing import FakeClock
-from tests.checkpoint.sealing import forge
 
 SNAPSHOT = Snapshot({"w": np.arange(6.0).reshape(2, 3)}, {"hook": {"best": 0.5}})
 OTHER = Snapshot({"w": np.zeros(1)}, {})
@@ -39,29 +36,23 @@ def names(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir())
 
 
-@contextmanager
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each fsync finds the disk full, as one on a real full disk would."""
-
+@pytest.mark.parametrize("left", [0, 1, 400, None])
+def test_a_disk_that_gets_full_leaves_the_earlier_one(
+    tmp_path: Path, small_disk: Any, monkeypatch: pytest.MonkeyPatch, left: int | None
+) -> None:
     def fail(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fail)
-        yield
-
-
-@pytest.mark.parametrize("left", [0, 1, 400])
-def test_a_disk_that_gets_full_leaves_the_earlier_one(
-    tmp_path: Path, small_disk: Any, left: int
-) -> None:
-    write(tmp_path / "model-6")
-    write(tmp_path / "model-7")
-    with small_disk(left), pytest.raises(OSError, match="No space left.*model-7/"):
-        write(tmp_path / "model-7", OTHER)
-    assert names(tmp_path) == ["model-6", "model-7"]
-    for path in tmp_path.iterdir():
-        assert read_checkpoint(path).states == SNAPSHOT.states
+    path = write(tmp_path / "model-7")
+    with small_disk(1 << 20 if left is None else left), monkeypatch.context() as patch:
+        if left is None:  # it is noticed when the file is synced
+            patch.setattr(os, "fsync", fail)
+        for name in ("model-7", "model-8"):
+            with pytest.raises(OSError, match=f"No space left.*{name}/{FILE}"):
+                write(tmp_path / name, OTHER)
+    assert names(tmp_path) == ["model-7"]
+    assert names(path) == [FILE]
+    assert read_checkpoint(path).states == SNAPSHOT.states
 
 
 def test_everything_is_on_the_disk_before_it_gets_its_name(
@@ -75,12 +66,12 @@ def test_everything_is_on_the_disk_before_it_gets_its_name(
         fsync(descriptor)
         inode = os.fstat(descriptor).st_ino
         (found,) = (it for it in [tmp_path, *tmp_path.rglob("*")] if it.stat().st_ino == inode)
-        synced.append(("." if found == tmp_path else found.name, path.exists()))
+        synced.append(("." if found == tmp_path else found.name, (path / FILE).exists()))
 
     monkeypatch.setattr(os, "fsync", noted)
     write(path)
     file, folder, parent = synced
-    assert file[0].startswith(".tmp-")
+    assert file[0].startswith("attempt-")
     assert not file[1]
     assert [folder, parent] == [("model-7", True), (".", True)]
 
@@ -89,16 +80,8 @@ def test_comes_back_as_it_was(tmp_path: Path) -> None:
     back = read_checkpoint(write(tmp_path / "new" / "folders" / "model-7"))
     np.testing.assert_array_equal(back.arrays["w"], SNAPSHOT.arrays["w"])
     assert back.states == SNAPSHOT.states
-
-
-def test_leaves_nothing_but_the_checkpoint(tmp_path: Path) -> None:
-    assert names(write(tmp_path / "model-7")) == [FILE]
-    assert names(tmp_path) == ["model-7"]
-
-
-def test_other_programs_read_it(tmp_path: Path) -> None:
-    for name, array in safetensors.numpy.load_file(write(tmp_path / "model-7") / FILE).items():
-        np.testing.assert_array_equal(array, SNAPSHOT.arrays[name])
+    assert names(tmp_path / "new" / "folders") == ["model-7"]
+    assert names(tmp_path / "new" / "folders" / "model-7") == [FILE]
 
 
 def test_it_says_when_it_was_saved(tmp_path: Path, fake_clock: FakeClock) -> None:
@@ -107,28 +90,25 @@ def test_it_says_when_it_was_saved(tmp_path: Path, fake_clock: FakeClock) -> Non
     assert (found.step, found.wall_time) == (7, 1_700_000_005.0)
 
 
-def test_replaces_an_earlier_one(tmp_path: Path) -> None:
-    write(tmp_path / "model-7", OTHER)
-    write(tmp_path / "model-7")
-    assert read_checkpoint(tmp_path / "model-7").arrays["w"].shape == (2, 3)
-    assert names(tmp_path) == ["model-7"]
-
-
-@pytest.mark.parametrize("other", [write, shutil.rmtree])
+@pytest.mark.parametrize(
+    ("call", "other"), [("replace", write), ("open", shutil.rmtree), ("open", Path.rmdir)]
+)
 def test_another_process_may_save_or_remove_the_same_step_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: Callable[[Path], Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, other: Callable[[Path], Any]
 ) -> None:
-    path = write(tmp_path / "model-7")
-    replace, moves = Path.replace, []
+    path = tmp_path / "model-7"
+    if other is not Path.rmdir:
+        write(path)
+    real = getattr(Path, call)
 
-    def other_first(self: Path, target: Path) -> Path:
-        if not moves:
-            moves.append(self)
+    def other_first(self: Path, *arguments: Any) -> Any:
+        if self.name.startswith("attempt-"):
+            patch.undo()
             other(path)
-        return replace(self, target)
+        return real(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", other_first)
+        patch.setattr(Path, call, other_first)
         write(path, OTHER)
     assert read_checkpoint(path).arrays["w"].shape == (1,)
     assert names(tmp_path) == ["model-7"]
@@ -197,16 +177,6 @@ def test_a_folder_below_a_file_cannot_be_written(tmp_path: Path) -> None:
         write(tmp_path / "file" / "model-7")
 
 
-def test_a_full_disk_leaves_the_earlier_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path / "model-7")
-    with full_disk(monkeypatch), pytest.raises(OSError, match=f"No space left.*model-7/{FILE}"):
-        write(tmp_path / "model-7", OTHER)
-    assert names(tmp_path) == ["model-7"]
-    assert read_checkpoint(tmp_path / "model-7").states == SNAPSHOT.states
-
-
 def test_what_cannot_be_saved_leaves_no_trace(tmp_path: Path) -> None:
     for bad in (Snapshot({"w": np.array([None])}, {}), Snapshot({}, {"hook": object()})):
         with pytest.raises(TypeError, match="'w'|'hook'"):
@@ -222,15 +192,6 @@ def flip_a_byte(path: Path, at: int = -1) -> None:
     data = bytearray(path.read_bytes())
     data[at] ^= 0x10
     path.write_bytes(data)
-
-
-@pytest.mark.parametrize("damage", [truncate, flip_a_byte])
-def test_damage_is_found_and_named(tmp_path: Path, damage: Callable[[Path], Any]) -> None:
-    path = write(tmp_path / "model-7")
-    damage(path / FILE)
-    with pytest.raises(DataLossError, match=FILE) as error:
-        read_checkpoint(path)
-    assert error.value.path == str(path)
 
 
 def test_a_file_of_another_size_is_found_without_reading_it(tmp_path: Path) -> None:
@@ -250,29 +211,24 @@ def test_any_flipped_bit_is_found(tmp_path: Path) -> None:
             read_checkpoint(file.parent)
 
 
-def test_absent_is_not_damaged(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="model-7"):
-        read_checkpoint(tmp_path / "model-7")
-
-
-def test_a_newer_format_is_neither_read_nor_called_damaged(tmp_path: Path) -> None:
-    path = write(tmp_path / "model-7")
-    forge(path, lambda it: it["about"].update(format=2))
-    with pytest.raises(ValueError, match="model-7 .* format is 2"):
-        read_checkpoint(path)
-
-
 def test_left_overs_of_dead_processes_are_swept(tmp_path: Path, fake_clock: FakeClock) -> None:
-    here = os.getpid()
     host = re.sub(r"[^\w.]", "_", socket.gethostname())
-    gone, alive, earlier_life = 2**22 + 1, os.getppid(), here
-    stale = [f".tmp-{host}-{gone}-0a0a0a0a-0-m-1", f".tmp-{host}-{earlier_life}-0a0a0a0a-3-m-1"]
-    kept = [f".tmp-{host}-{alive}-0a0a0a0a-0-m-1", ".tmp-elsewhere-1-0a0a0a0a-0-m-1", ".tmp-mine"]
+    gone, alive, earlier_life = 2**22 + 1, os.getppid(), os.getpid()
+    stale = [f"attempt-{host}-{gone}-0a0a0a0a-0-1", f"attempt-{host}-{earlier_life}-0a0a0a0a-3-1"]
+    kept = [
+        "attempt-mine",
+        "attempt-elsewhere-1-0a0a0a0a-0-1",
+        f"attempt-{host}-{alive}-0a0a0a0a-0-1",
+    ]
+    half, empty, others = (tmp_path / name for name in ("m-1", "model.ckpt-2", "images-1"))
+    for folder in (half, empty, others):
+        folder.mkdir()
     for name in stale + kept:
-        (tmp_path / name).mkdir()
-        os.utime(tmp_path / name, (1_700_000_000, 1_700_000_000))
+        (half / name).touch()
+        os.utime(half / name, (1_700_000_000, 1_700_000_000))
     sweep(tmp_path)
-    assert names(tmp_path) == sorted(kept)
+    assert names(tmp_path) == ["images-1", "m-1"]
+    assert names(half) == sorted(kept)
     fake_clock.advance(90_000)
     sweep(tmp_path)
-    assert ".tmp-elsewhere-1-0a0a0a0a-0-m-1" not in names(tmp_path)
+    assert names(half) == ["attempt-mine"]

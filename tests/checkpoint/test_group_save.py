@@ -377,20 +377,6 @@ def test_the_lock_of_the_directory_is_the_chiefs(tmp_path: Path) -> None:
         lock.release()
 
 
-def test_a_checkpoint_of_ranks_is_read_without_them(tmp_path: Path) -> None:
-    saved_by(2, tmp_path / "model.ckpt")
-    np.testing.assert_array_equal(rh.load(tmp_path, "same"), np.arange(12.0).reshape(4, 3))
-    np.testing.assert_array_equal(rh.load(tmp_path)["own"], np.zeros(3))
-    rh.export(tmp_path, tmp_path / "weights.npz")
-    with np.load(tmp_path / "weights.npz") as exported:
-        np.testing.assert_array_equal(exported["same"], np.arange(12.0).reshape(4, 3))
-
-
-def test_no_thread_is_left(tmp_path: Path) -> None:
-    saved_by(2, tmp_path / "model.ckpt")
-    assert not [it for it in threading.enumerate() if it.name == "runhooks-save"]
-
-
 def test_a_state_in_which_one_rank_has_found_nan_is_saved_by_none(tmp_path: Path) -> None:
     ranks = make(3)
     on_all(ranks, lambda it: it.train())

@@ -30,6 +30,17 @@ with rh.Graph().as_default():
 """
 
 
+ENDING = PROGRAM.replace("time.sleep(1000)", "")
+
+
+def run(program, *arguments, code=0):
+    """Run a program to its end; return what it prints, on stderr first."""
+    words = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stderr, done.stdout
+
+
 @pytest.fixture
 def other(tmp_path):
     """Another process that trains in ``tmp_path``."""
@@ -140,8 +151,7 @@ def test_the_lock_is_released_with_the_session(tmp_path):
             with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as session:
                 fail(session)
     train(tmp_path)
-    code = PROGRAM.replace("time.sleep(1000)", "")
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True)
+    run(ENDING, tmp_path)
 
 
 FORKS = """
@@ -161,27 +171,17 @@ subprocess.run([sys.executable, "-c", sys.argv[2], sys.argv[1]], check=True)
 
 
 def test_a_forked_child_does_not_hold_the_lock(tmp_path):
-    code = PROGRAM.replace("time.sleep(1000)", "")
-    subprocess.run(
-        [sys.executable, "-c", FORKS, str(tmp_path), code], check=True, capture_output=True
-    )
-
-
-def train_elsewhere(directory):
-    code = PROGRAM.replace("time.sleep(1000)", "")
-    return subprocess.run(
-        [sys.executable, "-c", code, str(directory)], capture_output=True, text=True, check=False
-    )
+    run(FORKS, tmp_path, ENDING)
 
 
 def test_a_copy_of_the_directory_does_not_end_the_lock(tmp_path):
-    run = tmp_path / "run"
+    directory = tmp_path / "run"
     with rh.Graph().as_default():
         op = rh.train.get_or_create_global_step().assign_add(1)
-        with rh.MonitoredTrainingSession(checkpoint_dir=run) as session:
+        with rh.MonitoredTrainingSession(checkpoint_dir=directory) as session:
             session.run(op)
-            shutil.copytree(run, tmp_path / "backup")
-            assert "another process" in train_elsewhere(run).stderr
+            shutil.copytree(directory, tmp_path / "backup")
+            assert "another process" in run(ENDING, directory, code=1)[0]
 
 
 CHILD_TRAINS = """
@@ -205,13 +205,7 @@ with rh.Graph().as_default():
 
 
 def test_a_forked_child_does_not_save_in_the_directory_of_its_parent(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD_TRAINS, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == ["7", "0"]
+    assert run(CHILD_TRAINS, tmp_path)[1].split() == ["7", "0"]
 
 
 def test_a_session_that_was_dropped_is_in_nobodys_way(tmp_path):
@@ -314,16 +308,6 @@ print(train(directory, dies))
 """
 
 
-def train_as(user, directory, mask, dies=False):
-    arguments = [directory, user, GROUP, mask, int(dies)]
-    return subprocess.run(
-        [sys.executable, "-c", AS_USER, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
 def test_a_colleague_goes_on_with_a_run_that_was_killed():
     with tempfile.TemporaryDirectory() as name:
@@ -332,10 +316,9 @@ def test_a_colleague_goes_on_with_a_run_that_was_killed():
         directory.mkdir()
         os.chown(directory, -1, GROUP)
         directory.chmod(0o2777)
-        killed = train_as(USER, directory, 0o022, dies=True)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        run(AS_USER, directory, USER, GROUP, 0o022, 1, code=-signal.SIGKILL)
         assert (directory / ".chief.lock").exists()
-        assert train_as(COLLEAGUE, directory, 0o022).stdout == "2\n"
+        assert run(AS_USER, directory, COLLEAGUE, GROUP, 0o022, 0)[1] == "2\n"
         assert not (directory / ".chief.lock").exists()
 
 
@@ -352,13 +335,6 @@ with graph.as_default():
 
 
 def test_a_program_that_leaves_a_session_open_ends_without_a_word(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-", str(tmp_path)],
-        input=UNCLOSED,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert (done.stdout, done.stderr) == ("", "")
+    assert run(UNCLOSED, tmp_path) == ("", "")
     assert list(tmp_path.glob("model.ckpt-*"))
     assert not list(tmp_path.glob(".*"))

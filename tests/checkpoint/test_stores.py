@@ -5,6 +5,7 @@ Most tests go through fsspec's memory and an S3 server; those that lose requests
 
 import itertools
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -423,6 +424,16 @@ def test_a_checkpoint_can_be_copied_both_ways(memory, tmp_path, at_step):
     assert restore_latest(Saver(), sess, f"{memory}/up") == f"{memory}/up/model.ckpt-2"
     np.testing.assert_array_equal(sess.arrays["weights"], np.full(8, 2))
     np.testing.assert_array_equal(rh.load(f"{memory}/up", "weights"), np.full(8, 2))
+
+
+# Another test may have started threads of JAX, which the child does not touch.
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+def test_a_forked_child_may_save_too(memory, at_step):
+    child = os.fork()
+    if not child:
+        save(Saver(), at_step(1), memory)
+        os._exit(len(checkpoints(memory)) + 6)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_ranks_save_together(memory, make_session):

@@ -128,14 +128,6 @@ def test_a_shard_that_is_not_there(tmp_path):
         rh.load(path)
 
 
-def test_a_dtype_that_is_not_known(tmp_path):
-    header = json.dumps({"a": {"dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}).encode()
-    path = tmp_path / "a.safetensors"
-    path.write_bytes(len(header).to_bytes(8, "little") + header + b"0")
-    with pytest.raises(DataLossError, match="a.safetensors.*'F4', a dtype that runhooks does not"):
-        rh.load(path)
-
-
 def test_every_file_that_is_cut_short_is_refused(file):
     content = file.read_bytes()
     for size in {0, 1, 9, len(content) // 2, len(content) - 1}:
@@ -345,17 +337,6 @@ def test_a_file_name_in_an_index_that_is_too_long(tmp_path):
     path.write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(NotFoundError, match=f"there is no file {tmp_path}/aaa"):
         rh.load(path)
-
-
-def test_an_offset_that_leads_out_of_the_file(tmp_path):
-    write_npz(tmp_path / "a.npz")
-    content = bytearray((tmp_path / "a.npz").read_bytes())
-    at = content.rfind(b"PK\5\6") + 16  # where the list of members begins
-    content[at : at + 4] = (0x7FFFFFFF).to_bytes(4, "little")
-    (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(DataLossError, match=r"a\.npz cannot be read") as caught:
-        rh.load(tmp_path / "a.npz")
-    assert caught.value.path == str(tmp_path / "a.npz")
 
 
 def torch_tensors(torch):

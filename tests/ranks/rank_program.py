@@ -9,7 +9,6 @@ import faulthandler
 import json
 import logging
 import os
-import re
 import signal
 import sys
 import time
@@ -98,7 +97,7 @@ def die_saving(rank, number):
 
     def killing(descriptor):
         file = Path(f"/proc/self/fd/{descriptor}").readlink().name
-        if current_group().rank == rank and re.fullmatch(r"\.tmp-.+-model\.ckpt-\d+", file):
+        if current_group().rank == rank and file.startswith("attempt-"):
             files.append(file)
             if len(files) == number:
                 os.kill(os.getpid(), signal.SIGKILL)

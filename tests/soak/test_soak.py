@@ -212,7 +212,7 @@ class History:
         last_step = str(max(self.saved, 0) + steps)
         life = self.lived(self.life("--last-step", last_step))
         assert (life.exit, life.told[-1][:2]) == (0, ["ended", last_step]), life.complaints
-        assert not [path for path in self.folder.iterdir() if path.name.startswith(".tmp-")]
+        assert not list(self.folder.glob("*/attempt-*"))
         options = ["--engine", self.engine, "--last-step", last_step]
         with tempfile.TemporaryDirectory() as folder:  # its disk is another, if ours is small
             undisturbed = Life(folder, *options).live()

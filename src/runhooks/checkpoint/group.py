@@ -1,8 +1,9 @@
 """All ranks of a group write one checkpoint, and restore the same one.
 
-Ranks meet three times in the group's store, never in a collective: when the draft is there, when
-all have written, and when the chief has committed. An error of one is told to all at the next of
-these, so a checkpoint is complete on all of them, or absent.
+Ranks meet in the group's store, never in a collective. For a save they meet three times: when it
+begins, when all have written, and when the chief has committed; to restore, twice for each
+checkpoint that is tried. An error of one is told to all where they meet next, so a checkpoint is
+complete on all of them, or absent, and restored on all of them, or on none.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
 from runhooks.checkpoint import attempts
-from runhooks.checkpoint.files import place_of
+from runhooks.checkpoint.files import place_of, printable
 from runhooks.checkpoint.format import (
     Checkpoint,
     Content,
@@ -28,7 +30,7 @@ from runhooks.checkpoint.format import (
     content_of,
     encoded,
 )
-from runhooks.checkpoint.latest import newest_sound
+from runhooks.checkpoint.latest import find_checkpoints
 from runhooks.checkpoint.lock import check_claim
 from runhooks.checkpoint.manifest import FileDigest, Manifest, is_shard
 from runhooks.checkpoint.shards import (
@@ -48,7 +50,68 @@ from runhooks.ranks import AloneGroup, Group
 from runhooks.stores.interruption import interrupting
 from runhooks.stores.path import AnyPath, StorePath
 
+_log = logging.getLogger("runhooks")
+
+AnyResult = TypeVar("AnyResult")
+
 _MOST_AT_ONCE = 16
+
+
+def agreed(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
+    """Return what ``act`` has returned on each rank; raise on all if it has raised on one.
+
+    All ranks call it. One that has raised raises its own error. What is damaged for one of them is
+    damaged for all, and what is gone for the chief is gone.
+
+    Args:
+        group: The ranks.
+        name: What they do.
+        act: Returns values of JSON.
+
+    Raises:
+        NotFoundError: The chief has raised it.
+        DataLossError: One of them has raised it.
+        PeerFailedError: Another one has raised another error.
+        DeadlineExceededError: Ranks are missing; it names them.
+    """
+    if group.size == 1:
+        return [act()]
+    failure: Exception | None = None
+    try:
+        end, content = "done", act()
+    except Exception as error:  # noqa: BLE001 - raised below, once the others know
+        failure = error
+        end, *content = _end_with(error, group)
+    try:
+        replies = list(map(json.loads, group.gather(name, json.dumps([end, content]))))
+    except Exception as error:
+        if failure is None:
+            raise
+        raise failure from error
+    ends = [it for it, _ in replies]
+    worst = max(ends, key=_ENDS.index)
+    if worst == "done":
+        return [content for _, content in replies]
+    if failure is not None and end == worst:
+        raise failure
+    rank = ends.index(worst)
+    text, path = replies[rank][1]
+    if worst == "damaged":
+        raise DataLossError(f"rank {rank} says: {text}", path=path)
+    raise NotFoundError(text, path=path) if worst == "gone" else PeerFailedError(rank, text)
+
+
+#: How what a rank does may end. The worst, the last of these, is how it ends for all.
+_ENDS = ("done", "damaged", "gone", "error")
+
+
+def _end_with(error: Exception, group: Group) -> tuple[str, str, str | None]:
+    if isinstance(error, DataLossError):
+        return "damaged", str(error), error.path
+    if isinstance(error, NotFoundError) and group.is_chief:
+        return "gone", str(error), error.path
+    group.error = error
+    return "error", described(error), None
 
 
 def write_checkpoint(path: AnyPath, snapshot: Snapshot, *, global_step: int | None) -> Checkpoint:
@@ -197,133 +260,63 @@ class _GroupSave:
     def _file_of(self, rank: int) -> str:
         return f"{self._attempt}-{rank}.safetensors"
 
-    def _agreed(self, what: str, act: Callable[[], Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """What ``act`` returned on each rank; raises on all ranks if it raised on one."""
-        failure: Exception | None = None
-        told: dict[str, Any] = {}
-        try:
-            told["done"] = act()
-        except Exception as error:  # noqa: BLE001 - raised below, once the others know
-            failure, told["error"] = error, described(error)
-            self._group.error = failure
-        try:
-            gathered = self._group.gather(f"{self._name} {what}", json.dumps(told))
-            replies = [json.loads(reply) for reply in gathered]
-        except Exception as error:
-            if failure is None:
-                raise
-            raise failure from error
-        if failure is not None:
-            raise failure
-        for rank, reply in enumerate(replies):
-            if "error" in reply:
-                raise PeerFailedError(rank, reply["error"])
-        return [reply["done"] for reply in replies]
+    def _agreed(self, what: str, act: Callable[[], Mapping[str, Any]]) -> list[Any]:
+        return agreed(self._group, f"{self._name} {what}", act)
 
 
-Restore = Callable[[AnyPath], object]
-
-
-def restore_together(
-    group: Group, checkpoint_dir: str | os.PathLike[str], restore: Restore
-) -> str | None:
-    """Restore the newest checkpoint of a directory that no rank of ``group`` finds damaged.
+def newest_sound(
+    group: Group, checkpoint_dir: str | os.PathLike[str], read: Callable[[AnyPath], AnyResult]
+) -> tuple[AnyPath, AnyResult] | None:
+    """Return the newest checkpoint in a directory that no rank finds damaged, as ``read`` reads it.
 
     All ranks call it. The chief looks for the checkpoints. Each rank reads only what it needs of
-    one, so that some may find a damage and others not.
+    one, so that some may find a damage and others not. A damaged one is skipped with one warning.
 
     Args:
-        group: The group.
-        checkpoint_dir: The directory, which all ranks share.
-        restore: Restores a checkpoint, in place of one that was restored before.
+        group: The ranks.
+        checkpoint_dir: The directory, which they share.
+        read: Reads a checkpoint, or restores it in place of one that was restored before.
 
     Returns:
-        The path of the checkpoint; None if there is none.
+        Its path, and what ``read`` has returned; None if the directory has no checkpoint.
 
     Raises:
-        DataLossError: All checkpoints are damaged.
-        PeerFailedError: Another rank cannot restore for another reason.
-        Exception: What ``restore`` raises.
+        DataLossError: All are damaged.
+        PeerFailedError: Another rank cannot read one for another reason.
+        Exception: What else ``read`` raises. Older ones are not tried.
     """
-    talk = _Talk(group, place_of(checkpoint_dir), restore)
-    return talk.lead() if group.is_chief else talk.follow()
+    directory = place_of(checkpoint_dir)
+    tried: set[str] = set()
+    damaged: list[DataLossError] = []
+    results: list[AnyResult] = []
 
+    def newest() -> str | None:
+        names = [it.path.name for it in find_checkpoints(directory)] if group.is_chief else []
+        return next((name for name in reversed(names) if name not in tried), None)
 
-class _Talk:
-    """What the ranks say to each other: the chief which checkpoint to try, each how that went."""
+    def keep(path: AnyPath) -> None:
+        results.append(read(path))
 
-    def __init__(self, group: Group, directory: AnyPath, restore: Restore) -> None:
-        self._group = group
-        self._directory = directory
-        self._restore = restore
-        self._is_over = False
-
-    def lead(self) -> str | None:
+    while name := agreed(group, "restoring tries", newest)[group.chief]:
+        tried.add(name)
+        path = directory / name
         try:
-            found = newest_sound(self._directory, self._lead_to)
-        except Exception as error:
-            if not self._is_over:
-                damaged = str(error) if isinstance(error, DataLossError) else None
-                self._tell({"damaged": damaged, "error": described(error)})
-            raise
-        if found is None:
-            self._tell({})
-            return None
-        return str(found[0])
-
-    def follow(self) -> str | None:
-        while "path" in (told := self._tell(None)):
-            path = self._directory / told["path"]
-            try:
-                self._try(path)
-            except (DataLossError, NotFoundError):
-                continue
-            return str(path)
-        if told.get("damaged"):
-            raise DataLossError(told["damaged"], path=str(self._directory))
-        if "error" in told:
-            raise PeerFailedError(self._group.chief, told["error"])
-        return None
-
-    def _lead_to(self, path: AnyPath) -> None:
-        self._tell({"path": path.name})
-        self._try(path)
-
-    def _tell(self, what: dict[str, Any] | None) -> dict[str, Any]:
-        """Say ``what``, if this is the chief; return what the chief says."""
-        told = self._group.gather("restoring tries", json.dumps(what))
-        said: dict[str, Any] = json.loads(told[self._group.chief])
-        return said
-
-    def _try(self, path: AnyPath) -> None:
-        """Restore ``path`` on all ranks, or raise on all."""
-        failure: Exception | None = None
-        outcome = {}
-        try:
-            self._restore(path)
+            agreed(group, "restored", partial(keep, path))
+        except NotFoundError:  # another process has just removed it, and saved a newer one
+            continue
         except DataLossError as error:
-            outcome = {"damaged": str(error)}
-        except Exception as error:  # noqa: BLE001 - raised below, once the others know
-            if isinstance(error, NotFoundError) and self._group.is_chief:
-                outcome = {"gone": str(error)}  # another process has just removed it
-            else:
-                failure, outcome = error, {"error": described(error)}
-        replies = [json.loads(it) for it in self._group.gather("restored", json.dumps(outcome))]
-        self._is_over = any("error" in reply for reply in replies)
-        if failure is not None:
-            raise failure
-        for rank, reply in enumerate(replies):
-            if "error" in reply:
-                raise PeerFailedError(rank, reply["error"])
-        if "gone" in replies[self._group.chief]:
-            raise NotFoundError(replies[self._group.chief]["gone"], path=str(path))
-        for rank, reply in enumerate(replies):
-            if "damaged" in reply:
-                by = "" if rank == self._group.rank else f"rank {rank} says: "
-                raise DataLossError(by + reply["damaged"], path=str(path))
-
-
-_log = logging.getLogger("runhooks")
+            if group.is_chief:
+                _log.warning("%s; trying the one before it", error)
+            damaged.append(error)
+        else:
+            return path, results[-1]
+    if damaged:
+        raise DataLossError(
+            f"none of the {len(damaged)} checkpoints in {printable(directory)} is sound; the "
+            f"newest: {damaged[0]}. Move them aside to start over",
+            path=str(directory),
+        ) from damaged[0]
+    return None
 
 
 def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
@@ -351,35 +344,27 @@ def read_for(group: Group, path: AnyPath, in_parts: bool = False) -> Snapshot:
             "%s was saved by %d ranks, which differed in %s: all ranks get the chief's",
             *(path, manifest.ranks, sorted(differing)[:5]),
         )
-    return _resized(snapshot, manifest.ranks, group, manifest.global_step, differing)
-
-
-def _resized(
-    snapshot: Snapshot,
-    saved: int,
-    group: Group,
-    step: int | None,
-    differing: frozenset[str] = frozenset(),
-) -> Snapshot:
-    seed = _seed(snapshot.arrays, snapshot.states, step)
     if group.is_chief:
         _log.info(
             "the checkpoint of step %s was saved by %d ranks, and there are %d: arrays are cut "
             "anew, hooks get the chief's states, and random states are derived from those of the "
             "chief, the rank and the step",
-            *(step, saved, group.size),
+            *(manifest.global_step, manifest.ranks, group.size),
         )
-    return snapshot._replace(resized=Resized(saved, group.size, group.rank, seed, differing))
+    seed = _seed(snapshot, manifest.global_step)
+    resized = Resized(manifest.ranks, group.size, group.rank, seed, differing)
+    return snapshot._replace(resized=resized)
 
 
-def _seed(arrays: Mapping[str, Any], states: Mapping[str, Any], step: int | None) -> int:
+def _seed(saved: Snapshot, step: int | None) -> int:
     """A number that the random states of the chief and the step decide, and nothing else."""
-    encoded = encode({"step": step, RANDOM_STATES: states.get(OBJECT_STATES + RANDOM_STATES)})
+    state = saved.states.get(OBJECT_STATES + RANDOM_STATES)
+    encoded = encode({"step": step, RANDOM_STATES: state})
     found = hashlib.sha256(encoded.text)
     for values in encoded.arrays.values():
         found.update(values.data)
-    for name in sorted(filter(_is_random, arrays)):
-        found.update(np.ascontiguousarray(arrays[name]).tobytes())
+    for name in sorted(filter(_is_random, saved.arrays)):
+        found.update(np.ascontiguousarray(saved.arrays[name]).tobytes())
     return int.from_bytes(found.digest()[:8], "little")
 
 

@@ -18,7 +18,7 @@ from runhooks.arrays.shards import Share
 from runhooks.arrays.trees import cast
 from runhooks.checkpoint.names import Only, Renaming, first_of, is_run_state, other_names
 from runhooks.checkpoint.retention import Choice, Mode
-from runhooks.checkpoint.weights import Weights, open_file, read_weights
+from runhooks.checkpoint.weights import Weights, read_weights
 from runhooks.contract import RawSession, Snapshot
 from runhooks.near_names import suggestion
 from runhooks.stores import hidden
@@ -84,7 +84,7 @@ class InitFrom:
         # Of arrays that several processes hold, the forms are known, and no more is needed.
         present = sess.snapshot(share=Share(0, 1))
         choice = Choice(self.step, self.best, self.mode)
-        found = read_weights(self.path, choice, open_file, lambda it: self._found(it, present))
+        found = read_weights(self.path, choice, lambda it: self._found(it, present))
         sess.assign(found.arrays)
         left = [name for name in _Model(present).names if name not in found.arrays]
         kept = f"; not from there: {_listed(left, present.arrays)}" if left else ""

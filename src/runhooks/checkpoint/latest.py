@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from runhooks import clock
 from runhooks.checkpoint.files import modified, opened, place_of, printable
@@ -25,7 +25,7 @@ from runhooks.checkpoint.format import (
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores import hidden
 from runhooks.stores.interruption import interrupting
-from runhooks.stores.path import AnyPath, StorePath
+from runhooks.stores.path import AnyPath, ObjectStatus, StorePath
 
 #: What follows the name of a checkpoint of TensorFlow in that of the states of its hooks.
 HOOK_STATES = ".hooks"
@@ -59,10 +59,10 @@ def tensorflow_checkpoints(directory: AnyPath) -> list[TensorFlowCheckpoint]:
     found = []
     for name in {match[1] for file in files if (match := _DATA.fullmatch(file))}:
         if index := files.get(name + _INDEX):
-            size = sum(it.size for file, it in files.items() if file.startswith(f"{name}."))
+            size = sum(it.st_size for file, it in files.items() if file.startswith(f"{name}."))
             step = _STEP.fullmatch(name)
             number = int(step[1]) if step else None
-            found.append(TensorFlowCheckpoint(directory / name, number, index.time, size))
+            found.append(TensorFlowCheckpoint(directory / name, number, index.st_mtime, size))
     latest = _latest_name(directory) if found and "checkpoint" in files else None
     return sorted(found, key=lambda it: (it.path.name == latest, it.step or -1, it.path.name))
 
@@ -105,12 +105,7 @@ def _read(path: str) -> str:
     return f"tf.train.load_checkpoint({path!r}) reads"
 
 
-class _File(NamedTuple):
-    size: int
-    time: float
-
-
-def _files(directory: AnyPath) -> dict[str, _File]:
+def _files(directory: AnyPath) -> dict[str, os.stat_result | ObjectStatus]:
     """Return the files of a directory by name; none if there is no such directory."""
     files = {}
     with suppress(FileNotFoundError, NotADirectoryError):
@@ -118,8 +113,7 @@ def _files(directory: AnyPath) -> dict[str, _File]:
         for path in below:
             with suppress(FileNotFoundError):  # just removed
                 if path.parent == directory and path.is_file():
-                    status = path.stat()
-                    files[path.name] = _File(status.st_size, status.st_mtime)
+                    files[path.name] = path.stat()
     return files
 
 
@@ -135,11 +129,8 @@ def _latest_name(directory: AnyPath) -> str | None:
 
 _log = logging.getLogger("runhooks")
 
-AnyResult = TypeVar("AnyResult")
-
 # In a store, where looking at one takes as long as looking at many.
 _MOST_AT_ONCE = 16
-_STEP_IN_NAME = re.compile(r".+-(\d+)")
 
 
 def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]:
@@ -179,39 +170,6 @@ def latest_checkpoint(checkpoint_dir: str | os.PathLike[str]) -> str | None:
     return next(reversed(checkpoints(checkpoint_dir)), None)
 
 
-def newest_sound(
-    checkpoint_dir: str | os.PathLike[str], read: Callable[[AnyPath], AnyResult]
-) -> tuple[AnyPath, AnyResult] | None:
-    """Return the newest checkpoint in a directory that ``read`` can read, and what it returns.
-
-    A damaged one is skipped with one warning. None if the directory has no checkpoint.
-
-    Raises:
-        DataLossError: All are damaged.
-        Exception: What else ``read`` raises. Older ones are not tried.
-    """
-    directory = place_of(checkpoint_dir)
-    tried: set[AnyPath] = set()
-    damaged = []
-    while untried := [it.path for it in find_checkpoints(directory) if it.path not in tried]:
-        path = untried[-1]
-        tried.add(path)
-        try:
-            return path, read(path)
-        except NotFoundError:  # another process has just removed it, and saved a newer one
-            continue
-        except DataLossError as error:
-            _log.warning("%s; trying the one before it", error)
-            damaged.append(error)
-    if damaged:
-        raise DataLossError(
-            f"none of the {len(damaged)} checkpoints in {printable(directory)} is sound; the "
-            f"newest: {damaged[0]}. Move them aside to start over",
-            path=str(directory),
-        ) from damaged[0]
-    return None
-
-
 def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
     """Return the global step of a checkpoint; None if its graph had none.
 
@@ -231,7 +189,7 @@ def _all_paths(directory: AnyPath) -> set[AnyPath]:
         names = directory.store.folders(directory.key)
         return {directory / name for name in names if name[0] != "."}
     try:
-        return {path for path in directory.iterdir() if not path.name.startswith(".tmp-")}
+        return set(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return set()
 
@@ -250,7 +208,7 @@ def _look_at(path: AnyPath) -> Checkpoint | None:
         try:
             return checkpoint_of(path, read_manifest(path))
         except DataLossError:
-            name = _STEP_IN_NAME.fullmatch(path.name)
+            name = _STEP.fullmatch(path.name)
             time = min(max(modified(path), 0), clock.wall())
             return Checkpoint(path, int(name[1]), time, time, complete=False) if name else None
     except (NotFoundError, FileNotFoundError):  # just removed

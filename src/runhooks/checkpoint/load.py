@@ -11,7 +11,7 @@ from runhooks.arrays.array_library import Flat
 from runhooks.arrays.trees import Form, flatten, form_of, place
 from runhooks.checkpoint.names import Only, first_of, nested
 from runhooks.checkpoint.retention import Choice, Mode
-from runhooks.checkpoint.weights import Weights, open_file, read_weights
+from runhooks.checkpoint.weights import Weights, read_weights
 from runhooks.near_names import suggestion
 
 _log = logging.getLogger("runhooks")
@@ -77,7 +77,7 @@ def load(
             _warn_of_rest(weights, names, sources)
         return found
 
-    return read_weights(source, choice, open_file, read)
+    return read_weights(source, choice, read)
 
 
 def _nested(weights: Weights, names: Mapping[str, str]) -> Any:

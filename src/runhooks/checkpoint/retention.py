@@ -24,17 +24,15 @@ from runhooks.checkpoint.format import (
     begun_manifest,
     looks_like_checkpoint,
 )
-from runhooks.checkpoint.group import write_together
+from runhooks.checkpoint.group import AnyResult, newest_sound, write_together
 from runhooks.checkpoint.latest import (
-    AnyResult,
     find_checkpoints,
     holds_hook_states,
-    newest_sound,
     tensorflow_checkpoint_near,
 )
 from runhooks.errors import NotFoundError, add_note
 from runhooks.near_names import suggestion
-from runhooks.ranks import Group
+from runhooks.ranks import AloneGroup, Group
 from runhooks.stores.path import AnyPath
 
 _log = logging.getLogger("runhooks")
@@ -322,7 +320,7 @@ class Choice:
             return read(place_of(best_checkpoint(path, self.best, self.mode).path))
         if self.step is not None:
             return read(_of_step(path, self.step))
-        found = newest_sound(path, read)
+        found = newest_sound(AloneGroup(), path, read)
         if found is None:
             raise _none_in(path)
         return found[1]

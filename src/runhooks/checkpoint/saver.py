@@ -18,8 +18,7 @@ from runhooks import arguments
 from runhooks.arrays.shards import Share, by_key
 from runhooks.checkpoint.files import place_of, printable
 from runhooks.checkpoint.format import content_of
-from runhooks.checkpoint.group import read_for, restore_together
-from runhooks.checkpoint.latest import newest_sound
+from runhooks.checkpoint.group import newest_sound, read_for
 from runhooks.checkpoint.names import ways_out
 from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast, Series
 from runhooks.contract import RawSession, Snapshot
@@ -371,10 +370,7 @@ def restore_latest(
         ValueError: The newest sound one is of another model. Older ones are not tried.
     """
     saver.wait()  # what it is saving will be the latest
-    group = current_group()
-    if group.size > 1:
-        return restore_together(group, checkpoint_dir, partial(saver.restore, sess))
-    found = newest_sound(checkpoint_dir, partial(saver.restore, sess))
+    found = newest_sound(current_group(), checkpoint_dir, partial(saver.restore, sess))
     return None if found is None else str(found[0])
 
 

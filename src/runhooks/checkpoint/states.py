@@ -2,12 +2,12 @@
 
 JSON's own types are left as they are. Anything else is an object of one key that begins with ``$``:
 
-    {"$tuple": [...]}  {"$bytes": "<base64>"}  {"$scalar": ["<f4", 0.5]}
+    {"$tuple": [...]}  {"$bytes": "<base64>"}
     {"$dict": [[key, value], ...]}             one with other keys than str, or with such a key
     {"$ordered": [[key, value], ...]}          an OrderedDict
     {"$counter": [[key, value], ...]}          a Counter
     {"$array": ["0", "numpy", "<f4", [2, 3]]}  entry, library, dtype and shape
-    {"$item": ["<M8[ns]", "<base64>"]}         a NumPy scalar of another kind than $scalar's
+    {"$scalar": ["<f4", "<base64>"]}           a scalar of NumPy
     {"$int": "<hex>"}                          one of more digits than Python reads
     {"$str": "<base64>"}                       one with lone surrogates, as UTF-8 has none
 """
@@ -105,11 +105,8 @@ class _Encoder:
             return self._container(value)
         if type(value) in _LEAVES:
             return _LEAVES[type(value)](value)
-        if isinstance(value, np.generic) and _is_item(value.dtype):
-            name = dtype_name(value.dtype)
-            if _is_number(value.dtype):
-                return {"$scalar": [name, value.item()]}
-            return {"$item": [name, _base64(value.tobytes())]}
+        if isinstance(value, np.generic) and _is_scalar(value.dtype):
+            return {"$scalar": [dtype_name(value.dtype), _base64(value.tobytes())]}
         packed = self._packed(value)
         entry = str(len(self.arrays))
         self.arrays[entry] = np.frombuffer(packed.data, np.uint8)
@@ -217,33 +214,15 @@ def _has_data(packed: Packed) -> bool:
 
 
 def _scalar(content: Any) -> Any:
-    dtype = dtype_named(_checked(content[0]))
-    if not _is_number(dtype) or type(content[1]) not in (int, float, bool):
-        raise ValueError(f"{content!r} is not a number")
-    with np.errstate(over="raise"):
-        value = dtype.type(content[1])
-    if value.item() != content[1] == content[1]:  # NaN does not equal itself
-        raise ValueError(f"{content[1]!r} is no {dtype}")
-    return value
-
-
-def _item(content: Any) -> Any:
     dtype, data = dtype_named(_checked(content[0])), base64.b64decode(content[1])
-    if not _is_item(dtype) or len(data) != dtype.itemsize:
+    if not _is_scalar(dtype) or len(data) != dtype.itemsize:
         raise ValueError(f"{len(data)} bytes are not a {dtype}")
     return np.ndarray((), dtype, data)[()]
 
 
-def _is_item(dtype: np.dtype[Any]) -> bool:
+def _is_scalar(dtype: np.dtype[Any]) -> bool:
     """Whether a scalar of ``dtype`` is as many bytes as ``dtype`` says."""
     return not issubclass(dtype.type, np.flexible | np.object_)
-
-
-def _is_number(dtype: np.dtype[Any]) -> bool:
-    """Whether a Python number holds all that a scalar of ``dtype`` holds."""
-    return dtype.type not in (np.longdouble, np.clongdouble) and (
-        dtype.kind in "biuf" or dtype.type.__module__.startswith("ml_dtypes")
-    )
 
 
 def _string(value: str) -> Any:
@@ -282,7 +261,6 @@ _FROM_MARK: dict[str, Callable[[Any], Any]] = {
     "$tuple": tuple,
     "$bytes": base64.b64decode,
     "$scalar": _scalar,
-    "$item": _item,
     "$int": lambda text: int(text, 16),
     "$str": lambda text: base64.b64decode(text).decode(*_WITH_SURROGATES),
     "$dict": dict,

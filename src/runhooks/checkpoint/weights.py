@@ -27,7 +27,7 @@ from runhooks.arrays.trees import flatten
 from runhooks.checkpoint import tensors
 from runhooks.checkpoint.files import local_copy, opened, place_of, printable, size_of
 from runhooks.checkpoint.format import StoredCheckpoint
-from runhooks.checkpoint.latest import AnyResult
+from runhooks.checkpoint.group import AnyResult
 from runhooks.checkpoint.manifest import ArraySpec, is_shape
 from runhooks.checkpoint.names import Only, is_run_state, nested, other_names
 from runhooks.checkpoint.retention import Choice, Mode
@@ -103,31 +103,6 @@ class CheckpointWeights(Weights):
         return read_several({name: arrays[name] for name in wanted})
 
 
-def read_weights(
-    source: str | os.PathLike[str],
-    choice: Choice,
-    open_file: Callable[[AnyPath], Weights | None],
-    read: Callable[[Weights], AnyResult],
-) -> AnyResult:
-    """Return what ``read`` makes of the weights that ``source`` and ``choice`` mean.
-
-    Args:
-        source: A file, a checkpoint, or a directory of checkpoints.
-        choice: Which of these.
-        open_file: Opens files of other formats; None for what it does not know.
-        read: Called with the weights, again with those of an older checkpoint if a DataLossError
-            shows that the newest is damaged.
-    """
-    arguments.given(source=source)
-    arguments.directory(source=source)
-    path = place_of(source)
-    weights = open_file(path)
-    if weights is not None:
-        choice.check_alone(path)
-        return read(weights)
-    return choice.read(path, lambda it: read(CheckpointWeights(it)))
-
-
 SAFETENSORS, NPZ = ".safetensors", ".npz"
 #: Names of the list of several safetensors files, and of a single one, in a folder.
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
@@ -141,14 +116,33 @@ _MOST_COMPRESSION = 1100
 _EMPTY = 22  # bytes of a zip file without members
 
 
-def open_file(path: AnyPath) -> Weights | None:
-    """Return the weights in a file, or in a folder of safetensors; None if it is neither.
+def read_weights(
+    source: str | os.PathLike[str], choice: Choice, read: Callable[[Weights], AnyResult]
+) -> AnyResult:
+    """Return what ``read`` makes of the weights that ``source`` and ``choice`` mean.
+
+    Args:
+        source: A file, a folder of safetensors, a checkpoint, or a directory of checkpoints.
+        choice: Which of these.
+        read: Called with the weights, again with those of an older checkpoint if a DataLossError
+            shows that the newest is damaged.
 
     Raises:
-        NotFoundError: A file of that name is not there.
+        NotFoundError: There is no such checkpoint or file.
         DataLossError: It is damaged, or not what its name says.
         ImportError: PyTorch is needed and not installed.
     """
+    arguments.given(source=source)
+    arguments.directory(source=source)
+    path = place_of(source)
+    weights = _weights_in_file(path)
+    if weights is not None:
+        choice.check_alone(path)
+        return read(weights)
+    return choice.read(path, lambda it: read(CheckpointWeights(it)))
+
+
+def _weights_in_file(path: AnyPath) -> Weights | None:
     if path.is_dir():
         found = (path / name for name in (_INDEX, _SINGLE) if (path / name).is_file())
         path = next(found, path)
@@ -398,7 +392,7 @@ def export(
             write(part, weights, names)
         _log.info("exported %d arrays of %s to %s", len(names), weights, target)
 
-    read_weights(source, choice, open_file, read)
+    read_weights(source, choice, read)
 
 
 def _writer(suffix: str) -> Writer:

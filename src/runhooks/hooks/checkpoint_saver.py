@@ -364,7 +364,7 @@ def _state_error(session: RawSession) -> str:
 def _check_basename(name: Any) -> None:
     arguments.given(checkpoint_basename=name)
     arguments.instance(str, checkpoint_basename=name)
-    if name in ("", ".", "..") or "/" in name or name.startswith(".tmp-"):
+    if name in ("", ".", "..") or "/" in name:
         raise ValueError(
             f"checkpoint_basename must be the name of a file, got {name!r}: checkpoints are looked "
             "for in checkpoint_dir, and nowhere below or above it"
