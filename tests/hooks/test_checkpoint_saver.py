@@ -37,13 +37,6 @@ class Listener(rh.CheckpointSaverListener):
 
 
 @pytest.mark.every_engine
-def test_saves_at_the_start_every_so_often_and_at_the_end(train, tmp_path):
-    train(rh.CheckpointSaverHook(tmp_path, save_steps=10), steps=25)
-    assert steps(tmp_path) == [0, 10, 20, 25]
-    assert Path(checkpoints(tmp_path)[-1]).name == "model.ckpt-25"
-
-
-@pytest.mark.every_engine
 @pytest.mark.parametrize("calls_super", [True, False])
 def test_a_subclass_is_asked_to_save_once_a_step(calls_super, train, tmp_path):
     asked = []

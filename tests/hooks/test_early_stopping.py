@@ -120,18 +120,6 @@ def test_a_threshold(stops, write, messages, make, word, values, stops_at):
     ]
 
 
-def test_the_stop_has_a_name(model, write, eval_dir, caplog):
-    caplog.set_level("INFO", "runhooks")
-    write(10, score=1.0)
-    hook = rh.stop_if_higher_hook(None, "score", 0.5, eval_dir, run_every_steps=1)
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        sess.run(model.train_op)
-        assert sess.should_stop()
-        why = "the metric 'score' is 1 at step 10, higher than the threshold 0.5"
-        assert sess.stop_reason == f"stop_if_higher_hook(score) ({why})"
-    assert f"stop_if_higher_hook(score) asks to stop at step 1: {why}" in caplog.messages
-
-
 def test_a_nan_crosses_no_threshold_and_is_warned_of_once(stops, write, warnings):
     write(10, score=math.nan)
     write(20, score=math.nan)

@@ -29,12 +29,6 @@ def test_an_unknown_name_is_told_before_the_session_exists(model):
         rh.MonitoredSession(hooks=[rh.LoggingTensorHook(["loess:0"], every_n_iter=1)])
 
 
-@pytest.mark.every_engine
-def test_logs_in_the_first_run_and_every_n_th_after_it(train, lines):
-    train(rh.LoggingTensorHook(["loss:0"], every_n_iter=10), steps=25)
-    assert lines() == ["loss:0 = 0.0", "loss:0 = 20.0", "loss:0 = 40.0"]
-
-
 def test_counts_runs_and_not_steps(model, lines):
     hook = rh.LoggingTensorHook({"loss": model.loss}, every_n_iter=3)
     with rh.MonitoredSession(hooks=[hook]) as sess:
@@ -55,11 +49,6 @@ def test_a_formatter_makes_the_line(train, model, lines):
     )
     train(hook, steps=1)
     assert lines() == ["L = 0.000 %"]
-
-
-def test_logs_at_the_end_as_well(train, lines):
-    train(rh.LoggingTensorHook(["loss:0"], every_n_iter=10, at_end=True), steps=12)
-    assert lines() == ["loss:0 = 0.0", "loss:0 = 20.0", "loss:0 = 24.0"]
 
 
 def test_a_resumed_run_logs_at_the_steps_of_an_undisturbed_one(train, lines, tmp_path):

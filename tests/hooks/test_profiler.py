@@ -76,15 +76,16 @@ def profiled(folder):
 
 
 @pytest.mark.every_engine
-def test_profiles_a_step_every_so_often(train, tmp_path):
-    train(rh.ProfilerHook(save_steps=4, output_dir=tmp_path), steps=13)
-    assert profiled(tmp_path) == {4: [4], 8: [8], 12: [12]}
-
-
-@pytest.mark.every_engine
-def test_profiles_as_many_steps_as_were_asked_for(train, tmp_path):
-    train(rh.ProfilerHook(save_steps=5, output_dir=tmp_path, num_steps=3), steps=13)
-    assert profiled(tmp_path) == {5: [5, 6, 7], 10: [10, 11, 12]}
+@pytest.mark.parametrize(
+    ("save_steps", "num_steps", "found"),
+    [
+        (4, 1, {4: [4], 8: [8], 12: [12]}),
+        (5, 3, {5: [5, 6, 7], 10: [10, 11, 12]}),
+    ],
+)
+def test_profiles_so_many_steps_every_so_often(train, tmp_path, save_steps, num_steps, found):
+    train(rh.ProfilerHook(save_steps, output_dir=tmp_path, num_steps=num_steps), steps=13)
+    assert profiled(tmp_path) == found
 
 
 def test_the_first_step_of_a_session_is_not_profiled(train, tmp_path):

@@ -15,13 +15,6 @@ def points(path):
 
 
 @pytest.mark.every_engine
-def test_saves_at_the_first_step_and_every_so_often(train, summary, tmp_path):
-    train(rh.SummarySaverHook(10, output_dir=tmp_path, summary_op=summary), steps=25)
-    # The loss of step n is that of the weights before it: 2 (n - 1).
-    assert points(tmp_path) == [(1, 0.0), (11, 20.0), (21, 40.0)]
-
-
-@pytest.mark.every_engine
 def test_a_list_of_summaries(train, model, summary, tmp_path):
     twice = rh.summary.scalar("twice", model.loss * 2)
     train(rh.SummarySaverHook(2, output_dir=tmp_path, summary_op=[summary, twice]), steps=3)
