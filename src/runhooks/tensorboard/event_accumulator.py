@@ -63,7 +63,7 @@ class ImageEvent(NamedTuple):
 
 
 class AudioEvent(NamedTuple):
-    """A sound at a step, a whole file."""
+    """A clip of audio at a step, a whole file."""
 
     wall_time: float
     step: int
@@ -217,14 +217,14 @@ class EventAccumulator:
         ]
 
     def Audio(self, tag: str) -> list[AudioEvent]:  # noqa: N802
-        """Return the sounds of ``tag``."""
+        """Return the clips of audio of ``tag``."""
         return [
             AudioEvent(
-                *(point.wall_time, point.step, sound.encoded, sound.content_type),
-                *(sound.sample_rate, sound.frames),
+                *(point.wall_time, point.step, clip.encoded, clip.content_type),
+                *(clip.sample_rate, clip.frames),
             )
             for point in self._points("audio", tag)
-            for sound in point.value
+            for clip in point.value
         ]
 
     def Tensors(self, tag: str) -> list[TensorEvent]:  # noqa: N802

@@ -98,10 +98,10 @@ class ScalarStore:
         merged = zip(*[_of_tags(chunks, order, groups) for chunks in self._chunks], strict=True)
         known = self._columns
         for tag, new in zip(tags, map(Scalars._make, merged), strict=True):
-            known[tag] = joined([known[tag], new]) if tag in known else new
+            known[tag] = concatenated([known[tag], new]) if tag in known else new
 
 
-def joined(pieces: list[Scalars]) -> Scalars:
+def concatenated(pieces: list[Scalars]) -> Scalars:
     """Return ``pieces`` one after the other, without a copy if only one is not empty."""
     pieces = [piece for piece in pieces if len(piece.steps)]
     if len(pieces) == 1:

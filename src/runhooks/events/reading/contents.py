@@ -14,7 +14,7 @@ from runhooks.events.format.event import SessionStatus
 from runhooks.events.format.record import FRAME_BYTES
 from runhooks.events.reading.block_contents import BlockContents
 from runhooks.events.reading.blocks import Block, RecordReader, read_places
-from runhooks.events.reading.columns import ScalarStore, joined
+from runhooks.events.reading.columns import ScalarStore, concatenated
 from runhooks.events.reading.messages import TagMetadata
 from runhooks.events.reading.results import Damage, Point, Points, Scalars
 from runhooks.events.reading.rows import RowDecoders
@@ -234,7 +234,7 @@ class RunContents:
 
     def scalars(self, tag_id: int) -> Scalars:
         """Return the scalars of the tag."""
-        return joined(self.scalars_of_files(tag_id))
+        return concatenated(self.scalars_of_files(tag_id))
 
     def scalars_of_files(self, tag_id: int) -> list[Scalars]:
         """Return the scalars of the tag in each file, in order."""
@@ -245,7 +245,7 @@ class RunContents:
                 for segment, limit in zip(file.segments, of_file, strict=True)
                 if tag_id in (columns := segment.columns())
             ]
-            found.append(joined(pieces))
+            found.append(concatenated(pieces))
         return found
 
     def points_of_files(self, kind: str, tag_id: int) -> list[list[StoredPoint]]:

@@ -1,7 +1,7 @@
-"""Scalars of records of one layout, read as rows of a table.
+"""Scalars of records of one format, read as rows of a table.
 
-Records of one layout differ in the time, in the digits of the step, though not in their number, in
-the values, and, if there is only one, in the letters of the tag. So a layout is learnt once, and
+Records of one format differ in the time, in the digits of the step, though not in their number, in
+the values, and, if there is only one, in the letters of the tag. So a format is learnt once, and
 thousands of records are then read at a time.
 """
 
@@ -34,7 +34,7 @@ from runhooks.events.reading.tensor import parse_tensor
 FEW_ROWS = 24
 
 _FLOATS = {1: "<f4", 2: "<f8"}  # by the number of the type
-_MOST_LAYOUTS = 32  # of one length
+_MOST_FORMATS = 32  # of one length
 _MOST_MISSES = 4
 
 
@@ -65,7 +65,7 @@ class RowDecoders:
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
-        self._layouts: defaultdict[int, list[Layout]] = defaultdict(list)  # by length
+        self._formats: defaultdict[int, list[RowFormat]] = defaultdict(list)  # by length
 
     def decode(
         self,
@@ -86,40 +86,42 @@ class RowDecoders:
             The scalars, and the indices of the records to be decoded one by one: of those that
             are not scalars, not like many others, or damaged.
         """
-        layouts = self._layouts[length]
+        formats = self._formats[length]
         found: list[ScalarRows] = []
         left: list[NDArray[np.int64]] = []
-        known, misses = iter(tuple(layouts)), 0
+        known, misses = iter(tuple(formats)), 0
         while len(index) >= FEW_ROWS and misses < _MOST_MISSES:
-            layout = next(known, None)
-            is_new = layout is None
-            if layout is None:
-                layout = self._learnt(rows[0], length, metadata)
-            if layout is None:
+            row_format = next(known, None)
+            is_new = row_format is None
+            if row_format is None:
+                row_format = self._learnt(rows[0], length, metadata)
+            if row_format is None:
                 misses += 1
                 left.append(index[:1])
                 index, rows = index[1:], rows[1:]
                 continue
-            matched = layout.matches(rows)
+            matched = row_format.matches(rows)
             misses += int(is_new and np.count_nonzero(matched) < FEW_ROWS)
             if not matched.any():
                 continue
             if not is_new:
-                layouts.remove(layout)
-            layouts.insert(0, layout)  # the one that matched last is tried first
+                formats.remove(row_format)
+            formats.insert(0, row_format)  # the one that matched last is tried first
             if matched.all():
-                of_layout, index, rows = (index, rows), index[:0], rows[:0]
+                matching, index, rows = (index, rows), index[:0], rows[:0]
             else:
-                of_layout = index[matched], rows[matched]
+                matching = index[matched], rows[matched]
                 index, rows = index[~matched], rows[~matched]
-            scalars, unread = layout.read(*of_layout, metadata)
+            scalars, unread = row_format.read(*matching, metadata)
             found.append(scalars)
             left.append(unread)
-        del layouts[_MOST_LAYOUTS:]
+        del formats[_MOST_FORMATS:]
         return found, np.concatenate([*left, index])
 
-    def _learnt(self, row: NDArray[np.uint8], length: int, metadata: TagMetadata) -> Layout | None:
-        """Return the layout of a record; None if it is damaged or no scalars."""
+    def _learnt(
+        self, row: NDArray[np.uint8], length: int, metadata: TagMetadata
+    ) -> RowFormat | None:
+        """Return the format of a record; None if it is damaged or no scalars."""
         payload = row[HEADER_BYTES : HEADER_BYTES + length].tobytes()
         check = row[HEADER_BYTES + length : HEADER_BYTES + length + 4].tobytes()
         if check_of(payload) != check:
@@ -132,11 +134,11 @@ class RowDecoders:
         scalars = [field for field in fields if field is not None]
         if not scalars or len(scalars) < len(fields):
             return None
-        return Layout(payload, event, scalars, self.wanted)
+        return RowFormat(payload, event, scalars, self.wanted)
 
 
 class ScalarField(NamedTuple):
-    """One scalar of a layout: its tag, and where in the payload the tag and the number are.
+    """One scalar of a format: its tag, and where in the payload the tag and the number are.
 
     ``metadata``: that of the tag, if the payload contains it.
     """
@@ -173,7 +175,7 @@ def _is_one(number: LocatedField | None, dtype: str) -> TypeGuard[LocatedField]:
     return number is not None and number.end - number.begin == np.dtype(dtype).itemsize
 
 
-class Layout:
+class RowFormat:
     """Where the time, the step, the tags and the numbers are in all payloads like ``payload``.
 
     Rows are records, uint8 ``[n, width]``; see ``Block.rows``. The CRC of a payload is that of the
@@ -223,7 +225,7 @@ class Layout:
         self._template = _as_words(np.frombuffer(payload, np.uint8)) & self._mask
 
     def matches(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return which of ``rows`` have this layout: bool ``[n]``."""
+        """Return which of ``rows`` have this format: bool ``[n]``."""
         words = rows.view(np.uint64)
         wrong = np.zeros(len(rows), np.uint64)
         for at in np.flatnonzero(self._mask).tolist():
@@ -234,7 +236,7 @@ class Layout:
     def read(
         self, index: NDArray[np.int64], rows: NDArray[np.uint8], metadata: TagMetadata
     ) -> tuple[ScalarRows, NDArray[np.int64]]:
-        """Return the wanted scalars of ``rows``, the records ``index``, all of this layout.
+        """Return the wanted scalars of ``rows``, the records ``index``, all of this format.
 
         The other result are the indices of the records to be decoded one by one: of those whose
         CRC seems to be wrong. The metadata of their tags is kept in ``metadata``.

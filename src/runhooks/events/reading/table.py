@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from runhooks.arrays.trees import fields
 from runhooks.events.format.event import SessionLog, SessionStatus
 from runhooks.events.place import place
-from runhooks.events.reading.columns import joined
+from runhooks.events.reading.columns import concatenated
 from runhooks.events.reading.results import Scalars
 from runhooks.stores.path import AnyPath, path_of, replacing
 
@@ -188,7 +188,7 @@ def _long(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
     parts = [columns for of_run in runs.values() for columns in of_run.values()]
     counts = [len(columns.steps) for columns in parts]
     rows_of_runs = [sum(len(it.steps) for it in of_run.values()) for of_run in runs.values()]
-    together = joined(parts)
+    together = concatenated(parts)
     columns = {
         "run": _repeated([*runs], rows_of_runs),
         "tag": _repeated(tags, counts),
@@ -210,7 +210,7 @@ def _wide(runs: _ScalarsOfRuns) -> tuple[_Columns, list[int]]:
         raise ValueError(
             f"a wide table has a column {clash.pop()!r} already: rename the tag or use a long table"
         )
-    steps = [np.unique(joined([*of_run.values()]).steps) for of_run in runs.values()]
+    steps = [np.unique(concatenated([*of_run.values()]).steps) for of_run in runs.values()]
     counts = [len(of_run) for of_run in steps]
     columns = {
         "run": _repeated([*runs], counts),

@@ -64,7 +64,7 @@ class Image(NamedTuple):
 
 
 class Audio(NamedTuple):
-    """A sound: ``encoded`` is a whole file of type ``content_type``, mostly ``audio/wav``.
+    """A clip of audio: ``encoded`` is a whole file of type ``content_type``, mostly ``audio/wav``.
 
     ``sample_rate`` is in frames per second; it, ``channels`` and ``frames`` are 0 if unknown.
     """
