@@ -129,7 +129,7 @@ def test_a_reader_that_stops_reading(run_file, start_piped) -> None:
     assert process.stderr.read() == b""
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+@pytest.mark.parametrize("columns", [40, 200])
 def test_no_line_is_longer_than_the_terminal_is_wide(run_file, terminal, tmp_path, columns) -> None:
     for name in ("a", "b"):
         file = run_file(name)
@@ -154,15 +154,14 @@ def test_names_and_dates_can_be_copied_from_a_narrow_terminal(run_file, terminal
     names = [f"lr-{number}-batch-256-augmented-{'x' * 60}-{number}" for number in (1, 2)]
     for name in names:
         run_file(name).add(1, loss=0.5)
-    for columns in (40, 60):
-        for command in ("show", "compare", "check"):
-            sent = terminal(command, tmp_path, columns=columns)
-            assert sent.finish() == 0
-            lines = [re.sub(r"\x1b\[[0-9;]*m", "", it) for it in sent.sent.decode().splitlines()]
-            for name in names if command != "compare" else ():
-                assert any(name in line for line in lines)
-            if command == "show":
-                assert sum("2023-11-14 22:13:21 (" in line for line in lines) == 2
+    for command in ("show", "check"):
+        sent = terminal(command, tmp_path, columns=40)
+        assert sent.finish() == 0
+        lines = [re.sub(r"\x1b\[[0-9;]*m", "", it) for it in sent.sent.decode().splitlines()]
+        for name in names:
+            assert any(name in line for line in lines)
+        if command == "show":
+            assert sum("2023-11-14 22:13:21 (" in line for line in lines) == 2
 
 
 def test_a_wide_terminal_shows_all_columns_and_a_narrow_one_says_what_is_missing(
