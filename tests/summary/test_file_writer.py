@@ -32,7 +32,6 @@ from runhooks.summary import (
     scalar_value,
 )
 from runhooks.summary.message import entry as summary_entry
-from runhooks.testing import FakeClock
 from tests.summary.conftest import Late
 
 
@@ -109,16 +108,6 @@ def test_a_start_is_not_repeated(tmp_path: Path, load) -> None:
         writer.add_session_log(SessionLog(SessionStatus.STOP), 6)
         writer.add_session_log(start, 6)
     assert starts(load()) == [5, 6, 6, 6]
-
-
-def test_a_start_makes_tensorboard_drop_what_comes_again(tmp_path: Path, accumulate) -> None:
-    for first, value in ((1, 1.0), (3, 2.0)):
-        with FileWriter(tmp_path) as writer:
-            writer.add_session_log(SessionLog(SessionStatus.START), first)
-            for step in range(first, first + 4):
-                writer.add_summary(loss(value), step)
-    points = [(point.step, point.value) for point in accumulate().Scalars("loss")]
-    assert points == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 2)]
 
 
 def test_a_graph_may_be_a_message_or_bytes(tmp_path: Path, load) -> None:
@@ -382,22 +371,6 @@ def test_a_scalar_is_what_it_was_when_it_was_added(tmp_path: Path, load, make) -
         total += 100
     assert [value for _, tag, value in scalars(load()) if tag == "total"] == [1, 2, 3, 4, 5]
     assert [value for _, tag, value in scalars(load()) if tag == "again"] == [1, 2, 3, 4, 5]
-
-
-def test_tensorboard_sees_the_curves_of_the_direct_way(tmp_path: Path, accumulate) -> None:
-    rng = np.random.default_rng(0)
-    curves = {f"loss/{number}": rng.normal(size=400).astype(np.float32) for number in range(12)}
-    with FakeClock(wall_start=1_700_000_000.25) as clock, FileWriter(tmp_path) as writer:
-        for step in range(400):
-            for tag, curve in curves.items():
-                writer.scalar(tag, float(curve[step]), step)
-            clock.advance(1)
-    accumulator = accumulate()
-    for tag, curve in curves.items():
-        points = accumulator.Scalars(tag)
-        assert [point.step for point in points] == list(range(400))
-        assert [point.value for point in points] == curve.tolist()
-        assert [point.wall_time for point in points[:2]] == [1_700_000_000.25, 1_700_000_001.25]
 
 
 def test_a_scalar_between_two_starts_keeps_them_both(tmp_path: Path, load) -> None:

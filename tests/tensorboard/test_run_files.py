@@ -99,16 +99,6 @@ def test_nothing_is_written_to_disk(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_of_the_background_is_raised_once(tmp_path):
-    writer = SummaryWriter(tmp_path)
-    writer.add_pr_curve("curve", np.array([5]), np.array([0.5]))
-    with pytest.raises(ValueError, match="labels of pr_curve summary 'curve' must be 0 or 1"):
-        writer.flush()
-    writer.add_scalar("loss", 1.0)
-    writer.close()
-    assert values_of(tmp_path) == [1]
-
-
 def test_threads_share_a_writer(tmp_path):
     def add(name):
         for step in range(500):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from runhooks import arguments, clock
+from runhooks import clock
 from runhooks.arrays.values import NUMBERS
 from runhooks.errors import add_note, error_text
 from runhooks.events import Message, SessionStatus
@@ -137,7 +137,6 @@ class Writer(ClosedAtEnd):
             step: The step.
         """
         at = step_for(tag, step)
-        arguments.given(values=values)
         self.add_summary(Summary([histogram_value(tag, values)]), at)
 
     def image(self, tag: str, image: Any, step: int, data_format: str | None = None) -> None:
@@ -154,7 +153,6 @@ class Writer(ClosedAtEnd):
                 ``"HWC"`` or ``"NHWC"``, by their number.
         """
         at = step_for(tag, step)
-        arguments.given(image=image)
         self.add_summary(Summary([picture_value(tag, image, data_format)]), at)
 
     def audio(self, tag: str, samples: Any, step: int, sample_rate: float) -> None:
@@ -169,7 +167,6 @@ class Writer(ClosedAtEnd):
             sample_rate: Frames a second.
         """
         at = step_for(tag, step)
-        arguments.given(samples=samples)
         self.add_summary(Summary([clip_value(tag, samples, sample_rate)]), at)
 
     def text(self, tag: str, text: Any, step: int) -> None:
@@ -178,7 +175,6 @@ class Writer(ClosedAtEnd):
         It shows an array of one or two dimensions as a table.
         """
         at = step_for(tag, step)
-        arguments.given(text=text)
         self.add_summary(Summary([text_value(tag, text)]), at)
 
     def tensor(self, tag: str, value: Any, step: int) -> None:
@@ -188,7 +184,6 @@ class Writer(ClosedAtEnd):
         bfloat16, as float32.
         """
         at = step_for(tag, step)
-        arguments.given(value=value)
         self.add_summary(Summary([tensor_value(tag, value)]), at)
 
     def hparams(

@@ -10,7 +10,6 @@ import pytest
 from tensorboard.compat.proto.event_pb2 import SessionLog
 from tensorboard.plugins.histogram import summary_v2 as tensorboard_histogram
 
-import runhooks as rh
 from runhooks import events, summary
 from runhooks.summary import MemoryWriter, Summary, histogram_value
 from runhooks.testing import FakeClock
@@ -133,27 +132,3 @@ def test_a_closed_writer_refuses_until_it_is_reopened():
 def test_it_says_why_it_is_not_pickled(writer):
     with pytest.raises(TypeError, match="JsonLinesWriter"):
         pickle.dumps(writer)
-
-
-def test_each_thread_keeps_its_order(writer):
-    def write(tag):
-        for step in range(1_000):
-            writer.scalar(tag, step, step)
-
-    threads = [threading.Thread(target=write, args=(tag,)) for tag in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for tag in "abcd":
-        assert writer.columns(tag).steps.tolist() == list(range(1_000))
-
-
-def test_a_hook_writes_with_it(writer, graph, model):
-    loss = summary.scalar("loss", model.loss)
-    saver = rh.SummarySaverHook(save_steps=2, summary_writer=writer, summary_op=loss)
-    hooks = [saver, rh.StopAtStepHook(last_step=5)]
-    with rh.SingularMonitoredSession(hooks=hooks) as session:
-        while not session.should_stop():
-            session.run(model.train_op)
-    assert writer.columns("loss").steps.tolist() == [1, 3, 5]

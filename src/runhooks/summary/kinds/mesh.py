@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from runhooks import arguments
 from runhooks.arrays import host_form
 from runhooks.events.format.proto import int_field, packed_ints_field, text_field
 from runhooks.summary.kinds.real_numbers import finite_in, keep, read, warn_of_dark
@@ -65,12 +64,11 @@ def mesh_values(
         ValueError: An array has another shape. When the summary is written, if a color is above
             255 or a face has a vertex that does not exist.
     """
-    arguments.given(vertices=vertices)
     given = {_Part.VERTEX: vertices, _Part.FACE: faces, _Part.COLOR: colors}
     parts = {
         part: keep(_name(tag, part), array, _check_shape)
         for part, array in given.items()
-        if array is not None
+        if array is not None or part is _Part.VERTEX
     }
     forms = {part: host_form(array) for part, array in parts.items()}
     shapes = {part: form[0] for part, form in forms.items() if form is not None}

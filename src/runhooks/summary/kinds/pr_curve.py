@@ -40,7 +40,7 @@ def pr_curve_value(
         ValueError: The shapes differ, or ``num_thresholds``, a whole number, is below 1. When the
             summary is written, if a number is out of its range.
     """
-    arguments.given(labels=labels, predictions=predictions, num_thresholds=num_thresholds)
+    arguments.given(num_thresholds=num_thresholds)
     arguments.whole(num_thresholds=num_thresholds)
     weights = 1.0 if weights is None else weights
     given = {"labels": labels, "predictions": predictions, "weights": weights}
