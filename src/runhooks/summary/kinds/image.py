@@ -255,10 +255,10 @@ def as_pixels(kind: str, tag: str, numbers: NDArray[Any]) -> NDArray[np.uint8]:
         shown = numbers.astype(np.float32, copy=False)
     finite = None if _are_finite(shown) else finite_in(kind, tag, numbers, "shown red")
     if finite is not None:
-        warn_of_range(kind, tag, numbers[finite], "0.0 to 1.0", "cut off")
+        warn_of_range(kind, tag, numbers[finite], "cut off")
         shown = np.nan_to_num(shown)
     else:
-        warn_of_range(kind, tag, numbers, "0.0 to 1.0", "cut off; convert 0 to 255 to uint8")
+        warn_of_range(kind, tag, numbers, "cut off; convert 0 to 255 to uint8")
     pixels: NDArray[np.uint8] = np.empty(shown.shape, np.uint8)
     rows, out = (it.reshape(-1, *it.shape[-2:]) for it in (shown, pixels))
     step = max(_BLOCK * len(rows) // max(rows.size, 1), 1)

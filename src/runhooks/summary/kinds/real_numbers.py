@@ -17,7 +17,7 @@ Check = Callable[[str, tuple[int, ...], np.dtype[Any]], None]
 Form = tuple[tuple[int, ...], np.dtype[Any]]
 
 _logger = logging.getLogger("runhooks")
-_warned: set[tuple[str, ...]] = set()
+_warned: set[tuple[str, str, str]] = set()
 _ROUNDING = 0.01
 _NOT_REAL = "cUSOMmT"
 
@@ -93,35 +93,29 @@ def warn_of_non_finite(kind: str, tag: str, nans: int, infinities: int, fate: st
         infinities: How many are infinite.
         fate: What became of them, such as ``"left out"``.
     """
-    if (nans or infinities) and (kind, tag) not in _warned:
-        _warned.add((kind, tag))
-        _logger.warning(
-            "%s %r has %d NaN and %d infinite values, %s (said once for a tag)",
-            *(kind, tag, nans, infinities, fate),
-        )
+    if nans or infinities:
+        _warn(kind, tag, "%d NaN and %d infinite values, %s", nans, infinities, fate)
 
 
-def warn_of_range(kind: str, tag: str, numbers: NDArray[Any], span: str, fate: str) -> None:
-    """Warn, once for each tag, if any of ``numbers`` is clearly outside 0 to 1, called ``span``."""
-    if numbers.size and (kind, tag, span) not in _warned:
+def warn_of_range(kind: str, tag: str, numbers: NDArray[Any], fate: str) -> None:
+    """Warn, once for each kind and tag, if any of ``numbers`` is clearly outside 0 to 1."""
+    if numbers.size:
         least, most = numbers.min(), numbers.max()
         if least < -_ROUNDING or most > 1 + _ROUNDING:
-            _warned.add((kind, tag, span))
-            _logger.warning(
-                "%s %r has values from %g to %g, beyond %s: %s (said once for a tag)",
-                *(kind, tag, least, most, span, fate),
-            )
+            _warn(kind, tag, "values from %g to %g, beyond 0.0 to 1.0: %s", least, most, fate)
 
 
 def warn_of_dark(kind: str, tag: str, colors: NDArray[Any]) -> None:
-    """Warn, once for each tag, if ``colors``, which should be 0 to 255, are all at most 1."""
-    if colors.size and 0 < colors.max() <= 1 and (kind, tag, "colors") not in _warned:
-        _warned.add((kind, tag, "colors"))
-        _logger.warning(
-            "%s %r has colors of at most %g, which TensorBoard shows as black: give 0 to 255 "
-            "(said once for a tag)",
-            *(kind, tag, colors.max()),
-        )
+    """Warn, once for each kind and tag, if ``colors``, which should be 0 to 255, are at most 1."""
+    if colors.size and 0 < colors.max() <= 1:
+        text = "colors of at most %g, which TensorBoard shows as black: give 0 to 255"
+        _warn(kind, tag, text, colors.max())
+
+
+def _warn(kind: str, tag: str, text: str, *given: object) -> None:
+    if (kind, tag, text) not in _warned:
+        _warned.add((kind, tag, text))
+        _logger.warning("%s %r has %s (said once for a tag)", kind, tag, text % given)
 
 
 def finite_in(kind: str, tag: str, numbers: NDArray[Any], fate: str) -> NDArray[np.bool_]:
