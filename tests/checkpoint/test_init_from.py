@@ -183,13 +183,6 @@ def test_dtypes_become_those_of_the_model(tmp_path, engine):
         train(tmp_path / "c", STATE, 1, init, engine)
 
 
-def test_a_damaged_newest_gives_way_to_the_one_before(pretrained, tmp_path):
-    file = pretrained / "model.ckpt-3" / "checkpoint.safetensors"
-    file.write_bytes(file.read_bytes()[:-1] + b"x")
-    _, first = train(tmp_path / "b", STATE, 1, rh.InitFrom(pretrained, "state/body"))
-    np.testing.assert_array_equal(first["body"]["bias"], BODY["bias"] + 2)
-
-
 def test_where_there_is_nothing(tmp_path):
     with pytest.raises(NotFoundError, match="nothing"):
         train(tmp_path / "b", STATE, 1, tmp_path / "nothing")

@@ -208,6 +208,21 @@ def test_of_one_that_is_a_link_only_the_link_is_deleted(tmp_path: Path, at_step:
     assert checkpoints(elsewhere.parent) == [str(elsewhere)]
 
 
+def test_one_that_cannot_be_deleted_is_named(
+    tmp_path: Path, at_step: AtStep, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    saver = Saver(max_to_keep=1)
+    saver.save(at_step(1), tmp_path / "model.ckpt", global_step=1)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    saver.save(at_step(2), tmp_path / "model.ckpt", global_step=2)
+    (warning,) = caplog.messages
+    assert warning.endswith("model.ckpt-1 could not be deleted: Permission denied")
+    assert steps(tmp_path) == [1, 2]
+
+
 def test_one_that_was_removed_by_hand_does_no_harm(tmp_path: Path, at_step: AtStep) -> None:
     saver = Saver(max_to_keep=1)
     gone = saver.save(at_step(1), tmp_path / "model.ckpt", global_step=1)

@@ -152,23 +152,3 @@ def test_a_session_knows_its_last_checkpoint(step: rh.Variable, tmp_path: Path) 
         assert sess.checkpoint == path
         rh.Saver([step]).restore(sess, tmp_path / "part.ckpt")
         assert sess.checkpoint == str(tmp_path / "part.ckpt")
-
-
-def test_what_hooks_keep_comes_back(step: rh.Variable, tmp_path: Path) -> None:
-    class Best:
-        def __init__(self) -> None:
-            self.loss = np.inf
-
-        def state_dict(self) -> dict[str, float]:
-            return {"loss": self.loss}
-
-        def load_state_dict(self, state: dict[str, float]) -> None:
-            self.loss = state["loss"]
-
-    best, other = Best(), Best()
-    with trained(step) as sess, rh.Session() as fresh:
-        sess.attach("best", best)
-        fresh.attach("best", other)
-        best.loss = 0.25
-        rh.Saver().restore(fresh, rh.Saver().save(sess, tmp_path / "model.ckpt"))
-    assert other.loss == 0.25

@@ -130,10 +130,6 @@ def test_bytes_behind_the_end(store):
         store.read("short", 3, 9)
 
 
-def read_in_child(url, answers):
-    answers.put(open_store(url).read("k"))
-
-
 # Another test may have started threads of JAX, which the child does not touch.
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_a_forked_child_has_the_store_too(bucket, s3_library):

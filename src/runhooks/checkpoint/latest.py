@@ -181,17 +181,14 @@ def checkpoint_step(path: str | os.PathLike[str]) -> int | None:
 
 
 def _paths(directory: AnyPath) -> set[AnyPath]:
-    return {path for path in _all_paths(directory) if not holds_hook_states(path)}
-
-
-def _all_paths(directory: AnyPath) -> set[AnyPath]:
+    found: set[AnyPath] = set()
     if isinstance(directory, StorePath):  # its bucket must be there, unlike a folder on a disk
         names = directory.store.folders(directory.key)
-        return {directory / name for name in names if name[0] != "."}
-    try:
-        return set(directory.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return set()
+        found.update(directory / name for name in names if name[0] != ".")
+    else:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found.update(directory.iterdir())
+    return {path for path in found if not holds_hook_states(path)}
 
 
 def _look_at_all(directory: AnyPath, paths: Collection[AnyPath]) -> Iterable[Checkpoint | None]:

@@ -208,8 +208,6 @@ class Series:
             shown = printable(checkpoint.path)
             try:
                 attempts.discard(checkpoint.path)
-            except FileNotFoundError:
-                continue
             except OSError as error:
                 _log.warning("checkpoint %s could not be deleted: %s", shown, error.strerror)
             else:

@@ -295,7 +295,8 @@ class TensorFile:
                 number = at // PIECE_BYTES
                 if number not in self._sound:
                     piece = data[at - begin : at - begin + PIECE_BYTES]
-                    check_sum(google_crc32c.value(piece), self.sums[number])
+                    if google_crc32c.value(piece) != self.sums[number]:
+                        raise ValueError("its checksum does not match its content")
                     if self._map is not None:
                         self._sound.add(number)
         return data[first - begin : last - begin]
@@ -469,24 +470,13 @@ def _is_plain(dtype: np.dtype[Any]) -> bool:
 NOT_OF_THE_FILE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
-def check_sum(crc: int, expected: int) -> None:
-    """Raise ValueError unless a checksum is the one that was recorded."""
-    if crc != expected:
-        raise ValueError("its checksum does not match its content")
-
-
-def _is_there(path: AnyPath) -> bool:
-    """Whether there is a checkpoint, if a damaged one."""
-    return (path / COMMIT).is_file()
-
-
 @contextmanager
 def naming(path: AnyPath, name: str) -> Iterator[None]:
     """Turn what is wrong with the file ``name`` of a checkpoint into an error that says so."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
-        if _is_there(path):
+        if (path / COMMIT).is_file():
             raise damaged(path, f"{name} is missing") from None
         raise NotFoundError(f"there is no checkpoint {printable(path)}", path=str(path)) from None
     except OSError as error:

@@ -185,10 +185,6 @@ class StorePath:
         below = (path.relative_to(self).parts for path in self.files() if path != self)
         return (self / name for name in dict.fromkeys(parts[0] for parts in below))
 
-    def folders(self) -> list[str]:
-        """Return the names of the folders in it."""
-        return self._tree.store.folders(self._key)
-
     def expect(self, reads: Iterable[StorePath]) -> None:
         """Prepare to read the new bytes of ``reads``, listed before, in this order."""
         known = self._tree.known
