@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 from runhooks import session
-from runhooks.engines.tensorflow import opener
 
 
 def _alias(name: str) -> property:
@@ -30,15 +30,8 @@ class Scaffold(session.Scaffold):
     _local_init_feed_dict = _alias("local_init_feed_dict")
     _summary_op = _alias("summary_op")
     _saver = _alias("saver")
+    _init_fn = _alias("init_fn")
     _user_init_fn = _alias("_given_init_fn")
-
-    @property
-    def _init_fn(self) -> Callable[[Any], Any] | None:
-        return self.init_fn
-
-    @_init_fn.setter
-    def _init_fn(self, init_fn: Callable[[Any], Any] | None) -> None:
-        self.init_fn = init_fn
 
     @staticmethod
     def default_local_init_op() -> Any:
@@ -46,4 +39,4 @@ class Scaffold(session.Scaffold):
 
         It belongs to TensorFlow's default graph, that of a function too; None outside any graph.
         """
-        return opener.default_local_init_op()
+        return tf.compat.v1.train.Scaffold.default_local_init_op()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,7 +98,7 @@ class StepReads:
     def change(self, elements: Iterable[Any]) -> StepChange:
         """Return what a run that fetches ``elements`` does to the global step."""
         self._look()
-        found = _reached(elements, self._changing) if self._changing else set()
+        found = self._changing.intersection(needed(elements)) if self._changing else set()
         if not found:
             return UNCHANGED
         reads = tuple(read for op in found if (read := self._read_of(op)) is not None)
@@ -111,9 +111,8 @@ class StepReads:
     def _read_of(self, operation: Any) -> Any:
         """Return the tensor that has the step after ``operation``; None if there is none."""
         if operation.outputs and _can_be_read(operation):
-            return operation.outputs[
-                0
-            ]  # a read beside it may change the order of racing operations
+            # A read beside it may change the order of racing operations.
+            return operation.outputs[0]
         return self._added.get(operation)
 
     def _look(self) -> None:
@@ -145,17 +144,27 @@ def _can_be_read(operation: Any) -> bool:
     return operation.type in _ASSIGNS and context is None
 
 
-def _reached(elements: Iterable[Any], wanted: set[Any]) -> set[Any]:
-    """Return those of the operations ``wanted`` that ``elements`` need."""
-    pending = [element if hasattr(element, "outputs") else element.op for element in elements]
-    seen = set(pending)
+def elements_of(graph: StepGraph, fetches: Any) -> list[Any]:
+    """Return the tensors and operations in ``fetches``, in any nesting.
+
+    Raises:
+        TypeError, ValueError, KeyError: For what is not in the graph.
+    """
+    # tf.nest sorts the keys of a dict, which need not be comparable here.
+    leaves = tf.nest.flatten(list(nest.leaves(fetches)), expand_composites=True)
+    return [graph.as_graph_element(leaf) for leaf in leaves]
+
+
+def needed(elements: Iterable[Any], fed: Collection[str] = ()) -> Iterator[Any]:
+    """Yield the operations that ``elements`` need, except for the tensors named in ``fed``."""
+    pending, seen = list(elements), set()
     while pending:
-        operation = pending.pop()
-        needed = (*(tensor.op for tensor in operation.inputs), *operation.control_inputs)
-        new = [op for op in needed if op not in seen]
-        seen.update(new)
-        pending += new
-    return seen & wanted
+        element = pending.pop()
+        operation = getattr(element, "op", element)
+        if operation not in seen and not (fed and element.name in fed):
+            seen.add(operation)
+            yield operation
+            pending += [*operation.inputs, *operation.control_inputs]
 
 
 class StepGraph:
@@ -219,7 +228,7 @@ class FetchPlan(NamedTuple):
 def make_plan(graph: StepGraph, fetches: Any, feed_keys: Sequence[Any]) -> FetchPlan:
     """Resolve ``fetches``; what cannot be resolved is left to ``Session.run``, which says why."""
     try:
-        step = graph.step_reads.change(_elements(graph, fetches))
+        step = graph.step_reads.change(elements_of(graph, fetches))
     except (TypeError, ValueError, KeyError):
         return FetchPlan(None, None)
     try:
@@ -230,12 +239,6 @@ def make_plan(graph: StepGraph, fetches: Any, feed_keys: Sequence[Any]) -> Fetch
 
 class _NotDirectError(Exception):
     """Only ``Session.run`` can make this run."""
-
-
-def _elements(graph: StepGraph, fetches: Any) -> list[Any]:
-    # tf.nest sorts the keys of a dict, which need not be comparable here.
-    leaves = tf.nest.flatten(list(nest.leaves(fetches)), expand_composites=True)
-    return [graph.as_graph_element(leaf) for leaf in leaves]
 
 
 def _direct(graph: StepGraph, fetches: Any, feed_keys: Sequence[Any]) -> DirectRun:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from operator import is_, itemgetter
+from operator import is_
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -223,7 +223,8 @@ class Session(_Session, SessionState):  # type: ignore[misc]
             target=direct.targets,
         )
         made = self._make_callable_from_options(options)
-        step_of = _picker([names.index(tensor.name) for tensor in steps])
+        places = [names.index(tensor.name) for tensor in steps]
+        step_of = partial(_picked, places) if places else None
         call = partial(self._do_call, made)
         return CallableRun(fetches, feed_keys, self, plan.step, direct, call, step_of)
 
@@ -231,13 +232,8 @@ class Session(_Session, SessionState):  # type: ignore[misc]
 _own_run = Session.run
 
 
-def _picker(places: list[int]) -> Callable[[Any], Any] | None:
-    """Return a function that picks the values at ``places``; None if there are none."""
-    if not places:
-        return None
-    if places == list(range(places[0], places[-1] + 1)):
-        return itemgetter(slice(places[0], places[-1] + 1))
-    return itemgetter(*places)
+def _picked(places: list[int], values: list[Any]) -> list[Any]:
+    return [values[place] for place in places]
 
 
 _ATTRIBUTE = "runhooks_session"

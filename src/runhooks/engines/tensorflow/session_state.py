@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +19,9 @@ from runhooks.engines.tensorflow.fetches import (
     FetchPlan,
     StepChange,
     StepGraph,
+    elements_of,
     make_plan,
+    needed,
 )
 from runhooks.engines.tensorflow.files import (
     check_saver,
@@ -29,7 +31,6 @@ from runhooks.engines.tensorflow.files import (
     sweep_states,
     take_over_checkpoints,
 )
-from runhooks.graph import nest
 from runhooks.graph.base import ClosedSessionError, Framework, StepPart
 from runhooks.near_names import suggestion
 
@@ -48,42 +49,6 @@ class _Own(threading.local):
     is_after_run = False
 
 
-def read(session: Any, name: str) -> dict[str, np.ndarray[Any, Any]]:
-    """As ``RawSession.read``; makes a run."""
-    below = f"{name}/"
-    known = _variables(session)
-    found = {key: it for key, it in known.items() if key == name or key.startswith(below)}
-    if not found:
-        raise _unknown(name, known)
-    return _values(session, found)
-
-
-def read_all(session: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the values of all global variables by name; makes a run."""
-    return _values(session, _variables(session))
-
-
-def assign(session: Any, values: Mapping[str, Any]) -> None:
-    """As ``RawSession.assign``; makes a run, of the initializers, with other values."""
-    known = _variables(session)
-    for name in values:
-        if name not in known:
-            raise _unknown(name, known)
-    initializers = {name: known[name].initializer for name in values}
-    feeds = {initializers[name].inputs[1]: value for name, value in values.items()}
-    session.run_plainly(list(initializers.values()), feeds)
-
-
-def _values(session: Any, variables: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    values = session.run_plainly(list(variables.values()))
-    return {name: np.asarray(value) for name, value in zip(variables, values, strict=True)}
-
-
-def _variables(session: Any) -> dict[str, Any]:
-    with session.graph.as_default():
-        return {variable.op.name: variable for variable in v1.global_variables()}
-
-
 def _unknown(name: str, known: Mapping[str, Any]) -> ValueError:
     return ValueError(f"no variable is named {name!r}{suggestion(name, known)}")
 
@@ -94,51 +59,8 @@ _SOURCES = {
 }
 
 
-def sources_of(graph: Any, fetches: Any, fed: Iterable[Any] = ()) -> list[Any]:
-    """Return the inputs that ``fetches``, in any nesting, draw from when ``fed`` is fed."""
-    cut = {tensor.name for tensor in _elements(graph, list(fed))}
-    return [op for op in _needed(_elements(graph, fetches), cut) if _kind(op) in _SOURCES]
-
-
-def is_one_dataset(source: Any) -> bool:
-    """Return whether ``source`` is bound to one dataset for good."""
-    return _kind(source) in ("Iterator", "OneShotIterator") and len(_starts(source)) <= 1
-
-
-def restart(session: Any, sources: Iterable[Any]) -> None:
-    """Restart those of ``sources`` that have one initializer without a placeholder.
-
-    The user restarts all others.
-    """
-    starts = [starts[0] for source in sources if len(starts := _starts(source)) == 1]
-    needed = {start: {_kind(op) for op in _needed([start], set())} for start in starts}
-    unfed = [start for start in starts if "Placeholder" not in needed[start]]
-    if unfed:
-        session.run(unfed)
-
-
 def _starts(source: Any) -> list[Any]:
     return [op for it in source.outputs for op in it.consumers() if _kind(op) == "MakeIterator"]
-
-
-def _needed(elements: Iterable[Any], cut: set[str]) -> Iterator[Any]:
-    """Yield the operations that ``elements`` need, except through tensors named in ``cut``."""
-    pending, seen = list(elements), set()
-    while pending:
-        element = pending.pop()
-        if element.name in cut:
-            continue
-        operation = getattr(element, "op", element)
-        if operation.name not in seen:
-            seen.add(operation.name)
-            yield operation
-            pending += [*operation.inputs, *operation.control_inputs]
-
-
-def _elements(graph: Any, fetches: Any) -> Iterator[Any]:
-    for leaf in tf.nest.flatten(list(nest.leaves(fetches)), expand_composites=True):
-        with suppress(TypeError, ValueError, KeyError):  # the run will say what is wrong with it
-            yield graph.as_graph_element(leaf)
 
 
 def _kind(operation: Any) -> str:
@@ -339,7 +261,12 @@ class SessionState(RawSession):
 
     def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:
         """Return the iterators and queues that ``fetches`` draw from."""
-        return sources_of(self.step_graph, fetches, feed_keys)
+        try:
+            elements = elements_of(self.step_graph, fetches)
+            fed = {tensor.name for tensor in elements_of(self.step_graph, list(feed_keys))}
+        except (TypeError, ValueError, KeyError):  # the run will say what is wrong with them
+            return []
+        return [op for op in needed(elements, fed) if _kind(op) in _SOURCES]
 
     def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
         # Other workers may increase the step in any run.
@@ -349,11 +276,16 @@ class SessionState(RawSession):
         return StepPart.NONE if plan.step == UNCHANGED else StepPart.WHOLE
 
     def may_share(self, source: Any) -> bool:
-        return not is_one_dataset(source)
+        # It has one dataset for good.
+        is_bound = _kind(source) in ("Iterator", "OneShotIterator") and len(_starts(source)) <= 1
+        return not is_bound
 
     def rewind(self, *fetches: Any) -> None:
-        """Restart inputs that ``inputs_of`` has found."""
-        restart(self, fetches)
+        """Restart those that have one initializer without a placeholder; the user, all others."""
+        alone = [starts[0] for source in fetches if len(starts := _starts(source)) == 1]
+        unfed = [it for it in alone if "Placeholder" not in map(_kind, needed([it]))]
+        if unfed:
+            self.run(unfed)
 
     def snapshot(
         self,
@@ -361,15 +293,34 @@ class SessionState(RawSession):
         share: Share | None = None,
     ) -> Snapshot:
         """Return the values of the global variables; TensorFlow's own saver saves them."""
-        return Snapshot(read_all(self), {})
+        return Snapshot(self._values(self._variables()), {})
 
     def read(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
-        return read(self, name)
+        """As ``RawSession.read``; makes a run."""
+        known, below = self._variables(), f"{name}/"
+        found = {key: it for key, it in known.items() if key == name or key.startswith(below)}
+        if not found:
+            raise _unknown(name, known)
+        return self._values(found)
 
     def assign(self, values: Mapping[str, Any]) -> None:
-        assign(self, values)
+        """As ``RawSession.assign``; makes a run, of the initializers, with other values."""
+        known = self._variables()
+        if unknown := [name for name in values if name not in known]:
+            raise _unknown(unknown[0], known)
+        initializers = {name: known[name].initializer for name in values}
+        feeds = {initializers[name].inputs[1]: value for name, value in values.items()}
+        self.run_plainly(list(initializers.values()), feeds)
         self.changes += 1
         self.forget_step()
+
+    def _values(self, variables: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        values = self.run_plainly(list(variables.values()))
+        return {name: np.asarray(value) for name, value in zip(variables, values, strict=True)}
+
+    def _variables(self) -> dict[str, Any]:
+        with self.graph.as_default():
+            return {variable.op.name: variable for variable in v1.global_variables()}
 
     def new_records(self) -> tuple[Any, Any]:
         return v1.RunOptions(), v1.RunMetadata()
