@@ -9,16 +9,7 @@ from runhooks.tensorflow import train
 
 tf = tensorflow.compat.v1
 
-SPELLINGS = [
-    ("./ck", "./ck"),
-    ("./ck", "ck"),
-    ("ck", "./ck"),
-    ("ck", "ck/"),
-    ("./ck/", "ck"),
-    ("x/../ck", "ck"),
-    ("{here}/ck", "ck"),
-    ("ck", "{here}/ck"),
-]
+SPELLINGS = [("./ck", "ck"), ("ck", "./ck"), ("x/../ck", "ck/"), ("ck", "{here}/ck")]
 
 
 def run_until(last_step, library, directory):
@@ -49,20 +40,14 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("first", [train, tf.train], ids=["ours", "TensorFlow's"])
 @pytest.mark.parametrize(("one", "other"), SPELLINGS)
-def test_resumed_under_another_spelling(first, one, other, here):
+@pytest.mark.parametrize("libraries", [(train, train), (tf.train, train), (train, tf.train)])
+def test_resumed_under_another_spelling(libraries, one, other, here):
+    first, second = libraries
+    other = one if second is tf.train else other  # which spells no path anew
     run_until(3, first, one.format(here=here))
     assert kept("ck") == ["model.ckpt-2", "model.ckpt-3"]
-    run_until(4, train, other.format(here=here))
-    assert kept("ck") == ["model.ckpt-3", "model.ckpt-4"]
-
-
-@pytest.mark.parametrize("spelling", ["./ck", "ck/", "./ck/", "x/../ck", "{here}/ck"])
-def test_resumed_by_tensorflow(spelling, here):
-    spelling = spelling.format(here=here)
-    run_until(3, train, spelling)
-    run_until(4, tf.train, spelling)
+    run_until(4, second, other.format(here=here))
     assert kept("ck") == ["model.ckpt-3", "model.ckpt-4"]
 
 
@@ -90,7 +75,7 @@ def listed(folder):
     return [Path(p).name for p in tf.train.get_checkpoint_state(folder).all_model_checkpoint_paths]
 
 
-@pytest.mark.parametrize("max_to_keep", [1, 2, 5])
+@pytest.mark.parametrize("max_to_keep", [1, 5])
 def test_restarts_leave_as_many_checkpoints_as_the_saver_of_a_hook_keeps(max_to_keep, here):
     for start in range(4):
         assert run_with_own_saver(7, "ck", max_to_keep) == 7 * start

@@ -24,29 +24,20 @@ def test_training_step_is_one_run(model, runs):
 
 
 @pytest.mark.parametrize("use_resource", [True, False])
-def test_step_of_either_kind_of_variable_is_known(graph, runs, use_resource):
+def test_step_of_either_kind_of_variable_is_known(use_resource, graph, runs):
     with tf.variable_scope("", use_resource=use_resource):
-        step = tf.train.create_global_step()
-    op = tf.assign_add(step, 3).op
-    with train.MonitoredSession() as session:
-        assert session.global_step == 0
-        runs.clear()
-        session.run(op)
-        assert session.global_step == 3
-        assert len(runs) == 1
-
-
-def test_step_that_is_a_reference_is_read_by_nothing_that_is_added(graph, runs):
-    with tf.variable_scope("", use_resource=False):
         step = tf.train.create_global_step()
     changes = [tf.assign_add(step, 3), tf.assign(step, 1), tf.assign_sub(step, 1)]
     with train.MonitoredSession() as session:
+        assert session.global_step == 0
         runs.clear()
         for op, expected in zip(changes, (3, 1, 0), strict=True):
             session.run(op.op)
             assert session.global_step == expected
     assert len(runs) == 3
-    assert [op.name for op in graph.get_operations() if op.name.startswith("runhooks")] == []
+    # What reads a reference may change the order of operations that race.
+    added = [op for op in graph.get_operations() if op.name.startswith("runhooks")]
+    assert bool(added) == use_resource
 
 
 def third_loss(library, use_resource):
@@ -102,15 +93,6 @@ def _increase_in_a_branch():
             session.run(op, {with_step: choice})
             steps.append(session.global_step)
     assert steps == [2, 2, 4]
-
-
-def test_step_that_is_set_back_is_known(graph):
-    step = tf.train.create_global_step()
-    op, back = tf.assign_add(step, 5).op, tf.assign(step, 1).op
-    with train.MonitoredSession() as session:
-        session.run(op)
-        session.run(back)
-        assert session.global_step == 1
 
 
 def test_step_after_a_run_that_failed_in_the_middle_is_read(graph):

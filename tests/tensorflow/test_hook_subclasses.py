@@ -9,6 +9,15 @@ from runhooks.testing import read_events
 SESSIONS = pytest.mark.parametrize("session", [train.MonitoredSession, tf.train.MonitoredSession])
 
 
+def train_for(steps, session, hooks):
+    """Train in a session of this kind until ``steps`` steps are made, or a hook stops it."""
+    increase = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+    with session(hooks=hooks) as running:
+        for _ in range(steps):
+            if not running.should_stop():
+                running.run(increase)
+
+
 class ExamplesPerSecondHook(train.StepCounterHook):
     """As ``tf.estimator``'s examples had it."""
 
@@ -24,22 +33,7 @@ class ExamplesPerSecondHook(train.StepCounterHook):
 
 
 @SESSIONS
-def test_examples_per_second(session, tmp_path):
-    hook = ExamplesPerSecondHook(32, every_n_steps=2, output_dir=str(tmp_path))
-    with tf.Graph().as_default():
-        increase = tf.assign_add(tf.train.get_or_create_global_step(), 1)
-        with session(hooks=[hook]) as running:
-            for _ in range(5):
-                running.run(increase)
-    assert hook.calls == [(2, 3), (2, 5)]
-    assert [(s.tag, s.step) for s in read_events(tmp_path)] == [
-        ("examples/sec", 3),
-        ("examples/sec", 5),
-    ]
-
-
-@SESSIONS
-def test_log_tensors(session):
+def test_what_steps_per_second_and_tensors_are_told(session, tmp_path):
     class Log(train.LoggingTensorHook):
         got = ()
 
@@ -47,14 +41,17 @@ def test_log_tensors(session):
             self.got += (dict(tensor_values),)
             super()._log_tensors(tensor_values)
 
-    hook = Log({"seven": "seven:0"}, every_n_iter=2)
+    counter = ExamplesPerSecondHook(32, every_n_steps=2, output_dir=str(tmp_path))
+    log = Log({"seven": "seven:0"}, every_n_iter=2)
     with tf.Graph().as_default():
         tf.constant(7, name="seven")
-        increase = tf.assign_add(tf.train.get_or_create_global_step(), 1)
-        with session(hooks=[hook]) as running:
-            for _ in range(3):
-                running.run(increase)
-    assert hook.got == ({"seven": 7}, {"seven": 7})
+        train_for(5, session, [counter, log])
+    assert counter.calls == [(2, 3), (2, 5)]
+    assert [(s.tag, s.step) for s in read_events(tmp_path)] == [
+        ("examples/sec", 3),
+        ("examples/sec", 5),
+    ]
+    assert log.got == ({"seven": 7},) * 3
 
 
 @SESSIONS
@@ -67,11 +64,9 @@ def test_a_checkpoint_hook_that_saves_at_the_end_alone(session, tmp_path):
             pass
 
     with tf.Graph().as_default():
-        increase = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+        tf.train.get_or_create_global_step()
         hook = AtTheEnd(str(tmp_path), save_steps=1, saver=tf.train.Saver())
-        with session(hooks=[hook]) as running:
-            for _ in range(3):
-                running.run(increase)
+        train_for(3, session, [hook])
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-3")
     assert len(list(tmp_path.glob("*.index"))) == 1
 
@@ -97,13 +92,10 @@ def test_save_is_called_once_a_step_as_in_tensorflow(last_step, tmp_path):
                 made.append(("end", global_step_value))
 
         with tf.Graph().as_default():
-            increase = tf.assign_add(tf.train.get_or_create_global_step(), 1)
-            saver = tf.train.Saver()
-            hook = Saver(directory, save_steps=2, saver=saver, listeners=[Listener()])
+            tf.train.get_or_create_global_step()
+            hook = Saver(directory, save_steps=2, saver=tf.train.Saver(), listeners=[Listener()])
             stop = library.StopAtStepHook(last_step=last_step)
-            with library.MonitoredSession(hooks=[hook, stop]) as running:
-                while not running.should_stop():
-                    running.run(increase)
+            train_for(9, library.MonitoredSession, [hook, stop])
         return made
 
     ours = calls(train, str(tmp_path / "ours"))
@@ -121,10 +113,7 @@ def test_save_takes_a_step_as_a_run_returns_it(session, tmp_path):
 
     hooks = [Saves(str(tmp_path), save_steps=100), train.StopAtStepHook(last_step=12)]
     with tf.Graph().as_default():
-        increase = tf.assign_add(tf.train.get_or_create_global_step(), 1)
-        with session(hooks=hooks) as running:
-            while not running.should_stop():
-                running.run(increase)
+        train_for(99, session, hooks)
     saved = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
     assert [path.rpartition("-")[2] for path in saved] == ["0", "5", "10", "12"]
 
@@ -142,10 +131,7 @@ def test_timer_of_a_hook_that_logs_at_the_end_alone(session):
     hook = Metric({"seven": "seven:0"}, at_end=True)
     with tf.Graph().as_default():
         tf.constant(7, name="seven")
-        increase = tf.assign_add(tf.train.get_or_create_global_step(), 1)
-        with session(hooks=[hook]) as running:
-            for _ in range(3):
-                running.run(increase)
+        train_for(3, session, [hook])
     assert hook.got == ({"seven": 7}, None, (None, None), False)
 
 

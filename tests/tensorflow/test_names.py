@@ -56,6 +56,8 @@ def test_estimator_has_its_hooks_and_nothing_else():
             module.InMemoryEvaluatorHook  # noqa: B018
     with pytest.raises(AttributeError, match="did you mean 'SessionRunHook'"):
         estimator.SessionRunHok  # noqa: B018
+    with pytest.raises(AttributeError, match="Nothing"):
+        train.Nothing  # noqa: B018
 
 
 @pytest.mark.parametrize("name", sorted({*REPLACED} - {"NanLossDuringTrainingError"}))
@@ -68,20 +70,8 @@ def test_arguments_are_tensorflows_and_come_first(name):
             assert (one.name, other.default) == (one.name, one.default)
 
 
-def test_classes_are_those_of_the_other_engines():
-    assert train.StepCounterHook is rh.StepCounterHook
-    assert train.MonitoredSession is rh.MonitoredSession
-
-
-def test_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="Nothing"):
-        train.Nothing  # noqa: B018
-
-
 def python(code):
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=100
-    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
 
 def test_missing_extra_is_one_sentence():
@@ -94,8 +84,7 @@ def test_missing_extra_is_one_sentence():
 def test_other_engines_load_no_tensorflow():
     code = """
 import sys, runhooks as rh
-from importlib.util import find_spec
-for engine in ("python", *filter(find_spec, ("jax", "torch"))):
+for engine in ("python", "jax"):
     with rh.Graph(engine).as_default():
         step = rh.train.get_or_create_global_step().assign_add(1)
         with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=1)]) as session:

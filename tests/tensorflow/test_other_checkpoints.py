@@ -2,7 +2,7 @@
 
 import json
 import shutil
-import subprocess
+import signal
 import sys
 
 import numpy as np
@@ -10,6 +10,7 @@ import pytest
 import tensorflow
 
 import runhooks as rh
+from runhooks.cli import main
 from runhooks.tensorflow import train
 
 tf = tensorflow.compat.v1
@@ -94,61 +95,65 @@ def test_what_only_looks_like_a_checkpoint_is_no_hindrance(tmp_path):
     train_on_tensorflow(train, tmp_path / "tensorflow", 3)
 
 
-class TestHookStatesAreNoCheckpoint:
-    @pytest.fixture
-    def saved(self, tmp_path):
-        train_on_tensorflow(train, tmp_path, 5)
-        assert (tmp_path / "model.ckpt-5.hooks").is_dir()
-        return tmp_path
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs the command; its status, its output and its messages."""
 
-    def test_they_are_not_found(self, saved):
-        assert rh.train.latest_checkpoint(saved) is None
-        with pytest.raises(rh.errors.NotFoundError):
-            rh.best_checkpoint(saved, "loss")
+    def command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["runhooks", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return (ended.value.code, *capsys.readouterr())
 
-    @pytest.mark.parametrize("name", ["", "model.ckpt-5", "model.ckpt-5.hooks"])
-    def test_load_says_what_reads_the_checkpoint(self, saved, name):
-        path = str(saved / "model.ckpt-5")
-        with pytest.raises(rh.errors.NotFoundError, match="TensorFlow|hooks") as info:
-            rh.load(saved / name)
-        assert f"tf.train.load_checkpoint({path!r})" in str(info.value)
-        assert tf.train.load_checkpoint(path).get_tensor("weights").tolist() == [5, 5]
+    on_broken_pipe = signal.getsignal(signal.SIGPIPE)
+    yield command
+    signal.signal(signal.SIGPIPE, on_broken_pipe)
 
-    def test_the_command_lists_the_checkpoints_of_tensorflow(self, saved):
-        status, out, _ = command("checkpoints", saved)
-        _, *rows = out.splitlines()
-        assert status == 0
-        assert [(row.split()[0], row.split()[1]) for row in rows] == [
-            (f"model.ckpt-{step}", f"{step}") for step in (0, 2, 4, 5)
-        ]
-        assert all("TensorFlow reads it" in row for row in rows)
-        assert ["latest" in row for row in rows] == [False, False, False, True]
 
-    def test_the_command_writes_them_as_json(self, saved):
-        found = json.loads(command("checkpoints", saved, "--json")[1])
-        assert [it["step"] for it in found] == [0, 2, 4, 5]
-        assert {(it["read_by"], it["sound"], it["arrays"]) for it in found} == {
-            ("TensorFlow", None, None)
-        }
-        files = [it for it in saved.glob("model.ckpt-5.*") if it.is_file()]
-        assert found[-1]["size"] == sum(it.stat().st_size for it in files)
+@pytest.fixture
+def saved(tmp_path):
+    """A directory with checkpoints of TensorFlow, and the states of hooks beside them."""
+    train_on_tensorflow(train, tmp_path, 5)
+    assert (tmp_path / "model.ckpt-5.hooks").is_dir()
+    return tmp_path
 
-    def test_the_latest_is_the_one_that_tensorflow_restores(self, saved):
-        state = saved / "checkpoint"
-        state.write_text(state.read_text().replace("model.ckpt-5", "model.ckpt-2", 1))
-        assert tf.train.latest_checkpoint(str(saved)) == str(saved / "model.ckpt-2")
-        (latest,) = [it for it in command("checkpoints", saved)[1].splitlines() if "latest" in it]
-        assert latest.startswith("model.ckpt-2 ")
 
-    @pytest.mark.parametrize("name", ["model.ckpt-5", "model.ckpt-5.hooks"])
-    def test_the_command_says_what_reads_one(self, saved, name):
+def test_states_of_hooks_are_no_checkpoint(saved):
+    assert rh.train.latest_checkpoint(saved) is None
+    with pytest.raises(rh.errors.NotFoundError):
+        rh.best_checkpoint(saved, "loss")
+
+
+@pytest.mark.parametrize("name", ["", "model.ckpt-5", "model.ckpt-5.hooks"])
+def test_load_and_the_command_say_what_reads_the_checkpoint(name, saved, command):
+    path = str(saved / "model.ckpt-5")
+    with pytest.raises(rh.errors.NotFoundError, match="TensorFlow|hooks") as info:
+        rh.load(saved / name)
+    assert f"tf.train.load_checkpoint({path!r})" in str(info.value)
+    assert tf.train.load_checkpoint(path).get_tensor("weights").tolist() == [5, 5]
+    if name:
         status, _, errors = command("checkpoints", saved / name)
         assert status == 2
         assert "tf.train.load_checkpoint" in errors
 
 
-def command(*arguments):
-    """Run the command; return its status, its output and its messages."""
-    run = [sys.executable, "-m", "runhooks.cli", *map(str, arguments)]
-    ended = subprocess.run(run, capture_output=True, text=True, check=False)
-    return ended.returncode, ended.stdout, ended.stderr
+def test_the_command_lists_the_checkpoints_of_tensorflow(saved, command):
+    state = saved / "checkpoint"
+    for latest in (5, 2):  # the one that TensorFlow restores
+        state.write_text(state.read_text().replace("model.ckpt-5", f"model.ckpt-{latest}", 1))
+        assert tf.train.latest_checkpoint(str(saved)) == str(saved / f"model.ckpt-{latest}")
+        status, out, _ = command("checkpoints", saved)
+        _, *rows = out.splitlines()
+        assert status == 0
+        assert {row.split()[0] for row in rows} == {f"model.ckpt-{it}" for it in (0, 2, 4, 5)}
+        assert all("TensorFlow reads it" in row for row in rows)
+        assert "latest" in rows[-1]
+        assert rows[-1].startswith(f"model.ckpt-{latest} ")
+    found = json.loads(command("checkpoints", saved, "--json")[1])
+    assert [it["step"] for it in found] == [0, 4, 5, 2]
+    assert {(it["read_by"], it["sound"], it["arrays"]) for it in found} == {
+        ("TensorFlow", None, None)
+    }
+    files = [it for it in saved.glob("model.ckpt-2.*") if it.is_file()]
+    assert found[-1]["size"] == sum(it.stat().st_size for it in files)

@@ -71,7 +71,8 @@ def test_scaffold_is_read_and_written_by_private_names(model):
     init_op, calls = tf.global_variables_initializer(), []
     scaffold = train.Scaffold(init_op=init_op)
     assert scaffold._init_op is init_op
-    assert (scaffold._saver, scaffold._init_fn) == (None, None)
+    assert (scaffold._saver, scaffold._init_fn, scaffold._user_init_fn) == (None, None, None)
+    assert train.Scaffold(init_fn=print)._user_init_fn is print
     scaffold._saver = saver = tf.train.Saver()
     scaffold._init_fn = calls.append
     scaffold._local_init_feed_dict = {model.fault: 0.0}
@@ -80,14 +81,6 @@ def test_scaffold_is_read_and_written_by_private_names(model):
     assert scaffold.saver is scaffold._saver is saver
     names = {name for name in vars(tf.train.Scaffold()) if name.startswith("_")}
     assert {name for name in names if not hasattr(scaffold, name)} == set()
-
-
-def test_scaffold_has_the_function_that_it_was_given(model):
-    def init_fn(scaffold, session):
-        pass
-
-    assert train.Scaffold(init_fn=init_fn)._user_init_fn is init_fn
-    assert train.Scaffold()._user_init_fn is None
 
 
 @pytest.mark.parametrize("cadence", [{"every_steps": 3}, {"every_secs": 0.5}])
