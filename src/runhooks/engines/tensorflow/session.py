@@ -172,11 +172,9 @@ class Session(_Session, SessionState):  # type: ignore[misc]
         finally:
             self._forget_runs()  # callables that outlive the session release nothing
 
-    def run_plainly(
-        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
-    ) -> Any:
+    def run_plainly(self, fetches: Any, *given: Any) -> Any:
         """``Session.run`` of TensorFlow."""
-        return v1.Session.run(self, fetches, feed_dict, options, run_metadata)
+        return v1.Session.run(self, fetches, *given)
 
     def _find(self, fetches: Any, feed_dict: Any) -> CallableRun | None:
         """Return the run of ``fetches``, made now if it is new; None if ``Session.run`` has to."""
@@ -282,11 +280,9 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
         self.check_no_hooks(hooks)
         return self.run_whole(fetches, feed_dict, options, run_metadata)
 
-    def run_plainly(
-        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
-    ) -> Any:
+    def run_plainly(self, fetches: Any, *given: Any) -> Any:
         """``run`` of the session itself."""
-        return self.adopted.run(fetches, feed_dict, options, run_metadata)
+        return self.adopted.run(fetches, *given)
 
     def close(self) -> None:
         """Close the session."""
@@ -306,11 +302,9 @@ class ObservedSession(AdoptedSession):
         """The global step, by a run of its own."""
         return self.refresh_step()
 
-    def run_plainly(
-        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
-    ) -> Any:
+    def run_plainly(self, fetches: Any, *given: Any) -> Any:
         if fetches is not self.step_graph.step_reads.tensor:
-            return AdoptedSession.run_plainly(self, fetches, feed_dict, options, run_metadata)
+            return AdoptedSession.run_plainly(self, fetches, *given)
         if self._read_step is None:
             self._read_step = self.adopted.make_callable(fetches)
         return self._read_step()

@@ -16,7 +16,6 @@ from runhooks.contract import PreparedRun, RawSession, Snapshot
 from runhooks.engines.tensorflow.engine import ENGINE
 from runhooks.engines.tensorflow.fetches import (
     UNCHANGED,
-    FetchPlan,
     StepChange,
     StepGraph,
     elements_of,
@@ -223,32 +222,21 @@ class SessionState(RawSession):
         tensor = self.step_graph.step_reads.tensor if self.is_shared else None
         return [] if tensor is None else [tensor]
 
-    def run_plainly(
-        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
-    ) -> Any:
-        """Make one run, with nothing around it."""
+    def run_plainly(self, fetches: Any, *given: Any) -> Any:
+        """Make one run, with nothing around it; arguments are those of ``Session.run``."""
         raise NotImplementedError
 
-    def run_whole(
-        self,
-        fetches: Any,
-        feed_dict: Any,
-        options: Any,
-        run_metadata: Any,
-        plan: FetchPlan | None = None,
-    ) -> Any:
-        """Make one run by ``run_plainly``, which takes all that ``Session.run`` takes."""
-        plan = plan or make_plan(self.step_graph, fetches, ())
+    def run_whole(self, fetches: Any, *given: Any) -> Any:
+        """Make one run by ``run_plainly``, after which the global step is known."""
+        plan = make_plan(self.step_graph, fetches, ())
         steps = self.steps_to_fetch(plan.step)
         number = self.begin_change() if steps or plan.step is not UNCHANGED else 0
         values: Any = None
         try:
             if steps:
-                result, values = self.run_plainly(
-                    [fetches, steps], feed_dict, options, run_metadata
-                )
+                result, values = self.run_plainly([fetches, steps], *given)
             else:
-                result = self.run_plainly(fetches, feed_dict, options, run_metadata)
+                result = self.run_plainly(fetches, *given)
         except BaseException as error:
             self.note_error(error)
             raise

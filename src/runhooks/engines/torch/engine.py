@@ -85,7 +85,8 @@ class TorchEngine(EagerEngine):
         return leaf.detach().clone()
 
     def wide(self, leaf: torch.Tensor) -> torch.Tensor:
-        return wide(leaf)
+        is_short = leaf.is_floating_point() and leaf.element_size() < 4
+        return leaf.detach().to(torch.float32) if is_short else leaf.detach().clone()
 
     def random_key(self, seed: int, stream: int, runs: Any) -> torch.Generator:
         (number,) = np.random.SeedSequence([seed, stream, int(runs)]).generate_state(1, np.uint64)
@@ -122,12 +123,6 @@ class TorchEngine(EagerEngine):
 
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
         return start_torch_profile(folder, step)
-
-
-def wide(tensor: torch.Tensor) -> torch.Tensor:
-    """As ``Engine.wide``."""
-    is_short = tensor.is_floating_point() and tensor.element_size() < 4
-    return tensor.detach().to(torch.float32) if is_short else tensor.detach().clone()
 
 
 def _backends() -> list[tuple[str, bool]]:
@@ -173,7 +168,7 @@ class Averages:
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._tensors = dict(tensors)
-        averages = {id(tensor): wide(tensor) for tensor in tensors.values()}
+        averages = {id(tensor): ENGINE.wide(tensor) for tensor in tensors.values()}
         self._averages = {name: averages[id(tensor)] for name, tensor in tensors.items()}
         unique = {id(tensor): (averages[id(tensor)], tensor) for tensor in tensors.values()}
         pairs = list(unique.values())

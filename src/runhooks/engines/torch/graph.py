@@ -231,21 +231,15 @@ def _add_step(
     if not counts:
         within.objects.keep_pending_gradients()
     for output in wanted:
-        _add_output(within, op, name, output, wanted)
+        taken = within.has_operation(within.scope + output)
+        within.add(
+            "StepOutput",
+            output_of(op.name, output, wanted),
+            (op.outputs[0],),
+            name=f"{name}/{output}" if taken else output,
+            effect=Effect.STEP_OUTPUT,
+        )
     return op
-
-
-def _add_output(
-    within: Graph, op: Operation, step_name: str, output: str, outputs: Sequence[str]
-) -> None:
-    taken = within.has_operation(within.scope + output)
-    within.add(
-        "StepOutput",
-        output_of(op.name, output, outputs),
-        (op.outputs[0],),
-        name=f"{step_name}/{output}" if taken else output,
-        effect=Effect.STEP_OUTPUT,
-    )
 
 
 def _checked_names(within: Graph, name: str, outputs: Iterable[str]) -> list[str]:
