@@ -78,7 +78,7 @@ def one_rate(rates: Sequence[Any]) -> Any:
 
 
 def tensors_in(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the parameters and buffers of ``module`` by path: one that is shared, by each."""
+    """Return the parameters and buffers of ``module``, a shared one under each of its paths."""
     parameters = dict(module.named_parameters(remove_duplicate=False))
     return {**parameters, **dict(module.named_buffers(remove_duplicate=False))}
 
