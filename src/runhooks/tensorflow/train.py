@@ -8,10 +8,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from runhooks.errors import register_end_of_input
 from runhooks.lazy import lazily
 from runhooks.tensorflow.estimator import gone
 
 _theirs: Any = tf.compat.v1.train
+
+# A coordinator is used without a session of ours, too: with its threads and TensorFlow's session.
+register_end_of_input(tf.errors.OutOfRangeError)
 
 _ours, _, __all__ = lazily(__name__, elsewhere=gone)
 
