@@ -262,11 +262,8 @@ def options_are_merged(train, folder):
     with train.MonitoredSession(hooks=[Hook(one), Hook(two)]) as session:
         own = tf.RunOptions(inter_op_thread_pool=0, timeout_in_ms=40000)
         metadata = tf.RunMetadata()
-        return (
-            session.run(a, options=own, run_metadata=metadata),
-            seen,
-            len(metadata.step_stats.dev_stats),
-        )
+        value = session.run(a, options=own, run_metadata=metadata)
+        return value, seen, len(metadata.step_stats.dev_stats)
 
 
 # Scaffolds and creators
@@ -286,16 +283,10 @@ def scaffold_defaults(train, folder):
         "saver",
     ]
     kinds = [type(getattr(scaffold, name)).__name__ for name in names]
-    collections_ = [
-        len(tf.get_collection(getattr(tf.GraphKeys, name.upper(), "savers"))) for name in names
-    ]
-    return (
-        kinds,
-        collections_,
-        scaffold.init_fn,
-        scaffold.init_feed_dict,
-        tf.get_default_graph().finalized,
-    )
+    keys = [getattr(tf.GraphKeys, name.upper(), "savers") for name in names]
+    sizes = [len(tf.get_collection(key)) for key in keys]
+    is_final = tf.get_default_graph().finalized
+    return kinds, sizes, scaffold.init_fn, scaffold.init_feed_dict, is_final
 
 
 @corner

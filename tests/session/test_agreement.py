@@ -49,6 +49,20 @@ def counter():
     return rh.train.get_or_create_global_step().assign_add(1)
 
 
+def training(hooks=lambda group: (), each=lambda group, session: None):
+    """Return a loop that calls ``each`` after each run; it returns its last step and the reason."""
+
+    def train(group):
+        op = counter()
+        with rh.MonitoredSession(hooks=hooks(group)) as session:
+            while not session.should_stop():
+                session.run(op)
+                each(group, session)
+        return session.global_step, session.stop_reason.partition(" (")[0]
+
+    return train
+
+
 class StopsAfter(rh.SessionRunHook):
     def __init__(self, run):
         self.run, self.runs = run, 0
@@ -98,15 +112,23 @@ def test_a_run_beside_those_of_the_loop_does_not_count():
     assert first == second >= 4
 
 
-def test_ranks_that_all_want_to_stop_do_so_at_once():
+def test_a_loop_without_hooks_stops_with_the_others():
     def train(group):
         op = counter()
-        with rh.MonitoredSession(hooks=[rh.StopAtStepHook(last_step=7)]) as session:
+        with rh.MonitoredSession() as session:
             while not session.should_stop():
-                session.run(op)
+                session.run(op, hooks=False)
+                if group.rank == 1 and session.global_step == 4:
+                    session.request_stop()
         return session.global_step
 
-    assert on_all(LocalGroup.together(3), train) == [7, 7, 7]
+    first, second = on_all(LocalGroup.together(2), train)
+    assert first == second >= 4
+
+
+def test_ranks_that_all_want_to_stop_do_so_at_once():
+    train = training(lambda group: [rh.StopAtStepHook(last_step=7)])
+    assert on_all(LocalGroup.together(3), train) == [(7, "StopAtStepHook")] * 3
 
 
 def test_loops_that_end_by_themselves_end_together():
@@ -159,14 +181,11 @@ def test_an_off_step_asks_the_store_nothing(asks):
 
 
 def test_an_error_of_one_rank_is_raised_on_the_others_with_its_cause():
-    def train(group):
-        op = counter()
-        with rh.MonitoredSession() as session:
-            while not session.should_stop():
-                session.run(op)
-                if group.rank == 1:
-                    raise ValueError("it broke")
+    def breaks(group, session):
+        if group.rank == 1:
+            raise ValueError("it broke")
 
+    train = training(each=breaks)
     first, second = on_all(LocalGroup.together(2), train)
     assert isinstance(second, ValueError)
     assert isinstance(first, rh.errors.PeerFailedError)
@@ -244,13 +263,9 @@ def test_one_training_follows_another_in_the_same_group():
     def train(group):
         steps = []
         for last_step in (2, 4):
+            hook = rh.StopAtStepHook(last_step=last_step)
             with rh.Graph().as_default():
-                op = counter()
-                hooks = [rh.StopAtStepHook(last_step=last_step)]
-                with rh.MonitoredSession(hooks=hooks) as session:
-                    while not session.should_stop():
-                        session.run(op)
-                steps.append(session.global_step)
+                steps.append(training(lambda group, hook=hook: [hook])(group)[0])
         return steps
 
     assert on_all(LocalGroup.together(2), train) == [[2, 4], [2, 4]]
@@ -293,15 +308,8 @@ def test_a_rank_that_proposes_late_passes_over_the_log_which_stays_short():
                 if self.group.rank == 1 and self.acted == decided:
                     run_context.request_stop("enough")
 
-    def train(group):
-        op = counter()
-        with rh.MonitoredSession(hooks=[CountsDecisions(group)]) as session:
-            while not session.should_stop():
-                session.run(op)
-        return session.stop_reason
-
     chief, other = [Log(rank, 2, memory) for rank in range(2)]
-    on_all([chief, other], train)
+    on_all([chief, other], training(lambda group: [CountsDecisions(group)]))
     assert chief.asked >= decided
     assert other.asked <= 3  # once, but for entries of the chief that have just come
     assert len([key for key in memory.values if "/log/" in key]) <= 5

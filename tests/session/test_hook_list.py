@@ -134,6 +134,15 @@ def test_watched_and_next_due_name_their_hook(model):
     assert "in next_due of the hook Due5" in caught.value.__notes__
 
 
+def test_hook_that_watches_needs_a_before_run(model):
+    class Watching(rh.SessionRunHook):
+        def watched(self):
+            return model.loss
+
+    with pytest.raises(TypeError, match="before_run must ask for the tensor"):
+        rh.MonitoredSession(hooks=[Watching()])
+
+
 # what a hook asks of a run
 
 

@@ -106,11 +106,9 @@ class PreparedRun:
 
     __slots__ = ("fed", "is_of", "leaf", "off_steps", "steps")
 
-    def __init__(
-        self, fetches: Any, feed_keys: Iterable[Any], steps: int = 0, off_steps: float = 0
-    ) -> None:
+    def __init__(self, fetches: Any, feed_keys: Iterable[Any], steps: int = 0) -> None:
         self.steps = steps
-        self.off_steps = off_steps
+        self.off_steps = 0.0
         keys = dict.fromkeys(feed_keys)
         self.fed: Any = keys.keys() if keys else None
         known = KnownFetches(fetches)

@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from runhooks import clock
 from runhooks.contract import SessionRunHook, StopRequest
@@ -109,7 +109,6 @@ def _triggers(attributes: Iterable[tuple[str, Any]]) -> Iterable[str]:
 _log = logging.getLogger("runhooks")
 
 _STRIKE = "strike"
-_T = TypeVar("_T")
 
 
 class Agreement:
@@ -186,7 +185,7 @@ class Agreement:
         """Note a run that names its hooks: one rank alone may make it, so it does not count."""
         self._ran_beside = True
 
-    def make_run(self, live: LiveSession, make: Callable[[], _T]) -> _T:
+    def make_run(self, live: LiveSession, make: Callable[[], Any]) -> Any:
         """Come to the boundary of the next run, and make that run: return ``make()``.
 
         A run that raises, as at the end of an input, is not made.

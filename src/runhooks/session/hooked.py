@@ -68,6 +68,7 @@ class HookedSession:
         runs: The number of runs it has made, not counting those that named their hooks.
         stride: How many steps the last run made, and so the next is expected to.
         due: When the next hook is due.
+        stop_reason: The name of the hook that has asked to stop, or None.
         within_step: Whether the last run was a part of a step, as when gradients accumulate. Hooks
             that go by steps or seconds, and signals, wait for the end of the step.
         repeat: The turn that ``again`` can make without a look at what is due; None: there is none.
@@ -89,7 +90,7 @@ class HookedSession:
         self.stride = 1
         self.due = NextDue()
         self.within_step = False
-        self._stop_reason: str | None = None
+        self.stop_reason: str | None = None
         self._by_id: dict[int, ScheduledHook] = {}
         self._hooks: list[ScheduledHook] = []  # those that are called without being named
         self._watching: list[ScheduledHook] = []
@@ -129,14 +130,9 @@ class HookedSession:
         """Ask all hooks when they are next due; called once they are added."""
         self._ask_next_due([hook for hook in self._hooks if hook.sleeps], find=True)
 
-    @property
-    def stop_reason(self) -> str | None:
-        """The name of the hook that has asked to stop, or None."""
-        return self._stop_reason
-
     def withdraw_stop(self) -> None:
         """Forget that a hook has asked to stop: the ranks stop together, later."""
-        self._stop_reason = None
+        self.stop_reason = None
         self.repeat = None
 
     def wake(self) -> None:
@@ -193,9 +189,9 @@ class HookedSession:
         if not isinstance(caller.feed_dict, Mapping | None) or (hooks is not None and not chosen):
             return self._raw.run(*caller, run_metadata)  # it says what is wrong
         with self._turn:
-            if hooks is None and self._stop_reason is not None:
+            if hooks is None and self.stop_reason is not None:
                 raise RuntimeError(
-                    f"run was called after {self._stop_reason} asked to stop: check should_stop() "
+                    f"run was called after {self.stop_reason} asked to stop: check should_stop() "
                     "before each run, or run without hooks with hooks=False"
                 )
             asked = self.ask(caller, chosen)
@@ -458,7 +454,7 @@ class HookedSession:
             self.repeat = None
             if run is None or caller.options is not None or not turn.recurs():
                 return
-            if self._stop_reason is not None:
+            if self.stop_reason is not None:
                 return
             if run.steps != self.stride and (run.steps or self.due.step != math.inf):
                 return  # hooks have made steps too, or it makes none
@@ -467,12 +463,12 @@ class HookedSession:
                 self.repeat = turn
 
     def _note_stop(self, context: SessionRunContext, hook: ScheduledHook) -> None:
-        if self._stop_reason is None:
+        if self.stop_reason is None:
             reason = context.stop_reason
             self._stop_for(f"{hook.name} ({reason})" if reason else hook.name)
 
     def _stop_for(self, reason: str) -> None:
-        self._stop_reason = self._stop_reason or reason
+        self.stop_reason = self.stop_reason or reason
         self.repeat = None
 
     def _measure(self, added: ScheduledHook) -> None:
