@@ -104,6 +104,17 @@ def test_leaf_that_a_nested_jit_returns_as_it_got_it_outlives_training(graph):
         np.testing.assert_array_equal(old_value["head"], (i + 1) * ones(1000))
 
 
+def test_array_of_numpy_that_a_variable_begins_with_stays_the_callers(graph):
+    memory = np.ones(1016, np.float32)
+    start = -(memory.ctypes.data // 4) % 16  # memory at such an address JAX would share
+    given = memory[start : start + 1000]
+    v = rh.Variable(given, name="v")
+    with rh.Session(graph) as sess:
+        sess.run(v)
+        given[:] = 9
+        np.testing.assert_array_equal(sess.run(v), ones(1000))
+
+
 def test_two_variables_may_hold_what_was_one_array(graph):
     shared = jnp.ones(1000)
     a, b = rh.Variable(shared, name="a"), rh.Variable(shared, name="b")

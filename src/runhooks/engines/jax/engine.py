@@ -252,7 +252,7 @@ def _initial_leaf(name: str, path: str, leaf: Any) -> Any:
         return leaf
     array = as_numbers(name, path, leaf)
     is_number = isinstance(leaf, int | float | complex) and not isinstance(leaf, np.generic)
-    return leaf if is_number else array
+    return leaf if is_number else array.copy()  # device_put shares its memory even so
 
 
 def _conform_leaf(name: str, path: str, old: Any, new: Any) -> Any:
