@@ -31,7 +31,7 @@ from runhooks.graph.evaluate import Ready, evaluate, ready
 from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.graph.plan import Body
 
-Evaluate: TypeAlias = Callable[[dict[Tensor, Any], Mapping[Variable, Any]], dict[Variable, Any]]
+Evaluate: TypeAlias = Callable[[dict[Tensor, Any], Mapping[Any, Any]], dict[Variable, Any]]
 ReadArgs: TypeAlias = Callable[[Mapping[Tensor, Any]], tuple[Any, ...]]
 
 _NUMPY = (np.ndarray, np.generic)
@@ -61,24 +61,27 @@ class EagerEngine(Engine):
         taken, assigned = (*body.assigned, *body.kept, *body.given), body.assigned
         # A caller may change what it gets back.
         fetches = [(tensor, self._getter(tensor)) for tensor in body.fetches]
+        is_fed = not set(assigned).isdisjoint(body.given)  # reads see that, assignments the old
 
         def step(*args: Any) -> list[Any]:
-            values = dict(zip(taken, args, strict=True))
-            if not assigned:
-                evaluate(values, {})
-                return [[get(values[tensor]) for tensor, get in fetches]]
-            new = evaluate(values, dict(zip(assigned, args)))  # noqa: B905 - more follow
-            fetched = [get(values[tensor]) for tensor, get in fetches]
-            return [*[new[variable] for variable in assigned], fetched]
+            values = dict(zip(taken, args))  # noqa: B905 - as many, and every step does it
+            old: Any = dict(zip(assigned, args)) if is_fed else values  # noqa: B905 - more follow
+            new = evaluate(values, old)
+            # Of nothing, a comprehension costs a tenth of a microsecond.
+            fetched = [get(values[tensor]) for tensor, get in fetches] if fetches else ()
+            return [*[new[variable] for variable in assigned], fetched] if assigned else [fetched]
 
-        return BoundBody(step)
+        return BoundBody(step, self.explain)
+
+    def explain(self, error: Exception) -> None:
+        """Note what is known about an ``error`` out of a run."""
 
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
         """Return a function that puts the outputs of ``operations`` into the values it is given.
 
         It returns the variables' new values.
         """
-        return partial(evaluate, self.ready(operations), conform=self.conform)
+        return partial(evaluate, self.ready(operations), self.conform)
 
     def ready(self, operations: Sequence[Operation]) -> list[Ready]:
         """Return ``operations``, in order, as they are evaluated."""
@@ -91,11 +94,11 @@ class EagerEngine(Engine):
 
     def handed(self, op: Operation) -> ReadArgs:
         """Return what reads the arguments of ``op``; its function may change these."""
-        own = {t: self._getter(t) for t in op.inputs if _is_held(t) or _is_key(t)}
-        if not own:
+        own = [(t, self._getter(t) if _is_held(t) or _is_key(t) else _same) for t in op.inputs]
+        if all(get is _same for _, get in own):
             return op.read_args
-        read, getters = op.read_args, own.items()
-        return lambda values: read({**values, **{t: get(values[t]) for t, get in getters}})
+        read = op.read_args
+        return lambda values: read({t: get(values[t]) for t, get in own})
 
     def _getter(self, tensor: Tensor) -> Callable[[Any], Any]:
         """Return what makes of the value of ``tensor`` one that its reader may change."""
@@ -157,13 +160,10 @@ class EagerEngine(Engine):
         if not self.arrays.owns(type(leaf)):
             as_numbers(name, path, leaf)
 
-    def conform(self, name: str, old: Any, new: Any) -> Any:
-        return self._conformed(name, "", old, new)
-
-    def _conformed(self, name: str, path: str, old: Any, new: Any) -> Any:
+    def conform(self, name: str, old: Any, new: Any, path: str = "") -> Any:
         if type(old) is type(new) is dict and old.keys() == new.keys():
             below = f"{path}/" if path else path
-            return {k: self._conformed(name, f"{below}{k}", old[k], new[k]) for k in old}
+            return {k: self.conform(name, it, new[k], f"{below}{k}") for k, it in old.items()}
         if container_of(old) is container_of(new) is None:
             return self.conform_leaf(name, path, old, new)
         old_leaves, new_leaves = by_path(walk(old, path)), by_path(walk(new, path))
@@ -242,6 +242,10 @@ class EagerEngine(Engine):
             return self.host_form(array)
         except (TypeError, ImportError):  # NumPy has no such dtype
             return tuple(array.shape), array.dtype
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _is_held(tensor: Tensor) -> bool:

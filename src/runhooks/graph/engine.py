@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -48,6 +48,12 @@ class BoundedCache(dict[Key, Value]):
         return value
 
 
+class Compilation:
+    """Something that may have been compiled; ``since``: when that began, None if it was not."""
+
+    since: float | None = None
+
+
 class BoundBody:
     """What an engine has made of a body, for variables of known structures.
 
@@ -60,10 +66,11 @@ class BoundBody:
     """
 
     def __init__(
-        self, step: Callable[..., list[Any]], compilation: Compilation | None = None
+        self, step: Callable[..., list[Any]], note: Callable[[Exception], None] | None = None
     ) -> None:
         self.step = step
-        self.compilation: Compilation = compilation or _NothingCompiled()
+        self._note = note
+        self.compilation = Compilation()
 
     def fetched(self, new: list[Any], rest: Any) -> Sequence[Any]:
         """Return the values of ``body.fetches``."""
@@ -71,19 +78,11 @@ class BoundBody:
 
     def explain(self, error: Exception, args: Sequence[Any]) -> None:
         """Note what is known about an ``error`` out of ``step(*args)``, or raise a clearer one."""
+        if self._note is not None:
+            self._note(error)
 
     def log(self) -> None:
         """Log what was compiled."""
-
-
-class Compilation(Protocol):
-    """Something that may have been compiled; ``since``: when that began, None if it was not."""
-
-    since: float | None
-
-
-class _NothingCompiled:
-    since: float | None = None
 
 
 class AssignedError(Exception):

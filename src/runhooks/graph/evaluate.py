@@ -45,9 +45,9 @@ def ready(
 
 def evaluate(
     operations: Iterable[Ready],
+    conform: Conform,
     values: dict[Tensor, Any],
     variables: Mapping[Variable, Any],
-    conform: Conform,
 ) -> dict[Variable, Any]:
     """Put the outputs of ``operations`` into ``values``, but for those that are there.
 
@@ -55,10 +55,10 @@ def evaluate(
 
     Args:
         operations: What to compute, in this order.
-        values: The values known at the start, by tensor.
-        variables: The values of variables when the run began.
         conform: ``conform(name, old, new)`` returns the new value of a variable as the session
             keeps it, or raises.
+        values: The values known at the start, by tensor.
+        variables: The values of variables when the run began.
 
     Returns:
         The new values of variables.

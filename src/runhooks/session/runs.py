@@ -220,7 +220,7 @@ class BoundRun(PreparedRun):
             values.setdefault(tensor, value)  # what is fed comes before what is drawn
         held.check_open()
         values.update((counter, np.int64(held.counters[counter])) for counter in plan.counters)
-        counted = evaluate(self._head, values, held.counters, _conform)
+        counted = evaluate(self._head, _conform, values, held.counters)
         given = [values[tensor] for tensor in plan.body.given]
         given = [integer(int(it)) if type(it) is np.int64 else it for it in given]
         return given, values, counted
@@ -237,7 +237,7 @@ class BoundRun(PreparedRun):
         try:
             values.update(zip(plan.body.fetches, self._body.fetched(new, rest), strict=True))
             before = {**held.counters, **counted}
-            counted |= evaluate(self._tail, values, before, _conform)
+            counted |= evaluate(self._tail, _conform, values, before)
         except BaseException as error:
             if new and plan.body.donate and self._engine.donates:
                 self._write_parts(new)  # the old values are gone
@@ -263,7 +263,7 @@ def _joined(spans: Sequence[slice]) -> list[slice]:
             joined[-1] = slice(joined[-1].start, span.stop)
         else:
             joined.append(span)
-    return joined
+    return joined or [slice(0, 0)]
 
 
 def _reader_of(parts: list[Any], spans: Sequence[slice]) -> Callable[[], list[Any]]:

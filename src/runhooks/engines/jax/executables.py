@@ -17,7 +17,7 @@ from runhooks.arrays.jax import is_weak
 from runhooks.engines.jax.held import Layout, hold, lay_out, release
 from runhooks.errors import add_note
 from runhooks.graph import nest
-from runhooks.graph.engine import BoundedCache, Engine
+from runhooks.graph.engine import BoundedCache, Compilation, Engine
 from runhooks.graph.evaluate import evaluate, ready
 from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.graph.plan import CALLER, Body
@@ -173,7 +173,7 @@ class TracedBody:
         values.update(zip(self.body.given, args[self._leaves : given_end], strict=True))
         traced = dict(zip(self._constants, args[given_end:], strict=True))
         operations = ready(self.body.operations, lambda op: partial(_own_args, op, traced))
-        new = evaluate(operations, values, variables, self._engine.conform)
+        new = evaluate(operations, self._engine.conform, values, variables)
         return Evaluated(values, jax.tree.leaves([new[v] for v in self.body.assigned]))
 
 
@@ -211,15 +211,10 @@ def _own_args(
     ``traced``: what stands in the place of constants, by their id.
     """
     args = [
-        nest.map_leaves(lambda leaf: traced.get(id(leaf), leaf), arg) if has_arrays(arg) else arg
+        nest.map_leaves(lambda leaf: traced.get(id(leaf), leaf), arg) if _arrays(arg) else arg
         for arg in op.args
     ]
     return nest.args_reader(tuple(args))({it: release(values[it]) for it in op.inputs})
-
-
-def has_arrays(args: Any) -> bool:
-    """Return whether there is an array of JAX among ``args``."""
-    return bool(_arrays(args))
 
 
 def _arrays(args: Any) -> list[jax.Array]:
@@ -229,16 +224,13 @@ def _arrays(args: Any) -> list[jax.Array]:
 _log = logging.getLogger("runhooks")
 
 
-class _Traces:
+class _Traces(Compilation):
     """Notices when JAX traces a function, which it does before it compiles it.
 
     ``since`` is when a trace began that is not logged yet, by the monotonic clock; None: no trace.
     """
 
-    __slots__ = ("_ahead_secs", "since")
-
     def __init__(self) -> None:
-        self.since: float | None = None
         self._ahead_secs = 0.0
 
     def begin(self) -> None:

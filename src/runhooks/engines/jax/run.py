@@ -180,7 +180,7 @@ class _Divider:
         if tree is None or isinstance(tree, Leaf):
             return None
         values = {whole: release(tree)}
-        evaluate(ready([op]), values, {}, lambda name, old, new: new)
+        evaluate(ready([op]), lambda name, old, new: new, values, {})
         part = hold(values[op.outputs[0]])
         is_made_of_leaves = all(isinstance(leaf, Leaf) for leaf in jax.tree.leaves(part))
         return part if is_made_of_leaves else None
@@ -373,8 +373,11 @@ class JaxBody(BoundBody):
     ) -> None:
         for part in parts:
             traced = part.traced
-            with noting_party(part.party):
+            try:
                 results = part(self._args_of(traced, args, values))
+            except Exception as error:
+                _note_party(error, part.party)
+                raise
             assigned |= traced.by_variable(results)
             values.update(zip(traced.body.fetches, results[traced.new_leaves :], strict=True))
 
@@ -402,8 +405,11 @@ class JaxBody(BoundBody):
         if traced is not None:
             values.update(binding.read(traced.arrays, traced.new))
         for part in (*binding.before, *binding.after):
-            with noting_party(part.party):
+            try:
                 shapes = part.shapes(self._args_of(part.traced, args, values))
+            except Exception as error:
+                _note_party(error, part.party)
+                raise
             fetched = shapes[part.traced.new_leaves :]
             values.update(zip(part.traced.body.fetches, fetched, strict=True))
         held = frozenset(t for t in self._body.fetches if is_held(values[t]))
@@ -422,21 +428,8 @@ class JaxBody(BoundBody):
         return again
 
 
-class noting_party:  # noqa: N801 - used like a function
-    """Note on any error out of the ``with`` block for whom something is computed, if for a hook."""
-
-    __slots__ = ("_party",)
-
-    def __init__(self, party: str) -> None:
-        self._party = party
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
-    ) -> None:
-        if isinstance(error, Exception):
-            note_failure(error, [])
-            if self._party != CALLER:
-                add_note(error, f"in what {self._party} asks for")
+def _note_party(error: Exception, party: str) -> None:
+    """Note on ``error`` for whom something was computed, if for a hook."""
+    note_failure(error, [])
+    if party != CALLER:
+        add_note(error, f"in what {party} asks for")
