@@ -111,7 +111,6 @@ def exact(kind):
         "losses": losses,
         "same": begun == losses,
         "differing": [name for name, (one, other) in values.items() if one != other],
-        "sizes": {it.name: it.stat().st_size for it in (path / "model.ckpt-4").iterdir()},
         "table": float(again.session.run(again.table).addressable_data(0)[3, -1]),
         "own": np.asarray(again.session.run(again.own)).tolist(),
     }
