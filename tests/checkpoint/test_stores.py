@@ -353,6 +353,22 @@ def test_the_training_goes_on_while_the_store_does_not_answer(bucket, proxy, at_
     assert checkpoints(bucket)[-1] == f"{bucket}/model.ckpt-2"
 
 
+def test_an_error_of_the_background_comes_to_light(bucket, proxy, patient, at_step):
+    saver = Saver(asynchronous=True)
+    save(saver, at_step(1), bucket)
+    saver.wait()
+    patient(RetryPolicy(0))
+    proxy.decide = lambda method, path: "503" if method == "PUT" else None
+    save(saver, at_step(2), bucket)
+    with pytest.raises(OSError, match="SlowDown"):
+        saver.wait()
+    proxy.decide = lambda method, path: None
+    assert checkpoints(bucket) == [f"{bucket}/model.ckpt-1"]
+    save(saver, at_step(2), bucket)
+    saver.wait()
+    assert checkpoints(bucket)[-1] == f"{bucket}/model.ckpt-2"
+
+
 PROGRAM = Path(__file__).parents[1] / "soak" / "program.py"
 
 

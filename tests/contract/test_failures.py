@@ -11,6 +11,9 @@ from runhooks.graph.engine import BoundBody
 from runhooks.testing import RecordingHook
 
 
+CLEAN_ENDS = [rh.errors.OutOfRangeError("end of input"), StopIteration()]
+
+
 def name_of(value):
     return type(value).__name__
 
@@ -34,6 +37,18 @@ def test_run_that_raises_leaves_the_variables(model):
         assert sess.global_step == 1
 
 
+@pytest.mark.every_engine
+@pytest.mark.parametrize("error", CLEAN_ENDS, ids=name_of)
+def test_end_of_the_input_ends_the_loop_well_and_is_swallowed(error, model):
+    hook = RecordingHook()
+    with rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run(model.train_op)
+        model.faults.fail(error)
+        sess.run(model.train_op)
+        pytest.fail("the end of the input was not raised inside the block")
+    assert hook.methods[-2:] == ["before_run", "end"]
+
+
 # a hook raises
 
 
@@ -48,6 +63,14 @@ class Broken(RecordingHook):
         super().record(method)
         if method == self.phase and self.errors:
             raise self.errors.pop(0)
+
+
+def test_hook_that_fails_in_end_does_not_keep_the_others_from_theirs(model):
+    hook = RecordingHook()
+    with pytest.raises(ValueError, match="broken"):
+        with rh.MonitoredSession(hooks=[Broken("end", ValueError("broken")), hook]):
+            pass
+    assert hook.methods[-1] == "end"
 
 
 def test_failing_on_exception_hides_neither_the_first_error_nor_the_other_hooks(model):
@@ -82,6 +105,18 @@ class StartsThread(RecordingHook):
         with coord.stop_on_exception():
             self.go.wait()
             raise self.error
+
+
+def test_failed_thread_is_a_failure_and_not_a_clean_stop(model):
+    hook = StartsThread(ValueError("the thread failed"))
+    with pytest.raises(ValueError, match="the thread failed"):
+        with rh.MonitoredSession(hooks=[hook]) as sess:
+            sess.run(model.train_op)
+            hook.go.set()
+            hook.thread.join()
+            assert sess.should_stop()
+    assert "end" not in hook.methods
+    assert hook.exceptions == [hook.error]
 
 
 def test_thread_that_does_not_stop_is_named_when_the_session_closes(model, caplog):

@@ -148,6 +148,30 @@ def test_loop_that_never_tests_should_stop_is_ended_one_run_later(train_op, tmp_
     assert sess.stop_reason == number.name
 
 
+def test_the_second_ctrl_c_stops_now(train_op, tmp_path):
+    op, signals = train_op
+    hooks = [rh.CheckpointSaverHook(tmp_path, save_steps=2)]
+    session = rh.MonitoredTrainingSession(hooks=hooks)
+    with pytest.raises(KeyboardInterrupt), session as sess:
+        for _ in range(3):
+            sess.run(op)
+        send(signal.SIGINT)
+        signals[4] = signal.SIGINT
+        sess.run(op)
+        pytest.fail("the second Ctrl-C came too late")
+    assert saved_step(tmp_path) == 2
+
+
+def test_ctrl_c_after_sigterm_is_the_first(train_op, tmp_path):
+    op, signals = train_op
+    with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as sess:
+        send(signal.SIGTERM)
+        signals[1] = signal.SIGINT
+        sess.run(op)
+        assert sess.should_stop()
+    assert saved_step(tmp_path) == 1
+
+
 def test_the_error_that_ends_such_a_loop_names_the_signal(train_op):
     op, _ = train_op
     # Not in a with block, which would swallow it.
