@@ -10,7 +10,6 @@ from runhooks.engines.numpy.engine import PythonEngine
 from runhooks.graph.engine import BoundBody
 from runhooks.testing import RecordingHook
 
-
 CLEAN_ENDS = [rh.errors.OutOfRangeError("end of input"), StopIteration()]
 
 
