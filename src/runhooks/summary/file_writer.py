@@ -6,7 +6,6 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from runhooks import arguments, clock
@@ -15,9 +14,7 @@ from runhooks.events import Event, Message, OnFull
 from runhooks.events.format import proto
 from runhooks.events.place import identity, place
 from runhooks.events.writing.background import LINGER_SECS
-from runhooks.events.writing.event_file import EventFile
-from runhooks.events.writing.event_sink import EventSink
-from runhooks.events.writing.stored_file import StoredFile, StoreQueue
+from runhooks.events.writing.event_sink import EventSink, StoreQueue
 from runhooks.events.writing.write_queue import MAX_QUEUE, WriteQueue
 from runhooks.stores import is_url
 from runhooks.summary.graph_def import AnyGraph, GraphLike, encode_graph
@@ -53,7 +50,8 @@ class SharedFile:
     writer would hide what another one writes beside it.
     """
 
-    _lock: ClassVar = threading.RLock()
+    #: Of the files that are open, and of the cache below.
+    lock: ClassVar = threading.RLock()
     _by_directory: ClassVar[weakref.WeakValueDictionary[str, SharedFile]] = (
         weakref.WeakValueDictionary()
     )
@@ -71,7 +69,7 @@ class SharedFile:
         which is made ``lazily``, with its first event, or now. Raises OSError if it cannot be.
         """
         directory = identity(logdir)
-        with cls._lock:
+        with cls.lock:
             file = cls._by_directory.get(directory)
             if file is None or not options.are_default:
                 file = cls(_queue(logdir, options, lazily))
@@ -87,7 +85,7 @@ class SharedFile:
 
         Raises what went wrong in the background; ``writer`` has left nevertheless.
         """
-        with self._lock:
+        with self.lock:
             self._writers.discard(writer)
             is_last = not self._writers
             if is_last:
@@ -107,7 +105,7 @@ class SharedFile:
     @classmethod
     def forked(cls) -> None:
         """Forget the lock: somebody may have held it in the parent when the process was forked."""
-        cls._lock = threading.RLock()
+        cls.lock = threading.RLock()
         for file in list(cls._by_directory.values()):
             file.state.begin()  # the child makes files of its own
 
@@ -119,12 +117,9 @@ if hasattr(os, "register_at_fork"):
 def _queue(logdir: str, options: FileOptions, lazily: bool) -> WriteQueue:
     """Return the queue of a new event file in ``logdir``, made with its first event or now."""
     size, secs, suffix, on_full = options
-    if is_url(logdir):
-        sink = EventSink(logdir, partial(StoredFile, logdir, suffix))
-        queue: WriteQueue = StoreQueue(sink, size, secs, on_full)
-    else:
-        sink = EventSink(logdir, partial(EventFile, logdir, suffix))
-        queue = WriteQueue(sink, size, secs, on_full)
+    sink = EventSink(logdir, suffix)
+    kind = StoreQueue if is_url(logdir) else WriteQueue
+    queue = kind(sink, size, secs, on_full)
     if not lazily:
         sink.open()
     return queue
@@ -346,7 +341,6 @@ def _check_message(**given: Any) -> None:
 class FileWriterCache:
     """Shares one writer per directory. Any thread may ask for it."""
 
-    _lock: ClassVar = threading.RLock()
     _writers: ClassVar[dict[str, FileWriter]] = {}
 
     @classmethod
@@ -359,7 +353,7 @@ class FileWriterCache:
             OSError: No file can be made there.
         """
         path = identity(place(logdir=logdir))
-        with cls._lock:
+        with SharedFile.lock:
             if path not in cls._writers:
                 cls._writers[path] = FileWriter(path)
             cls._writers[path].reopen()
@@ -368,16 +362,7 @@ class FileWriterCache:
     @classmethod
     def clear(cls) -> None:
         """Close all writers and forget them; then raise the first error, if any."""
-        with cls._lock:
+        with SharedFile.lock:
             writers = list(cls._writers.values())
             cls._writers.clear()
-            call_all(writer.close for writer in writers)
-
-    @classmethod
-    def forked(cls) -> None:
-        """Forget the lock: somebody may have held it in the parent when the process was forked."""
-        cls._lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=FileWriterCache.forked)
+        call_all(writer.close for writer in writers)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from runhooks import arguments, clock
 from runhooks.events import Event, Message
 from runhooks.events.format import proto
-from runhooks.events.writing.write_queue import MAX_QUEUE, Batch, WriteQueue
+from runhooks.events.writing.write_queue import MAX_QUEUE, Batch, Sink, WriteQueue
 from runhooks.stores import hidden
 from runhooks.summary import FileWriter as EventFileWriter
 from runhooks.summary import Summary
@@ -108,24 +108,13 @@ class NoFileWriter(FileWriter):
         super(EventFileWriter, self).__init__(self._file.queue, self._file.state)
 
 
-class _Nowhere:
+class _Nowhere(Sink):
     """The sink of nothing."""
 
     name = "nowhere"
-    is_gone = False
-    lost = 0
-
-    def open(self) -> None:
-        return
 
     def write(self, batch: Batch) -> list[BaseException]:
         return []
-
-    def close(self) -> None:
-        return
-
-    def forked(self) -> None:
-        return
 
 
 def step_and_time(step: Any, wall_time: float | None) -> tuple[int, float]:

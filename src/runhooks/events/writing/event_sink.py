@@ -1,59 +1,39 @@
-"""``EventSink``: the event file to which a queue is written."""
+"""``EventSink``: the event file to which a queue is written; ``StoreQueue``: one for a store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any
 
 from runhooks.errors import add_note
 from runhooks.events.format.record import complete_records, frame
+from runhooks.events.writing import background
+from runhooks.events.writing.event_file import EventFile
 from runhooks.events.writing.scalar_records import ScalarRecords, scalars_record
-from runhooks.events.writing.write_queue import MESSAGE, Batch
+from runhooks.events.writing.stored_file import StoredFile
+from runhooks.events.writing.write_queue import MESSAGE, Batch, OnFull, RemoteQueue, Sink
+from runhooks.stores import is_url
+from runhooks.stores.interruption import interrupting
 
 _WRITE_BYTES = 1 << 20
 _AT_ONCE = 1 << 13  # scalars encoded at once: the arrays stay in the cache
 _FEW = 32  # scalars: so few are encoded faster one by one
 
 
-class WritableFile(Protocol):
-    """An event file that is written: on a disk or in a store."""
-
-    @property
-    def size(self) -> int:
-        """Number of bytes of records that it has taken."""
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it was closed or deleted."""
-
-    @property
-    def waiting(self) -> int:
-        """Number of records that it has taken and that a killed process would lose."""
-
-    def write(self, records: bytes | memoryview) -> None:
-        """Take ``records``, whole ones. Raises OSError; ``size`` tells which were taken."""
-
-    def store(self) -> None:
-        """Return when none is waiting. Raises OSError."""
-
-    def forget(self) -> None:
-        """Leave out the records that wait."""
-
-    def close(self) -> None:
-        """Close it; closing it twice is fine."""
-
-
-class EventSink:
+class EventSink(Sink):
     """Writes batches to an event file in ``logdir``, made when it is first needed or opened.
 
     A message in a batch is an event. An item whose tag and value are tuples is one event with
     several scalars.
     """
 
-    def __init__(self, logdir: str, make: Callable[[], WritableFile]) -> None:
+    def __init__(self, logdir: str, suffix: str = "") -> None:
+        self.name = f"the event writer of {logdir!r}"
         self._logdir = logdir
-        self._make = make
-        self._file: WritableFile | None = None
+        self._suffix = suffix
+        self._file: EventFile | StoredFile | None = None
         self._scalars = ScalarRecords()
         self._start_afresh()
 
@@ -66,10 +46,6 @@ class EventSink:
         self.waiting = 0
 
     @property
-    def name(self) -> str:
-        return f"the event writer of {self._logdir!r}"
-
-    @property
     def is_gone(self) -> bool:
         return self._file is not None and self._file.is_gone
 
@@ -77,6 +53,10 @@ class EventSink:
         before, self._file = self._file, self._make()
         if before is not None:
             before.close()
+
+    def _make(self) -> EventFile | StoredFile:
+        make = StoredFile if is_url(self._logdir) else EventFile
+        return make(self._logdir, self._suffix)
 
     @property
     def is_waiting(self) -> bool:
@@ -200,3 +180,76 @@ def _are_texts(tags: list[Any]) -> bool:
         return all(type(tag) is str for tag in set(tags))  # few distinct ones
     except TypeError:  # an unhashable one
         return False
+
+
+class StoreQueue(RemoteQueue):
+    """A ``RemoteQueue`` whose items are in the store ``flush_secs`` after they were added.
+
+    ``flush`` returns when they are.
+    """
+
+    def __init__(self, sink: EventSink, max_queue: int, flush_secs: float, on_full: OnFull) -> None:
+        self._events = sink
+        self._flush_secs = flush_secs
+        self._timer: threading.Timer | None = None
+        super().__init__(sink, max_queue, flush_secs, on_full)
+
+    def hasten(self, flush_secs: float) -> None:
+        """Let items be stored after ``flush_secs`` from now on, unless they are even earlier."""
+        if flush_secs < self._flush_secs:
+            self._flush_secs = flush_secs
+            self._stop_timer()
+            background.schedule(self)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self._stop_timer()
+
+    def forked(self) -> None:
+        self._timer = None
+        super().forked()
+
+    def _wait_for_all(self, timeout: float | None = None) -> None:
+        with interrupting():
+            super()._wait_for_all(timeout)
+
+    def _give_up(self) -> None:
+        with self._writing:
+            self._events.give_up()
+
+    def _raise_error(self) -> None:
+        try:
+            super()._raise_error()
+        except Exception as error:
+            if self._events.waiting and not self.closed:
+                count = self._events.waiting
+                add_note(error, f"{count} events wait to be written there; flush() tries again")
+            raise
+
+    def _settle(self) -> None:
+        self._take_errors(self._events.store())
+
+    def _write_all(self) -> None:
+        super()._write_all()
+        # After an error somebody has to know of it first: else what fails would be tried for ever.
+        if self._timer is None and self._events.is_waiting and not self._errors:
+            wait = max(0.0, self._flush_secs - background.LINGER_SECS)
+            self._timer = threading.Timer(wait, self._store_now)
+            self._timer.daemon = True
+            try:
+                self._timer.start()
+            except RuntimeError:  # the process ends, or may have no more threads
+                self._timer = None
+                self._settle()
+
+    def _store_now(self) -> None:
+        self._timer = None
+        self._waiters.append(SimpleQueue())  # as flush() does, which then waits
+        background.schedule(self, hurry=True)
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()

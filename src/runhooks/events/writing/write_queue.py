@@ -12,10 +12,11 @@ import logging
 import math
 import queue
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from runhooks import arguments
 from runhooks.errors import DeadlineExceededError, add_note, add_to_message, described, error_text
@@ -57,32 +58,34 @@ class Batch(NamedTuple):
     wall_times: list[Any]
 
 
-class Sink(Protocol):
+class Sink(ABC):
     """The destination of a queue. One thread at a time calls it."""
 
-    @property
-    def name(self) -> str:
-        """The name of the destination in errors."""
+    #: Its name in errors.
+    name: str
+    #: Number of items that errors have lost, where the errors do not say so themselves.
+    lost = 0
 
     @property
     def is_gone(self) -> bool:
         """Whether somebody has deleted the destination."""
+        return False
 
-    @property
-    def lost(self) -> int:
-        """Number of items that have been lost through errors."""
-
-    def open(self) -> None:
-        """Continue in a new place. Raises OSError if it cannot be written."""
-
+    @abstractmethod
     def write(self, batch: Batch) -> list[BaseException]:
         """Write ``batch`` in order and return the errors. The items at fault are lost."""
 
+    def open(self) -> None:
+        """Continue after it was closed, in a new place if the old one is gone. Raises OSError."""
+        return
+
     def close(self) -> None:
         """Stop writing; closing it twice is fine."""
+        return
 
     def forked(self) -> None:
         """Leave the place to the parent process; use a new one for the next items."""
+        return
 
 
 class WriteQueue:

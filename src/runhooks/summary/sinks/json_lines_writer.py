@@ -48,11 +48,8 @@ class _JsonLines(PointSink):
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path = Path(path).absolute()
+        self.name = f"the file {str(self._path)!r}"
         self._file = self._open()
-
-    @property
-    def name(self) -> str:
-        return f"the file {str(self._path)!r}"
 
     @property
     def is_gone(self) -> bool:

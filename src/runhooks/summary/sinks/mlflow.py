@@ -52,15 +52,12 @@ class _Run(PointSink):
         self._pillow = optional("PIL.Image", "pillow")
         self._client = mlflow.MlflowClient(tracking_uri)
         self._run_id = run_id
+        self.name = f"the run {run_id!r} of MLflow"
         self._kinds = {
             "hparams": self._params,
             "image": self._images,
             "text": self._text,
         }
-
-    @property
-    def name(self) -> str:
-        return f"the run {self._run_id!r} of MLflow"
 
     def write_points(self, points: Sequence[SummaryPoint]) -> None:
         metrics = [self._metric(point) for point in points if point.kind == "scalar"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from operator import index
 from types import ModuleType
@@ -14,7 +14,7 @@ from runhooks.arrays.values import read_number, read_numbers
 from runhooks.errors import add_note
 from runhooks.events import Event, SessionLog, SummaryDecoder, TaggedValue
 from runhooks.events.reading.messages import SESSION_LOG, parse_hparams
-from runhooks.events.writing.write_queue import MESSAGE, Batch
+from runhooks.events.writing.write_queue import MESSAGE, Batch, Sink
 from runhooks.summary.kinds.scalar import encode_scalar
 from runhooks.summary.message import Summary
 
@@ -46,46 +46,21 @@ class SummaryPoint(NamedTuple):
     value: Any
 
 
-class PointSink(ABC):
-    """The end of a ``WriteQueue`` that makes points of what is written.
+class PointSink(Sink):
+    """A sink that makes points of what is written.
 
     Summaries are decoded from their bytes. Only our scalars are taken as they were given, since
     encoding makes them float32.
     """
 
-    lost = 0  # its errors say themselves what is lost
-
     def __init__(self) -> None:
         self._decoder = SummaryDecoder()
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Its name in error messages."""
 
     @abstractmethod
     def write_points(self, points: Sequence[SummaryPoint]) -> None:
         """Write ``points``, in order."""
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether somebody has deleted it."""
-        return False
-
-    def open(self) -> None:
-        """Continue after it was closed, in a new place if the old one is gone."""
-        return
-
-    def close(self) -> None:
-        """Write no more."""
-        return
-
-    def forked(self) -> None:
-        """Continue in a child process."""
-        return
-
     def write(self, batch: Batch) -> list[BaseException]:
-        """Write ``batch``; return the errors of what could not be written, which is lost."""
         points: list[SummaryPoint] = []
         errors: list[BaseException] = []
         for is_message, items in itertools.groupby(zip(*batch, strict=True), key=_is_message):

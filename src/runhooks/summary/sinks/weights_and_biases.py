@@ -50,6 +50,7 @@ class _Run(PointSink):
         self._wandb = optional("wandb", "wandb")
         optional("PIL", "pillow")  # for wandb.Image
         self._run = run
+        self.name = f"the run {run.name!r} of Weights & Biases"
         run.define_metric(_STEP, hidden=True)
         run.define_metric("*", step_metric=_STEP, step_sync=True)
         self._kinds = {
@@ -57,10 +58,6 @@ class _Run(PointSink):
             "image": self._images,
             "audio": self._audio,
         }
-
-    @property
-    def name(self) -> str:
-        return f"the run {self._run.name!r} of Weights & Biases"
 
     def write_points(self, points: Sequence[SummaryPoint]) -> None:
         from tempfile import TemporaryDirectory  # not for those who only import runhooks
