@@ -319,16 +319,16 @@ def test_values_of_metrics_are_written_as_what_they_are():
     metric_writers.write_values(inner, 7, metrics)
     found = [(name, args[-1].keys(), kwargs) for name, args, kwargs in inner.calls]
     assert found == [
-        ("write_summaries", {"tensor"}, {"metadata": {"tensor": metadata}}),
         ("write_scalars", {"loss", "plain", "jax"}, {}),
         ("write_images", {"image"}, {}),
         ("write_texts", {"text"}, {}),
-        ("write_histograms", {"weights"}, {"num_buckets": {"weights": 5}}),
         ("write_audios", {"slow"}, {"sample_rate": 8000}),
         ("write_audios", {"fast", "fast too"}, {"sample_rate": 16000}),
+        ("write_histograms", {"weights"}, {"num_buckets": {"weights": 5}}),
+        ("write_summaries", {"tensor"}, {"metadata": {"tensor": metadata}}),
         ("write_hparams", {"lr"}, {}),
     ]
-    assert inner.calls[1][1] == (7, {"loss": 0.5, "plain": 3, "jax": jnp.ones((1,))})
+    assert inner.calls[0][1] == (7, {"loss": 0.5, "plain": 3, "jax": jnp.ones((1,))})
     assert inner.calls[-1][1] == ({"lr": 0.1},)
 
 

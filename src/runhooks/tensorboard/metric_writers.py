@@ -134,64 +134,39 @@ class SummaryWriter(MetricWriter):
     def __init__(self, logdir: str | os.PathLike[str]) -> None:
         self._writer = FileWriter(logdir)
 
-    def write_summaries(
-        self, step: int, values: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
-    ) -> None:
-        about = metadata or {}
-        self._add(
-            step, [tensor_value(tag, value, about.get(tag) or b"") for tag, value in values.items()]
-        )
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> None:
+        if method in ("flush", "close"):
+            getattr(self._writer, method)()
+        elif method == "write_hparams":
+            flat = walk(args[0], of=_container_of, separator=".")
+            # As CLU does, which TensorBoard shows as an empty cell.
+            self._writer.hparams({name: "" if it is None else it for name, it in flat})
+        elif method == "write_scalars":
+            step, scalars = args
+            self._writer.scalars(scalars, step)
+        else:
+            step, values = args
+            made: list[Value] = []
+            for tag, value in values.items():
+                options = (it.get(tag) if isinstance(it, Mapping) else it for it in kwargs.values())
+                made += _MADE_BY[method](tag, value, *options)
+            self._writer.add_summary(Summary(made), step)
 
-    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
-        self._writer.scalars(scalars, step)
 
-    def write_images(self, step: int, images: Mapping[str, Any]) -> None:
-        self._add(step, [picture_value(tag, image) for tag, image in images.items()])
-
-    def write_videos(self, step: int, videos: Mapping[str, Any]) -> None:
-        for tag, video in videos.items():
-            batch = video[None] if _ndim(video) == 4 else video
-            self._add(step, [video_value(tag, batch, axes="NTHWC")])
-
-    def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
-        self._add(step, [clip_value(tag, sound, sample_rate) for tag, sound in audios.items()])
-
-    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        self._add(step, [text_value(tag, text) for tag, text in texts.items()])
-
-    def write_histograms(
-        self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
-    ) -> None:
-        buckets = num_buckets or {}
-        self._add(
-            step, [histogram_value(tag, array, buckets.get(tag)) for tag, array in arrays.items()]
-        )
-
-    def write_pointcloud(
-        self,
-        step: int,
-        point_clouds: Mapping[str, Any],
-        *,
-        point_colors: Mapping[str, Any] | None = None,
-        configs: Mapping[str, Any] | None = None,
-    ) -> None:
-        colors, settings = point_colors or {}, configs or {}
-        for tag, points in point_clouds.items():
-            self._add(step, mesh_values(tag, points, colors.get(tag), None, settings.get(tag)))
-
-    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
-        """Write hyperparameters by ``outer.inner``, of dicts and lists too; None becomes ``""``."""
-        flat = walk(hparams, of=_container_of, separator=".")
-        self._writer.hparams({name: "" if it is None else it for name, it in flat})
-
-    def flush(self) -> None:
-        self._writer.flush()
-
-    def close(self) -> None:
-        self._writer.close()
-
-    def _add(self, step: int, values: Sequence[Value]) -> None:
-        self._writer.add_summary(Summary(values), step)
+# With the options of each method, in its order.
+_MADE_BY: dict[str, Callable[..., Sequence[Value]]] = {
+    "write_summaries": lambda tag, array, metadata: [tensor_value(tag, array, metadata or b"")],
+    "write_images": lambda tag, image: [picture_value(tag, image)],
+    "write_videos": lambda tag, video: [
+        video_value(tag, video[None] if _ndim(video) == 4 else video, axes="NTHWC")
+    ],
+    "write_audios": lambda tag, sound, sample_rate: [clip_value(tag, sound, sample_rate)],
+    "write_texts": lambda tag, text: [text_value(tag, text)],
+    "write_histograms": lambda tag, array, buckets: [histogram_value(tag, array, buckets)],
+    "write_pointcloud": lambda tag, points, colors, config: mesh_values(
+        tag, points, colors, None, config
+    ),
+}
 
 
 class LoggingWriter(MetricWriter):
@@ -334,32 +309,25 @@ def write_values(writer: MetricWriter, step: int, metrics: Mapping[str, Any]) ->
     Raises:
         TypeError: A value is none of these.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[tuple[str, Any], dict[str, Any]] = {}
     for tag, value in metrics.items():
-        found.setdefault(_kind_of(tag, value), {})[tag] = value
-    plain = {
-        kind: {tag: getattr(value, "value", value) for tag, value in values.items()}
-        for kind, values in found.items()
-    }
-    if "Summary" in found:
-        about = {tag: value.metadata for tag, value in found["Summary"].items()}
-        writer.write_summaries(step, plain["Summary"], metadata=about)
-    if "Scalar" in found:
-        writer.write_scalars(step, plain["Scalar"])
-    if "Image" in found:
-        writer.write_images(step, plain["Image"])
-    if "Text" in found:
-        writer.write_texts(step, plain["Text"])
-    if "Histogram" in found:
-        buckets = {tag: value.num_buckets for tag, value in found["Histogram"].items()}
-        writer.write_histograms(step, plain["Histogram"], num_buckets=buckets)
-    by_rate: dict[int, dict[str, Any]] = {}
-    for tag, value in found.get("Audio", {}).items():
-        by_rate.setdefault(value.sample_rate, {})[tag] = value.value
-    for rate, sounds in by_rate.items():
-        writer.write_audios(step, sounds, sample_rate=rate)
-    if "HyperParam" in found:
-        writer.write_hparams(plain["HyperParam"])
+        kind = _kind_of(tag, value)
+        rate = value.sample_rate if kind == "Audio" else None
+        found.setdefault((kind, rate), {})[tag] = value
+    for (kind, rate), values in found.items():
+        plain = {tag: getattr(value, "value", value) for tag, value in values.items()}
+        if kind == "Summary":
+            about = {tag: value.metadata for tag, value in values.items()}
+            writer.write_summaries(step, plain, metadata=about)
+        elif kind == "Histogram":
+            buckets = {tag: value.num_buckets for tag, value in values.items()}
+            writer.write_histograms(step, plain, num_buckets=buckets)
+        elif kind == "Audio":
+            writer.write_audios(step, plain, sample_rate=rate)
+        elif kind == "HyperParam":
+            writer.write_hparams(plain)
+        else:
+            getattr(writer, f"write_{kind.lower()}s")(step, plain)
 
 
 @contextmanager
