@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any
 
-from runhooks.stores.urls import HiddenUrl, scheme_of, shows_secret
+from runhooks.stores.urls import HiddenUrl, cloud_of, scheme_of, shows_secret
 
 _MOST_SHOWN = 300
 
@@ -39,10 +39,6 @@ _SAY_WHO = {
     "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth application-default login`",
     "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or a connection string",
 }
-_SAY_WHO |= {
-    alias: _SAY_WHO[scheme]
-    for alias, scheme in {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az"}.items()
-}
 
 
 def lacks_credentials(error: BaseException) -> bool:
@@ -55,9 +51,8 @@ def lacks_credentials(error: BaseException) -> bool:
 
 def no_credentials(url: str, error: BaseException) -> str:
     """Return what to do about ``error``, which is that there are no credentials."""
-    scheme = scheme_of(url)
-    fix = _SAY_WHO.get(scheme, "say who you are where its library looks for it")
-    return f"no credentials for {scheme}:// were found: {fix} ({shortened(error, url)})"
+    fix = _SAY_WHO.get(cloud_of(url), "say who you are where its library looks for it")
+    return f"no credentials for {scheme_of(url)}:// were found: {fix} ({shortened(error, url)})"
 
 
 def shortened(error: BaseException, url: str) -> str:

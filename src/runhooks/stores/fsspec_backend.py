@@ -12,22 +12,14 @@ from typing import Any
 
 from runhooks.stores.backend import Buffer, StoredObject
 from runhooks.stores.errors import cause_of, shortened, status_of
-from runhooks.stores.urls import revealed, scheme_of
+from runhooks.stores.urls import cloud_of, revealed, scheme_of
 
 #: What is sent in one request; more is sent in parts.
 _SINGLE_BYTES = 32 << 20
 _PART_BYTES = 16 << 20
 #: What fsspec's file systems call the time of an object.
 _TIMES = ("LastModified", "last_modified", "updated", "timeCreated", "mtime", "created")
-_INSTALL = {
-    "s3": "s3fs",
-    "s3a": "s3fs",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "az": "adlfs",
-    "abfs": "adlfs",
-    "abfss": "adlfs",
-}
+_INSTALL = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
 # Of fsspec's memory, which looks first and writes then.
 _creating = threading.Lock()
 
@@ -40,7 +32,7 @@ def file_system(url: str) -> tuple[Any, str]:
         ValueError: Nobody knows the scheme.
     """
     scheme = scheme_of(url)
-    needed = " ".join(["fsspec", *filter(None, [_INSTALL.get(scheme)])])
+    needed = " ".join(["fsspec", *filter(None, [_INSTALL.get(cloud_of(url))])])
     try:
         core = import_module("fsspec.core")
         # What is listed must be what is there now.
@@ -77,7 +69,7 @@ class FsspecBackend:
 
     def __init__(self, url: str) -> None:
         self._fs, self._root = file_system(url)
-        self._is_azure = _INSTALL.get(scheme_of(url)) == "adlfs"
+        self._is_azure = cloud_of(url) == "az"
 
     def put(self, key: str, data: Sequence[Buffer]) -> None:
         path = self._path(key)

@@ -15,7 +15,7 @@ from typing import Any
 from runhooks.stores.backend import Buffer, StoredObject
 from runhooks.stores.errors import NO_CREDENTIALS
 from runhooks.stores.fsspec_backend import file_system
-from runhooks.stores.urls import scheme_of
+from runhooks.stores.urls import CLOUDS, cloud_of, scheme_of
 
 # How long credentials are used before s3fs, which renews them, is asked again.
 _TRUSTED_FOR = timedelta(minutes=5)
@@ -23,14 +23,12 @@ _TRUSTED_FOR = timedelta(minutes=5)
 
 def _is_told_to_fsspec(url: str) -> bool:
     """Return whether fsspec was told what obstore would not know."""
-    scheme = scheme_of(url)
-    names = next(names for names in _NAMES if scheme in names)
-    conf = import_module("fsspec.config").conf
-    if any(conf.get(name) for name in names):
+    cloud, conf = cloud_of(url), import_module("fsspec.config").conf
+    if any(conf.get(scheme) for scheme, its_cloud in CLOUDS.items() if its_cloud == cloud):
         return True
-    if scheme in ("gs", "gcs"):
+    if cloud == "gs":
         return "STORAGE_EMULATOR_HOST" in os.environ
-    return scheme == "az" and "@" in url
+    return cloud == "az" and (scheme_of(url) != "az" or "@" in url)
 
 
 def _as_s3fs(url: str) -> dict[str, Any]:
@@ -70,14 +68,7 @@ async def _frozen_credentials(session: Any) -> Any:
 
 _PART_BYTES = 8 << 20
 _MOST_PARTS = 9_000  # S3 takes 10,000
-_CLASSES = {
-    "s3": "S3Store",
-    "s3a": "S3Store",
-    "gs": "GCSStore",
-    "gcs": "GCSStore",
-    "az": "AzureStore",
-}
-_NAMES = (("s3", "s3a"), ("gs", "gcs"), ("az", "abfs", "abfss"))  # of the same stores
+_CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 # A part of a large object is repeated alone; all else is repeated as our own policy says.
 _RETRIES_OF_PARTS = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 _NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(0)}
@@ -97,7 +88,7 @@ if hasattr(os, "register_at_fork"):
 
 def open_with_obstore(url: str) -> ObstoreBackend | None:
     """Return the objects below ``url``; None if obstore is not for them, or not installed."""
-    kind = _CLASSES.get(scheme_of(url))
+    kind = _CLASSES.get(cloud_of(url))
     is_there = all(map(find_spec, ("obstore", "fsspec")))
     if kind is None or _in_forked_child or not is_there or _is_told_to_fsspec(url):
         return None

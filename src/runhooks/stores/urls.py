@@ -18,9 +18,9 @@ AnyPlace = TypeVar("AnyPlace")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _FILE = "file"
-# Below these a place begins with the name of a bucket, and no user; in az:// the name may be
-# ``container@account``.
-_BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
+#: The cloud that each scheme belongs to. Below these a place begins with the name of a bucket, and
+#: no user; in az:// the name may be ``container@account``.
+CLOUDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
 _HIDDEN = "***"
 _IS_HIDDEN = re.compile(r"[^?]*(?:://|\?)\*\*\*(?:[@/].*)?")
 # As pathlib.Path makes them of URLs; a drive of Windows has one letter.
@@ -139,6 +139,11 @@ def scheme_of(place: str | os.PathLike[str]) -> str:
     return "" if found is None else found[1].lower()
 
 
+def cloud_of(url: str) -> str:
+    """Return ``"s3"``, ``"gs"`` or ``"az"``, however its scheme is spelled; ``""`` for another."""
+    return CLOUDS.get(scheme_of(url), "")
+
+
 def without_file_scheme(place: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Return the path in ``file://<path>``; return anything else unchanged.
 
@@ -165,7 +170,7 @@ def normal(url: str) -> str:
     scheme, separator, rest = real.partition("://")
     scheme = scheme.lower()
     rest, *query = rest.split("?", 1)
-    if scheme in _BUCKETS and rest[:1] in ("", "/"):
+    if scheme in CLOUDS and rest[:1] in ("", "/"):
         raise ValueError(f"{hidden(url)!r} names no bucket: write {scheme}://bucket/run")
     parts = [part for part in rest.split("/") if part not in ("", ".")]
     if ".." in parts:
@@ -222,7 +227,7 @@ def _paired(shown: str, real: str) -> str:
 def _shown(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     user, at, place = rest.rpartition("@")
-    if scheme.lower() in _BUCKETS and ":" not in rest.partition("/")[0]:
+    if scheme.lower() in CLOUDS and ":" not in rest.partition("/")[0]:
         user, at, place = "", "", rest
     if "?" in user:  # which may be a part of a password, or a query with an "@"
         return scheme + separator + _HIDDEN
