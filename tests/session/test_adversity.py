@@ -279,6 +279,40 @@ def test_a_run_whose_host_part_fails_leaves_the_variables_as_they_were(graph):
         assert session.run(weights).tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_ctrl_c_between_any_two_calls_of_a_run_leaves_all_or_nothing(graph, apart):
+    """The error of a signal is raised between two calls, wherever the profiler's can be."""
+    weights = rh.Variable(np.zeros(2), name="weights")
+    kept = rh.Variable(np.zeros(2), name="kept")
+    copies = rh.Variable(np.zeros(2), name="copies")
+    updates = [weights.assign_add(np.ones(2)), copies.assign_add(np.ones(2))]
+    one = rh.call(lambda it: int(it[0]) + 1, kept) if apart else 1
+    train = rh.group(*updates, rh.train.get_or_create_global_step().assign_add(one))
+    session, interrupted, landed = rh.Session(), 0, 0
+    session.run(train)
+    for calls in range(1, 10_000):
+        before, left = session.global_step, calls
+
+        def interrupt(*event):
+            nonlocal left
+            left -= 1
+            if left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        try:
+            sys.setprofile(interrupt)
+            session.run(train)
+            sys.setprofile(None)
+            break
+        except KeyboardInterrupt:
+            interrupted += 1
+        values = session.run({"weights": weights, "copies": copies})
+        assert set(values["weights"]) == set(values["copies"]) == {session.global_step}
+        landed += session.global_step > before
+    assert interrupted > landed > 0
+
+
 def test_on_jax_what_was_given_up_lands_whole_and_the_error_says_so():
     pytest.importorskip("jax")
     with rh.Graph("jax").as_default():

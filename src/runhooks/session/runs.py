@@ -6,8 +6,10 @@ feeds, inputs, counters -> head (host) -> body (engine) -> tail (host) -> all va
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import setitem
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,9 @@ Counted = Mapping[Variable, Any]
 
 _NOTHING_COUNTED: dict[Variable, Any] = {}
 
+#: Takes all of an iterator, in one call.
+_exhaust = deque[Any](maxlen=0).extend
+
 
 class BoundRun(PreparedRun):
     """The run of ``plan`` in one session: head, body and tail, of which some may be empty.
@@ -47,9 +52,9 @@ class BoundRun(PreparedRun):
     """
 
     __slots__ = (
-        *("_body", "_changes", "_counters", "_engine", "_feeds", "_head", "_held", "_increments"),
-        *("_inputs", "_is_given", "_is_operation", "_is_phased", "_opened", "_places", "_plan"),
-        *("_read", "_read_parts", "_sources", "_tail", "_write_parts"),
+        *("_body", "_changes", "_counters", "_cuts", "_engine", "_feeds", "_head", "_held"),
+        *("_increments", "_inputs", "_is_given", "_is_operation", "_is_phased", "_keys", "_opened"),
+        *("_places", "_plan", "_read", "_read_parts", "_sources", "_tail", "_targets"),
     )
 
     def __init__(
@@ -85,7 +90,13 @@ class BoundRun(PreparedRun):
         assigned = [held.places[variable] for variable in plan.body.assigned]
         kept = [held.places[variable] for variable in plan.body.kept]
         self._read_parts = _reader_of(held.parts, _joined([*assigned, *kept]))
-        self._write_parts = _writer_of(held.parts, _joined(assigned))
+        spans = _joined(assigned)
+        ends = list(itertools.accumulate(span.stop - span.start for span in spans))
+        cuts = [slice(*it) for it in itertools.pairwise([0, *ends])]
+        self._cuts = cuts if len(cuts) > 1 else ()
+        self._keys: list[Any] = [*spans, *(counter for counter, _ in self._increments)]
+        self._targets: list[Any] = [held.parts] * len(spans)
+        self._targets += [held.counters] * len(self._increments)
         self._changes = bool(plan.body.assigned or list(_assigned_on_host(plan)))
         self._is_operation = plan.result is None
         place = {tensor: i for i, tensor in enumerate(plan.body.fetches)}
@@ -121,12 +132,10 @@ class BoundRun(PreparedRun):
             rest = new.pop()
             if values is not None:
                 self._compute_tail(new, rest, values, counted)
-            self._write_parts(new)
-            for counter, delta in self._increments:
-                held.counters[counter] += delta
             self.off_steps -= 1
-            held.runs += 1
             held.changes += self._changes
+            self._land(new, counted)
+            held.runs += 1
             if self._is_operation:
                 return None
             return self._read(self._fetched(new, rest) if values is None else values)
@@ -143,9 +152,10 @@ class BoundRun(PreparedRun):
         if not isinstance(error, AssignedError):
             self._body.explain(error, args)
             return
-        self._held.update_parts(error.new)
-        increments = {it: self._held.counters[it] + delta for it, delta in self._increments}
-        self._count({**increments, **counted})
+        held = self._held
+        held.update_parts(error.new)
+        held.counters.update((it, held.counters[it] + delta) for it, delta in self._increments)
+        held.counters.update((it, int(value)) for it, value in counted.items())
         _note_landed(error.error, "by what else was asked for")
         raise error.error from None
 
@@ -240,15 +250,28 @@ class BoundRun(PreparedRun):
             counted |= evaluate(self._tail, _conform, values, before)
         except BaseException as error:
             if new and plan.body.donate and self._engine.donates:
-                self._write_parts(new)  # the old values are gone
-                self._count(counted)
+                self._land(new, counted)  # the old values are gone
                 _note_landed(error, "on the host")
             raise
         held.check_open()
-        self._count(counted)
 
-    def _count(self, counted: Counted) -> None:
-        self._held.counters.update((counter, int(value)) for counter, value in counted.items())
+    def _land(self, new: list[Any], counted: Counted) -> None:
+        """Give the variables their new values: all or, if a signal raises an error, none.
+
+        Signals are handled between two calls, so a single one does it.
+
+        Args:
+            new: The parts of those that the body assigns.
+            counted: The values of those that the host assigns, but for ``_increments``.
+        """
+        counters, targets, keys = self._held.counters, self._targets, self._keys
+        values: list[Any] = [new[cut] for cut in self._cuts] if self._cuts else [new]
+        for counter, delta in self._increments:
+            values.append(counters[counter] + delta)
+        if counted:
+            targets, keys = [*targets, *[counters] * len(counted)], [*keys, *counted]
+            values += map(int, counted.values())
+        _exhaust(map(setitem, targets, keys, values))
 
 
 def _nothing(*args: Any) -> list[Any]:
@@ -271,19 +294,6 @@ def _reader_of(parts: list[Any], spans: Sequence[slice]) -> Callable[[], list[An
     if len(spans) == 1:
         return partial(parts.__getitem__, spans[0])
     return lambda: [part for span in spans for part in parts[span]]
-
-
-def _writer_of(parts: list[Any], spans: Sequence[slice]) -> Callable[[list[Any]], None]:
-    """Return what puts as many new parts in the place of those in ``spans``."""
-    if len(spans) == 1:
-        return partial(parts.__setitem__, spans[0])
-
-    def write(new: list[Any]) -> None:
-        rest = iter(new)
-        for span in spans:
-            parts[span] = itertools.islice(rest, span.stop - span.start)
-
-    return write
 
 
 def _only_counts(plan: Plan) -> bool:
