@@ -18,7 +18,7 @@ from runhooks import clock
 from runhooks.checkpoint import states, tensors
 from runhooks.checkpoint.files import printable, sizes_below
 from runhooks.checkpoint.manifest import ArraySpec, Manifest, NewerFormatError
-from runhooks.checkpoint.shards import OWN, TABLE, Block, StoredArray, blocks_in, read_several
+from runhooks.checkpoint.shards import OWN, TABLE, StoredArray, StoredBlock, blocks_in, read_several
 from runhooks.checkpoint.states import EncodedStates
 from runhooks.checkpoint.tensors import COMMIT, STATES, CheckpointFile, Encoding, naming
 from runhooks.contract.session import Snapshot
@@ -141,7 +141,7 @@ class StoredCheckpoint:
         files = [partial(self._file, it) for it in range(self.manifest.ranks)]
         if not self._names:
             return {
-                name: StoredArray(it, [Block(files[0], name, (0,) * len(it.shape), it.shape)])
+                name: StoredArray(it, [StoredBlock(files[0], name, (0,) * len(it.shape), it.shape)])
                 for name, it in self.specs.items()
             }
         with naming(self._path, COMMIT):
@@ -153,7 +153,7 @@ class StoredCheckpoint:
         if rank is not None:
             own = {it: entry for it, entry in self._file(rank).entries.items() if it.endswith(OWN)}
             for key, (dtype, shape, *_) in own.items():
-                block = Block(files[rank], key, (0,) * len(shape), shape)
+                block = StoredBlock(files[rank], key, (0,) * len(shape), shape)
                 found[key.removesuffix(OWN)] = StoredArray(ArraySpec(dtype, shape), [block])
         return found
 

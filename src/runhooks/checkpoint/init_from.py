@@ -86,7 +86,7 @@ class InitFrom:
         choice = Choice(self.step, self.best, self.mode)
         found = read_weights(self.path, choice, lambda it: self._found(it, present))
         sess.assign(found.arrays)
-        left = [name for name in _Model(present).names if name not in found.arrays]
+        left = [name for name in _weights_of(present) if name not in found.arrays]
         kept = f"; not from there: {_listed(left, present.arrays)}" if left else ""
         there = [*found.unused, *found.arrays]
         unused = f"; not used: {_listed(found.unused, there)}" if found.unused else ""
@@ -98,22 +98,23 @@ class InitFrom:
         usable = [name for name in weights.names if name not in weights.of_run]
         chosen = only.of(usable, weights)
         renaming.check(chosen, weights)
-        model = _Model(present)
+        known = _weights_of(present)
+        places = {**other_names(present.states), **{name: name for name in known}}
         sources: dict[str, str] = {}
         unused = []
         for name, new_name in renaming.applied(chosen).items():
-            place = model.place(new_name)
+            place = places.get(new_name)
             if place is None:
                 unused.append(new_name)
             elif new_name == place or place not in sources:
                 sources[place] = name
         lacking = [
             name
-            for name in model.names
+            for name in known
             if name not in sources and (old := renaming.old(name)) is not None and only.takes(old)
         ]
         if not sources or (self.missing == "error" and (unused or lacking)):
-            raise _misfit(weights, unused, lacking, model.names)
+            raise _misfit(weights, unused, lacking, known)
         _check_forms(weights, sources, present)
         read = weights.read(sources.values())
         arrays = {it: cast(read[name], present.arrays[it].dtype) for it, name in sources.items()}
@@ -128,16 +129,9 @@ class _Found(NamedTuple):
     unused: Sequence[str]
 
 
-class _Model:
-    """The names of the arrays that are the weights of a model, and not the state of a run."""
-
-    def __init__(self, present: Snapshot) -> None:
-        self.names = [it for it in present.arrays if not is_run_state(it, present.states)]
-        self._places = {**other_names(present.states), **{name: name for name in self.names}}
-
-    def place(self, name: str) -> str | None:
-        """Return the name by which the array ``name`` is saved; None if there is none."""
-        return self._places.get(name)
+def _weights_of(present: Snapshot) -> list[str]:
+    """Return the names of the arrays that are the weights of a model, not the state of a run."""
+    return [name for name in present.arrays if not is_run_state(name, present.states)]
 
 
 def _check_forms(weights: Weights, sources: Mapping[str, str], present: Snapshot) -> None:

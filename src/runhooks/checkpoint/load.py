@@ -70,7 +70,8 @@ def load(
     def read(weights: Weights) -> Any:
         names = wanted.relative(weights.names, weights)
         if target is None:
-            return _nested(weights, names)
+            arrays = weights.read(names.values())
+            return nested({short: arrays[name] for short, name in names.items()})
         sources = _sources(names, target)
         found = _like(weights, names, target, sources)
         if only is not None:
@@ -78,11 +79,6 @@ def load(
         return found
 
     return read_weights(source, choice, read)
-
-
-def _nested(weights: Weights, names: Mapping[str, str]) -> Any:
-    arrays = weights.read(names.values())
-    return nested({short: arrays[name] for short, name in names.items()})
 
 
 def _target(like: Any) -> Flat:

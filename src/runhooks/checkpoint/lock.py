@@ -33,35 +33,34 @@ _RELEASING = RetryPolicy(secs=5)
 
 
 class Claim:
-    """The claim of this process to the directory ``place`` of a store; ``take`` makes it.
+    """The claim of this process to a directory of a store, taken over from whoever had it.
+
+    Args:
+        place: The directory.
 
     Attributes:
+        place: The directory.
         users: How many in this process rely on it.
+
+    Raises:
+        OSError: The store cannot be reached.
     """
 
     def __init__(self, place: StorePath) -> None:
+        self.place = place
         self.users = 0
-        self._place = place
         self._pid = os.getpid()
-        self._name = ""
+        earlier = self._names()
+        number = int(earlier[-1].partition("-")[0]) + 1 if earlier else 1
+        self._name = f"{number:012d}-{os.urandom(8).hex()}"
+        if earlier:
+            _log.info("taking %s over from %s", printable(place), self._owner(earlier[-1]))
+        place.store.put(self._key(self._name), _this_process().encode())
+        place.store.delete(map(self._key, earlier))
 
     def is_held(self) -> bool:
         """Return whether this process has made it, and not a parent that has forked it."""
         return self._pid == os.getpid()
-
-    def take(self) -> None:
-        """Take the directory over from whoever had it, unless that is done. Raises OSError."""
-        if self._name:
-            return
-        earlier = self._names()
-        number = int(earlier[-1].partition("-")[0]) + 1 if earlier else 1
-        name = f"{number:012d}-{os.urandom(8).hex()}"
-        if earlier:
-            _log.info("taking %s over from %s", printable(self._place), self._owner(earlier[-1]))
-        store = self._place.store
-        store.put(self._key(name), _this_process().encode())
-        store.delete(map(self._key, earlier))
-        self._name = name
 
     def check(self) -> None:
         """Raise RuntimeError if another process has taken the directory over."""
@@ -70,25 +69,25 @@ class Claim:
             return
         owner = self._owner(names[-1]) if names else "another process, which has ended,"
         raise RuntimeError(
-            f"{owner} has begun to save checkpoints in {str(self._place)!r} after this one, which "
+            f"{owner} has begun to save checkpoints in {str(self.place)!r} after this one, which "
             "therefore saves no more there: let one process at a time save in a directory"
         )
 
     def release(self) -> None:
         """Give it back, unless the store cannot be reached: nobody has to wait for that."""
         with suppress(OSError):
-            self._place.store.with_retry(_RELEASING).delete([self._key(self._name)])
+            self.place.store.with_retry(_RELEASING).delete([self._key(self._name)])
 
     def _key(self, name: str) -> str:
-        return (self._place / _FOLDER / name).key
+        return (self.place / _FOLDER / name).key
 
     def _names(self) -> list[str]:
-        listed = self._place.store.objects((self._place / _FOLDER).key)
+        listed = self.place.store.objects((self.place / _FOLDER).key)
         return sorted(filter(_CLAIM.fullmatch, (it.key.rpartition("/")[2] for it in listed)))
 
     def _owner(self, name: str) -> str:
         try:
-            content = self._place.store.read(self._key(name))
+            content = self.place.store.read(self._key(name))
         except OSError:
             return "another process"
         return printable(content.decode(errors="replace"))
@@ -107,7 +106,6 @@ def claim(place: StorePath) -> Claim:
         held = _claims.get(place)
         if held is None or not held.is_held():
             held = _claims[place] = Claim(place)
-        held.take()
         held.users += 1
         return held
 
@@ -118,8 +116,7 @@ def release(held: Claim) -> None:
         held.users -= 1
         if held.users or not held.is_held():
             return
-        for place in [place for place, it in _claims.items() if it is held]:
-            del _claims[place]
+        del _claims[held.place]
     held.release()
 
 

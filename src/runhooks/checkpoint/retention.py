@@ -39,6 +39,8 @@ _log = logging.getLogger("runhooks")
 
 _HOUR_SECS = 3600
 
+Mode = Literal["max", "min"]
+
 
 class Keep(Protocol):
     """A rule for which checkpoints to keep. A ``Saver`` keeps those that any of its rules wants."""
@@ -103,7 +105,7 @@ class KeepBest:
 
     metric: str
     n: int = 1
-    mode: Literal["max", "min"] = "max"
+    mode: Mode = "max"
 
     def __post_init__(self) -> None:
         arguments.given(metric=self.metric, n=self.n)
@@ -214,9 +216,6 @@ class Series:
                 metrics = checkpoint.metrics.items()
                 known = "".join(f", {printable(name)}={it:g}" for name, it in metrics)
                 _log.debug("deleted checkpoint %s%s: %s", shown, known, why)
-
-
-Mode = Literal["max", "min"]
 
 
 class BestCheckpoint(NamedTuple):

@@ -182,17 +182,13 @@ class Saver:
         if metrics is None and self.ranked_by:
             raise ValueError("KeepBest in keep needs metrics, a function from the step to a dict")
         arguments.function(metrics=metrics)
-        self._metrics = metrics
+        #: The function that returns the metrics of a step, or None.
+        self.metrics = metrics
         self._warned_of_metric = False
         self._asynchronous = asynchronous
         self._series: dict[AnyPath, Series] = {}  # by save_path
         self._under_way: BackgroundSave | None = None
         self._reusable: Mapping[str, NDArray[Any]] = {}
-
-    @property
-    def metrics(self) -> Callable[[int | None], Mapping[str, float]] | None:
-        """The function that returns the metrics of a step, or None."""
-        return self._metrics
 
     @property
     def ranked_by(self) -> list[str]:
@@ -332,9 +328,9 @@ class Saver:
         return snapshot
 
     def _metrics_of(self, step: int | None) -> dict[str, float]:
-        if self._metrics is None:
+        if self.metrics is None:
             return {}
-        found = self._metrics(step)
+        found = self.metrics(step)
         try:
             known = {str(name): float(value) for name, value in found.items()}
         except (AttributeError, TypeError, ValueError):

@@ -141,7 +141,7 @@ def check_whole(name: str, spec: ArraySpec, blocks: Sequence[tuple[Start, Start]
         )
 
 
-class Block(NamedTuple):
+class StoredBlock(NamedTuple):
     """A block of an array in a file.
 
     Attributes:
@@ -161,7 +161,7 @@ def blocks_in(
     table: NDArray[Any],
     arrays: Mapping[str, tuple[ArraySpec, int]],
     files: Sequence[Callable[[], CheckpointFile]],
-) -> Iterator[tuple[str, ArraySpec, list[Block]]]:
+) -> Iterator[tuple[str, ArraySpec, list[StoredBlock]]]:
     """Yield the name, the form and the blocks of each array.
 
     Args:
@@ -187,7 +187,7 @@ def blocks_in(
         ndim, blocks = len(spec.shape), []
         for rank, *place in islice(rows, count):
             start, shape = tuple(place[:ndim]), tuple(place[most : most + ndim])
-            blocks.append(Block(files[rank], key_of(name, start), start, shape))
+            blocks.append(StoredBlock(files[rank], key_of(name, start), start, shape))
         check_whole(name, spec, [(it.start, it.shape) for it in blocks])
         yield name, spec, blocks
 
@@ -198,7 +198,7 @@ class StoredArray:
     What is read is compared with its checksums. NumPy reads it whole.
     """
 
-    def __init__(self, spec: ArraySpec, blocks: Sequence[Block]) -> None:
+    def __init__(self, spec: ArraySpec, blocks: Sequence[StoredBlock]) -> None:
         self._spec = spec
         self._blocks = blocks
         self.shape = spec.shape
@@ -230,7 +230,7 @@ class StoredArray:
         for it in self._blocks:
             self._entry(it)
 
-    def only_block(self) -> Block | None:
+    def only_block(self) -> StoredBlock | None:
         """Return the block that is all of it; None if there is none."""
         if len(self._blocks) > 1 or not self._blocks or self._blocks[0].shape != self.shape:
             return None
@@ -241,7 +241,7 @@ class StoredArray:
         whole = self.read((0,) * len(self.shape), self.shape)
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
-    def _entry(self, it: Block) -> Entry:
+    def _entry(self, it: StoredBlock) -> Entry:
         file = it.file()
         entry = file.entries.get(it.key)
         if entry is None or (entry.dtype, entry.shape) != (self._spec.dtype, it.shape):
@@ -249,7 +249,7 @@ class StoredArray:
             raise damaged(file.path.parent, f"{file.path.name}: {what}")
         return entry
 
-    def _read(self, it: Block, entry: Entry, start: Start, shape: Start) -> NDArray[Any]:
+    def _read(self, it: StoredBlock, entry: Entry, start: Start, shape: Start) -> NDArray[Any]:
         """The part of a block at ``start``, counted from the start of the block; it has items."""
         row_bytes = volume(it.shape[1:]) * self.dtype.itemsize
         first, count = (start[0], shape[0]) if shape else (0, 1)

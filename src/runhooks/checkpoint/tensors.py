@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache, reduce
 from json.encoder import encode_basestring_ascii as quoted
+from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 
 import google_crc32c
@@ -230,6 +231,9 @@ class TensorFile:
     #: The CRC-32C of each piece; None where the file has none.
     sums: Sequence[int] | None = None
 
+    #: The dtypes of arrays that are stored as their bytes.
+    dtypes: Mapping[str, str] = MappingProxyType({})
+
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         with opened(path, ahead=False) as (file, size):
@@ -250,7 +254,7 @@ class TensorFile:
             if not isinstance(listed, dict):
                 raise ValueError("it is not a mapping")
             listed.pop("__metadata__", None)
-            found = {name: _entry(it, self._stated(name)) for name, it in listed.items()}
+            found = {name: _entry(it, self.dtypes.get(name)) for name, it in listed.items()}
         except (ValueError, RecursionError) as error:
             raise ValueError(f"its header cannot be read: {error}") from None
         end = 0
@@ -301,10 +305,6 @@ class TensorFile:
                         self._sound.add(number)
         return data[first - begin : last - begin]
 
-    def _stated(self, name: str) -> str | None:
-        """The dtype of an array that is stored as its bytes; None if it is what it is stored as."""
-        return None
-
 
 class CheckpointFile(TensorFile):
     """A file of a checkpoint, of which the header is compared with its checksum.
@@ -346,7 +346,7 @@ class CheckpointFile(TensorFile):
         self.sums = np.frombuffer(bytes.fromhex(field(strings, "pieces", _is_text)), ">u4").tolist()
         if len(self.sums or ()) != -(-size // PIECE_BYTES):
             raise ValueError(f"it has {len(self.sums or ())} checksums of {size} bytes")
-        self._dtypes = field(about, "dtypes", lambda it: isinstance(it, dict))
+        self.dtypes = field(about, "dtypes", _are_dtypes)
         self.about: dict[str, Any] = about
         self.states: str | None = strings.get("states") and field(strings, "states", _is_text)
 
@@ -365,15 +365,13 @@ class CheckpointFile(TensorFile):
             self.data(at, min(at + PIECE_BYTES, self.nbytes))
         _ = self.entries
 
-    def _stated(self, name: str) -> str | None:
-        dtype: str | None = self._dtypes.get(name)
-        if dtype is not None and not is_dtype(dtype):
-            raise ValueError(f"{name!r} has the dtype {dtype!r}, which no checkpoint has")
-        return dtype
-
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _are_dtypes(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(is_dtype, value.values()))
 
 
 def _header_of(file: BinaryIO, size: int) -> bytes:

@@ -26,7 +26,7 @@ from runhooks.trigger import Due, timer_of
 _COLLECTION = "moving_averages"
 
 
-class Averages:
+class MovingAverages:
     """Moving averages in a graph.
 
     Args:
@@ -68,14 +68,14 @@ class Averages:
         return average.assign(call(move, average, variable, self._weight)).op
 
 
-def averages_of(name: str, parts: Collection[str]) -> Averages:
+def averages_of(name: str, parts: Collection[str]) -> MovingAverages:
     """Return the averages of the default graph of that name; they are added if it has none.
 
-    Arguments are those of ``Averages``.
+    Arguments are those of ``MovingAverages``.
 
     Raises:
         TypeError: If the graph is a framework's own.
-        ValueError: As ``Averages``, or if those of that name are of other parts.
+        ValueError: As ``MovingAverages``, or if those of that name are of other parts.
     """
     graph = own_graph()
     for found_name, found in graph.get_collection(_COLLECTION):
@@ -86,7 +86,7 @@ def averages_of(name: str, parts: Collection[str]) -> Averages:
                     f"of {list(found.places)}"
                 )
             return found  # type: ignore[no-any-return]
-    made = Averages(graph, name, parts)
+    made = MovingAverages(graph, name, parts)
     graph.add_to_collection(_COLLECTION, (name, made))
     return made
 
@@ -183,7 +183,7 @@ class EmaHook(TimedHook):
         self._debias = debias
         self._name = name
         self._in_every_run = every_n_steps == 1
-        self._averages: Averages | None = None
+        self._averages: MovingAverages | None = None
         self._num_updates = 0
         self._session: RawSession | None = None  # which this hook has joined
         self.hook_name = hook_name

@@ -29,7 +29,7 @@ class NanLossDuringTrainingError(errors.NanLossDuringTrainingError, _Theirs):  #
     """The error of runhooks and that of TensorFlow, so that programs catch either."""
 
 
-class RunTrace:
+class TimelineTrace:
     """Writes traces of runs to ``<folder>/timeline-<step>.json``, for Perfetto.
 
     The record of each run goes into the event file of the folder, for TensorBoard's graph tab.
@@ -103,8 +103,10 @@ class TensorFlow(Framework):
         *,
         show_dataflow: bool,
         show_memory: bool,
-    ) -> RunTrace:
-        return RunTrace(folder, output_dir, show_dataflow=show_dataflow, show_memory=show_memory)
+    ) -> TimelineTrace:
+        return TimelineTrace(
+            folder, output_dir, show_dataflow=show_dataflow, show_memory=show_memory
+        )
 
     def share_event_file(self, writer: Any, directory: str | os.PathLike[str]) -> None:
         share_event_file(writer, directory)

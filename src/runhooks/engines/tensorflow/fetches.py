@@ -144,7 +144,7 @@ def _can_be_read(operation: Any) -> bool:
     return operation.type in _ASSIGNS and context is None
 
 
-def elements_of(graph: StepGraph, fetches: Any) -> list[Any]:
+def elements_of(graph: AnalyzedGraph, fetches: Any) -> list[Any]:
     """Return the tensors and operations in ``fetches``, in any nesting.
 
     Raises:
@@ -167,7 +167,7 @@ def needed(elements: Iterable[Any], fed: Collection[str] = ()) -> Iterator[Any]:
             pending += [*operation.inputs, *operation.control_inputs]
 
 
-class StepGraph:
+class AnalyzedGraph:
     """A ``tf.Graph``, ``launched``, with what its sessions have found out about it."""
 
     def __init__(self, graph: Any) -> None:
@@ -181,11 +181,11 @@ class StepGraph:
         return self.launched.as_graph_element(element)
 
 
-def step_graph_of(graph: Any) -> StepGraph:
+def analyzed(graph: Any) -> AnalyzedGraph:
     """Return the one that belongs to a ``tf.Graph``."""
-    found: StepGraph | None = getattr(graph, _ATTRIBUTE, None)
+    found: AnalyzedGraph | None = getattr(graph, _ATTRIBUTE, None)
     if found is None:
-        found = StepGraph(graph)
+        found = AnalyzedGraph(graph)
         setattr(graph, _ATTRIBUTE, found)  # they go together: the two are a circle
     return found
 
@@ -225,7 +225,7 @@ class FetchPlan(NamedTuple):
     step: StepChange | None
 
 
-def make_plan(graph: StepGraph, fetches: Any, feed_keys: Sequence[Any]) -> FetchPlan:
+def make_plan(graph: AnalyzedGraph, fetches: Any, feed_keys: Sequence[Any]) -> FetchPlan:
     """Resolve ``fetches``; what cannot be resolved is left to ``Session.run``, which says why."""
     try:
         step = graph.step_reads.change(elements_of(graph, fetches))
@@ -241,7 +241,7 @@ class _NotDirectError(Exception):
     """Only ``Session.run`` can make this run."""
 
 
-def _direct(graph: StepGraph, fetches: Any, feed_keys: Sequence[Any]) -> DirectRun:
+def _direct(graph: AnalyzedGraph, fetches: Any, feed_keys: Sequence[Any]) -> DirectRun:
     feeds = [_fed(graph, key) for key in feed_keys]
     tensors: dict[str, int] = {}
     targets: dict[str, None] = {}
@@ -278,7 +278,7 @@ def _own(value: Any) -> Any:
     return value.copy() if value.__class__ is np.ndarray and value.base is not None else value
 
 
-def _fed(graph: StepGraph, key: Any) -> str:
+def _fed(graph: AnalyzedGraph, key: Any) -> str:
     element = graph.as_graph_element(key)
     if not isinstance(element, tf.Tensor) or not graph.launched.is_feedable(element):
         raise _NotDirectError
@@ -287,7 +287,7 @@ def _fed(graph: StepGraph, key: Any) -> str:
     return str(element.name)
 
 
-def _converter(graph: StepGraph, name: str) -> Callable[[Any], Any]:
+def _converter(graph: AnalyzedGraph, name: str) -> Callable[[Any], Any]:
     """A function from the value that is fed to an array; raises as ``Session.run`` does."""
     tensor = graph.as_graph_element(name)
     dtype, shape = tensor.dtype.as_numpy_dtype, tensor.shape

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from runhooks.contract import RawSession
 from runhooks.engines.tensorflow.engine import ENGINE, TensorFlow
-from runhooks.engines.tensorflow.fetches import step_graph_of
+from runhooks.engines.tensorflow.fetches import analyzed
 from runhooks.engines.tensorflow.opener import TensorFlowOpener
 from runhooks.engines.tensorflow.session import is_session, observed
 from runhooks.graph.base import BaseGraph, GraphKeys, StopFlag, entered
@@ -82,7 +82,7 @@ class TensorFlowGraph(BaseGraph):
 
     @property
     def opener(self) -> TensorFlowOpener:
-        return TensorFlowOpener(step_graph_of(self._graph))
+        return TensorFlowOpener(analyzed(self._graph))
 
     @contextmanager
     def as_default(self) -> Iterator[TensorFlowGraph]:

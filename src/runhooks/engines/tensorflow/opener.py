@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from runhooks.engines.tensorflow.fetches import StepGraph
+from runhooks.engines.tensorflow.fetches import AnalyzedGraph
 from runhooks.engines.tensorflow.files import (
     check_no_other_checkpoints,
     check_saver,
@@ -43,7 +43,7 @@ class TensorFlowOpener(SessionOpener):
     joins_ranks = False
     writes_checkpoints = False
 
-    def __init__(self, graph: StepGraph) -> None:
+    def __init__(self, graph: AnalyzedGraph) -> None:
         self._graph = graph
 
     def resolve(self, place: str | os.PathLike[str]) -> str | os.PathLike[str]:

@@ -18,8 +18,8 @@ from runhooks.engines.tensorflow.fetches import (
     DirectRun,
     FetchPlan,
     StepChange,
+    analyzed,
     make_plan,
-    step_graph_of,
 )
 from runhooks.engines.tensorflow.session_state import SessionState
 from runhooks.graph.engine import BoundedCache
@@ -120,7 +120,7 @@ class Session(_Session, SessionState):  # type: ignore[misc]
 
     def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
         v1.Session.__init__(self, target, graph, config)
-        SessionState.__init__(self, step_graph_of(self.graph))
+        SessionState.__init__(self, analyzed(self.graph))
         self._has_servers = bool(target)
         self._runs_by_key: dict[Any, CallableRun] = BoundedCache()
         self._last: CallableRun | None = None  # the run that was asked for last
@@ -204,10 +204,10 @@ class Session(_Session, SessionState):  # type: ignore[misc]
 
     def _plan(self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any]) -> FetchPlan:
         # What is added to the graph later may change the global step in the same fetches.
-        plans, key = self.step_graph.plans, (self.graph.version, key)
+        plans, key = self.analyzed_graph.plans, (self.graph.version, key)
         plan: FetchPlan | None = plans.get(key)
         if plan is None:
-            plan = plans[key] = make_plan(self.step_graph, fetches, tuple(feed_dict))
+            plan = plans[key] = make_plan(self.analyzed_graph, fetches, tuple(feed_dict))
         return plan
 
     def _callable(
@@ -245,7 +245,7 @@ class AdoptedSession(SessionState, SessionInterface):  # type: ignore[misc]
 
     def __init__(self, session: Any) -> None:
         self.adopted = session
-        SessionState.__init__(self, step_graph_of(session.graph))
+        SessionState.__init__(self, analyzed(session.graph))
         self.is_shared = True
 
     def __getattr__(self, name: str) -> Any:
@@ -303,7 +303,7 @@ class ObservedSession(AdoptedSession):
         return self.refresh_step()
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
-        if fetches is not self.step_graph.step_reads.tensor:
+        if fetches is not self.analyzed_graph.step_reads.tensor:
             return AdoptedSession.run_plainly(self, fetches, *given)
         if self._read_step is None:
             self._read_step = self.adopted.make_callable(fetches)

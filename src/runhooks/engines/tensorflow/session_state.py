@@ -16,8 +16,8 @@ from runhooks.contract import PreparedRun, RawSession, Snapshot
 from runhooks.engines.tensorflow.engine import ENGINE
 from runhooks.engines.tensorflow.fetches import (
     UNCHANGED,
+    AnalyzedGraph,
     StepChange,
-    StepGraph,
     elements_of,
     make_plan,
     needed,
@@ -92,9 +92,9 @@ class SessionState(RawSession):
     has_framework_saver: ClassVar[bool] = True
     makes_one_run_at_a_time: ClassVar[bool] = False  # one may wait for what another enqueues
 
-    def __init__(self, graph: StepGraph) -> None:
+    def __init__(self, graph: AnalyzedGraph) -> None:
         RawSession.__init__(self)
-        self.step_graph = graph
+        self.analyzed_graph = graph
         #: Whether it is closed or lost, so that nothing more can be read of it.
         self.is_over = False
         #: Whether others may change the variables, so that the step is fetched in every run. Not
@@ -137,7 +137,7 @@ class SessionState(RawSession):
 
     def refresh_step(self) -> int | None:
         """Read the global step, which others may have changed, by a run of its own."""
-        tensor = self.step_graph.step_reads.tensor
+        tensor = self.analyzed_graph.step_reads.tensor
         if tensor is None or self.is_over:
             return self._step
         number, values = self.begin_change(), None
@@ -219,7 +219,7 @@ class SessionState(RawSession):
             return []
         if change.reads:
             return list(change.reads)
-        tensor = self.step_graph.step_reads.tensor if self.is_shared else None
+        tensor = self.analyzed_graph.step_reads.tensor if self.is_shared else None
         return [] if tensor is None else [tensor]
 
     def run_plainly(self, fetches: Any, *given: Any) -> Any:
@@ -228,7 +228,7 @@ class SessionState(RawSession):
 
     def run_whole(self, fetches: Any, *given: Any) -> Any:
         """Make one run by ``run_plainly``, after which the global step is known."""
-        plan = make_plan(self.step_graph, fetches, ())
+        plan = make_plan(self.analyzed_graph, fetches, ())
         steps = self.steps_to_fetch(plan.step)
         number = self.begin_change() if steps or plan.step is not UNCHANGED else 0
         values: Any = None
@@ -250,17 +250,17 @@ class SessionState(RawSession):
     def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:
         """Return the iterators and queues that ``fetches`` draw from."""
         try:
-            elements = elements_of(self.step_graph, fetches)
-            fed = {tensor.name for tensor in elements_of(self.step_graph, list(feed_keys))}
+            elements = elements_of(self.analyzed_graph, fetches)
+            fed = {tensor.name for tensor in elements_of(self.analyzed_graph, list(feed_keys))}
         except (TypeError, ValueError, KeyError):  # the run will say what is wrong with them
             return []
         return [op for op in needed(elements, fed) if _kind(op) in _SOURCES]
 
     def step_part(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> StepPart:
         # Other workers may increase the step in any run.
-        if self.is_shared or not self.step_graph.step_reads.is_increased:
+        if self.is_shared or not self.analyzed_graph.step_reads.is_increased:
             return StepPart.WHOLE
-        plan = make_plan(self.step_graph, fetches, tuple(feed_keys))
+        plan = make_plan(self.analyzed_graph, fetches, tuple(feed_keys))
         return StepPart.NONE if plan.step == UNCHANGED else StepPart.WHOLE
 
     def may_share(self, source: Any) -> bool:
@@ -342,7 +342,7 @@ class SessionState(RawSession):
 
     def write_graph(self, folder: str | os.PathLike[str]) -> None:
         """Write ``graph.pbtxt``."""
-        graph_def = self.step_graph.launched.as_graph_def(add_shapes=True)
+        graph_def = self.analyzed_graph.launched.as_graph_def(add_shapes=True)
         tf.io.write_graph(graph_def, os.fspath(folder), "graph.pbtxt")
 
 
