@@ -36,18 +36,17 @@ def file_system(url: str) -> tuple[Any, str]:
     try:
         core = import_module("fsspec.core")
         # What is listed must be what is there now.
-        found = core.url_to_fs(revealed(url), use_listings_cache=False, **_fewer_retries(scheme))
-        fs, root = found
+        fs, root = core.url_to_fs(revealed(url), use_listings_cache=False, **_fewer_retries(scheme))
         return fs, root.rstrip("/")
-    except (ImportError, ValueError) as error:
-        failed = error
-    if isinstance(failed, ImportError):
+    except ImportError as error:
+        cause = cause_of(error, url)
         failure: Exception = ImportError(
             f"{url} needs more than is installed: pip install {needed}"
         )
-    else:
-        failure = ValueError(f"{scheme}:// is not known to fsspec: {shortened(failed, url)}")
-    raise failure from cause_of(failed, url)
+    except ValueError as error:
+        cause = cause_of(error, url)
+        failure = ValueError(f"{scheme}:// is not known to fsspec: {shortened(error, url)}")
+    raise failure from cause
 
 
 def forget_file_system(url: str) -> None:

@@ -43,16 +43,6 @@ def text_attribute(text: str) -> bytes:
     return proto.bytes_field(2, text.encode())
 
 
-def type_attribute(number: int) -> bytes:
-    """Return an attribute that is a type, by its number."""
-    return proto.varint_field(6, number)
-
-
-def shape_attribute(shape: Sequence[int]) -> bytes:
-    """Return an attribute that is a shape."""
-    return proto.bytes_field(7, _shape(shape))
-
-
 def shapes_attribute(shapes: Iterable[Sequence[int]]) -> bytes:
     """Return an attribute that is a list of shapes."""
     listed = b"".join(proto.bytes_field(7, _shape(shape)) for shape in shapes)
@@ -64,33 +54,14 @@ def _shape(shape: Sequence[int]) -> bytes:
     return b"".join(sizes)
 
 
-class GraphTensor(Protocol):
-    """A tensor, named after its operation: ``"loss:0"``."""
-
-    @property
-    def name(self) -> str: ...
-
-
-class GraphOperation(Protocol):
-    """An operation and where its inputs come from."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def type(self) -> str: ...
-
-    @property
-    def inputs(self) -> Iterable[GraphTensor]: ...
-
-    @property
-    def control_inputs(self) -> Iterable[GraphOperation]: ...
-
-
 class GraphLike(Protocol):
-    """A graph: anything that lists its operations."""
+    """A graph: anything that lists its operations.
 
-    def get_operations(self) -> Iterable[GraphOperation]: ...
+    Each has a ``name``, a ``type``, ``inputs``, which are tensors named after their operation as
+    ``"loss:0"``, and ``control_inputs``, which are operations.
+    """
+
+    def get_operations(self) -> Iterable[Any]: ...
 
 
 #: A graph, a ``GraphDef`` or the bytes of one.
@@ -131,7 +102,7 @@ def _checked(graph_def: bytes) -> bytes:
     return graph_def
 
 
-def _node(operation: GraphOperation) -> bytes:
+def _node(operation: Any) -> bytes:
     inputs = [tensor.name.removesuffix(":0") for tensor in operation.inputs]
     controls = [f"^{control.name}" for control in operation.control_inputs]
     return encode_node(operation.name, operation.type, inputs + controls)
