@@ -8,6 +8,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -17,9 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks.stores import RetryPolicy, default_policy, is_url, without_file_scheme
+from runhooks.stores.interruption import interrupting
 from runhooks.stores.path import AnyPath, StorePath
 
 _AHEAD_BYTES = 8 << 20  # read at once from a store
+# In a store, where looking at one takes as long as looking at many.
+_MOST_AT_ONCE = 16
 
 
 def place_of(place: str | os.PathLike[str]) -> AnyPath:
@@ -152,6 +156,13 @@ def opened(path: AnyPath, ahead: bool = True) -> Iterator[tuple[BinaryIO, int]]:
         raise
     with os.fdopen(descriptor, "rb") as file:
         yield file, _size(os.fstat(descriptor))
+
+
+@contextmanager
+def reading_threads() -> Iterator[ThreadPoolExecutor]:
+    """Give threads that read files, several at a time; a Ctrl-C in the block soon ends them."""
+    with ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-read") as threads, interrupting():
+        yield threads
 
 
 @contextmanager

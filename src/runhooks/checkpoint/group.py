@@ -13,14 +13,13 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from runhooks.checkpoint import attempts
-from runhooks.checkpoint.files import place_of, printable
+from runhooks.checkpoint.files import place_of, printable, reading_threads
 from runhooks.checkpoint.format import (
     Checkpoint,
     Content,
@@ -47,14 +46,11 @@ from runhooks.contract import Snapshot
 from runhooks.errors import DataLossError, NotFoundError, PeerFailedError, described
 from runhooks.graph.objects import OBJECT_STATES, RANDOM_STATES, Resized
 from runhooks.ranks import AloneGroup, Group
-from runhooks.stores.interruption import interrupting
 from runhooks.stores.path import AnyPath, StorePath
 
 _log = logging.getLogger("runhooks")
 
 AnyResult = TypeVar("AnyResult")
-
-_MOST_AT_ONCE = 16
 
 
 def agreed(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
@@ -236,7 +232,7 @@ class _GroupSave:
         if len(set(steps)) > 1:
             raise ValueError(f"the ranks are at different global steps, {steps}: save in step")
         files = {self._file_of(n): FileDigest(*it["file"]) for n, it in enumerate(written)}
-        with ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-look") as threads, interrupting():
+        with reading_threads() as threads:
             found = list(threads.map(self._look_at, range(len(files)), files.values()))
         arrays, table = together(found)
         differing = tuple(sorted({name for it in found for name in it.own}))

@@ -10,12 +10,11 @@ import logging
 import os
 import re
 from collections.abc import Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
 
 from runhooks import clock
-from runhooks.checkpoint.files import modified, opened, place_of, printable
+from runhooks.checkpoint.files import modified, opened, place_of, printable, reading_threads
 from runhooks.checkpoint.format import (
     Checkpoint,
     checkpoint_of,
@@ -24,7 +23,6 @@ from runhooks.checkpoint.format import (
 )
 from runhooks.errors import DataLossError, NotFoundError
 from runhooks.stores import hidden
-from runhooks.stores.interruption import interrupting
 from runhooks.stores.path import AnyPath, ObjectStatus, StorePath
 
 #: What follows the name of a checkpoint of TensorFlow in that of the states of its hooks.
@@ -129,9 +127,6 @@ def _latest_name(directory: AnyPath) -> str | None:
 
 _log = logging.getLogger("runhooks")
 
-# In a store, where looking at one takes as long as looking at many.
-_MOST_AT_ONCE = 16
-
 
 def find_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> list[Checkpoint]:
     """Return the checkpoints in a directory, damaged ones too, in the order of saving.
@@ -192,10 +187,10 @@ def _paths(directory: AnyPath) -> set[AnyPath]:
 
 
 def _look_at_all(directory: AnyPath, paths: Collection[AnyPath]) -> Iterable[Checkpoint | None]:
-    if isinstance(directory, StorePath) and len(paths) > 1:
-        with ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-look") as threads, interrupting():
-            return list(threads.map(_look_at, paths))
-    return map(_look_at, paths)
+    if not isinstance(directory, StorePath):
+        return map(_look_at, paths)
+    with reading_threads() as threads:
+        return list(threads.map(_look_at, paths))
 
 
 def _look_at(path: AnyPath) -> Checkpoint | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -14,16 +13,14 @@ from numpy.typing import NDArray
 
 from runhooks.arrays.array_library import dtype_named
 from runhooks.arrays.shards import ShardedArray, block, key_of, make_up, overlap, volume
+from runhooks.checkpoint.files import reading_threads
 from runhooks.checkpoint.manifest import ArraySpec, spec_from
 from runhooks.checkpoint.tensors import STATES, CheckpointFile, Entry, damaged, item_bytes, spec_of
-from runhooks.stores.interruption import interrupting
 
 #: The end of the key of a whole array that a rank has written because it differs from the chief's.
 OWN = "@rank"
 #: The name of the table of blocks.
 TABLE = "blocks"
-
-_MOST_AT_ONCE = 16
 
 #: What a rank saves by name: arrays of its own, which others may have too, and shards.
 RankArrays = Mapping[str, NDArray[Any] | ShardedArray]
@@ -275,7 +272,7 @@ def read_several(stored: Mapping[str, StoredArray]) -> Iterator[tuple[str, NDArr
     for file, names in files.items():
         for key, values in file.stream(names):
             yield names[key], values
-    with ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-restore") as threads, interrupting():
+    with reading_threads() as threads:
         yield from zip(rest, threads.map(np.asarray, rest.values()), strict=True)
 
 

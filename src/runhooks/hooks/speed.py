@@ -97,11 +97,6 @@ class Window(NamedTuple):
     secs: float
     training_secs: float
 
-    @property
-    def steps_per_sec(self) -> float:
-        """Steps per second of training."""
-        return self.per_sec(self.steps)
-
     def per_sec(self, amount: float) -> float:
         """Return ``amount``, counted over this window, per second of training."""
         return amount / self.training_secs if self.training_secs > 0 else float("inf")
@@ -365,7 +360,7 @@ class ThroughputHook(WindowHook):
         made = {label: number * window.steps for label, number in self._per_step.items()}
         made |= {label: total.take() for label, total in self._totals.items()}
         made = {label: number * self._ranks for label, number in made.items()}
-        speeds = {"steps": window.steps_per_sec}
+        speeds = {"steps": window.per_sec(window.steps)}
         speeds |= {label: window.per_sec(made[label]) for label in sorted(made)}
         values = [scalar_value(f"throughput/{k}_per_sec", v) for k, v in speeds.items()]
         parts = [f"{value:.4g} {label}/sec" for label, value in speeds.items()]
