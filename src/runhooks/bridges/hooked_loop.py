@@ -21,7 +21,7 @@ from runhooks.errors import cause, described, good_ends
 from runhooks.hooks import CheckpointSaverHook, FeedFnHook, StepCounterHook, SummarySaverHook
 from runhooks.session.hook_list import HookList, caught, in_order, raise_first
 from runhooks.session.hooked import Asked, HookedSession, LiveSession
-from runhooks.session.hooks import noting_hook
+from runhooks.session.scheduled_hook import noting_hook
 from runhooks.session.threads import Coordinator
 
 

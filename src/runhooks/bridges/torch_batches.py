@@ -121,7 +121,7 @@ class TorchBatchGraph(BatchGraph):
         # What was made of names may belong to the objects of before.
         self._captures = {}
         self._checked.clear()
-        self.executables.clear()
+        self.planned_runs.clear()
         self.exposed.take(named)
 
     def preserved_objects(self) -> AbstractContextManager[None]:

@@ -144,8 +144,8 @@ class Graph(BaseGraph):
         self._engine = load_engine(engine) if isinstance(engine, str) else engine
         if not isinstance(self._engine, Engine):
             raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
-        #: The executables of fetches and feeds, kept for every session of this graph.
-        self.executables: BoundedCache[Any, Any] = BoundedCache()
+        #: The planned runs of fetches and feeds, kept for every session of this graph.
+        self.planned_runs: BoundedCache[Any, Any] = BoundedCache()
         self._shared_by_runs: BoundedCache[Any, Any] = BoundedCache()
         self._operations: dict[str, Operation] = {}
         self._forms = Forms(self._engine)

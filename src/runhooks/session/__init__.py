@@ -1,7 +1,7 @@
 """Sessions: what happens around a run, a layer a file.
 
 Users open a ``monitored`` session. A run of it goes through ``recoverable`` and ``hooked`` to
-``session``, which computes it with an ``executable``; ``opening`` opens the session.
+``session``, which makes it a ``BoundRun`` of ``runs``; ``opening`` opens the session.
 """
 
 from runhooks.session.monitored import MonitoredSession, SingularMonitoredSession, StepContext

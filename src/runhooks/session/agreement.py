@@ -21,7 +21,7 @@ from runhooks.ranks import Group
 from runhooks.ranks.decisions import STOP, Decisions
 from runhooks.session.hook_list import HookList, caught
 from runhooks.session.hooked import LiveSession
-from runhooks.session.hooks import Placement
+from runhooks.session.scheduled_hook import RankPlacement
 from runhooks.trigger import Due, Timer, Trigger
 
 
@@ -130,7 +130,7 @@ class Agreement:
         self._stop = stop
         self._hooks = hooks
         self._graph = graph
-        self._placement = Placement(group, graph.objects)
+        self._placement = RankPlacement(group, graph.objects)
         self._decisions = Decisions(group)
         self._wish: str | None = None
         self._reached = 0  # the run whose boundary this rank has come to

@@ -15,8 +15,8 @@ from runhooks.errors import add_note, described, error_text, good_ends
 from runhooks.events import flush_all
 from runhooks.graph.objects import OBJECT_STATES
 from runhooks.session.hooked import LiveSession
-from runhooks.session.hooks import Placement, hook_note, noting_hook
 from runhooks.session.inputs import INPUT_STATES
+from runhooks.session.scheduled_hook import RankPlacement, hook_note, noting_hook
 from runhooks.session.threads import Coordinator
 
 RESERVED_PREFIXES = (INPUT_STATES, OBJECT_STATES)
@@ -88,9 +88,9 @@ class HookList:
         self._begun: dict[str, SessionRunHook] = {}
         self._saved: dict[str, dict[str, _SavedObject]] = {}  # by hook, by name in checkpoints
         self._compared = False
-        self._placement: Placement | None = None
+        self._placement: RankPlacement | None = None
 
-    def place(self, placement: Placement) -> None:
+    def place(self, placement: RankPlacement) -> None:
         """Keep the hooks that run on this rank, and let those of all live by one time."""
         self._placement = placement
         self._hooks = {name: it for name, it in self._hooks.items() if placement.is_here(it)}

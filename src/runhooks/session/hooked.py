@@ -22,11 +22,11 @@ from runhooks.errors import add_note
 from runhooks.graph.base import StepPart
 from runhooks.graph.engine import BoundedCache
 from runhooks.graph.nest import structure_key
-from runhooks.session.hooks import NextDue, Placement, ScheduledHook, hook_note
+from runhooks.session.scheduled_hook import NextDue, RankPlacement, ScheduledHook, hook_note
 from runhooks.session.threads import Coordinator
 from runhooks.session.turn import (
     Answering,
-    Call,
+    CallerTurns,
     Hooks,
     Request,
     RequestMerger,
@@ -83,7 +83,9 @@ class HookedSession:
         # makes all of a run inside it, with its hooks.
         self._lock = threading.RLock()
         self._is_alone = raw.makes_one_run_at_a_time
-        self._turn: AbstractContextManager[Any] = self._lock if self._is_alone else nullcontext()
+        self._one_at_a_time: AbstractContextManager[Any] = (
+            self._lock if self._is_alone else nullcontext()
+        )
         self.runs = 0
         self.saved_in: int | None = None
         self._warned_of_iteration = False
@@ -95,7 +97,7 @@ class HookedSession:
         self._hooks: list[ScheduledHook] = []  # those that are called without being named
         self._watching: list[ScheduledHook] = []
         self._merger = RequestMerger(raw)
-        self._calls: BoundedCache[Any, Call] = BoundedCache()
+        self._turns: BoundedCache[Any, CallerTurns] = BoundedCache()
         self._hook_secs: dict[str, float] | None = None
         # Run options and metadata for TensorFlow's hooks, which always get some; never written to.
         self._no_records = raw.new_records() or (None, None)
@@ -106,7 +108,7 @@ class HookedSession:
         hook: SessionRunHook,
         *,
         always: bool,
-        placement: Placement | None = None,
+        placement: RankPlacement | None = None,
     ) -> None:
         """Add a hook: for every run if ``always``, otherwise for the runs that name it.
 
@@ -114,7 +116,7 @@ class HookedSession:
         """
         added = ScheduledHook(hook, name, placement)
         self._measure(added)
-        self._calls.clear()  # their turns were bound to fewer hooks
+        self._turns.clear()  # their turns were bound to fewer hooks
         self.repeat = None
         if not added.takes_part:
             return
@@ -148,14 +150,14 @@ class HookedSession:
             fetches: What its caller asks for.
             feed_dict: What it is fed.
         """
-        with self._turn:
+        with self._one_at_a_time:
             run, context = turn.run, None
             if self.repeat is not turn or run is None or run.off_steps <= 0:
                 # Another thread has come first.
                 return self.run_with_hooks(SessionRunArgs(fetches, feed_dict))
             if turn.hooks:
                 caller = _new(SessionRunArgs, (fetches, feed_dict, None))
-                asked = self._ask(turn.call, turn, turn.hooks, caller, self._hooks)
+                asked = self._ask(turn.turns, turn, turn.hooks, caller, self._hooks)
                 if asked.turn is not turn or run.off_steps <= 0:
                     return self.complete(asked)  # they ask for something else, or have made a run
                 context = asked.context
@@ -188,7 +190,7 @@ class HookedSession:
         chosen = self._hooks if hooks is None else self._scheduled(hooks)
         if not isinstance(caller.feed_dict, Mapping | None) or (hooks is not None and not chosen):
             return self._raw.run(*caller, run_metadata)  # it says what is wrong
-        with self._turn:
+        with self._one_at_a_time:
             if hooks is None and self.stop_reason is not None:
                 raise RuntimeError(
                     f"run was called after {self.stop_reason} asked to stop: check should_stop() "
@@ -215,11 +217,11 @@ class HookedSession:
         hooks = self._hooks if hooks is None else hooks
         is_named = hooks is not self._hooks
         watching = () if is_named else self._watching
-        call = self._calls.get_or_make(
+        turns = self._turns.get_or_make(
             (is_named, structure_key(caller.fetches), *(caller.feed_dict or ())),
-            lambda: Call(caller, watching, self._merger),
+            lambda: CallerTurns(caller, watching, self._merger),
         )
-        part = call.part
+        part = turns.part
         if part is StepPart.NONE and self.within_step:
             part = StepPart.PART  # what waits for the end of the step waits in a run beside it, too
         step = (self._raw.global_step or 0) + (self.stride if part is StepPart.WHOLE else 0)
@@ -228,7 +230,7 @@ class HookedSession:
             if is_named or self.due.is_reached(step, self.runs + 1, part):
                 due = self._due(hooks, step, part)
         try:
-            return self._ask(call, call.last_turn(due), due, caller, hooks)
+            return self._ask(turns, turns.last_turn(due), due, caller, hooks)
         except BaseException:
             self._let_go(due)
             raise
@@ -322,7 +324,7 @@ class HookedSession:
 
     def _ask(
         self,
-        call: Call,
+        turns: CallerTurns,
         turn: Turn | None,
         due: Hooks,
         caller: SessionRunArgs,
@@ -331,7 +333,7 @@ class HookedSession:
         """Ask the hooks that are ``due``, and find the turn of what they ask for.
 
         Args:
-            call: What ``caller`` and others ask for.
+            turns: What ``caller`` and others ask for.
             turn: The last one of these hooks, which may be it; None: there was none.
             due: The hooks.
             caller: What the caller asks for.
@@ -342,7 +344,7 @@ class HookedSession:
         context: SessionRunContext | None = None
         requests: list[Request] = []
         if due:
-            stride = self.stride if call.part is StepPart.WHOLE else 0
+            stride = self.stride if turns.part is StepPart.WHOLE else 0
             context = SessionRunContext(caller, raw, None if step is None else step + stride)
             asking = turn.asking if turn is not None else never_asked(due)
             try:
@@ -358,7 +360,7 @@ class HookedSession:
                 add_note(error, hook_note(it.hook.name, "before_run"))
                 raise
         if turn is None:
-            turn = call.turn(due, caller, requests)
+            turn = turns.turn(due, caller, requests)
         return _new(Asked, (turn, caller, requests, context, step, hooks))
 
     def _make(

@@ -1,4 +1,4 @@
-"""``Executable``: a plan made ready to run; ``BoundRun``: its run in one session.
+"""``PlannedRun``: a plan made ready to run; ``BoundRun``: its run in one session.
 
 feeds, inputs, counters -> head (host) -> body (engine) -> tail (host) -> all variables at once
 """
@@ -330,7 +330,7 @@ def _note_draw(op: Operation, error: Exception) -> None:
     add_note(error, f"in the input {op.name!r} of the graph")
 
 
-class Executable:
+class PlannedRun:
     """One set of fetches and feeds, made ready to run. It holds nothing of any session.
 
     Args:

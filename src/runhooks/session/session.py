@@ -22,7 +22,7 @@ from runhooks.graph.objects import OBJECT_STATES
 from runhooks.graph.plan import make_plan
 from runhooks.session.feeds import check_arguments
 from runhooks.session.inputs import SessionInputs
-from runhooks.session.runs import Executable
+from runhooks.session.runs import PlannedRun
 from runhooks.session.states import (
     VariableValues,
     arrays_of,
@@ -312,18 +312,18 @@ class Session(RawSession):
 
     def _bound(self, key: Any, fetches: Any, feed_keys: tuple[Any, ...]) -> PreparedRun:
         self._values.check_open()
-        executable: Executable = self._graph.executables.get_or_make(
-            key, lambda: Executable(self._graph, fetches, feed_keys)
+        planned: PlannedRun = self._graph.planned_runs.get_or_make(
+            key, lambda: PlannedRun(self._graph, fetches, feed_keys)
         )
         if self._graph.objects is not None and not self._warned_of_step:
             self._check_steps(fetches, feed_keys)
         self._find_global_step()
-        for variable in executable.variables:
+        for variable in planned.variables:
             self._values.initialize(variable)
-        self._inputs.open(executable.inputs)
-        makes_step = self._values.step_variable in executable.changed
-        self._inputs.check_draws(executable.inputs, makes_step=makes_step)
-        return executable.bound(fetches, self._values, self._inputs)
+        self._inputs.open(planned.inputs)
+        makes_step = self._values.step_variable in planned.changed
+        self._inputs.check_draws(planned.inputs, makes_step=makes_step)
+        return planned.bound(fetches, self._values, self._inputs)
 
     def _check_steps(self, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
         if (found := step_not_named(self._graph, fetches, feed_keys)) is not None:

@@ -21,7 +21,7 @@ from runhooks.graph.engine import BoundedCache
 from runhooks.graph.nest import FetchList, KnownFetches, structure_key
 from runhooks.graph.nodes import Tensor
 from runhooks.graph.plan import CALLER
-from runhooks.session.hooks import ScheduledHook, hook_note
+from runhooks.session.scheduled_hook import ScheduledHook, hook_note
 
 _log = logging.getLogger("runhooks")
 
@@ -77,8 +77,8 @@ class Asking:
         )
 
 
-class Call:
-    """What the callers of some runs ask for, all the same: fetches, and the keys of a feed_dict.
+class CallerTurns:
+    """The turns of callers that ask for the same: fetches, and the keys of a feed_dict.
 
     Args:
         caller: One of them.
@@ -116,7 +116,7 @@ class Turn:
     It serves all callers that ask for the same, while the hooks do. What it uses belongs to it.
 
     Args:
-        call: What its callers ask for.
+        turns: What its callers ask for.
         hooks: The hooks that are due in it, in the order of their calls. Empty: an off-step, in
             which hooks may watch a value.
         caller: One of the callers.
@@ -140,25 +140,25 @@ class Turn:
     """
 
     __slots__ = (
-        *("answering", "asking", "call", "feeds", "fetches", "hooks", "is_of", "leaf", "part"),
+        *("answering", "asking", "feeds", "fetches", "hooks", "is_of", "leaf", "part", "turns"),
         *("parties", "run", "sleepers", "waiting", "watching"),
     )
 
     def __init__(
-        self, call: Call, hooks: Hooks, caller: SessionRunArgs, requests: Sequence[Request]
+        self, turns: CallerTurns, hooks: Hooks, caller: SessionRunArgs, requests: Sequence[Request]
     ) -> None:
-        self.call, self.hooks, self.part = call, hooks, call.part
+        self.turns, self.hooks, self.part = turns, hooks, turns.part
         known = KnownFetches(caller.fetches)
         self.leaf, self.is_of = known.leaf, known.is_the_same_as
         asked = [hook for hook in hooks if hook.before_run is not None]
         self.asking = [Asking(*it) for it in zip(asked, requests, strict=True)]
         self.run: PreparedRun | None = None
-        watched = () if hooks else call.watching
+        watched = () if hooks else turns.watching
         wanted: dict[ScheduledHook, Request] = {
             **{it.hook: request for it, request in zip(self.asking, requests, strict=True)},
             **{hook: SessionRunArgs(hook.watched) for hook in watched},
         }
-        answered, self.waiting = _divided(call.merger, caller, wanted)
+        answered, self.waiting = _divided(turns.merger, caller, wanted)
         self.parties = list(answered)
         self.watching = [] if hooks else self.parties
         places = {

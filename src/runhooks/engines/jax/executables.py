@@ -128,7 +128,7 @@ class Evaluated(NamedTuple):
     new: list[Any]
 
 
-class TracedBody:
+class FlatBody:
     """The operations of ``body`` as a function of flat leaves.
 
     They are those of the variables that it assigns and of those that it only reads. The values of
@@ -265,7 +265,7 @@ class PartExecutable:
         party: Who asks for it, for the log.
     """
 
-    def __init__(self, traced: TracedBody, party: str) -> None:
+    def __init__(self, traced: FlatBody, party: str) -> None:
         self.traced = traced
         self.party = party
         self.traces = _Traces()
@@ -298,7 +298,7 @@ class PartExecutable:
         return fetches
 
 
-class Traced(NamedTuple):
+class CoreResult(NamedTuple):
     """What a core returns, as arrays or as their shapes and dtypes.
 
     Attributes:
@@ -323,7 +323,7 @@ class CoreExecutable:
         forms: The forms of what was given when they were last traced; empty: they were not yet.
     """
 
-    def __init__(self, traced: TracedBody, party: str) -> None:
+    def __init__(self, traced: FlatBody, party: str) -> None:
         self.traced = traced
         self.party = party
         self.traces = _Traces()
@@ -339,7 +339,7 @@ class CoreExecutable:
             wide, lambda: jax.jit(self._step(wide=wide), donate_argnums=self._donated)
         )
 
-    def shapes(self, args: Sequence[Any]) -> Traced:
+    def shapes(self, args: Sequence[Any]) -> CoreResult:
         """Return what ``args`` lead to, traced but not computed."""
         trace, placed = cast(Any, self._operations).eval_shape, self.traced.placed
         return self._traced(self.traces.ahead(lambda: trace(*args, *placed)))
@@ -384,11 +384,11 @@ class CoreExecutable:
         self.forms = forms_of([values[t] for t in body.given])
         return owned, {layout.number: arrays}
 
-    def _traced(self, returned: Any) -> Traced:
+    def _traced(self, returned: Any) -> CoreResult:
         """Return what ``_trace`` has returned, with its layout."""
         new, by_layout = returned
         ((number, arrays),) = by_layout.items()
-        return Traced(new, arrays, self.layouts[number])
+        return CoreResult(new, arrays, self.layouts[number])
 
 
 def _settled(old: Any, new: Any) -> Any:
@@ -396,7 +396,7 @@ def _settled(old: Any, new: Any) -> Any:
     return old if is_settled else jax.lax.convert_element_type(old, new.dtype)
 
 
-def _results(traced: Traced, *, wide: bool) -> list[Any]:
+def _results(traced: CoreResult, *, wide: bool) -> list[Any]:
     """Return what a step returns, given all its arrays."""
     new, arrays, layout = traced
     # A dict of one item is unpacked in C++, where a pytree of ours would call Python.

@@ -12,9 +12,9 @@ import jax
 
 from runhooks.engines.jax.executables import (
     CoreExecutable,
+    CoreResult,
+    FlatBody,
     PartExecutable,
-    Traced,
-    TracedBody,
     check_given,
     forms_of,
     note_failure,
@@ -68,7 +68,7 @@ class Binding:
 
 
 def bind(
-    body: Body, core: CoreExecutable | None, shapes: Traced | None, executables: Executables
+    body: Body, core: CoreExecutable | None, shapes: CoreResult | None, executables: Executables
 ) -> Binding:
     """Divide what the parties of ``body`` ask for.
 
@@ -109,7 +109,7 @@ def bind(
 class _Divider:
     """Finds out where the values are that the parties of one run ask for."""
 
-    def __init__(self, body: Body, core: CoreExecutable | None, shapes: Traced | None) -> None:
+    def __init__(self, body: Body, core: CoreExecutable | None, shapes: CoreResult | None) -> None:
         self._body = body
         self._given = set(body.given)
         self._small = 0 if shapes is None else shapes.layout.small
@@ -275,7 +275,7 @@ class JaxBody(BoundBody):
             ((layout, arrays),) = by_layout.items()
             try:
                 if layout != binding.layout:
-                    traced = Traced(new, arrays, self._core.layouts[layout])
+                    traced = CoreResult(new, arrays, self._core.layouts[layout])
                     binding = self._bound_again(binding, traced)
                 values.update(binding.read(arrays, new))
                 self._compute(binding.after, settled, values, assigned)
@@ -322,7 +322,7 @@ class JaxBody(BoundBody):
         """Return the fetches among what the core has returned after JAX has traced it anew."""
         assert self._core is not None
         ((layout, arrays),) = by_layout.items()
-        again = self._bound_again(binding, Traced(new, [*arrays], self._core.layouts[layout]))
+        again = self._bound_again(binding, CoreResult(new, [*arrays], self._core.layouts[layout]))
         values = again.read(arrays, new)
         return [values[t] for t in self._body.fetches]
 
@@ -346,11 +346,11 @@ class JaxBody(BoundBody):
         # Sessions of one graph begin with equal structures, unless a function makes others.
         return kind, body, *[self._structures[v] for v in (*body.assigned, *body.kept)]
 
-    def _traced(self, body: Body) -> TracedBody:
-        return TracedBody(self._engine, body, self._structures)
+    def _traced(self, body: Body) -> FlatBody:
+        return FlatBody(self._engine, body, self._structures)
 
     def _args_of(
-        self, traced: TracedBody, args: Sequence[Any], values: Mapping[Tensor, Any]
+        self, traced: FlatBody, args: Sequence[Any], values: Mapping[Tensor, Any]
     ) -> list[Any]:
         """Return the arguments of an executable, given those of the run."""
         leaves = [leaf for variable in traced.reads for leaf in args[self._spans[variable]]]
@@ -415,7 +415,7 @@ class JaxBody(BoundBody):
         held = frozenset(t for t in self._body.fetches if is_held(values[t]))
         return replace(binding, held=held), args
 
-    def _bound_again(self, binding: Binding, traced: Traced) -> Binding:
+    def _bound_again(self, binding: Binding, traced: CoreResult) -> Binding:
         """Return the binding of what the core has returned: JAX has traced it anew."""
         self._bindings.clear()
         again = bind(self._body, self._core, traced, self._part_executable)

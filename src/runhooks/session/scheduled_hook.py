@@ -49,7 +49,7 @@ class GroupTime:
         return called
 
 
-class Placement:
+class RankPlacement:
     """Says where hooks run, and which of them live by the time of the group.
 
     Args:
@@ -131,7 +131,9 @@ class ScheduledHook:
         *("name", "run", "shared_time", "sleeps", "step", "time", "watched"),
     )
 
-    def __init__(self, hook: SessionRunHook, name: str, placement: Placement | None = None) -> None:
+    def __init__(
+        self, hook: SessionRunHook, name: str, placement: RankPlacement | None = None
+    ) -> None:
         self.hook = hook
         self.name = name
         self.is_lone = placement is not None and not placement.is_shared(hook)
