@@ -1,7 +1,9 @@
 """Arrays of a checkpoint without the graph that saved it."""
 
 import collections
+import dataclasses
 import tracemalloc
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -107,6 +109,23 @@ def test_like_gives_structure_and_dtypes(path):
     assert (found["layers"][1].kernel, found["layers"][1].bias) == (1.5, True)
     assert [type(it) for it in found["layers"][1]] == [float, bool]
     assert like["layers"][0].kernel.max() == 0
+
+
+def test_like_may_be_a_dataclass(tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class State:
+        weights: Any
+        others: list
+
+    def step(state):
+        return State(state.weights + 1, [it + 2 for it in state.others])
+
+    with rh.graph(step, state=State(np.zeros(2), [np.zeros(1)])).as_default():
+        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path) as session:
+            session.run("train_op")
+    found = rh.load(tmp_path, "state", like=State(np.zeros(2), [np.zeros(1)]))
+    assert type(found) is State
+    assert (found.weights.tolist(), found.others[0].tolist()) == ([1, 1], [2])
 
 
 def test_like_may_be_a_part_or_have_more_than_arrays(path):

@@ -148,8 +148,8 @@ class Form(NamedTuple):
 def flatten(tree: Any) -> Flat:
     """Return the leaves of ``tree`` by path, and how to rebuild it.
 
-    Dicts, lists, tuples and named tuples are trees, and whatever classes an array library in use
-    knows as such. None has no leaves.
+    Dicts, lists, tuples, named tuples and dataclasses are trees, and whatever classes an array
+    library in use knows as such. None has no leaves.
     """
     return Flat(list(walk(tree, of=_tree_of)), partial(with_leaves, tree, of=_tree_of))
 
@@ -158,7 +158,7 @@ def _tree_of(value: Any) -> Container | None:
     flat = None if type(value) in _PLAIN else flattened(value)
     if flat is not None:
         return Container(lambda _: flat.leaves, lambda _, parts: flat.rebuild(parts))
-    return container_of(value) if value is None else builtin_container_of(value)
+    return container_of(value)
 
 
 _PLAIN = frozenset((dict, OrderedDict, list, tuple, NoneType))

@@ -100,7 +100,9 @@ def call(
 ) -> Any:
     """Return a tensor that calls ``fn`` with the values of ``args`` in every run that needs it.
 
-    On the jax engine ``fn`` is traced and compiled, and must be pure.
+    On the jax engine ``fn`` is traced and compiled, and must be pure. On the others it may change
+    variables that it is given, which are copies of its own, and nothing else in place: what another
+    operation has computed, and what is fed, is handed to all who ask for it.
 
     Args:
         fn: Any callable.

@@ -356,7 +356,8 @@ class Variable(Tensor):
         initial_value: An array, a number or a pytree of these, or a function without arguments
             that returns one: it is called at each start, also if a checkpoint is then restored.
             The structure, shapes and dtypes never change.
-            A session keeps a copy, so your arrays do not change.
+            A session keeps a copy of an array as it is when the session starts, or starts over
+            without a checkpoint: your arrays do not change, and you must not change them.
         name: The name of its operation; made unique.
         trainable: Whether it joins ``GraphKeys.TRAINABLE_VARIABLES``, if ``collections`` is None.
         collections: The collections it joins; None: ``[GraphKeys.GLOBAL_VARIABLES]``, whose
