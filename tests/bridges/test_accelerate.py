@@ -81,6 +81,19 @@ def test_values_of_a_batch(training, recorder, tmp_path):
     assert [it.value for it in events if it.tag == "loss"] == pytest.approx(training.losses)
 
 
+def test_a_group_that_is_added_later_has_its_rate_among_the_others(training, recorder):
+    hook = recorder(rate="learning_rate")
+
+    class Adds(rh.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            if run_context.session.global_step == 3:
+                more = {"params": [nn.Parameter(torch.ones(1))], "lr": 0.5}
+                training.optimizer.optimizer.add_param_group(more)
+
+    training.run(training.hooks(hook, Adds()))
+    assert [it["rate"] for it in hook.values] == [0.01] * 3 + [[0.01, 0.5]] * 5
+
+
 def test_the_global_step_counts_updates(digits, recorder, tmp_path):
     hook, training = recorder(loss="loss"), Training(digits, tmp_path, accumulate=4)
     training.run(training.hooks(hook))

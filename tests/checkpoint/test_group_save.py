@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import runhooks as rh
-from runhooks.checkpoint import DirectoryLock, checkpoints, restore_latest
+from runhooks.checkpoint import DirectoryLock, attempts, checkpoints, restore_latest
 from runhooks.checkpoint.format import read_manifest
-from runhooks.errors import DataLossError, DeadlineExceededError, PeerFailedError
+from runhooks.errors import DataLossError, DeadlineExceededError, NotFoundError, PeerFailedError
 from runhooks.ranks import LocalGroup, entered
 from tests.checkpoint.sealing import digest, forge
 
@@ -244,6 +244,20 @@ def test_a_chief_that_cannot_save_is_named_too(tmp_path: Path) -> None:
     assert isinstance(chief, FileExistsError)
     assert isinstance(other, PeerFailedError)
     assert (other.rank, "exists and is not a checkpoint" in str(other)) == (0, True)
+
+
+@pytest.mark.parametrize("error", [DataLossError("a bad disk"), NotFoundError("no such bucket")])
+def test_an_error_of_the_chief_is_never_raised_as_that_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail() -> str:
+        raise error
+
+    monkeypatch.setattr(attempts, "new_attempt", fail)
+    chief, other = on_all(make(2), lambda it: it.save(tmp_path / "model.ckpt"))
+    assert chief is error
+    assert isinstance(other, PeerFailedError)
+    assert (other.rank, str(error) in str(other)) == (0, True)
 
 
 def test_ranks_at_different_steps_do_not_save(tmp_path: Path) -> None:

@@ -13,6 +13,11 @@ class Point(NamedTuple):
     y: object
 
 
+class Pair(tuple):
+    def __new__(cls, first, second):
+        return super().__new__(cls, (first, second))
+
+
 @pytest.fixture
 def fetched(graph):
     a = rh.Variable(np.float32(1), name="a")
@@ -36,6 +41,7 @@ def test_variables_and_tensors_give_their_values(fetched):
         (lambda a, b: [b, b, "b:0"], [2.0, 2.0, 2.0]),
         (lambda a, b: (b, a), (2.0, 1.0)),
         (lambda a, b: Point(x=b, y=a), Point(2.0, 1.0)),
+        (lambda a, b: Pair(a, b), (1.0, 2.0)),
         (lambda a, b: {"z": a, 1: b}, {"z": 1.0, 1: 2.0}),
         (
             lambda a, b: {"k": [a, ("op", {"b": b})], "none": []},

@@ -534,3 +534,22 @@ def test_a_session_that_another_thread_opens_while_it_is_closed_is_closed_too(p)
     assert ended == sessions[1:]
     with pytest.raises(RuntimeError, match="closed"):
         sessions[1].run(p.marks[1])
+
+
+def test_threads_may_bring_hooks_of_their_own(graph):
+    one, errors = rh.call(lambda: 1), []
+
+    def work(session):
+        try:
+            for _ in range(200):
+                session.run(one, hooks=[rh.SessionRunHook()])
+        except BaseException as error:  # noqa: BLE001 - it is told below
+            errors.append(error)
+
+    with rh.MonitoredSession() as session:
+        threads = [threading.Thread(target=work, args=[session]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert errors == []

@@ -374,3 +374,34 @@ def test_rate_of_the_program_that_gives_way_to_that_of_the_checkpoint_is_told(
     assert "'optimizer'" in message
     assert "lr=0.1 " in message
     assert "lr=0.7 " in message
+
+
+def test_adamw_takes_the_checkpoint_of_adam(training, make_training, tmp_path):
+    with rh.Session(training.graph()) as sess:
+        sess.run("train_op", training.batch)
+        path = saved(sess, tmp_path)
+    other = make_training(1)
+    kin = torch.optim.AdamW(other.model.parameters())
+    with rh.Session(other.graph(optimizer=kin)) as sess:
+        rh.Saver().restore(sess, path)
+    assert kin.state_dict()["state"].keys() == training.optimizer.state_dict()["state"].keys()
+
+
+def test_a_state_may_hold_tuples_with_arrays(training, make_training, tmp_path):
+    class Shapes:
+        held = (np.ones(2), 3)
+
+        def state_dict(self):
+            return {"held": self.held}
+
+        def load_state_dict(self, state):
+            self.held = state["held"]
+
+    with rh.Session(training.graph(shapes=Shapes())) as sess:
+        path = saved(sess, tmp_path)
+    again = Shapes()
+    again.held = None
+    with rh.Session(make_training(1).graph(shapes=again)) as sess:
+        rh.Saver().restore(sess, path)
+    assert again.held[0].tolist() == [1, 1]
+    assert again.held[1] == 3

@@ -48,7 +48,13 @@ def container_of(value: Any) -> Container | None:
 
 
 def builtin_container_of(value: Any) -> Container | None:
-    """As ``container_of``; dataclasses and None are leaves."""
+    """As ``container_of``; dataclasses and None are leaves.
+
+    A tuple of a class that is no named tuple, which may be made in a way of its own, becomes a
+    plain one.
+    """
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return container_of(())
     return container_of(value) if isinstance(value, Mapping | list | tuple) else None
 
 

@@ -74,13 +74,12 @@ class TorchValues(BatchValues):
         self._rates = {}
 
     def other(self, name: str) -> Callable[[], Any] | None:
-        groups = rate_groups(self._optimizers, name)
-        if not groups:
+        if not rate_groups(self._optimizers, name):
             return None
 
         def read() -> Any:
-            kept = self._rates or self._rates_of_all()
-            return one_rate([kept[key] for key in groups])
+            kept, now = self._rates, rate_groups(self._optimizers, name)  # groups may be added
+            return one_rate([kept.get(key, rate_in(group)) for key, group in now.items()])
 
         return read
 

@@ -53,20 +53,21 @@ _log = logging.getLogger("runhooks")
 AnyResult = TypeVar("AnyResult")
 
 
-def agreed(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
+def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = False) -> list[Any]:
     """Return what ``act`` has returned on each rank; raise on all if it has raised on one.
 
-    All ranks call it. One that has raised raises its own error. What is damaged for one of them is
-    damaged for all, and what is gone for the chief is gone.
+    All ranks call it. One that has raised raises its own error.
 
     Args:
         group: The ranks.
         name: What they do.
         act: Returns values of JSON.
+        restores: Whether they restore a checkpoint: what is damaged for one of them is damaged for
+            all, and what is gone for the chief is gone. The training goes on with another one.
 
     Raises:
-        NotFoundError: The chief has raised it.
-        DataLossError: One of them has raised it.
+        NotFoundError: They restore, and the chief has raised it.
+        DataLossError: They restore, and one of them has raised it.
         PeerFailedError: Another one has raised another error.
         DeadlineExceededError: Ranks are missing; it names them.
     """
@@ -77,7 +78,7 @@ def agreed(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
         end, content = "done", act()
     except Exception as error:  # noqa: BLE001 - raised below, once the others know
         failure = error
-        end, *content = _end_with(error, group)
+        end, *content = _end_with(error, group, restores)
     try:
         replies = list(map(json.loads, group.gather(name, json.dumps([end, content]))))
     except Exception as error:
@@ -101,10 +102,10 @@ def agreed(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
 _ENDS = ("done", "damaged", "gone", "error")
 
 
-def _end_with(error: Exception, group: Group) -> tuple[str, str, str | None]:
-    if isinstance(error, DataLossError):
+def _end_with(error: Exception, group: Group, restores: bool) -> tuple[str, str, str | None]:
+    if restores and isinstance(error, DataLossError):
         return "damaged", str(error), error.path
-    if isinstance(error, NotFoundError) and group.is_chief:
+    if restores and isinstance(error, NotFoundError) and group.is_chief:
         return "gone", str(error), error.path
     group.error = error
     return "error", described(error), None
@@ -297,7 +298,7 @@ def newest_sound(
         tried.add(name)
         path = directory / name
         try:
-            agreed(group, "restored", partial(keep, path))
+            agreed(group, "restored", partial(keep, path), restores=True)
         except NotFoundError:  # another process has just removed it, and saved a newer one
             continue
         except DataLossError as error:

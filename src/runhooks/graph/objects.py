@@ -54,7 +54,9 @@ STANDS_FOR_ARRAY = "runhooks.tensor"
 
 def stands_for_array(value: Any) -> bool:
     """Return whether ``value``, in a state, stands in the place of an array."""
-    return type(value) is tuple and value[:1] == (STANDS_FOR_ARRAY,)
+    if type(value) is not tuple or len(value) != 2:
+        return False
+    return type(value[0]) is str and value[0] == STANDS_FOR_ARRAY
 
 
 Arrays = Mapping[str, NDArray[Any]]

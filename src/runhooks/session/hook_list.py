@@ -125,7 +125,7 @@ class HookList:
     ) -> list[SessionRunHook]:
         """Begin those of ``hooks`` that are new here, and add them to ``session``; return all."""
         given = in_order(hooks)
-        begun = {id(hook) for hook in self._begun.values()}
+        begun = {id(hook) for hook in list(self._begun.values())}
         for hook in given:
             if id(hook) not in begun:
                 self._join(hook, session)

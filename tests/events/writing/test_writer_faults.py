@@ -212,6 +212,25 @@ for size in range(100, 300, 4):
     assert all(limit - size < 2 * RECORD_BYTES for limit, size in sizes)
 
 
+def test_a_disk_that_stays_full_neither_hangs_nor_keeps_the_writer_open(small_disk: Path) -> None:
+    writer = FileWriter(small_disk, max_queue=100)
+    (small_disk / "filler").write_bytes(bytes(56 << 10))
+    told = 0
+    for step in range(1, 3_000):
+        try:
+            writer.scalar("loss", step, step)
+        except OSError:
+            told += 1
+    try:
+        writer.close()
+    except OSError:
+        told += 1
+    assert told > 0
+    assert writer.closed
+    found = steps_by_tag(small_disk).get("loss", [])
+    assert found == sorted(set(found))
+
+
 def test_a_directory_that_was_removed_is_an_error_and_can_be_come_back_to(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     writer = FileWriter(folder)

@@ -245,6 +245,7 @@ def _direct(graph: AnalyzedGraph, fetches: Any, feed_keys: Sequence[Any]) -> Dir
     feeds = [_fed(graph, key) for key in feed_keys]
     tensors: dict[str, int] = {}
     targets: dict[str, None] = {}
+    order: list[int] = []  # who asks for a tensor gets a value of their own
 
     def place(fetch: Any) -> int | None:
         element = graph.as_graph_element(fetch)
@@ -253,7 +254,8 @@ def _direct(graph: AnalyzedGraph, fetches: Any, feed_keys: Sequence[Any]) -> Dir
             return None
         if element.name in feeds or element.op.type in _HANDLES:
             raise _NotDirectError
-        return tensors.setdefault(element.name, len(tensors))
+        order.append(tensors.setdefault(element.name, len(tensors)))
+        return len(order) - 1
 
     read = nest.reader(mapped(place, fetches, _container_of), int, lambda place: place)
     if not tensors and not targets:
@@ -263,7 +265,7 @@ def _direct(graph: AnalyzedGraph, fetches: Any, feed_keys: Sequence[Any]) -> Dir
         list(targets),
         feeds,
         [(key, _converter(graph, name)) for key, name in zip(feed_keys, feeds, strict=True)],
-        lambda values: read([_own(value) for value in values]),
+        lambda values: read([_own(values[it]) for it in order]),
     )
 
 

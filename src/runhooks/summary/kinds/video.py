@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from functools import partial
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ _CHANNELS = (1, 3)
 _COLORS = 256
 _SHORTEST_MS = 20  # viewers show faster frames ten times slower
 _GRAYS = np.arange(256, dtype=np.uint8).repeat(3).tobytes()
+_SCREEN = Struct("<6sHHBBB")
+_REPEAT = b"!\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
 
 
 def video_value(tag: str, video: Any, frames_per_second: float = 4, axes: str = _AXES) -> Value:
@@ -82,13 +84,35 @@ def _side_by_side(videos: NDArray[Any]) -> NDArray[Any]:
 
 
 def encode_gif(frames: NDArray[np.uint8], frames_per_second: float) -> bytes:
-    """Return ``frames``, uint8 ``[n, height, width, 1 or 3]``, as an animated GIF that repeats."""
-    first, *others = map(_picture, frames)
+    """Return ``frames``, uint8 ``[n, height, width, 1 or 3]``, as an animated GIF that repeats.
+
+    It has a frame for each of ``frames``, in which only the box that changed is drawn.
+    """
+    from PIL.GifImagePlugin import getdata
+
+    _, height, width, _ = frames.shape
     duration = max(round(100 / frames_per_second) * 10, _SHORTEST_MS)
-    file = io.BytesIO()
-    options = {"save_all": True, "append_images": others, "duration": duration, "loop": 0}
-    first.save(file, "GIF", optimize=False, **options)
-    return file.getvalue()
+    parts = [_SCREEN.pack(b"GIF89a", width, height, 0, 0, 0), _REPEAT]
+    previous = None
+    for frame in frames:
+        # Image.save would merge a frame with an equal one before it.
+        top, bottom, left, right = _changed(frame, previous)
+        picture = _picture(frame[top:bottom, left:right])
+        parts += getdata(picture, (left, top), duration=duration, include_color_table=True)
+        previous = frame
+    return b"".join((*parts, b";"))
+
+
+def _changed(frame: NDArray[np.uint8], previous: NDArray[np.uint8] | None) -> tuple[int, ...]:
+    """Return the top, bottom, left and right of what changed, of one pixel at the least."""
+    height, width, _ = frame.shape
+    if previous is None:
+        return 0, height, 0, width
+    changed = (frame != previous).any(axis=-1)
+    if not changed.any():
+        return 0, 1, 0, 1
+    rows, columns = (np.flatnonzero(changed.any(axis=axis)).tolist() for axis in (1, 0))
+    return rows[0], rows[-1] + 1, columns[0], columns[-1] + 1
 
 
 def _picture(frame: NDArray[np.uint8]) -> Any:
