@@ -448,8 +448,9 @@ def timelines(train, folder, save_steps):
     tf.summary.FileWriterCache.clear()
     files = {p.name: json.loads(p.read_text()) for p in Path(folder).glob("timeline-*")}
     phases = {name: sorted({e["ph"] for e in f["traceEvents"]}) for name, f in files.items()}
-    tags = [event.tagged_run_metadata.tag for event in events_in(folder)]
-    return phases, [tag for tag in tags if tag]
+    events = events_in(folder)
+    tags = [event.tagged_run_metadata.tag for event in events]
+    return phases, [tag for tag in tags if tag], any(event.graph_def for event in events)
 
 
 cases(timelines, 1, 2, 3)

@@ -142,13 +142,14 @@ class Framework:
         self,
         folder: Path,
         output_dir: str | os.PathLike[str],
+        graph: BaseGraph,
         *,
         show_dataflow: bool,
         show_memory: bool,
     ) -> RunTrace | None:
         """Return an object that traces single runs, to be used in place of ``start_profile``.
 
-        It writes files to ``folder``, and events to the event file of ``output_dir``.
+        It writes files to ``folder``, and ``graph`` and events to the event file of ``output_dir``.
 
         None, the default, if the profiler runs beside the session.
         """

@@ -204,6 +204,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
                 self._trace = framework.trace_runs(
                     folder,
                     self._directory,
+                    session.graph,
                     show_dataflow=self._show_dataflow,
                     show_memory=self._show_memory,
                 )

@@ -37,6 +37,7 @@ class TimelineTrace:
     Args:
         folder: Where to write files.
         output_dir: The directory of the event file.
+        graph: What runs; TensorBoard lays the record of a run over it.
         show_dataflow: Whether to draw arrows from the producer of a tensor to its consumers.
         show_memory: Whether to show the tensors that are alive.
 
@@ -48,6 +49,7 @@ class TimelineTrace:
         self,
         folder: Path,
         output_dir: str | os.PathLike[str],
+        graph: Any,
         *,
         show_dataflow: bool,
         show_memory: bool,
@@ -55,6 +57,7 @@ class TimelineTrace:
         self.options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
         self._folder = folder
         self._output_dir = output_dir
+        self._graph = graph
         self._show_dataflow = show_dataflow
         self._show_memory = show_memory
 
@@ -66,6 +69,7 @@ class TimelineTrace:
         path = self._folder / f"timeline-{step}.json"
         path.write_text(trace)
         writer = FileWriterCache.get(self._output_dir)
+        writer.graph(self._graph)
         writer.add_run_metadata(run_metadata, f"step_{step}")
         writer.flush()
         return path
@@ -100,12 +104,13 @@ class TensorFlow(Framework):
         self,
         folder: Path,
         output_dir: str | os.PathLike[str],
+        graph: Any,
         *,
         show_dataflow: bool,
         show_memory: bool,
     ) -> TimelineTrace:
         return TimelineTrace(
-            folder, output_dir, show_dataflow=show_dataflow, show_memory=show_memory
+            folder, output_dir, graph, show_dataflow=show_dataflow, show_memory=show_memory
         )
 
     def share_event_file(self, writer: Any, directory: str | os.PathLike[str]) -> None:
