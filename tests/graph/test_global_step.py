@@ -105,3 +105,13 @@ def test_what_is_no_integer_is_refused(value, graph):
         with pytest.raises((TypeError, ValueError), match="global_step"):
             sess.run(step.assign(value))
         assert sess.global_step == 0
+
+
+@pytest.mark.every_engine
+def test_a_step_that_is_counted_twice_in_a_run_counts_both(graph):
+    step = rh.train.get_or_create_global_step()
+    train = rh.group(step.assign_add(1), step.assign_add(2))
+    with rh.Session(graph) as sess:
+        for run in range(1, 4):
+            sess.run(train)
+            assert sess.global_step == 3 * run

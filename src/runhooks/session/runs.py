@@ -6,7 +6,7 @@ feeds, inputs, counters -> head (host) -> body (engine) -> tail (host) -> all va
 from __future__ import annotations
 
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import setitem
@@ -68,7 +68,11 @@ class BoundRun(PreparedRun):
     ) -> None:
         self._is_phased = not _only_counts(plan)
         counts = () if self._is_phased else plan.head
-        self._increments = [(op.assigns, op.args[0]) for op in counts if op.assigns is not None]
+        increments: Counter[Variable] = Counter()  # a run may count one twice
+        for op in counts:
+            if op.assigns is not None:
+                increments[op.assigns] += op.args[0]
+        self._increments = list(increments.items())
         steps = sum(delta for counter, delta in self._increments if counter is held.step_variable)
         super().__init__(fetches, (key for key, _ in feeds), steps)
         self._plan = plan

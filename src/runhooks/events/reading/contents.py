@@ -108,7 +108,7 @@ class FileContents:
             return self._decoded(point, kind, tag)
         except ValueError as error:
             raise DataLossError(
-                f"{self.path} holds a value of {kind} {tag!r} at byte {point.begin} that cannot be "
+                f"{self.path} holds the {kind} of tag {tag!r} at byte {point.begin} that cannot be "
                 f"decoded: {error}",
                 path=str(self.path),
             ) from error
