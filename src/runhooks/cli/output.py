@@ -22,6 +22,8 @@ from runhooks.events.reading.table import json_value
 from runhooks.stores import masked
 from runhooks.stores.path import AnyPath
 
+_NO_BREAK = "\u2800"  # looks like a space, and is none
+
 
 class CommandError(Exception):
     """The command cannot do what it was asked to do; the message says why."""
@@ -67,12 +69,18 @@ def write(line: Text | str = "", style: str = "") -> None:
 def say(sentence: str, style: str = "") -> None:
     """Print ``sentence`` among the results; on a terminal it is wrapped between words.
 
-    A word that is longer than a line, such as a path, stays whole.
+    A word that is longer than a line, such as a path, stays whole, and so does what ``unbroken``
+    returns.
     """
     room = width()
     text = printable(sentence)
     for line in [text] if room is None else _wrapped(text, room):
-        write(line, style)
+        write(line.replace(_NO_BREAK, " "), style)
+
+
+def unbroken(text: str) -> str:
+    """Return ``text`` for a sentence in which ``say`` does not break it at its spaces."""
+    return text.replace(" ", _NO_BREAK)
 
 
 def _wrapped(text: str, room: int) -> list[str]:

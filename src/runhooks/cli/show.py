@@ -73,7 +73,10 @@ def _heading(named: NamedRun) -> str:
     parts = [formats.count(len(files), "file"), formats.size(sum(map(_size, files)))]
     if times := _times(named.run):
         first, last = times
-        parts += [f"spans {formats.duration(last - first)}", f"last point {_ago(last)}"]
+        parts += [
+            f"spans {formats.duration(last - first)}",
+            f"last point {output.unbroken(_ago(last))}",
+        ]
     return f"{formats.printable(named.name)}: {', '.join(parts)}"
 
 
