@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import chain, count
+from itertools import count
 from typing import Any
 
 from runhooks.contract import RawSession, SessionRunHook
@@ -83,9 +83,11 @@ class HookList:
         self, hooks: Iterable[SessionRunHook] | None, *, saves_states: bool = True
     ) -> None:
         self._names: set[str] = set()  # also of those that run on other ranks alone
+        self._numbers: dict[str, int] = {}  # where to look for the next name of a kind
         self._hooks = {self._name(hook): hook for hook in in_order(hooks)}
         self._saves_states = saves_states
         self._begun: dict[str, SessionRunHook] = {}
+        self._begun_ids: set[int] = set()
         self._saved: dict[str, dict[str, _SavedObject]] = {}  # by hook, by name in checkpoints
         self._compared = False
         self._placement: RankPlacement | None = None
@@ -125,11 +127,9 @@ class HookList:
     ) -> list[SessionRunHook]:
         """Begin those of ``hooks`` that are new here, and add them to ``session``; return all."""
         given = in_order(hooks)
-        begun = {id(hook) for hook in list(self._begun.values())}
         for hook in given:
-            if id(hook) not in begun:
+            if id(hook) not in self._begun_ids:
                 self._join(hook, session)
-                begun.add(id(hook))
         return given
 
     def end(self, raw: RawSession) -> list[BaseException]:
@@ -186,8 +186,12 @@ class HookList:
             )
         _warn_of_misspelled(type(hook))
         kind = own if isinstance(own, str) and own else type(hook).__name__
-        names = chain([kind], (f"{kind}_{number}" for number in count(1)))
-        name = next(it for it in names if it not in self._names)
+        name = kind
+        for number in count(self._numbers.get(kind, 0)):
+            name = f"{kind}_{number}" if number else kind
+            if name not in self._names:
+                break
+        self._numbers[kind] = number
         self._names.add(name)
         return name
 
@@ -195,6 +199,7 @@ class HookList:
         with noting_hook(name, "begin"), self._time_of(hook):
             hook.begin()
         self._begun[name] = hook
+        self._begun_ids.add(id(hook))
         if not self._saves_states:
             return
         objects = getattr(hook, "saved_objects", None)  # a foreign hook may lack it
@@ -243,7 +248,9 @@ class HookList:
                 self._start(name, hook, session, always=False)
         except BaseException:
             self._names.discard(name)
+            self._numbers.clear()
             self._begun.pop(name, None)
+            self._begun_ids.discard(id(hook))
             self._saved.pop(name, None)
             raise
 
