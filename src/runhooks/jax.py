@@ -26,6 +26,7 @@ def graph(
     *,
     data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,
     epochs: int | None = 1,
+    steps_per_epoch: int | None = None,
     **state: Any,
 ) -> StepGraph:
     """Turn your own train step into a graph, as ``rh.graph`` does, compiled by JAX.
@@ -45,10 +46,13 @@ def graph(
         name: As for ``rh.graph``.
         data: As for ``rh.graph``.
         epochs: As for ``rh.graph``.
+        steps_per_epoch: As for ``rh.graph``.
         **state: As for ``rh.graph``.
 
     Raises:
         TypeError, ValueError: As ``rh.graph``, before any run if the names are found.
         Exception: Whatever ``train_step`` raises when it is traced.
     """
-    return step_graph("jax", train_step, outputs, name, data, epochs, state)
+    return step_graph(
+        "jax", train_step, outputs, name, data, epochs, state, steps_per_epoch=steps_per_epoch
+    )

@@ -17,6 +17,7 @@ def graph(
     *,
     data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,
     epochs: int | None = 1,
+    steps_per_epoch: int | None = None,
     engine: str | Engine = "python",
     **state: Any,
 ) -> StepGraph:
@@ -44,6 +45,8 @@ def graph(
             name. A parameter called ``step`` or ``global_step`` receives the global step; one
             called ``key`` or ``rng``, a fresh random key in each run.
         epochs: As for ``rh.inputs``: how often to go through ``data``.
+        steps_per_epoch: As for ``rh.inputs``: how many steps count as an epoch, where ``data`` do
+            not tell.
         engine: The engine of the graph, as for ``rh.Graph``.
         **state: The states, which the step receives and returns updated, by parameter: a pytree of
             arrays, or a function without arguments that returns one, which is called at each start,
@@ -57,4 +60,6 @@ def graph(
         ValueError: If the states are not where they belong in the result of ``train_step``, with
             the ``outputs`` to write; on an engine that cannot tell in advance, in the first run.
     """
-    return step_graph(engine, train_step, outputs, name, data, epochs, state)
+    return step_graph(
+        engine, train_step, outputs, name, data, epochs, state, steps_per_epoch=steps_per_epoch
+    )

@@ -12,23 +12,34 @@ import math
 from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from fractions import Fraction
+from typing import Any, NamedTuple, Protocol
 
 from runhooks import arguments, clock
 
 
 class Due(NamedTuple):
-    """When a hook next has something to do; the earliest of the three counts.
+    """When a hook next has something to do; the earliest of these counts.
 
     Attributes:
         step: The run that is expected to take the global step to this value.
         time: In seconds of ``clock.monotonic()``.
         runs: The n-th run from now; 1 is the next one.
+        epoch: The run that is expected to end so many epochs; 1.5: in the middle of the second.
     """
 
     step: float = math.inf
     time: float = math.inf
     runs: float = math.inf
+    epoch: float | Fraction = math.inf
+
+
+class EpochsDone(Protocol):
+    """Knows how many epochs of its data a session has trained on: ``session.epochs``."""
+
+    def done_at(self, step: int) -> Fraction:
+        """Return them at ``step``: the global step now, or the one that the next run leads to."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -40,11 +51,13 @@ class Trigger:
             one.
         every_secs: After this many seconds since the last time, or since the session started; 0: at
             every step.
+        every_epochs: At the last step of every so many epochs; 0.5: also in the middle of each,
+            where the data have a length. ``docs/epochs.md`` says what an epoch is.
         on_steps: At these global steps, or at the first step after a skipped one.
         at_end: When the loop ends normally, unless the hook has already acted at that step.
 
     Raises:
-        ValueError: If nothing is given, or for steps below 1 or seconds below 0.
+        ValueError: If nothing is given, or for steps below 1, seconds below 0 and epochs of 0.
         TypeError: If an argument is of the wrong type.
     """
 
@@ -52,18 +65,21 @@ class Trigger:
     every_secs: float | None = None
     on_steps: Collection[int] = ()
     at_end: bool = False
+    every_epochs: float | None = None
 
     def __post_init__(self) -> None:
         arguments.steps(every_steps=self.every_steps)
         arguments.not_negative(every_secs=self.every_secs)
+        arguments.positive(every_epochs=self.every_epochs)
         arguments.instance(Collection, on_steps=self.on_steps)
         arguments.instance(bool, at_end=self.at_end)
         for step in self.on_steps:
             arguments.steps(on_steps=step)
-        repeats = self.every_steps is not None or self.every_secs is not None
-        if not (repeats or self.on_steps or self.at_end):
+        cadences = self.every_steps, self.every_secs, self.every_epochs
+        if cadences == (None, None, None) and not (self.on_steps or self.at_end):
             raise ValueError(
-                "a Trigger needs at least one of every_steps, every_secs, on_steps and at_end"
+                "a Trigger needs at least one of every_steps, every_secs, every_epochs, on_steps "
+                "and at_end"
             )
 
 
@@ -81,7 +97,7 @@ class Timer:
                 self._timer.reset()
 
             def after_create_session(self, session, coord):
-                self._timer.start(session.global_step)
+                self._timer.start(session.global_step, session.epochs)
 
             def next_due(self):
                 return self._timer.due()
@@ -105,6 +121,7 @@ class Timer:
     def __init__(self, trigger: Trigger) -> None:
         self._trigger = trigger
         self._on_steps = sorted(trigger.on_steps)
+        self._epochs: EpochsDone | None = None
         self.reset()
 
     @property
@@ -116,19 +133,35 @@ class Timer:
         """Start over at step 0, unless ``start`` says otherwise; seconds count from now."""
         self._last_step: int | None = None
         self._passed = 0  # the steps up to here were used or missed
+        self._passed_epochs = Fraction(0)
         self._since, self._since_wall = clock.hook_times()
         self._triggered_at = 0.0
 
-    def start(self, step: int) -> None:
-        """Note that a session starts at ``step``; forget what was triggered at later steps."""
+    def start(self, step: int, epochs: EpochsDone | None = None) -> None:
+        """Note that a session starts at ``step``; forget what was triggered at later steps.
+
+        Args:
+            step: The global step.
+            epochs: ``session.epochs``, by which ``every_epochs`` goes.
+
+        Raises:
+            ValueError: If the trigger goes by epochs, and there are none.
+        """
         if self._last_step is not None and self._last_step > step:
             self.reset()
         self._passed = step
+        if self._trigger.every_epochs is not None:
+            if epochs is None:
+                raise no_epochs(f"{self._trigger}")
+            self._epochs = epochs
+            self._passed_epochs = epochs.done_at(step)
 
     def should_trigger_for_step(self, step: int) -> bool:
         """Return whether ``step`` triggers; false for the step that triggered last."""
         if step == self._last_step:
             return False
+        if self._epochs is not None and self._epochs.done_at(step) >= self._next_epoch():
+            return True
         return step >= self._next_step() or self._secs_have_passed()
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
@@ -144,6 +177,8 @@ class Timer:
         self._triggered_at = clock.monotonic()
         self._since, self._since_wall, self._last_step = now, wall, step
         self._passed = max(self._passed, step)
+        if self._epochs is not None:
+            self._passed_epochs = self._epochs.done_at(step)
         return elapsed
 
     def last_triggered_step(self) -> int | None:
@@ -156,7 +191,7 @@ class Timer:
 
     def due(self) -> Due:
         """Return when it triggers next, for a hook's ``next_due``."""
-        return Due(step=self._next_step(), time=self._next_time())
+        return Due(step=self._next_step(), time=self._next_time(), epoch=self._next_epoch())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the step that triggered last, for a hook's ``state_dict``; empty if none has."""
@@ -177,6 +212,12 @@ class Timer:
 
     def _next_regular_step(self, every_steps: int) -> float:
         return (self._passed // every_steps + 1) * every_steps
+
+    def _next_epoch(self) -> float | Fraction:
+        if self._trigger.every_epochs is None:
+            return math.inf
+        every = Fraction(self._trigger.every_epochs).limit_denominator(1000)
+        return (self._passed_epochs // every + 1) * every
 
     def _secs_have_passed(self) -> bool:
         secs = self._trigger.every_secs
@@ -244,6 +285,14 @@ class SecondOrStepTimer(FirstStepTimer):
         super().__init__(Trigger(every_steps=every_steps, every_secs=every_secs))
 
 
+def no_epochs(what: str) -> ValueError:
+    """Return the error for ``what``, which goes by epochs where it is unknown when one ends."""
+    return ValueError(
+        f"{what} goes by epochs, and nothing says when one ends: the data are no loader, list or "
+        "other iterable that can be iterated again; give the graph, or rh.inputs, steps_per_epoch"
+    )
+
+
 class DefaultSteps(int):
     """The default of a hook's ``..._steps`` argument; it gives way to whatever the caller gives.
 
@@ -264,7 +313,7 @@ def trigger_of(trigger: Trigger | None, **cadence: float | None) -> Trigger:
     Args:
         trigger: The hook's argument of that name, or None.
         **cadence: Its other arguments that say how often: seconds if the name ends in ``_secs``,
-            else steps.
+            epochs if in ``_epochs``, else steps.
 
     Raises:
         ValueError: Unless exactly one is given; for steps below 1 and seconds below 0.
@@ -282,6 +331,9 @@ def trigger_of(trigger: Trigger | None, **cadence: float | None) -> Trigger:
     if name.endswith("_secs"):
         arguments.not_negative(**{name: value})
         return Trigger(every_secs=value)
+    if name.endswith("_epochs"):
+        arguments.positive(**{name: value})
+        return Trigger(every_epochs=value)
     arguments.steps(**{name: value})
     return Trigger(every_steps=int(value))
 

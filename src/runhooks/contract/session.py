@@ -14,6 +14,7 @@ import numpy as np
 from runhooks.arrays.shards import Share
 from runhooks.graph import nest
 from runhooks.graph.base import ClosedSessionError, Framework, StepPart
+from runhooks.graph.epochs import Epochs
 from runhooks.graph.nest import KnownFetches
 from runhooks.graph.objects import Resized
 
@@ -258,6 +259,21 @@ class RawSession(CallableRuns):
     def global_step(self) -> int | None:
         """The global step, known on the host without a run; None if the graph has none."""
         raise NotImplementedError
+
+    @property
+    def epochs(self) -> Epochs | None:
+        """How many epochs it has trained on; None: nothing says when one ends."""
+        epochs = Epochs(self.graph, lambda: self.global_step)
+        return epochs if epochs.is_known else None
+
+    @property
+    def epoch(self) -> int | None:
+        """The number of the epoch that the last step belongs to, from 1; 0 before the first step.
+
+        None: nothing says when an epoch ends; see ``docs/epochs.md``.
+        """
+        epochs = self.epochs
+        return None if epochs is None else epochs.number
 
     def check_no_hooks(self, hooks: Any) -> None:
         """Raise ValueError unless ``hooks``, which ``run`` was given, are none."""

@@ -33,6 +33,10 @@ class GraphKeys:
     READY_OP = "ready_op"
     READY_FOR_LOCAL_INIT_OP = "ready_for_local_init_op"
     LOCAL_INIT_OP = "local_init_op"
+    #: How many steps are an epoch, where the data do not tell: one int.
+    STEPS_PER_EPOCH = "steps_per_epoch"
+    #: The input whose elements are the epochs.
+    EPOCH_INPUT = "epoch_input"
 
 
 class Log(Protocol):

@@ -143,6 +143,7 @@ def inputs(
     name: str | None = None,
     *,
     epochs: int | None = 1,
+    steps_per_epoch: int | None = None,
 ) -> Any:
     """Return tensors that draw one element of ``source`` in every run that needs it.
 
@@ -169,26 +170,56 @@ def inputs(
         num_outputs: How many values each element has.
         name: The name of its operation, under which checkpoints store its position.
         epochs: How many times to go through an iterable; None: forever.
+        steps_per_epoch: How many steps count as an epoch, for hooks that go by epochs. None: an
+            epoch ends with the last element of the first input of the graph.
 
     Returns:
         A tensor, or a tuple of tensors if ``num_outputs`` is above 1.
 
     Raises:
         TypeError: If ``source`` cannot be iterated.
-        ValueError: If ``epochs`` is given for an iterator or a function, which cannot be iterated
+        ValueError: If the graph has another ``steps_per_epoch``, or if ``epochs`` is given for an iterator or a function, which cannot be iterated
             twice.
     """
     arguments.whole(num_outputs=num_outputs)
     check_source("source", source, epochs)
-    return _outputs(add_inputs(Source(source, epochs), num_outputs, name or "inputs"))
+    set_steps_per_epoch(get_default_graph(), steps_per_epoch)
+    op = add_inputs(Source(source, epochs), num_outputs, name or "inputs")
+    return _outputs(op)
 
 
-def add_inputs(source: Source, num_outputs: int, name: str) -> Operation:
-    """Add an operation to the default graph that draws from ``source``."""
-    op: Operation = get_default_graph().add(
+def add_inputs(
+    source: Source, num_outputs: int, name: str, *, is_of_training: bool = True
+) -> Operation:
+    """Add an operation to the default graph that draws from ``source``.
+
+    The first one of a training says when its epochs end.
+    """
+    graph = get_default_graph()
+    op: Operation = graph.add(
         "Inputs", None, (source,), name=name, num_outputs=num_outputs, placement=Placement.HOST
     )
+    is_first = not graph.get_collection(GraphKeys.EPOCH_INPUT)
+    if is_of_training and is_first and not source.is_generator:
+        graph.add_to_collection(GraphKeys.EPOCH_INPUT, op)
     return op
+
+
+def set_steps_per_epoch(graph: BaseGraph, steps: int | None) -> None:
+    """Let so many steps be an epoch of ``graph``; None: leave it as it is.
+
+    Raises:
+        ValueError: For a number below 1, or if the graph has another one.
+        TypeError: For what is not a number.
+    """
+    if steps is None:
+        return
+    arguments.whole(steps_per_epoch=steps)
+    known = graph.get_collection(GraphKeys.STEPS_PER_EPOCH)
+    if known and known[0] != steps:
+        raise ValueError(f"steps_per_epoch is {known[0]} in this graph already, got {steps}")
+    if not known:
+        graph.add_to_collection(GraphKeys.STEPS_PER_EPOCH, steps)
 
 
 def check_source(argument: str, source: Any, epochs: int | None) -> None:

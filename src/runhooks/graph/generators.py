@@ -98,21 +98,24 @@ class InputGenerators:
     def __init__(self, elements: Any) -> None:
         own = dict(_own(elements))
         self._access = {**_shared(), **own}
-        self._opened = self._read()
+        self._opened = self.read()
         self._moments = {"epoch": self._opened}
         self._kept = set(own)
 
     def begin_epoch(self) -> None:
         """Note the states before ``elements`` is iterated."""
-        self._moments = {"epoch": self._read()}
+        self._moments = {"epoch": self.read()}
 
     def begin_elements(self) -> None:
         """Note the states before the first element is drawn; others may have drawn till then."""
-        self._moments["first"] = self._read()
+        self._moments["first"] = self.read()
 
-    def position(self) -> dict[str, States]:
-        """Return the states of generators that have moved since ``elements`` was opened."""
-        moments = {**self._moments, _NOW: self._read()}
+    def position(self, others: Mapping[str, States]) -> dict[str, States]:
+        """Return the states of generators that have moved since ``elements`` was opened.
+
+        ``others``: what ``read`` has returned at other moments.
+        """
+        moments = {**self._moments, **others, _NOW: self.read()}
         for name in self._access.keys() - self._kept:
             if any(not _same(states[name], self._opened[name]) for states in moments.values()):
                 self._kept.add(name)
@@ -128,7 +131,8 @@ class InputGenerators:
             if name in self._access and moment in states:
                 self._access[name].set(states[moment])
 
-    def _read(self) -> States:
+    def read(self) -> States:
+        """Return the states by the names of the generators."""
         return {name: access.get() for name, access in self._access.items()}
 
 

@@ -22,8 +22,9 @@ from runhooks.graph.base import (
     find_default_graph_with,
     get_default_graph,
 )
-from runhooks.graph.build import get_global_step
+from runhooks.graph.build import get_global_step, set_steps_per_epoch
 from runhooks.graph.engine import BoundBody, BoundedCache, Engine, load_engine
+from runhooks.graph.epochs import EPOCH, epoch_operation
 from runhooks.graph.generators import generators_left_alone
 from runhooks.graph.nodes import (
     CAPTURES,
@@ -133,14 +134,17 @@ class Graph(BaseGraph):
     Args:
         engine: Its engine: ``"python"`` (NumPy, or any callable), ``"jax"``, ``"torch"``, or an
             ``Engine`` of your own.
+        steps_per_epoch: As for ``rh.inputs``.
 
     Raises:
-        ValueError: If no engine has that name.
+        ValueError: If no engine has that name, or ``steps_per_epoch`` is below 1.
         TypeError: If ``engine`` is neither a name nor an ``Engine``.
         ImportError: If the framework of the engine is not installed.
     """
 
-    def __init__(self, engine: str | Engine = "python") -> None:
+    def __init__(
+        self, engine: str | Engine = "python", *, steps_per_epoch: int | None = None
+    ) -> None:
         self._engine = load_engine(engine) if isinstance(engine, str) else engine
         if not isinstance(self._engine, Engine):
             raise TypeError(f"engine must be the name of an engine or an Engine, got {engine!r}")
@@ -155,6 +159,8 @@ class Graph(BaseGraph):
         self._scope = ""
         self._finalized = self._finalized_for_good = False
         self._users = 0
+        self._epoch: Operation | None = None
+        set_steps_per_epoch(self, steps_per_epoch)
 
     def __repr__(self) -> str:
         return f"<Graph engine={self.engine.name!r} operations={len(self._operations)}>"
@@ -323,11 +329,20 @@ class Graph(BaseGraph):
             try:
                 return find(element)
             except KeyError as error:
+                if element.removesuffix(":0") == EPOCH and (epoch := self.epoch) is not None:
+                    return epoch
                 raise ValueError(error.args[0]) from None
         if isinstance(element, Tensor | Operation):
             self._check_own(element)
             return element
         raise TypeError(f"not a tensor, operation, variable or name: {element!r}")
+
+    @property
+    def epoch(self) -> Tensor | None:
+        """The tensor of the number of the epoch, from 1; None: nothing says when one ends."""
+        if self._epoch is None:
+            self._epoch = epoch_operation(self)
+        return None if self._epoch is None else self._epoch.outputs[0]
 
     def add_to_collection(self, key: str, value: Any) -> None:
         """Add ``value`` to the collection ``key``; raise RuntimeError if the graph is finalized."""

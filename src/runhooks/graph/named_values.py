@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from runhooks.graph import nest
+from runhooks.graph.epochs import EPOCH
 from runhooks.graph.graph import Graph
 from runhooks.graph.nodes import Below, Operation, Placement, Tensor, paths_below
 from runhooks.near_names import suggestion
@@ -101,7 +102,11 @@ class ValueGraph(Graph):
             return super().as_graph_element(element)
         before, _, index = element.rpartition(":")
         operation = before if index.isdecimal() else element
-        if self.values.comes_first(operation) or not self.has_operation(operation):
+        if self.values.comes_first(operation):
+            return self.values.find(element)
+        if not self.has_operation(operation):
+            if operation == EPOCH and (epoch := self.epoch) is not None:
+                return epoch
             return self.values.find(element)
         found = super().as_graph_element(element)
         is_operation = isinstance(found, Operation) and len(found.outputs) == 1

@@ -231,7 +231,7 @@ def make_plan(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
     parts = place([op for op in needed if op.fn is not None], fed)
     return Plan(
         feeds=feeds,
-        inputs=tuple(op for op in needed if op.type == "Inputs"),
+        inputs=tuple(op for op in needed if op.type in ("Inputs", "Epoch")),
         counters=tuple(v for v in _variables(needed) if v.on_host and v not in fed),
         head=parts.head,
         body=_body(parts, needed, fed, fetched, _asked(graph, fetches, wanted, fed)),

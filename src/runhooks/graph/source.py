@@ -10,13 +10,20 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from runhooks import clock
 from runhooks.errors import add_note
-from runhooks.graph.generators import InputGenerators, generators_of, holders, is_container
+from runhooks.graph.generators import (
+    GeneratorState,
+    InputGenerators,
+    generators_of,
+    holders,
+    is_container,
+)
 
 _METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
 
@@ -72,7 +79,9 @@ class Passes:
         self._first = first
         self._epochs = epochs
         self._done = done
-        self._count: Count | None = None
+        self._count = Count()
+        self._goes_by_count = False
+        self._ahead: deque[_Ahead] = deque()
         #: How many elements there are in an epoch; None if they do not say.
         self.length = _length(elements)
         #: The name to warn with if there is no element at all.
@@ -92,12 +101,24 @@ class Passes:
         """The object that knows the position in this epoch, or None."""
         return self._own_keeper or keeper_of(self._iterator)
 
-    def count(self, count: Count) -> None:
-        """Let ``count`` have the number of elements of this epoch, as its position."""
-        self._count = count
+    @property
+    def progress(self) -> Progress:
+        """How far it has come in its epochs."""
+        found_end = bool(self._ahead) and self._ahead[0].is_end
+        return Progress(self._done, self._count.elements, self.length, found_end)
 
-    def skip(self, elements: int) -> None:
-        """Draw so many ``elements``, or as many as this epoch has."""
+    @property
+    def next_is_last(self) -> bool:
+        """Whether the next element is the last one of this epoch; draws the one behind it, too."""
+        self.look_ahead(2)
+        return len(self._ahead) == 2 and self._ahead[1].is_end
+
+    def go_by_count(self, count: Count) -> None:
+        """Let ``count``, the number of elements of this epoch, be its position."""
+        self._count, self._goes_by_count = count, True
+
+    def skip(self, elements: int, ahead: int = 0) -> None:
+        """Draw so many ``elements``, or as many as this epoch has; look ``ahead``, as before."""
         generators = self._generators
         if generators is not None and elements:
             generators.go_to(self._random, "first")
@@ -105,25 +126,45 @@ class Passes:
         if self._iterator is not None:
             for _ in itertools.islice(self._iterator, elements):
                 self._count_one()
+        for count in range(1, ahead + 1):
+            if generators is not None:
+                generators.go_to(self._random, f"ahead {count}")
+            self.look_ahead(count)
         if generators is not None:
             generators.go_to(self._random)
+
+    def note_drawn(self, elements: int) -> None:
+        """Note that so many ``elements`` of this epoch were drawn before a stateful one is here."""
+        self._count.elements = elements
+
+    def look_ahead(self, elements: int) -> None:
+        """Draw the next ``elements`` of this epoch, which are kept for runs, or find its end."""
+        if self._done == self._epochs or self._iterator is None:
+            return
+        keeper = None if self._goes_by_count else self.keeper
+        while len(self._ahead) < elements and not (self._ahead and self._ahead[-1].is_end):
+            place = None if keeper is None else keeper.save()
+            random = None if self._generators is None else self._generators.read()
+            self._ahead.append(_Ahead(place, random, self._next))
 
     def position(self) -> dict[str, Any] | None:
         told: dict[str, Any] = {}
         has_ended = self._done == self._epochs
-        if self._count is not None:
-            told["drawn"] = self._count.elements
-            if self.length is not None:
-                told["length"] = self.length
-        elif (keeper := self.keeper) is not None:
-            # Where an iterator has ended, the next one does not begin.
-            if keeper is self._own_keeper or not has_ended:
-                told["state"] = keeper.save()
-                if self._first is not None:
-                    told["first"] = self._first
-        elif self._epochs == 1:
+        keeper = None if self._goes_by_count else self.keeper
+        if keeper is None and not self._goes_by_count and self._epochs == 1:
             return None
-        if self._generators is not None and (random := self._generators.position()):
+        told["drawn"] = self._count.elements
+        if self.length is not None:
+            told["length"] = self.length
+        # Where an iterator has ended, the next one does not begin.
+        if keeper is not None and (keeper is self._own_keeper or not has_ended):
+            told["state"] = self._ahead[0].place if self._ahead else keeper.save()
+            if self._first is not None:
+                told["first"] = self._first
+        if self._ahead:
+            told["ahead"] = len(self._ahead)
+        before = {f"ahead {n}": it.random for n, it in enumerate(self._ahead, 1) if it.random}
+        if self._generators is not None and (random := self._generators.position(before)):
             told["random"] = random
         if self._done:
             told["epoch"] = self._done
@@ -135,18 +176,14 @@ class Passes:
         """Return the next element, arranged. Raises StopIteration after the last."""
         if self._done == self._epochs:
             raise StopIteration
-        if self._is_fresh:
-            self._begin_elements()
-        assert self._iterator is not None, "an epoch has begun"
         try:
-            element = next(self._iterator)
+            element = self._ahead.popleft().take() if self._ahead else self._next()
         except StopIteration:
             self._done += 1
             if self.empty is not None:
                 _log.warning("the input %r has no elements", self.empty)
                 raise
-            if self._count is not None:
-                self._count.elements = 0
+            self._count.elements = 0
             if self._done == self._epochs:
                 raise
             self._iterator = self._begin_epoch()
@@ -154,10 +191,15 @@ class Passes:
         self._count_one()
         return element if self._arrange is None else self._arrange(element)
 
+    def _next(self) -> Any:
+        if self._is_fresh:
+            self._begin_elements()
+        assert self._iterator is not None, "an epoch has begun"
+        return next(self._iterator)
+
     def _count_one(self) -> None:
         self.empty = None
-        if self._count is not None:
-            self._count.elements += 1
+        self._count.elements += 1
 
     def _begin_elements(self) -> None:
         self._is_fresh = False
@@ -176,6 +218,54 @@ class Passes:
             for holder in _epoch_holders(self._elements):
                 holder.set_epoch(self._done)
         return iter(self._elements)
+
+
+class Progress(NamedTuple):
+    """How far an input has come in its epochs.
+
+    Attributes:
+        done: The epochs that were done when the present one began.
+        drawn: The elements that were drawn in the present epoch.
+        length: The elements of an epoch; None: unknown.
+        found_end: Whether the present one has no further element, where a look ahead has told.
+    """
+
+    done: int
+    drawn: int
+    length: int | None
+    found_end: bool = False
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the last element of an epoch was the last one that was drawn."""
+        return self.found_end or (self.length is not None and 0 < self.length <= self.drawn)
+
+
+class _Ahead:
+    """The next element, or what is raised in its place, drawn before a run asks for it.
+
+    Attributes:
+        place: The state of a stateful input before that; None: it has none.
+        random: The states of the generators before that.
+        is_end: Whether there is none.
+    """
+
+    def __init__(self, place: Any, random: Any, draw: Callable[[], Any]) -> None:
+        self.place = place
+        self.random = random
+        self._element: Any = None
+        self._error: Exception | None = None
+        try:
+            self._element = draw()
+        except Exception as error:  # noqa: BLE001 - raised in the run that asks for the element
+            self._error = error
+        self.is_end = isinstance(self._error, StopIteration)
+
+    def take(self) -> Any:
+        """Return the element, or raise what was raised."""
+        if self._error is not None:
+            raise self._error
+        return self._element
 
 
 class Count:
@@ -267,7 +357,8 @@ class Source:
             if keeper is None and not by_step:
                 self._go_on(passes, name, step, position or {})
             else:
-                passes.skip(0)
+                passes.note_drawn((position or {}).get("drawn", 0))
+                passes.skip(0, (position or {}).get("ahead", 0))
         except Exception as error:
             add_note(
                 error,
@@ -282,7 +373,27 @@ class Source:
                 name,
                 step,
             )
-        return OpenInput(passes.draw, passes.position, by_step=by_step)
+        return OpenInput(
+            passes.draw,
+            passes.position,
+            by_step=by_step,
+            passes=passes if self.has_epochs else None,
+        )
+
+    @property
+    def is_generator(self) -> bool:
+        """Whether it gives a random generator, and no data."""
+        return isinstance(self._source, GeneratorState)
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether it is known when an epoch of it ends, and the next begins with the same data."""
+        return self._given is None and not callable(self._source) and not self.is_generator
+
+    @property
+    def length(self) -> int | None:
+        """The elements of an epoch, where it has epochs and tells; None: unknown."""
+        return _length(self._source) if self.has_epochs else None
 
     def _at_end(self, name: str, step: int, position: Mapping[str, Any]) -> OpenInput:
         """Return the input, of which nothing is left; whoever draws from it is told."""
@@ -307,7 +418,7 @@ class Source:
         drawn = position.get("drawn", 0)
         if self._given is None:
             length = position.get("length", passes.length)
-            passes.count(Count())
+            passes.go_by_count(Count())
             if 0 < drawn == length:  # whatever the epoch has now, it was done
                 drawn = passes.length or drawn
             elif drawn and length != passes.length:
@@ -317,9 +428,9 @@ class Source:
                     "the data of before, or train on from the weights alone, with rh.InitFrom",
                     *(name, length, step, passes.length, drawn),
                 )
-            passes.skip(drawn)
+            passes.skip(drawn, position.get("ahead", 0))
             return
-        passes.count(self._given)
+        passes.go_by_count(self._given)
         if drawn not in (0, self._given.elements):
             _log.warning(
                 "the input %r starts over or skips elements: %d were drawn until step %d, its "
@@ -366,31 +477,23 @@ class OpenInput:
         draw: Returns the next element, or raises StopIteration.
         position: Returns how far it has come, as ``Source.open`` takes it; None if that is unknown.
         by_step: Whether it comes from a function of the global step, and has no state.
+        passes: Its way through its epochs; None: it has none.
     """
 
-    __slots__ = ("_peeked", "by_step", "draw", "position")
+    __slots__ = ("by_step", "draw", "passes", "position")
 
     def __init__(
         self,
         draw: Callable[[], Any],
         position: Callable[[], dict[str, Any] | None],
         *,
-        by_step: bool,
+        by_step: bool = False,
+        passes: Passes | None = None,
     ) -> None:
         self.draw = draw
         self.by_step = by_step
         self.position = position
-        self._peeked: _Peeked | None = None
-
-    def peek(self) -> Any:
-        """Return the element that is drawn next, and is still there for the run that draws it.
-
-        Raises:
-            StopIteration: If there are no more.
-        """
-        if self._peeked is None or self._peeked.is_drawn:
-            self._peeked = _Peeked(self)
-        return self._peeked.element
+        self.passes = passes
 
     def timed(self, spend: Callable[[float], None]) -> None:
         """Call ``spend`` with the seconds that each element takes, from now on."""
@@ -404,25 +507,3 @@ class OpenInput:
                 spend(clock.monotonic() - begin)
 
         self.draw = timed_draw
-
-
-class _Peeked:
-    """Puts an element back in front of those of ``opened``, whose position does not know of it."""
-
-    def __init__(self, opened: OpenInput) -> None:
-        self._opened = opened
-        self._rest, self._position = opened.draw, opened.position
-        place = opened.position()
-        self.element = self._rest()
-        self.is_drawn = False
-        opened.draw, opened.position = self.draw, lambda: place
-
-    def draw(self) -> Any:
-        if self.is_drawn:
-            return self._rest()
-        self.is_drawn = True
-        self._opened.position = self._position
-        if self._opened.draw == self.draw:
-            self._opened.draw = self._rest
-        element, self.element = self.element, None
-        return element

@@ -294,8 +294,8 @@ class StepGraph(ValueGraph):
     tensor; that of a state is the state as it was when the run began.
     """
 
-    def __init__(self, engine: str | Engine) -> None:
-        super().__init__(engine)
+    def __init__(self, engine: str | Engine, *, steps_per_epoch: int | None = None) -> None:
+        super().__init__(engine, steps_per_epoch=steps_per_epoch)
         self._values = StepValues(self)
 
     @property
@@ -311,13 +311,15 @@ def step_graph(
     data: Any,
     epochs: int | None,
     states: Mapping[str, Any],
+    *,
+    steps_per_epoch: int | None = None,
 ) -> StepGraph:
     """Return a graph whose operation ``name`` makes a step, ``fn``; see ``runhooks.graph``."""
     if not callable(fn):
         raise TypeError(f"train_step must be a callable, got {fn!r}")
     names.check(name)
     output_names = _checked_outputs(outputs)
-    made = StepGraph(engine)
+    made = StepGraph(engine, steps_per_epoch=steps_per_epoch)
     with made.as_default():
         given = given_parameters(fn, states)
         made.engine.check_distinct(states)

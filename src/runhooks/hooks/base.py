@@ -20,11 +20,12 @@ from runhooks.engines.foreign import session_of
 from runhooks.events.place import inside
 from runhooks.graph.base import Framework, Log, get_default_graph
 from runhooks.graph.build import get_global_step
+from runhooks.graph.epochs import has_epochs
 from runhooks.graph.nodes import Variable
 from runhooks.ranks import current_group
 from runhooks.summary import FileWriterCache, SessionLog, SessionStatus
 from runhooks.summary.sinks.multi_writer import AnyWriter, adapted
-from runhooks.trigger import Timer
+from runhooks.trigger import Timer, no_epochs
 
 
 def required_global_step(hook: SessionRunHook) -> Variable:
@@ -40,6 +41,16 @@ def required_global_step(hook: SessionRunHook) -> Variable:
             cure = "the default graph is empty; enter yours, with graph.as_default()"
         raise RuntimeError(f"Global step should be created to use {type(hook).__name__}: {cure}")
     return global_step
+
+
+def required_epochs(hook: SessionRunHook, timer: Timer) -> None:
+    """Check that the default graph has epochs, if ``timer`` goes by them; for ``begin``.
+
+    Raises:
+        ValueError: If nothing says when an epoch ends; the message names the hook.
+    """
+    if timer.trigger.every_epochs is not None and not has_epochs(get_default_graph()):
+        raise no_epochs(type(hook).__name__)
 
 
 def step_of(session: RawSession) -> int:
@@ -234,11 +245,12 @@ class TimedHook(SessionRunHook):
 
     def begin(self) -> None:
         required_global_step(self)
+        required_epochs(self, self._timer)
         super().begin()
         self._timer.reset()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._timer.start(step_of(session))
+        self._timer.start(step_of(session), session_of(session).epochs)
 
     def state_dict(self) -> Mapping[str, Any]:
         return self._timer.state_dict()

@@ -195,7 +195,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             self._graph_written = True
         raw = session_of(session)
         self._saved = (step, raw.changes) if self._is_restored(session, step) else None
-        self._timer.start(step)
+        self._timer.start(step, session_of(session).epochs)
         if self._timer.last_triggered_step() is None:
             self._timer.update_last_triggered_step(step)
         stopping = self._ask_to_save(session, step) or stopping

@@ -279,7 +279,7 @@ class EarlyStoppingHook(TimedHook):
         if self._chiefs_flag is not None:
             return
         step = step_of(session)
-        self._timer.start(step)
+        self._timer.start(step, session_of(session).epochs)
         if self._flag is not None:
             self._flag.clear(session)
         # A run that it has ended makes no further step when it is resumed.

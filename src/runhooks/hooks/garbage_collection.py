@@ -59,7 +59,7 @@ class GarbageCollectionHook(SessionRunHook):
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._timer.reset()
-        self._timer.start(step_of(session))
+        self._timer.start(step_of(session), session_of(session).epochs)
         if not self._is_off:
             self._is_off = True
             _automatic.turn_off()

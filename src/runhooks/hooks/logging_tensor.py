@@ -101,7 +101,7 @@ class LoggingTensorHook(TensorFlowHook):
         if self._trigger is not None:
             if last_step is not None and last_step != self._timer.last_triggered_step():
                 self._timer.update_last_triggered_step(last_step)
-            self._timer.start(step_of(session))
+            self._timer.start(step_of(session), session_of(session).epochs)
         elif step is not None and last_step is not None:
             if step < last_step:
                 self._start_over()

@@ -93,7 +93,7 @@ class NanTensorHook(SessionRunHook):
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._step = self._value = self._found = None
         if self._timer is not None:
-            self._timer.start(step_or_none(session) or 0)
+            self._timer.start(step_or_none(session) or 0, session_of(session).epochs)
 
     def next_due(self) -> Due | None:
         return None if self._timer is None else self._timer.due()

@@ -147,7 +147,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
 
     def _start(self, step: int) -> None:
         self._first_step = step
-        self._timer.start(step)
+        self._timer.start(step, session_of(session).epochs)
         if self._timer.last_triggered_step() is None:
             self._timer.update_last_triggered_step(step)
 

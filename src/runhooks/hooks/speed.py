@@ -64,7 +64,7 @@ class MeasuringHook(WritingHook):
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._timer.reset()
-        self._timer.start(step_of(session))
+        self._timer.start(step_of(session), session_of(session).epochs)
         super().after_create_session(session, coord)
 
     def next_due(self) -> Due | None:

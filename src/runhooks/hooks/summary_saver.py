@@ -102,7 +102,7 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
         self._summaries = self._get_summary_op() or []
         if self._timer.trigger.at_end:
             check_for_end(session.graph, self._summaries)
-        self._timer.start(step_of(session))
+        self._timer.start(step_of(session), session_of(session).epochs)
         self._output.start(session)
 
     def next_due(self) -> Due | None:

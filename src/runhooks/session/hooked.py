@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from runhooks import clock
@@ -69,6 +70,8 @@ class HookedSession:
         stride: How many steps the last run made, and so the next is expected to.
         due: When the next hook is due.
         stop_reason: The name of the hook that has asked to stop, or None.
+        data_end: Why the data have no further element, or None. Unlike after a hook has asked to
+            stop, another run may be made, and raises OutOfRangeError.
         within_step: Whether the last run was a part of a step, as when gradients accumulate. Hooks
             that go by steps or seconds, and signals, wait for the end of the step.
         repeat: The turn that ``again`` can make without a look at what is due; None: there is none.
@@ -93,6 +96,8 @@ class HookedSession:
         self.due = NextDue()
         self.within_step = False
         self.stop_reason: str | None = None
+        self.data_end: str | None = None
+        self._epochs = raw.epochs
         self._by_id: dict[int, ScheduledHook] = {}
         self._hooks: list[ScheduledHook] = []  # those that are called without being named
         self._watching: list[ScheduledHook] = []
@@ -134,7 +139,7 @@ class HookedSession:
 
     def withdraw_stop(self) -> None:
         """Forget that a hook has asked to stop: the ranks stop together, later."""
-        self.stop_reason = None
+        self.stop_reason = self.data_end = None
         self.repeat = None
 
     def wake(self) -> None:
@@ -205,7 +210,8 @@ class HookedSession:
     def is_due(self) -> bool:
         """Return whether a hook takes part in the next run; for runs that are made elsewhere."""
         step = (self._raw.global_step or 0) + self.stride
-        return bool(self._watching) or self.due.is_reached(step, self.runs + 1, StepPart.WHOLE)
+        reached = self.due.is_reached(step, self.runs + 1, StepPart.WHOLE, 0, math.inf)
+        return bool(self._watching) or reached
 
     def ask(self, caller: SessionRunArgs, hooks: Sequence[ScheduledHook] | None = None) -> Asked:
         """Ask the hooks that are due what they want of a run that ``caller`` wants.
@@ -227,8 +233,9 @@ class HookedSession:
         step = (self._raw.global_step or 0) + (self.stride if part is StepPart.WHOLE else 0)
         due: Hooks = ()
         with self._lock:
-            if is_named or self.due.is_reached(step, self.runs + 1, part):
-                due = self._due(hooks, step, part)
+            left = self._draws_left() if turns.draws else math.inf
+            if is_named or self.due.is_reached(step, self.runs + 1, part, turns.draws, left):
+                due = self._due(hooks, step, part, turns.draws)
         try:
             return self._ask(turns, turns.last_turn(due), due, caller, hooks)
         except BaseException:
@@ -263,6 +270,8 @@ class HookedSession:
                 turn.watch(raw.global_step or 0, result, self._stop_for)
             if context is not None:
                 answer(answering, context, result, records, self._note_stop)
+        if turn.turns.draws and self._epochs is not None and self._epochs.is_over:
+            self.data_end = self._epochs.end
         if caller.feed_dict and raw.checkpoint != checkpoint:
             self.saved_in = self.runs
         if hooks is not self._hooks:
@@ -300,17 +309,24 @@ class HookedSession:
             answer(answering, context, None, self._no_records, self._note_stop)
             self._ask_next_due(hooks)
 
+    def _draws_left(self) -> float:
+        """Return how many runs may draw until an epoch ends for which a hook waits, or the data."""
+        return math.inf if self._epochs is None else self._epochs.draws_until(self.due.epoch)
+
     def _due(
-        self, hooks: Sequence[ScheduledHook], step: int, part: StepPart
+        self, hooks: Sequence[ScheduledHook], step: int, part: StepPart, draws: int
     ) -> tuple[ScheduledHook, ...]:
         """Return those of ``hooks`` that take part in the next run, which is to lead to ``step``.
 
-        Where runs overlap, a hook that is due takes part in one of them.
+        ``draws``: how many elements of the data it takes. Where runs overlap, a hook that is due takes part in one of them.
         """
         is_timed = self.due.time is not None or hooks is not self._hooks
         now = clock.monotonic() if is_timed else -math.inf
         run = self.runs + 1
-        due = [it for it in hooks if it.always or it.is_due(step, run, now, part)]
+        epochs: float | Fraction = -math.inf
+        if self._epochs is not None and (draws or self._epochs.input is None):
+            epochs = self._epochs.done_at(step)
+        due = [it for it in hooks if it.always or it.is_due(step, run, now, part, epochs)]
         if not self._is_alone and hooks is self._hooks:
             due = [hook for hook in due if hook.always or not hook.is_taken]
             for hook in due:
@@ -412,13 +428,21 @@ class HookedSession:
                 hook.run -= 1
         else:
             self.runs += 1
-        if (made <= 0 and self.within_step) or (step < self.due.step and not is_named):
+        if made <= 0 and self.within_step:
+            return []
+        epochs: float | Fraction = -math.inf
+        if self._epochs is not None and self.due.epoch < math.inf:
+            epochs = self._epochs.done_at(step)
+        if step < self.due.step and epochs < self.due.epoch and not is_named:
             return []
         asked = () if turn is None else turn.hooks
         return [
             hook
             for hook in hooks
-            if hook.sleeps and step >= hook.step and hook.watched is None and hook not in asked
+            if hook.sleeps
+            and (step >= hook.step or epochs >= hook.epoch)
+            and hook.watched is None
+            and hook not in asked
         ]
 
     def end_iteration(self) -> None:
@@ -440,7 +464,7 @@ class HookedSession:
         with self._lock:
             for hook in hooks:
                 was_always = hook.always
-                hook.ask_next_due(self.runs)
+                hook.ask_next_due(self.runs, self._epochs)
                 find = find or not (was_always and hook.always)
             if find:
                 self._find_next_due()
@@ -460,7 +484,10 @@ class HookedSession:
                 return
             if run.steps != self.stride and (run.steps or self.due.step != math.inf):
                 return  # hooks have made steps too, or it makes none
-            run.foresee(self.due.runs_until(self._raw.global_step or 0, self.stride, self.runs))
+            draws = turn.turns.draws
+            left = self._draws_left() if draws else math.inf
+            step = self._raw.global_step or 0
+            run.foresee(self.due.runs_until(step, self.stride, self.runs, draws, left))
             if run.off_steps > 0:
                 self.repeat = turn
 
@@ -508,8 +535,9 @@ class LiveSession:
 
     @property
     def stop_reason(self) -> str | None:
-        """The hook that has asked to stop, or the thread that has and why; None: nobody has."""
-        return self.hooked.stop_reason or self.stopped_by or self.coord.stop_reason
+        """Why it is to stop: the hook or thread that has asked, or the end of the data; or None."""
+        hooked = self.hooked
+        return hooked.stop_reason or hooked.data_end or self.stopped_by or self.coord.stop_reason
 
     def close(self, grace_secs: float) -> None:
         """Stop the threads, wait for them up to ``grace_secs``, and close the raw session."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from runhooks.contract import Snapshot
+from runhooks.graph.epochs import Epochs
 from runhooks.graph.graph import Graph
 from runhooks.graph.nodes import Operation
 from runhooks.graph.objects import Resized
@@ -30,6 +31,8 @@ class SessionInputs:
     def __init__(self, graph: Graph, values: VariableValues) -> None:
         self._graph = graph
         self._values = values
+        #: The epochs of the training.
+        self.epochs = Epochs(graph, lambda: values.global_step, self._place_of)
         #: The inputs that are open, by their operation.
         self.opened: dict[Operation, OpenInput] = {}
         # Where inputs that are still to be opened were left, by the name of their operation.
@@ -59,6 +62,10 @@ class SessionInputs:
             self._values.check_open()
             self._open(op)
         return self.opened[op]
+
+    def _place_of(self, op: Operation) -> OpenInput | Mapping[str, Any]:
+        """Return the input of ``op`` where it is open, or else the position that it will have."""
+        return self.opened.get(op) or self._positions.get(op.name, {})
 
     def open_at_known_positions(self) -> None:
         """Open the inputs whose position is known.
@@ -163,10 +170,16 @@ class SessionInputs:
         """Let go of all that are open."""
         self.opened.clear()
 
+    def _draw_epoch(self) -> int:
+        return self.epochs.begun_by(self._values.global_step or 0)
+
     def _operations(self) -> list[Operation]:
         return [op for op in self._graph.get_operations() if op.type == "Inputs"]
 
     def _open(self, op: Operation) -> None:
+        if op.type == "Epoch":
+            self.opened[op] = OpenInput(self._draw_epoch, lambda: None)
+            return
         source: Source = op.args[0]
         step = self._values.global_step or 0
         opened = source.open(op.name, step, self._positions.get(op.name))

@@ -173,6 +173,16 @@ class MonitoredSession(CallableRuns):
         return self._session.global_step
 
     @property
+    def epoch(self) -> int | None:
+        """The number of the epoch that the last step belongs to, from 1; 0 before the first step.
+
+        None if nothing says when an epoch ends, after ``close``, and while a lost session is
+        replaced.
+        """
+        raw = self._tf_sess()
+        return None if raw is None else raw.epoch
+
+    @property
     def stop_reason(self) -> str | None:
         """Why it stops: the hook or signal that asked, or the reason given to ``request_stop``."""
         live = self._session.session

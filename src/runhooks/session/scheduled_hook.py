@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -12,9 +13,10 @@ from runhooks import clock
 from runhooks.contract import SessionRunHook
 from runhooks.errors import add_note
 from runhooks.graph.base import StepPart
+from runhooks.graph.epochs import Epochs
 from runhooks.graph.objects import StatefulObjects
 from runhooks.ranks import Group
-from runhooks.trigger import Due
+from runhooks.trigger import Due, no_epochs
 
 _MARGIN_SECS = 0.001
 
@@ -122,13 +124,14 @@ class ScheduledHook:
         always: Whether it is called in every run.
         step: The global step at which it is next due.
         time: The time, by the monotonic clock, at which it is next due.
+        epoch: The number of epochs with whose end it is next due.
         run: The number of the run in which it is next due.
         is_taken: Whether it takes part in a run that is being made, where runs overlap.
     """
 
     __slots__ = (
-        *("_next_due", "after_run", "always", "before_run", "hook", "is_lone", "is_taken"),
-        *("name", "run", "shared_time", "sleeps", "step", "time", "watched"),
+        *("_next_due", "after_run", "always", "before_run", "epoch", "hook", "is_lone"),
+        *("is_taken", "name", "run", "shared_time", "sleeps", "step", "time", "watched"),
     )
 
     def __init__(
@@ -156,6 +159,7 @@ class ScheduledHook:
             )
         self.always, self.is_taken = True, False
         self.step = self.time = self.run = -math.inf
+        self.epoch: float | Fraction = -math.inf
 
     @property
     def takes_part(self) -> bool:
@@ -168,28 +172,44 @@ class ScheduledHook:
         self.after_run = _timed(self.after_run, secs, self.name)
         self.watched = None
 
-    def ask_next_due(self, runs: int) -> None:
-        """Ask the hook when it is next due, ``runs`` runs having been made."""
+    def ask_next_due(self, runs: int, epochs: Epochs | None) -> None:
+        """Ask the hook when it is next due, ``runs`` runs having been made.
+
+        ``epochs``: the epochs of the session.
+        """
         assert self._next_due is not None, "only a hook that sleeps is asked"
         try:
             due = self._next_due()
             if due is not None and not isinstance(due, Due):
                 raise TypeError(f"next_due must return a Due or None, got {due!r}")
+            if due is not None and due.epoch != math.inf:
+                if epochs is None:
+                    raise no_epochs(f"{due}")
+                epochs.check(due.epoch)
         except Exception as error:
             add_note(error, hook_note(self.name, "next_due"))
             raise
         self.always = due is None
         if due is None:
-            self.step = self.time = self.run = -math.inf
-        else:
-            self.step, self.time, self.run = due.step, due.time, runs + due.runs
+            self.step = self.time = self.run = self.epoch = -math.inf
+            return
+        self.step, self.time, self.run = due.step, due.time, runs + due.runs
+        self.epoch = due.epoch
+        if epochs is not None:
+            self.step = min(self.step, epochs.step_at(due.epoch))
 
-    def is_due(self, step: int, run: int, now: float, part: StepPart) -> bool:
-        """Return whether it takes part in the run ``run``, which is to lead to ``step``."""
+    def is_due(
+        self, step: int, run: int, now: float, part: StepPart, epochs: float | Fraction
+    ) -> bool:
+        """Return whether it takes part in the run ``run``.
+
+        The run is to lead to ``step``, when ``epochs`` epochs are done.
+        """
         if self.watched is not None or run >= self.run:
             return True
         return part is not StepPart.PART and (
             step >= self.step
+            or epochs >= self.epoch
             or (now if self.shared_time is None else self.shared_time.now) >= self.time
         )
 
@@ -253,6 +273,7 @@ class NextDue:
         always: Whether there are hooks that are called in every run.
         step: The global step.
         run: The number of the run.
+        epoch: The number of epochs with whose end.
         time: The time, by the monotonic clock; None: no hook goes by it.
         shared_time: The time at which a hook that lives by the time of the group is due.
     """
@@ -260,48 +281,53 @@ class NextDue:
     def __init__(self) -> None:
         self.always = False
         self.step = self.run = math.inf
+        self.epoch: float | Fraction = math.inf
         self.time: float | None = None
         self.shared_time = math.inf
 
-    def is_reached(self, step: int, run: int, part: StepPart) -> bool:
+    def is_reached(self, step: int, run: int, part: StepPart, draws: int, left: float) -> bool:
         """Return whether a hook is due in the run ``run``, which is to lead to ``step``.
 
-        A hook that goes by steps or seconds is not due in a run of a part of a step.
+        ``draws``: how many elements of the data it takes; ``left``: those of the present epoch. A hook that goes by steps or seconds is not due in a run of a part of a step.
         """
         if self.always or run >= self.run:
             return True
         return part is not StepPart.PART and (
-            step >= self.step or (self.time is not None and clock.monotonic() >= self.time)
+            step >= self.step
+            or (draws > 0 and left <= draws)
+            or (self.time is not None and clock.monotonic() >= self.time)
         )
 
     def find(self, hooks: Iterable[ScheduledHook]) -> bool:
         """Set it anew; return whether a hook is due already by the time of the group."""
-        step, run, time, shared_time = math.inf, math.inf, math.inf, math.inf
+        step, run, time, shared_time, epoch = (math.inf,) * 5
         self.always = is_due = False
         for hook in hooks:
             if hook.always:
                 self.always = True
                 continue
-            step, run = min(step, hook.step), min(run, hook.run)
+            step, run, epoch = min(step, hook.step), min(run, hook.run), min(epoch, hook.epoch)
             if (shared := hook.shared_time) is None:
                 time = min(time, hook.time)
             elif shared.now < hook.time:
                 shared_time = min(shared_time, hook.time)
             else:
                 is_due = True
-        self.step, self.run, self.shared_time = step, run, shared_time
+        self.step, self.run, self.shared_time, self.epoch = step, run, shared_time, epoch
         self.time = time if time < math.inf else None
         return is_due
 
-    def runs_until(self, step: int, stride: int, runs: int) -> float:
+    def runs_until(self, step: int, stride: int, runs: int, draws: int, left: float) -> float:
         """Return how many runs can be made before a hook is due, as far as steps and runs go.
 
         Args:
             step: The global step now.
             stride: How many steps each of them makes.
             runs: How many were made.
+            draws: How many elements of the data each takes.
+            left: How many of these the present epoch has, if a hook waits for its end.
         """
         by_steps = self.step - stride - step
         if by_steps < math.inf:
             by_steps = -(-by_steps // stride)
-        return min(by_steps, self.run - 1 - runs)
+        return min(by_steps, self.run - 1 - runs, left - 1 if draws else math.inf)

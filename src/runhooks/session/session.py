@@ -15,6 +15,7 @@ from runhooks.contract import PreparedRun, RawSession, Snapshot, Stateful
 from runhooks.graph.base import ClosedSessionError, GraphKeys
 from runhooks.graph.build import get_global_step
 from runhooks.graph.engine import BoundedCache
+from runhooks.graph.epochs import Epochs
 from runhooks.graph.graph import Graph, own_graph, step_not_named
 from runhooks.graph.nest import structure_key
 from runhooks.graph.nodes import Variable
@@ -69,6 +70,10 @@ class Session(RawSession):
     def global_step(self) -> int | None:
         """The global step, known without a run; None if the graph has none."""
         return self._values.global_step
+
+    @property
+    def epochs(self) -> Epochs | None:
+        return self._inputs.epochs if self._inputs.epochs.is_known else None
 
     @property
     def runs(self) -> int:  # type: ignore[override] # nobody sets it
@@ -149,7 +154,8 @@ class Session(RawSession):
             self._forget_runs()
 
     def inputs_of(self, fetches: Any, feed_keys: Iterable[Any] = ()) -> list[Any]:
-        return list(make_plan(self._graph, fetches, feed_keys).inputs)
+        inputs = make_plan(self._graph, fetches, feed_keys).inputs
+        return [op for op in inputs if op.type == "Inputs"]
 
     def time_inputs(self) -> None:
         with self._lock:

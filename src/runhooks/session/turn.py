@@ -87,12 +87,14 @@ class CallerTurns:
 
     Attributes:
         part: What such a run does to the global step.
+        draws: How many elements it takes of the data that the epochs are counted by.
     """
 
     def __init__(
         self, caller: SessionRunArgs, watching: Sequence[ScheduledHook], merger: RequestMerger
     ) -> None:
         self.part = merger.step_part(caller)
+        self.draws = merger.draws(caller)
         self.watching = watching
         self.merger = merger
         self._turns: BoundedCache[Any, Turn] = BoundedCache()
@@ -258,6 +260,17 @@ class RequestMerger:
             return self._raw.step_part(caller.fetches, tuple(caller.feed_dict or ()))
         except (TypeError, ValueError, KeyError):  # the run will say what is wrong
             return StepPart.WHOLE
+
+    def draws(self, caller: SessionRunArgs) -> int:
+        """Return how many elements a run of the caller takes of the data that epochs go by."""
+        epochs = self._raw.epochs
+        if epochs is None or epochs.input is None:
+            return 0
+        try:
+            inputs = self._raw.inputs_of(caller.fetches, tuple(caller.feed_dict or ()))
+        except (TypeError, ValueError, KeyError):  # the run will say what is wrong
+            return 0
+        return int(epochs.input in inputs)
 
     def check_lone(self, hook: ScheduledHook, request: SessionRunArgs) -> None:
         """Raise RuntimeError if ``request``, which one rank makes, takes all of them to answer."""

@@ -1,0 +1,188 @@
+"""When an epoch of a training ends, and ``"epoch"``, the tensor that says which one it is.
+
+An epoch ends with the last element of the data, by its position; or every ``steps_per_epoch``
+steps, where the program gives that number. The data are the first input of the graph, and must be
+iterable again; the lengths of iterators, functions of the step and what is fed are unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from runhooks.graph.base import BaseGraph, GraphKeys
+from runhooks.graph.nodes import Operation, Placement
+from runhooks.graph.source import OpenInput, Passes, Progress, Source
+
+#: The name of the tensor, and of its operation.
+EPOCH = "epoch"
+
+
+def steps_per_epoch(graph: BaseGraph) -> int | None:
+    """Return how many steps are an epoch of ``graph``; None: its data tell."""
+    return next(iter(graph.get_collection(GraphKeys.STEPS_PER_EPOCH)), None)
+
+
+def epoch_input(graph: BaseGraph) -> Operation | None:
+    """Return the input whose elements are the epochs of ``graph``; None: there is none."""
+    op = next(iter(graph.get_collection(GraphKeys.EPOCH_INPUT)), None)
+    return op if op is not None and op.args[0].has_epochs else None
+
+
+def has_epochs(graph: BaseGraph) -> bool:
+    """Return whether it is known when an epoch of ``graph`` ends."""
+    return steps_per_epoch(graph) is not None or epoch_input(graph) is not None
+
+
+def epoch_operation(graph: BaseGraph) -> Operation | None:
+    """Return an operation whose value is the number of the epoch, from 1; None: it has no epochs.
+
+    It is drawn in each run that needs it, after the data. It is not added to the graph, so that a
+    finalized one has it too.
+    """
+    if not has_epochs(graph):
+        return None
+    data = epoch_input(graph)
+    # Behind what it needs, and before all that can be made of it.
+    number = -0.5 if data is None else data.number + 0.5
+    return Operation(graph, "Epoch", EPOCH, number, fn=None, placement=Placement.HOST)
+
+
+class Epochs:
+    """The epochs of one session: how many are done, and when the next one ends.
+
+    Args:
+        graph: The graph.
+        global_step: Returns the global step of the session.
+        position: Returns the open input of an operation, or else where a checkpoint has left it.
+    """
+
+    def __init__(
+        self,
+        graph: BaseGraph,
+        global_step: Callable[[], int | None],
+        position: Callable[[Operation], OpenInput | Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._steps = steps_per_epoch(graph)
+        self._global_step = global_step
+        #: The operation that draws from the data; None: they tell nothing of epochs.
+        self.input = epoch_input(graph) if position is not None else None
+        self._position = position
+        self._most = None if self.input is None else self._source.epochs
+        self._looks_ahead = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known when an epoch ends."""
+        return self._steps is not None or self.input is not None
+
+    @property
+    def number(self) -> int:
+        """The number of the epoch that the last step belongs to, from 1; 0 before the first."""
+        if self._steps is None:
+            progress = self._progress()
+            return progress.done + (progress.drawn > 0)
+        return math.ceil(self.done_at(self._global_step() or 0))
+
+    def begun_by(self, step: int) -> int:
+        """Return the number of the epoch that the step after ``step`` belongs to.
+
+        Its element was drawn, if the data tell the epochs.
+        """
+        return self.number if self._steps is None else step // self._steps + 1
+
+    def done_at(self, step: int) -> Fraction:
+        """Return how many epochs are done at ``step``: now, or when the next run has led to it."""
+        if self._steps is not None:
+            return Fraction(step, self._steps)
+        return self._done_after(1 if step > (self._global_step() or 0) else 0)
+
+    def step_at(self, epoch: float | Fraction) -> float:
+        """Return the step at which ``epoch`` epochs are done; infinite where the data tell."""
+        if self._steps is None or epoch == math.inf:
+            return math.inf
+        return math.ceil(Fraction(epoch) * self._steps)
+
+    def check(self, epoch: float | Fraction) -> None:
+        """Look ahead from now on, where that is how the end of an epoch is found.
+
+        Raises:
+            ValueError: For a part of an epoch of unknown length.
+        """
+        if self._steps is not None or epoch == math.inf or self._progress().length is not None:
+            return
+        if epoch != int(epoch):
+            raise ValueError(
+                f"a hook is due after {float(epoch)} epochs, and an epoch of the data has no known "
+                "length to be divided: give the graph, or rh.inputs, steps_per_epoch"
+            )
+        self._looks_ahead = True
+
+    def draws_until(self, epoch: float | Fraction) -> float:
+        """Return how many draws lead to the end of ``epoch`` epochs, or of the present one.
+
+        The end of the data counts, too. Where no length is known, it may be the next one.
+        """
+        if self.input is None:
+            return math.inf
+        progress = self._progress()
+        target = math.inf if self._steps is not None else epoch
+        if self._most is not None:
+            target = min(target, self._most)
+        if target == math.inf:
+            return math.inf
+        if progress.length is None:
+            return 1 if self._looks_ahead else math.inf
+        done, drawn, length = progress.done, progress.drawn, progress.length
+        if drawn >= length:
+            done, drawn = done + 1, 0
+        part = min(Fraction(target) - done, 1)
+        return max(0, math.ceil(part * length) - drawn)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all elements of all epochs were drawn, as far as that is known."""
+        progress = self._progress() if self._most is not None else None
+        return progress is not None and progress.done + progress.is_at_end >= (self._most or 0)
+
+    @property
+    def end(self) -> str:
+        """Why nothing is left, for the reason of a stop."""
+        assert self.input is not None
+        return f"the input {self.input.name!r} is at its end (epochs={self._most})"
+
+    @property
+    def _source(self) -> Source:
+        assert self.input is not None
+        source: Source = self.input.args[0]
+        return source
+
+    def _done_after(self, draws: int) -> Fraction:
+        passes, progress = self._passes(), self._progress()
+        if self._looks_ahead and passes is not None and progress.drawn:
+            passes.look_ahead(1)
+            progress = passes.progress
+        done, drawn, length = progress.done, progress.drawn, progress.length
+        if progress.is_at_end:  # to look into the next epoch would begin it
+            done, drawn = done + 1, 0
+        if length is None:
+            can_tell = draws and self._looks_ahead and passes is not None and drawn
+            return Fraction(done + bool(can_tell and passes.next_is_last))
+        return done + Fraction(min(drawn + draws, length), length or 1)
+
+    def _passes(self) -> Passes | None:
+        assert self.input is not None and self._position is not None
+        found = self._position(self.input)
+        return found.passes if isinstance(found, OpenInput) else None
+
+    def _progress(self) -> Progress:
+        passes = self._passes()
+        if passes is not None:
+            return passes.progress
+        assert self.input is not None and self._position is not None
+        found = self._position(self.input)
+        place = (found.position() or {}) if isinstance(found, OpenInput) else found
+        length = place.get("length", self._source.length)
+        return Progress(place.get("epoch", 0), place.get("drawn", 0), length)
