@@ -37,7 +37,7 @@ def triggered(timer, steps):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({}, ValueError, "every_steps, every_secs, on_steps and at_end"),
+        ({}, ValueError, "every_steps, every_secs, every_epochs, on_steps and at_end"),
         ({"every_steps": 0}, ValueError, "every_steps"),
         ({"every_steps": 2.5}, TypeError, r"every_steps .*2\.5"),
         ({"every_secs": -1.5}, ValueError, "every_secs"),

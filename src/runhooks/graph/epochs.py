@@ -172,17 +172,20 @@ class Epochs:
             return Fraction(done + bool(can_tell and passes.next_is_last))
         return done + Fraction(min(drawn + draws, length), length or 1)
 
+    def _found(self) -> OpenInput | Mapping[str, Any]:
+        assert self.input is not None
+        assert self._position is not None
+        return self._position(self.input)
+
     def _passes(self) -> Passes | None:
-        assert self.input is not None and self._position is not None
-        found = self._position(self.input)
+        found = self._found()
         return found.passes if isinstance(found, OpenInput) else None
 
     def _progress(self) -> Progress:
         passes = self._passes()
         if passes is not None:
             return passes.progress
-        assert self.input is not None and self._position is not None
-        found = self._position(self.input)
+        found = self._found()
         place = (found.position() or {}) if isinstance(found, OpenInput) else found
         length = place.get("length", self._source.length)
         return Progress(place.get("epoch", 0), place.get("drawn", 0), length)

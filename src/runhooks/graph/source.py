@@ -332,8 +332,10 @@ class Source:
             Exception: Whatever the source raises.
         """
         done = 0 if position is None else position.get("epoch", 0)
-        if position is not None and self._epochs is not None and done >= self._epochs:
-            return self._at_end(name, step, position)
+        if position is not None and self._epochs is not None:
+            was_last = 0 < position.get("drawn", 0) == position.get("length")
+            if done + was_last >= self._epochs:
+                return self._at_end(name, step, position)
         place = position if position is not None and "state" in position else None
         try:
             source, generators, random = self._source, None, None
@@ -355,7 +357,7 @@ class Source:
             if keeper is None and position is None:
                 passes.empty = name
             if keeper is None and not by_step:
-                self._go_on(passes, name, step, position or {})
+                self._go_on(passes, name, step, {} if place is not None else position or {})
             else:
                 passes.note_drawn((position or {}).get("drawn", 0))
                 passes.skip(0, (position or {}).get("ahead", 0))

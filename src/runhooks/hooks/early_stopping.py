@@ -24,6 +24,7 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
+from runhooks.engines.foreign import session_of
 from runhooks.events.place import inside, place
 from runhooks.events.reading.contents import RunContents
 from runhooks.events.reading.find import find_files

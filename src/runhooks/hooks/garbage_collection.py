@@ -12,6 +12,7 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
+from runhooks.engines.foreign import session_of
 from runhooks.hooks.base import required_global_step, step_of
 from runhooks.trigger import DefaultSteps, Due, Trigger, timer_of
 

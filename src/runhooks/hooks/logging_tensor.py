@@ -18,6 +18,7 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
+from runhooks.engines.foreign import session_of
 from runhooks.graph.base import get_default_graph
 from runhooks.hooks.base import (
     TensorFlowHook,

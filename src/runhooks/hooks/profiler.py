@@ -143,10 +143,10 @@ class ProfilerHook(TimedHook, TensorFlowHook):
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._finish(session)  # the profile that a lost session was in
-        self._start(step_of(session))
+        self._start(session)
 
-    def _start(self, step: int) -> None:
-        self._first_step = step
+    def _start(self, session: RawSession) -> None:
+        step = self._first_step = step_of(session)
         self._timer.start(step, session_of(session).epochs)
         if self._timer.last_triggered_step() is None:
             self._timer.update_last_triggered_step(step)
@@ -161,7 +161,7 @@ class ProfilerHook(TimedHook, TensorFlowHook):
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         session, step = run_context.session, next_step_of(run_context)
         if self._first_step is None:  # TensorFlow's own loop may never call after_create_session
-            self._start(step_of(session))
+            self._start(session)
         if self._is_open:
             if clock.hook_times()[0] >= self._deadline:
                 self._close(session)

@@ -13,6 +13,7 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
+from runhooks.engines.foreign import session_of
 from runhooks.graph.base import BaseGraph, get_default_graph
 from runhooks.hooks.base import (
     SummaryOutput,

@@ -318,7 +318,13 @@ class HookedSession:
     ) -> tuple[ScheduledHook, ...]:
         """Return those of ``hooks`` that take part in the next run, which is to lead to ``step``.
 
-        ``draws``: how many elements of the data it takes. Where runs overlap, a hook that is due takes part in one of them.
+        Where runs overlap, a hook that is due takes part in one of them.
+
+        Args:
+            hooks: The hooks.
+            step: That step.
+            part: What the run does to the global step.
+            draws: How many elements of the data it takes.
         """
         is_timed = self.due.time is not None or hooks is not self._hooks
         now = clock.monotonic() if is_timed else -math.inf

@@ -288,7 +288,14 @@ class NextDue:
     def is_reached(self, step: int, run: int, part: StepPart, draws: int, left: float) -> bool:
         """Return whether a hook is due in the run ``run``, which is to lead to ``step``.
 
-        ``draws``: how many elements of the data it takes; ``left``: those of the present epoch. A hook that goes by steps or seconds is not due in a run of a part of a step.
+        A hook that goes by steps, seconds or epochs is not due in a run of a part of a step.
+
+        Args:
+            step: That step.
+            run: The number of the run.
+            part: What it does to the global step.
+            draws: How many elements of the data it takes.
+            left: How many of these lead to the end of an epoch.
         """
         if self.always or run >= self.run:
             return True
