@@ -28,6 +28,8 @@ from runhooks.graph import Operation as Operation
 from runhooks.graph import Tensor as Tensor
 from runhooks.graph import Variable as Variable
 from runhooks.graph import call as call
+from runhooks.graph import epoch_mean as epoch_mean
+from runhooks.graph import epoch_metrics as epoch_metrics
 from runhooks.graph import get_default_graph as get_default_graph
 from runhooks.graph import group as group
 from runhooks.graph import inputs as inputs

@@ -154,3 +154,19 @@ def _are_inexact(*dtypes: Any) -> bool:
         return all(map(is_inexact, dtypes))
     except TypeError:  # a dtype that NumPy does not know, such as a random key's
         return False
+
+
+def single_number(name: str, value: Any) -> float:
+    """Return ``value``, called ``name``, as a float; raise ValueError if it is no single number."""
+    array = np.asarray(value)
+    if array.size != 1:
+        raise ValueError(f"{name!r} must be a single number, got an array of shape {array.shape}")
+    return float(array.reshape(()))
+
+
+def compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
+    """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier."""
+    new = total + added
+    if abs(total) >= abs(added):
+        return new, lost + ((total - new) + added)
+    return new, lost + ((added - new) + total)

@@ -23,8 +23,10 @@ from runhooks.engines.conform import (
     check_new_leaf,
     check_structure,
     check_unmasked,
+    compensated,
     is_inexact,
     number_as,
+    single_number,
 )
 from runhooks.graph.engine import BoundBody, BoundedCache, Engine
 from runhooks.graph.evaluate import Ready, evaluate, ready
@@ -199,6 +201,18 @@ class EagerEngine(Engine):
 
     def as_like(self, old: Any, new: Any) -> Any:
         return self.cast(new, old)
+
+    def new_sums(self) -> Any:
+        return self.array(np.zeros(5))
+
+    def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any, epoch: Any) -> Any:
+        old = self.arrays.to_numpy(sums).astype(np.float64)
+        if old[0] != epoch:
+            old = np.zeros(5)
+        count = float(self.arrays.to_numpy(weight))
+        added = single_number(name, self.arrays.to_numpy(value)) * count
+        total, lost = compensated(old[1], old[2], added)
+        return np.array([epoch, total, lost, old[3] + count, 0.0])
 
     def random_key(self, seed: int, stream: int, runs: Any) -> Any:
         """Return a ``numpy.random.Generator``, unless a subclass has keys of its own."""

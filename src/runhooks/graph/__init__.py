@@ -13,6 +13,7 @@ runhooks.graph as g``. ``from runhooks.graph import Graph`` imports from this pa
 
 from runhooks.graph.base import GraphKeys, get_default_graph
 from runhooks.graph.build import call, group, inputs, placeholder
+from runhooks.graph.epoch_means import epoch_mean, epoch_metrics
 from runhooks.graph.graph import Graph, name_scope, random_key
 from runhooks.graph.nodes import Operation, Placement, Tensor, Variable
 
@@ -24,6 +25,8 @@ __all__ = [
     "Tensor",
     "Variable",
     "call",
+    "epoch_mean",
+    "epoch_metrics",
     "get_default_graph",
     "group",
     "inputs",

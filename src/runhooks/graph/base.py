@@ -37,6 +37,10 @@ class GraphKeys:
     STEPS_PER_EPOCH = "steps_per_epoch"
     #: The input whose elements are the epochs.
     EPOCH_INPUT = "epoch_input"
+    #: Operations that belong to every run that makes a step and all that they need.
+    STEP_UPDATES = "step_updates"
+    #: What the first run of an epoch does first: operations, and functions without arguments.
+    EPOCH_RESETS = "epoch_resets"
 
 
 class Log(Protocol):

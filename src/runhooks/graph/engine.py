@@ -190,6 +190,30 @@ class Engine(Framework):
         """Return the leaf ``new`` with the dtype of ``old``, where ``old`` is."""
         raise NotImplementedError
 
+    def new_sums(self) -> Any:
+        """Return the array in which ``add_to_sums`` adds up: five zeros."""
+        raise NotImplementedError
+
+    def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any, epoch: Any) -> Any:
+        """Return ``sums`` with ``value`` added as often as ``weight`` says; anew in a new epoch.
+
+        Args:
+            name: The name of the value.
+            sums: The epoch that they are of; the sum and what it lacks by rounding; the weight and
+                what that lacks.
+            value: A single number.
+            weight: Another.
+            epoch: The number of the present epoch.
+
+        Raises:
+            ValueError: If ``value`` is not a single number.
+        """
+        raise NotImplementedError
+
+    def mean_of_sums(self, sums: Any) -> Any:
+        """Return the mean that ``add_to_sums`` has added up."""
+        return (sums[1] + sums[2]) / (sums[3] + sums[4])
+
     def integer(self, value: int) -> Any:
         """Return an integer kept on the host, such as the global step, as the engine takes it.
 

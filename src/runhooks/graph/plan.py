@@ -14,9 +14,10 @@ from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
 from runhooks.graph import nest
-from runhooks.graph.base import BaseGraph
+from runhooks.graph.base import BaseGraph, GraphKeys
 from runhooks.graph.nodes import (
     READS_OBJECTS,
+    Effect,
     Operation,
     Part,
     Placement,
@@ -227,7 +228,7 @@ def make_plan(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
     wanted = nest.map_leaves(lambda leaf: _element(graph, "fetches", leaf), fetches)
     elements = list(nest.leaves(wanted))
     fetched = frozenset(element for element in elements if isinstance(element, Tensor))
-    needed = _needed(elements, fed)
+    needed = _needed_in_run(graph, elements, fed)
     parts = place([op for op in needed if op.fn is not None], fed)
     return Plan(
         feeds=feeds,
@@ -321,6 +322,51 @@ def _needed(elements: Iterable[Tensor | Operation], fed: set[Tensor]) -> list[Op
     return sorted(found, key=lambda op: op.number)
 
 
+def _needed_in_run(
+    graph: BaseGraph, elements: Iterable[Tensor | Operation], fed: set[Tensor]
+) -> list[Operation]:
+    """Return the operations that ``elements`` need, and the updates that go with their step."""
+    elements = list(elements)
+    needed = _needed(elements, fed)
+    updates = graph.get_collection(GraphKeys.STEP_UPDATES)
+    if not updates or not _makes_step(graph, needed):
+        return needed
+    belongs = _Belonging(graph, needed, fed, updates)
+    return _needed([*elements, *filter(belongs, updates)], fed)
+
+
+def _makes_step(graph: BaseGraph, operations: Iterable[Operation]) -> bool:
+    steps = graph.get_collection(GraphKeys.GLOBAL_STEP)
+    return any(op.effect is Effect.STEP or op.assigns in steps for op in operations)
+
+
+class _Belonging:
+    """Tells which updates go with a run: those of values that it computes anyhow, or of these.
+
+    One that would draw from an input, need a feed, or make another step does not.
+    """
+
+    def __init__(
+        self,
+        graph: BaseGraph,
+        needed: Iterable[Operation],
+        fed: set[Tensor],
+        updates: Iterable[Operation],
+    ) -> None:
+        self._fed = fed
+        self._known = dict.fromkeys(needed, True)
+        others = set(graph.get_operations()).difference(updates)
+        self._trains = {t.op for op in others if op.assigns is not None for t in op.inputs}
+
+    def __call__(self, op: Operation) -> bool:
+        if op not in self._known:
+            is_new = op.type in ("Inputs", "Placeholder") or op.effect is Effect.STEP
+            self._known[op] = not (is_new or op in self._trains) and all(
+                tensor in self._fed or self(tensor.op) for tensor in op.inputs
+            )
+        return self._known[op]
+
+
 def _variables(operations: Iterable[Operation]) -> list[Variable]:
     return [v for op in operations for v in op.outputs if isinstance(v, Variable)]
 
@@ -350,7 +396,7 @@ def _asked(graph: BaseGraph, fetches: Any, wanted: Any, fed: set[Tensor]) -> lis
         _Asked(
             name,
             set(nest.tensors(part)),
-            set(_needed(list(nest.leaves(part)), fed)),
+            set(_needed_in_run(graph, list(nest.leaves(part)), fed)),
         )
         for name, part in by_party
     ]

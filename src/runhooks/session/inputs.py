@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from runhooks.contract import Snapshot
-from runhooks.graph.epochs import Epochs
+from runhooks.graph.base import GraphKeys
+from runhooks.graph.epochs import EPOCH, Epochs
 from runhooks.graph.graph import Graph
 from runhooks.graph.nodes import Operation
 from runhooks.graph.objects import Resized
@@ -26,11 +27,16 @@ class SessionInputs:
     Args:
         graph: The graph.
         values: The variables of the session: inputs may go by its global step.
+        reset: Does, in the first run of an epoch and before all else, what the graph asks for.
     """
 
-    def __init__(self, graph: Graph, values: VariableValues) -> None:
+    def __init__(
+        self, graph: Graph, values: VariableValues, reset: Callable[[list[Any]], None]
+    ) -> None:
         self._graph = graph
         self._values = values
+        self._reset = reset
+        self._epoch: int | None = None  # the one that was drawn last, where it is drawn
         #: The epochs of the training.
         self.epochs = Epochs(graph, lambda: values.global_step, self._place_of)
         #: The inputs that are open, by their operation.
@@ -164,21 +170,31 @@ class SessionInputs:
 
     def state_names(self) -> set[str]:
         """Return the names that the positions of all inputs have in a snapshot."""
-        return {INPUT_STATES + op.name for op in self._operations()}
+        own = {INPUT_STATES + op.name for op in self._operations()}
+        return {*own, INPUT_STATES + EPOCH} if self.epochs.is_known else own
 
     def close(self) -> None:
         """Let go of all that are open."""
         self.opened.clear()
 
     def _draw_epoch(self) -> int:
-        return self.epochs.begun_by(self._values.global_step or 0)
+        number = self.epochs.begun_by(self._values.global_step or 0)
+        if number != self._epoch:
+            before, self._epoch = self._epoch, number
+            if before is not None:
+                self._reset(self._graph.get_collection(GraphKeys.EPOCH_RESETS))
+        return number
+
+    def _epoch_position(self) -> dict[str, Any] | None:
+        return None if self._epoch is None else {"number": self._epoch}
 
     def _operations(self) -> list[Operation]:
         return [op for op in self._graph.get_operations() if op.type == "Inputs"]
 
     def _open(self, op: Operation) -> None:
         if op.type == "Epoch":
-            self.opened[op] = OpenInput(self._draw_epoch, lambda: None)
+            self._epoch = self._positions.pop(op.name, {}).get("number")
+            self.opened[op] = OpenInput(self._draw_epoch, self._epoch_position)
             return
         source: Source = op.args[0]
         step = self._values.global_step or 0

@@ -18,7 +18,7 @@ from runhooks.graph.engine import BoundedCache
 from runhooks.graph.epochs import Epochs
 from runhooks.graph.graph import Graph, own_graph, step_not_named
 from runhooks.graph.nest import structure_key
-from runhooks.graph.nodes import Variable
+from runhooks.graph.nodes import Operation, Variable
 from runhooks.graph.objects import OBJECT_STATES
 from runhooks.graph.plan import make_plan
 from runhooks.session.feeds import check_arguments
@@ -57,7 +57,7 @@ class Session(RawSession):
         self._lock = self._values.lock
         self._ready: BoundedCache[Any, PreparedRun] = BoundedCache()
         self._last: PreparedRun | None = None  # the run that was asked for last
-        self._inputs = SessionInputs(self._graph, self._values)
+        self._inputs = SessionInputs(self._graph, self._values, self._reset)
         self._warned_of_step = False
         self._find_global_step()
 
@@ -293,6 +293,13 @@ class Session(RawSession):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _reset(self, resets: list[Any]) -> None:
+        for reset in resets:
+            if isinstance(reset, Operation):
+                self.run(reset)
+            else:
+                reset()
 
     def _add_input_secs(self, secs: float) -> None:
         self.input_secs += secs

@@ -148,6 +148,21 @@ class JaxEngine(Engine):
         new = new.astype(old.dtype)
         return jax.device_put(new, old.sharding) if old.committed else new
 
+    def new_sums(self) -> Any:
+        return jnp.zeros(5, jnp.float32)
+
+    def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any, epoch: Any) -> Any:
+        if jnp.size(value) != 1:
+            raise ValueError(
+                f"{name!r} must be a single number, got an array of shape {jnp.shape(value)}"
+            )
+        old = jnp.where(sums[0] == epoch, sums, 0)
+        count = jnp.asarray(weight, sums.dtype)
+        added = jnp.reshape(value, ()).astype(sums.dtype) * count
+        first = jnp.asarray(epoch, sums.dtype)
+        parts = *_compensated(old[1], old[2], added), *_compensated(old[3], old[4], count)
+        return jnp.stack([first, *parts])
+
     def integer(self, value: int) -> Any:
         if cast(Any, jax.config).jax_enable_x64:
             return np.int64(value)
@@ -291,3 +306,11 @@ def _text(path: Any) -> str:
 
 
 ENGINE = JaxEngine()
+
+
+def _compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
+    """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier."""
+    new = total + added
+    is_larger = jnp.abs(total) >= jnp.abs(added)
+    lacking = jnp.where(is_larger, (total - new) + added, (added - new) + total)
+    return new, lost + lacking

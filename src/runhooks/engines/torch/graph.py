@@ -100,6 +100,14 @@ class Graph(ValueGraph):
     def values(self) -> ObjectTensors:
         return self._values
 
+    def metrics_object(self, name: str) -> Any:
+        if name not in self._objects.names:
+            return None
+        found = self._objects.find(name)
+        if callable(keep := getattr(found, "persistent", None)):
+            keep(True)  # or the state_dict of torchmetrics is empty
+        return found
+
     def check_new(self, argument: str, name: str) -> None:
         """Raise ValueError if ``name``, under the scope, is the name of a value of an object."""
         if self._values.has(self.scope + name):
