@@ -34,6 +34,14 @@ class Due(NamedTuple):
     epoch: float | Fraction = math.inf
 
 
+def earliest(*dues: Due | None) -> Due | None:
+    """Return what is due as soon as one of ``dues`` is; None, every run, if one of them is None."""
+    known = [due for due in dues if due is not None]
+    if len(known) < len(dues):
+        return None
+    return Due(*(min(moments) for moments in zip(*known, strict=True)))
+
+
 class EpochsDone(Protocol):
     """Knows how many epochs of its data a session has trained on: ``session.epochs``."""
 

@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -34,6 +34,7 @@ from runhooks.errors import NotFoundError, add_note
 from runhooks.near_names import suggestion
 from runhooks.ranks import AloneGroup, Group
 from runhooks.stores.path import AnyPath
+from runhooks.trigger import Due
 
 _log = logging.getLogger("runhooks")
 
@@ -87,38 +88,90 @@ class KeepEvery:
         return wanted
 
 
+class RankedMetric(Protocol):
+    """A metric by which checkpoints are ranked, as ``evaluation.metric("accuracy")`` is one."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the checkpoints."""
+        ...
+
+    def by_step(self) -> Mapping[int, float]:
+        """Return its values so far by global step."""
+        ...
+
+    def next_due(self) -> Due | None:
+        """Return when its next value is due, as for ``SessionRunHook.next_due``."""
+        ...
+
+
 @dataclass(frozen=True)
 class KeepBest:
     """Keeps the ``n`` checkpoints with the best ``metric``; if values are equal, the first saved.
 
-    A checkpoint whose metric is unknown or NaN is never among the best.
+    A ``CheckpointSaverHook`` saves right after each evaluation that is among the ``n`` best so far,
+    whatever its cadence. A checkpoint whose metric is unknown or NaN is never among the best.
+
+        test = rh.EvaluationHook(test_step, test_loader, every_n_epochs=1)
+        saver = rh.Saver(keep=[rh.KeepLast(2), rh.KeepBest(test.metric("accuracy"), mode="max")])
 
     Args:
-        metric: One of the metrics that ``Saver(metrics=...)`` returns.
+        metric: A metric of an ``EvaluationHook`` in the same session, or another object with its
+            ``name``, ``by_step`` and ``next_due``.
         n: How many to keep.
         mode: Whether the ``"max"`` or the ``"min"`` is best.
 
     Raises:
-        TypeError: ``metric`` is not a str, or ``n`` not a whole number.
+        TypeError: ``metric`` is no metric, or ``n`` not a whole number.
         ValueError: ``n`` is not above zero, or ``mode`` is neither of the two.
     """
 
-    metric: str
+    metric: RankedMetric
     n: int = 1
     mode: Mode = "max"
 
     def __post_init__(self) -> None:
         arguments.given(metric=self.metric, n=self.n)
-        arguments.instance(str, metric=self.metric)
+        if not callable(getattr(self.metric, "by_step", None)):
+            raise TypeError(
+                "metric must be a metric of an evaluation, such as "
+                f'evaluation.metric("accuracy"), got {self.metric!r}'
+            )
         arguments.whole(n=self.n)
-        if self.mode not in ("max", "min"):
-            raise ValueError(f"mode must be 'max' or 'min', got {self.mode!r}")
+        _check_mode(self.mode)
+
+    @property
+    def name(self) -> str:
+        """The name of its metric."""
+        return self.metric.name
+
+    def is_among_best(self, step: int) -> bool:
+        """Return whether the value at ``step`` is among the ``n`` best so far."""
+        values = self.metric.by_step()
+        own = values.get(step, math.nan)
+        if math.isnan(own):
+            return False
+        sign = 1 if self.mode == "max" else -1
+        before = sum(
+            sign * it > sign * own or (it == own and at < step) for at, it in values.items()
+        )
+        return before < self.n
 
     def wanted(self, saved: Sequence[Checkpoint]) -> Sequence[Checkpoint]:
-        known = [it for it in saved if not math.isnan(it.metrics.get(self.metric, math.nan))]
-        # Sorting leaves equals in their order, reversed or not.
-        known.sort(key=lambda it: it.metrics[self.metric], reverse=self.mode == "max")
-        return known[: self.n]
+        return best_of(saved, self.name, self.mode)[: self.n]
+
+
+def best_of(saved: Iterable[Checkpoint], metric: str, mode: Mode) -> list[Checkpoint]:
+    """Return those of ``saved`` that have a number for ``metric``, the best one first."""
+    known = [it for it in saved if not math.isnan(it.metrics.get(metric, math.nan))]
+    # Sorting leaves equals in their order, reversed or not.
+    known.sort(key=lambda it: it.metrics[metric], reverse=mode == "max")
+    return known
+
+
+def _check_mode(mode: str) -> None:
+    if mode not in ("max", "min"):
+        raise ValueError(f"mode must be 'max' or 'min', got {mode!r}")
 
 
 @dataclass(frozen=True, init=False)
@@ -177,7 +230,7 @@ class Series:
         if self._group.is_chief:
             self._sweep()
         previous = self.saved[-1] if self.saved else None
-        modes = {it.metric: it.mode for it in self._keep or () if isinstance(it, KeepBest)}
+        modes = {it.name: it.mode for it in self._keep or () if isinstance(it, KeepBest)}
         manifest = begun_manifest(global_step, previous, metrics, modes)
         try:
             new = write_together(self._group, path, content, manifest, path in self._known)
@@ -239,7 +292,7 @@ def best_checkpoint(
 
     Args:
         checkpoint_dir: A directory of checkpoints.
-        metric: One of the metrics that ``Saver(metrics=...)`` returned when they were saved.
+        metric: The name of the metric of a ``KeepBest`` of the saver that saved them.
         mode: Whether the ``"max"`` or the ``"min"`` is best. None: as in the ``KeepBest`` of the
             saver that saved them.
 
@@ -259,7 +312,7 @@ def best_checkpoint(
             f"mode must be 'max' or 'min': the checkpoints in {printable(directory)} do not "
             f"tell which {metric!r} is best"
         )
-    best = KeepBest(metric, mode=mode or "max").wanted(found)
+    best = best_of(found, metric, mode or "max")
     if not best:
         has = f"the metrics {sorted(known)}" if known else "no metrics"
         raise ValueError(

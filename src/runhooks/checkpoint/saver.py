@@ -146,11 +146,9 @@ class Saver:
         max_to_keep: How many of the newest checkpoints to keep, including those that
             an earlier process saved under the same name. None or 0: all.
         keep_checkpoint_every_n_hours: Also keep one older checkpoint every this many hours.
-        keep: Rules such as ``KeepLast(3)`` and ``KeepBest("accuracy")``, instead of
+        keep: Rules such as ``KeepLast(3)`` and ``KeepBest(test.metric("accuracy"))``, instead of
             ``max_to_keep`` and ``keep_checkpoint_every_n_hours``. A checkpoint is kept if any rule
             wants it, and the newest always is.
-        metrics: A function that takes the global step being saved and returns its metrics by name,
-            for ``KeepBest``. They are stored in the checkpoint.
         asynchronous: Whether ``save`` returns as soon as it has the values, while a thread writes
             them. The next ``save``, ``restore`` or ``wait`` waits for that thread and raises its
             error. ``save`` copies what runs change in place: torch tensors, and on jax a state of
@@ -172,28 +170,21 @@ class Saver:
         max_to_keep: int | None = _MAX_TO_KEEP,
         keep_checkpoint_every_n_hours: float = _EVERY_N_HOURS,
         keep: Iterable[Keep] | None = None,
-        metrics: Callable[[int | None], Mapping[str, float]] | None = None,
         asynchronous: bool = False,
     ) -> None:
         if isinstance(var_list, Mapping | str):
             raise TypeError(f"var_list must be a list of variables or names, got {var_list!r}")
         self._only = None if var_list is None else [_name(variable) for variable in var_list]
         self._keep = _rules(max_to_keep, keep_checkpoint_every_n_hours, keep)
-        if metrics is None and self.ranked_by:
-            raise ValueError("KeepBest in keep needs metrics, a function from the step to a dict")
-        arguments.function(metrics=metrics)
-        #: The function that returns the metrics of a step, or None.
-        self.metrics = metrics
-        self._warned_of_metric = False
         self._asynchronous = asynchronous
         self._series: dict[AnyPath, Series] = {}  # by save_path
         self._under_way: BackgroundSave | None = None
         self._reusable: Mapping[str, NDArray[Any]] = {}
 
     @property
-    def ranked_by(self) -> list[str]:
-        """The names of the metrics that the ``KeepBest`` of ``keep`` ranks by."""
-        return [rule.metric for rule in self._keep or () if isinstance(rule, KeepBest)]
+    def best_rules(self) -> list[KeepBest]:
+        """The ``KeepBest`` rules of ``keep``."""
+        return [rule for rule in self._keep or () if isinstance(rule, KeepBest)]
 
     @property
     def is_partial(self) -> bool:
@@ -328,27 +319,9 @@ class Saver:
         return snapshot
 
     def _metrics_of(self, step: int | None) -> dict[str, float]:
-        if self.metrics is None:
-            return {}
-        found = self.metrics(step)
-        try:
-            known = {str(name): float(value) for name, value in found.items()}
-        except (AttributeError, TypeError, ValueError):
-            raise TypeError(
-                f"metrics of a Saver must return a dict of numbers by name, got {found!r}"
-            ) from None
-        self._warn_of_unknown(known)
-        return known
-
-    def _warn_of_unknown(self, metrics: Mapping[str, float]) -> None:
-        """Warn, once, if a rule ranks by a metric that is not in ``metrics``."""
-        for name in self.ranked_by:
-            if metrics and name not in metrics and not self._warned_of_metric:
-                self._warned_of_metric = True
-                near = suggestion(name, metrics)
-                _log.warning(
-                    "KeepBest(%r) keeps nothing: the metrics are %s%s", name, sorted(metrics), near
-                )
+        """Return the values at ``step`` of the metrics by which checkpoints are ranked."""
+        values = {rule.name: rule.metric.by_step() for rule in self.best_rules}
+        return {name: float(it[step]) for name, it in values.items() if step in it}
 
 
 def restore_latest(

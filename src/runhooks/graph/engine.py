@@ -190,6 +190,12 @@ class Engine(Framework):
         """Return the leaf ``new`` with the dtype of ``old``, where ``old`` is."""
         raise NotImplementedError
 
+    def examples(self, *batch: Any) -> int:
+        """Return how many examples a batch has: the length of its first array; 1 if it has none."""
+        leaves = (leaf for part in batch for leaf in self.leaves(part).values())
+        shapes = (getattr(leaf, "shape", ()) for leaf in leaves)
+        return next((int(shape[0]) for shape in shapes if len(shape)), 1)
+
     def new_sums(self) -> Any:
         """Return the array in which ``add_to_sums`` adds up: five zeros."""
         raise NotImplementedError

@@ -13,7 +13,6 @@ from typing import Any
 from runhooks.graph import names
 from runhooks.graph.base import GraphKeys
 from runhooks.graph.build import call
-from runhooks.graph.engine import Engine
 from runhooks.graph.graph import Graph, own_graph
 from runhooks.graph.nodes import Operation, Tensor, Variable
 from runhooks.trigger import no_epochs
@@ -83,9 +82,11 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
     graph = own_graph()
     epoch = _epoch_of(graph, "epoch_metrics")
     name = name or f"epoch_metrics/{names.cleaned(state, 'metrics')}"
-    found = graph.metrics_object(state)
+    found = graph.object_named(state)
     if found is not None:
         _check_metrics(state, found)
+        if callable(keep := getattr(found, "persistent", None)):
+            keep(True)  # or the state_dict of torchmetrics is empty
         after: Any = [op.outputs[0] for op in graph.get_operations() if op.type == "Step"]
         value: Tensor = call(lambda *_: found.compute(), *after, name=name)
         graph.add_to_collection(GraphKeys.EPOCH_RESETS, found.reset)
@@ -122,7 +123,7 @@ def _examples(graph: Graph, value: Tensor) -> Tensor | int:
     batch = _batch(graph, value)
     if not batch:
         return 1
-    counted: Tensor = call(partial(_length, graph.engine), *batch, name="examples")
+    counted: Tensor = call(graph.engine.examples, *batch, name="examples")
     return counted
 
 
@@ -139,12 +140,6 @@ def _batch(graph: Graph, value: Tensor) -> list[Tensor]:
             waiting += [tensor.op for tensor in op.inputs]
     found = sorted((op for op in seen if op.type == "Placeholder"), key=lambda op: op.number)
     return [op.outputs[0] for op in found]
-
-
-def _length(engine: Engine, *batch: Any) -> int:
-    leaves = (leaf for part in batch for leaf in engine.leaves(part).values())
-    shapes = (getattr(leaf, "shape", ()) for leaf in leaves)
-    return next((int(shape[0]) for shape in shapes if len(shape)), 1)
 
 
 def _check_metrics(state: str, metrics: Any) -> None:

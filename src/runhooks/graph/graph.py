@@ -344,9 +344,13 @@ class Graph(BaseGraph):
             self._epoch = epoch_operation(self)
         return None if self._epoch is None else self._epoch.outputs[0]
 
-    def metrics_object(self, name: str) -> Any:
+    def object_named(self, name: str) -> Any:
         """Return the object of that name that steps change in place; None: there is none."""
         return None
+
+    def for_evaluation(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``fn`` as an evaluation calls it: it does not train."""
+        return fn
 
     def add_to_collection(self, key: str, value: Any) -> None:
         """Add ``value`` to the collection ``key``; raise RuntimeError if the graph is finalized."""

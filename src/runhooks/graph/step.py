@@ -87,7 +87,12 @@ def placeholders(parameters: Sequence[str]) -> dict[str, Tensor]:
 
 
 def drawn(
-    graph: Graph, parameters: Sequence[str], data: Any, epochs: int | None
+    graph: Graph,
+    parameters: Sequence[str],
+    data: Any,
+    epochs: int | None,
+    *,
+    is_of_training: bool = True,
 ) -> dict[str, Tensor]:
     """Return a tensor for each of ``parameters``, drawn from ``data``, as ``rh.inputs`` takes it.
 
@@ -104,7 +109,7 @@ def drawn(
             "name, as in step(params, batch), and no default: *batch and **batch get nothing"
         )
     source = Source(data, epochs, Arrangement(parameters))
-    op = add_inputs(source, len(parameters), "data")
+    op = add_inputs(source, len(parameters), "data", is_of_training=is_of_training)
     if graph.engine.finds_forms:
         with suppress(LookupError):
             first = source.peek()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 from runhooks import arguments
-from runhooks.checkpoint import BackgroundSave, DirectoryLock, Saver, save_under_way
+from runhooks.checkpoint import BackgroundSave, DirectoryLock, KeepBest, Saver, save_under_way
 from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
 from runhooks.engines.foreign import session_of
 from runhooks.errors import add_note
@@ -25,11 +24,10 @@ from runhooks.hooks.base import (
     not_training,
     step_of,
 )
-from runhooks.hooks.metrics import EvaluatingHook
 from runhooks.ranks import current_group
 from runhooks.session.opening import opener_of
 from runhooks.summary import SessionLog, SessionStatus
-from runhooks.trigger import Due, Trigger, tensorflow_timer_of
+from runhooks.trigger import Due, Trigger, earliest, tensorflow_timer_of
 
 
 class CheckpointSaverListener:
@@ -65,23 +63,6 @@ def naming_listener(listener: CheckpointSaverListener, phase: str) -> Iterator[N
         raise
 
 
-def check_ranking(saver: Any) -> None:
-    """Raise ValueError if ``saver`` ranks by a metric that its evaluating hook does not have.
-
-    What other functions return for ``metrics`` is known only when a checkpoint is saved.
-    """
-    if not isinstance(saver, Saver) or not inspect.ismethod(saver.metrics):
-        return
-    hook = saver.metrics.__self__
-    if not isinstance(hook, EvaluatingHook):
-        return
-    for name in saver.ranked_by:
-        try:
-            hook.metric(name)
-        except ValueError as error:
-            raise ValueError(f"KeepBest({name!r}) of the saver: {error}") from None
-
-
 class _Save(NamedTuple):
     """A save that listeners have not been notified of; ``background`` is None if it is done."""
 
@@ -101,6 +82,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
     All event files of the process are flushed before a checkpoint is written, because a resumed run
     does not compute their steps again. If flushing fails, the checkpoint is saved, and then the
     error is raised.
+
+    If the saver has a ``KeepBest``, an evaluation that is among the best so far is saved as well.
 
     With ``Saver(asynchronous=True)``, training continues while a checkpoint is
     written. Listeners are called when it is on disk, some steps later. If writing fails, the error
@@ -123,8 +106,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     Raises:
         ValueError: Unless exactly one of ``save_secs``, ``save_steps`` and ``trigger`` is given, or
-            if both ``saver`` and ``scaffold`` are. When a session is created: if the saver keeps
-            the best checkpoint by a metric that its evaluation does not have.
+            if both ``saver`` and ``scaffold`` are.
         TypeError: If a listener has no ``after_save``.
     """
 
@@ -167,6 +149,7 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
         #: The same, when ``_save`` was called last: a subclass may save in a way of its own.
         self._asked: tuple[int, int] | None = None
         self._under_way: _Save | None = None
+        self._best: list[KeepBest] = []  # an evaluation that is among them is saved
         self._graph_written = False
 
     def begin(self) -> None:
@@ -186,8 +169,8 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
 
     def after_create_session(self, session: RawSession, coord: StopSignal | None) -> None:
         step = step_of(session)
-        if not session_of(session).has_framework_saver:
-            check_ranking(self._get_saver())
+        saver = None if session_of(session).has_framework_saver else self._get_saver()
+        self._best = saver.best_rules if isinstance(saver, Saver) else []
         stopping = self._finish(session)
         self._output.start(session)
         if self._save_graph_def and not self._graph_written and current_group().is_chief:
@@ -203,14 +186,18 @@ class CheckpointSaverHook(TimedHook, StepReadingHook, SummaryWritingHook):
             coord.request_stop()
 
     def next_due(self) -> Due | None:
-        return self._timer.due() if self._under_way is None else Due(runs=1)
+        if self._under_way is not None:
+            return Due(runs=1)
+        return earliest(self._timer.due(), *(rule.metric.next_due() for rule in self._best))
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         session = run_context.session
         step = step_of(session)
         stopping = self._finish_if_done(session)
-        if self._timer.should_trigger_for_step(step):
+        is_due = self._timer.should_trigger_for_step(step)
+        if is_due:
             self._timer.update_last_triggered_step(step)
+        if is_due or any(rule.is_among_best(step) for rule in self._best):
             stopping = self._ask_to_save(session, step) or stopping
         if stopping:
             run_context.request_stop()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice, repeat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, repeat
 from typing import Any
 
 from runhooks import arguments
@@ -12,7 +13,10 @@ from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
 from runhooks.engines.foreign import graph_of
 from runhooks.graph import GraphKeys, Tensor, get_default_graph
 from runhooks.graph.base import BaseGraph
-from runhooks.hooks.base import SummaryWriter
+from runhooks.graph.build import check_source
+from runhooks.graph.evaluation import EvaluatedStep
+from runhooks.graph.graph import own_graph
+from runhooks.hooks.base import SummaryWriter, step_of
 from runhooks.hooks.ema import EmaHook
 from runhooks.hooks.metrics import (
     EvaluatingHook,
@@ -22,6 +26,7 @@ from runhooks.hooks.metrics import (
     unknown_metric,
 )
 from runhooks.hooks.named_tensors import NamedTensors
+from runhooks.hooks.summary_saver import summaries_of
 from runhooks.session.nested import NestedLoop, until_stop
 from runhooks.trigger import Trigger, timer_of
 
@@ -34,21 +39,25 @@ class Means:
     A value is read when the next one arrives: the device computes that one meanwhile.
 
     Args:
-        labels: The names of the metrics.
+        is_metric: Returns whether a value, which has a name, is to have a mean.
     """
 
-    def __init__(self, labels: Iterable[str]) -> None:
-        self._sums = dict.fromkeys(labels, 0.0)
+    def __init__(self, is_metric: Callable[[Any], bool]) -> None:
+        self._is_metric = is_metric
+        self._sums: dict[str, float] | None = None
         self._weight = 0.0
         self._unread: tuple[Mapping[str, Any], Any] | None = None
 
     def add(self, values: Mapping[str, Any], weight: Any = 1.0) -> None:
-        """Add the values of one run, a single number each.
+        """Add the values of one run.
 
         Raises:
-            ValueError, TypeError: If a value is not a single number.
+            ValueError, TypeError: If a metric is not a single number.
         """
         self._read()
+        if self._sums is None:
+            found = [label for label, value in values.items() if self._is_metric(value)]
+            self._sums = dict.fromkeys(found, 0.0)
         self._unread = values, weight
 
     def means(self) -> dict[str, float]:
@@ -60,12 +69,13 @@ class Means:
         self._read()
         if not self._weight:
             raise ValueError("weight was 0 in all runs: there is nothing to take the mean of")
-        return {label: total / self._weight for label, total in self._sums.items()}
+        return {label: total / self._weight for label, total in (self._sums or {}).items()}
 
     def _read(self) -> None:
         if self._unread is None:
             return
         (values, given), self._unread = self._unread, None
+        assert self._sums is not None, "it was made with the first values"
         weight = number("weight", given)
         if weight < 0:
             raise ValueError(f"weight must not be negative, got {weight!r}")
@@ -76,7 +86,17 @@ class Means:
 
 
 class EvaluationHook(EvaluatingHook):
-    """Evaluates during training: computes the means of ``metrics`` over some runs, and writes them.
+    """Evaluates during training: calls a test step with test data, and writes the mean metrics.
+
+    The test step is a function as the train step is. Parameters with the name of a state or object
+    of the training get that, ``key`` and ``rng`` a random key for each batch, the same in every
+    evaluation, and the rest the elements of ``data``, which are gone through from the start each
+    time. Of what it returns by name, each single number is a metric: its mean over all batches,
+    weighted by their examples. On a graph of ``rh.torch`` it is called in evaluation mode and
+    without gradients.
+
+        test = rh.EvaluationHook(test_step, test_loader, every_n_epochs=1, output_dir="runs/a/test")
+        hooks = [test, rh.stop_if_no_increase_hook(test.metric("accuracy"), patience=5)]
 
     It evaluates the state after a step before any other hook acts on that step, whatever the order
     of the hooks, so ``stop_if_no_decrease_hook`` and checkpoints use the metrics of the same step.
@@ -85,32 +105,32 @@ class EvaluationHook(EvaluatingHook):
     end only with ``Trigger(at_end=True)``, because a preempted run must save before it is killed.
 
     The session's other hooks are not called in an evaluation, and its time does not count in steps
-    per second. The metrics are logged, and written under their tags.
-
-    ``Saver(metrics=hook.metrics_at)`` keeps them in checkpoints. Pass ``hook.metric("accuracy")``
-    to ``stop_if_no_increase_hook`` or ``ReduceOnPlateauHook`` to act on a metric.
-
-        evaluation = rh.EvaluationHook(
-            {"accuracy": accuracy}, every_n_steps=100, output_dir="runs/a/eval"
-        )
-        hooks = [evaluation, rh.stop_if_higher_hook(evaluation.metric("accuracy"), threshold=0.99)]
+    per second. The metrics are logged, and written under their names. ``hook.metric("accuracy")``
+    is for the hooks and savers that act on one: ``stop_if_no_increase_hook``,
+    ``ReduceOnPlateauHook``, ``KeepBest``. ``hook["pictures"]`` is the tensor of an output, for a
+    summary.
 
     Args:
-        metrics: Tensors, or their names, by the tag to write them under. Each is a single number
-            per run.
-        feeds: Called for each evaluation; returns the feed_dicts of its runs. None: the inputs of
-            ``metrics`` start over in each evaluation, which ends when the first of them does;
-            without inputs, an evaluation is one run, or ``steps`` runs. On a ``tf.Graph``, such an
-            input is the iterator of one dataset; one of ``hooks`` has to reset anything else, such
-            as the local variables of ``tf.metrics``.
+        test_step: The function; or instead a dict of tensors or their names, by the tag to write
+            them under, each a single number per run.
+        data: What ``test_step`` is called with, as for ``rh.graph``: a loader, a list, or a
+            function of the step that returns one. For a dict of tensors: an iterable of the
+            feed_dicts of an evaluation. None: the inputs of these tensors start over in each
+            evaluation, which ends when the first of them does; without inputs, an evaluation is
+            one run, or ``steps`` runs. On a ``tf.Graph``, such an input is the iterator of one
+            dataset; one of ``hooks`` has to reset anything else, such as the local variables of
+            ``tf.metrics``.
+        every_n_epochs: Evaluate at the last step of every so many epochs.
         every_n_steps: Evaluate at the multiples of this number.
-        every_n_secs: Evaluate every this many seconds.
         trigger: Says when to evaluate.
+        outputs: Names for what ``test_step`` returns without names.
         steps: The maximum number of runs of an evaluation.
+        summary_op: A summary or a list of these, of the test step's outputs or anything else:
+            computed with the first batch of each evaluation, and written with the metrics.
         averages: Evaluate with these moving averages in place of the parameters, which are always
             restored afterwards. The ``EmaHook`` has to be in the same session.
-        weight: A tensor or its name: the weight of a run in the means, such as the number of
-            examples in its batch. None: all runs have the same weight.
+        weight: A tensor or its name: the weight of a run in the means. None: the number of
+            examples in its batch, or for a dict of tensors 1.
         hooks: Called in the runs of an evaluation; for them, each evaluation is a separate session.
             If one asks to stop, the evaluation ends and the training continues.
         output_dir: The directory to write to if ``summary_writer`` is None. With neither, metrics
@@ -119,24 +139,27 @@ class EvaluationHook(EvaluatingHook):
         hook_name: As in ``SessionRunHook``.
 
     Raises:
-        ValueError: Unless exactly one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
-            given. In ``begin``: if ``metrics`` need a training step of ``rh.torch``. In an
-            evaluation: if ``metrics`` draw from an input of the training, change a saved variable,
-            or are not single numbers. Parameters and buffers of PyTorch that functions change in
-            place stay changed: a warning names one.
-        TypeError: If ``metrics`` is not a dict or ``feeds`` is not a function.
-        RuntimeError: In an evaluation: if feeds or inputs are empty.
+        ValueError: Unless exactly one of ``every_n_epochs``, ``every_n_steps`` and ``trigger`` is
+            given. In ``begin``: if the test step has a parameter that nothing is left for, or
+            metrics need a training step of ``rh.torch``. In an evaluation: if it draws from an
+            input of the training or changes a saved variable, or if metrics of a dict are not
+            single numbers. Parameters and buffers of PyTorch that functions change in place stay
+            changed: a warning names one.
+        TypeError: If ``test_step`` is neither a function nor a dict.
+        RuntimeError: In an evaluation: if the data are empty.
     """
 
     def __init__(
         self,
-        metrics: Mapping[str, Tensor | str],
-        feeds: Callable[[], Iterable[FeedDict]] | None = None,
+        test_step: Callable[..., Any] | Mapping[str, Tensor | str],
+        data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,
+        every_n_epochs: float | None = None,
         every_n_steps: int | None = None,
-        every_n_secs: float | None = None,
         *,
         trigger: Trigger | None = None,
+        outputs: Sequence[str] = (),
         steps: int | None = None,
+        summary_op: Any = None,
         averages: EmaHook | None = None,
         weight: Tensor | str | None = None,
         hooks: Iterable[SessionRunHook] = (),
@@ -144,23 +167,18 @@ class EvaluationHook(EvaluatingHook):
         summary_writer: SummaryWriter | None = None,
         hook_name: str | None = None,
     ) -> None:
-        if not isinstance(metrics, Mapping):
-            raise TypeError(
-                f"metrics must be a dict of tensors by name, got {metrics!r}; of a tensor whose "
-                'value is a dict, give its numbers: {"accuracy": tensor["accuracy"]}'
-            )
-        if feeds is not None and not callable(feeds):
-            raise TypeError(
-                "feeds must be a function that returns the feed_dicts of one evaluation, got "
-                f"{feeds!r}"
-            )
-        if not metrics or not all(isinstance(label, str) for label in metrics):
-            raise ValueError(f"metrics must be one tensor or more, each by a str, got {metrics!r}")
+        _check_what(test_step, data, outputs)
         arguments.whole(steps=steps)
-        timer = timer_of(trigger, every_n_steps=every_n_steps, every_n_secs=every_n_secs)
+        timer = timer_of(trigger, every_n_epochs=every_n_epochs, every_n_steps=every_n_steps)
         super().__init__(timer, output_dir, summary_writer, hook_name)
-        self._metrics = NamedTensors(metrics)
-        self._given_feeds = feeds
+        is_function = not isinstance(test_step, Mapping)
+        self._test_step = test_step if is_function else None
+        self._metrics = NamedTensors(() if is_function else test_step)
+        self._data = data
+        self._outputs = outputs
+        self._evaluated: EvaluatedStep | None = None
+        self._graph: BaseGraph | None = None  # that of ``_evaluated``
+        self._summary_op = summary_op
         arguments.instance(EmaHook, averages=averages)
         self._averages = averages
         self._steps = steps
@@ -168,10 +186,22 @@ class EvaluationHook(EvaluatingHook):
         self._loop = NestedLoop(hooks)
         self._output_dir = output_dir
 
+    def __getitem__(self, output: str) -> Tensor:
+        """Return the tensor of an output of the test step, as of the batch that is evaluated.
+
+        The test step becomes part of the default graph now, if it is not yet.
+
+        Raises:
+            TypeError: If the hook has no test step.
+        """
+        if self._test_step is None:
+            raise TypeError("only an EvaluationHook of a test step has outputs, not one of tensors")
+        return self._added().result[output]
+
     def metric(self, name: str) -> EvaluationMetric:
         """As ``EvaluatingHook.metric``; raise ValueError if it has no metric of that name."""
         found = super().metric(name)
-        if name not in self._metrics.by_key:
+        if self._test_step is None and name not in self._metrics.by_key:
             raise unknown_metric(name, self.title, list(self._metrics.by_key))
         return found
 
@@ -187,11 +217,26 @@ class EvaluationHook(EvaluatingHook):
 
     def begin(self) -> None:
         super().begin()
-        self._fetches: list[Any] = [self._metrics.fetches()]
+        graph = get_default_graph()
+        if self._test_step is None:
+            self._fetches: list[Any] = [self._metrics.fetches()]
+        else:
+            added = self._added()
+            self._fetches = [added.result, added.examples]
         if self._weight is not None:
-            self._fetches.append(get_default_graph().as_graph_element(self._weight))
-        _check_no_step(get_default_graph(), self._fetches)
+            self._fetches[1:] = [graph.as_graph_element(self._weight)]
+        _check_no_step(graph, self._fetches)
+        self._summaries = summaries_of(graph, self._summary_op)
         self._loop.begin()
+
+    def _added(self) -> EvaluatedStep:
+        graph = own_graph()
+        if self._evaluated is None or self._graph is not graph:
+            assert self._test_step is not None, "only of a test step"
+            assert self._data is not None, "it was checked"
+            self._evaluated = EvaluatedStep(graph, self._test_step, self._data, self._outputs)
+            self._graph = graph
+        return self._evaluated
 
     def _run_evaluation(self, session: RawSession, training: SessionRunArgs | None) -> Evaluation:
         if self._averages is None:
@@ -202,31 +247,47 @@ class EvaluationHook(EvaluatingHook):
     def _evaluate_parameters(
         self, session: RawSession, training: SessionRunArgs | None
     ) -> Evaluation:
-        means = Means(self._fetches[0])
+        means = Means(_is_number if self._test_step is not None else _is_any)
         feeds = until_stop(session, self._feeds(session, training))
-        runs = self._loop.run(session, self._fetches, feeds, lambda results: means.add(*results))
+
+        def take(results: list[Any]) -> None:
+            if len(results) > len(self._fetches):
+                self._write_summaries(results.pop(), step_of(session))
+            means.add(*results)
+
+        first = [[*self._fetches, self._summaries]] if self._summaries else []
+        runs = self._loop.run(session, chain(first, repeat(self._fetches)), feeds, take)
         if not runs:
             raise RuntimeError(
-                "the evaluation made no run: its feeds or inputs gave nothing. Each evaluation "
+                "the evaluation made no run: its data or inputs gave nothing. Each evaluation "
                 "iterates them from the start: a generator or iterator serves only the first one"
             )
         return Evaluation(means.means(), runs)
 
+    def _write_summaries(self, summaries: Sequence[Any], step: int) -> None:
+        for summary in summaries:
+            self._output.add_summary(summary, step)
+
     def _feeds(
         self, session: RawSession, training: SessionRunArgs | None
     ) -> Iterator[FeedDict | None]:
-        feeds = repeat(None) if self._given_feeds is None else self._given_feeds()
-        if not isinstance(feeds, Iterable):
-            raise TypeError(f"feeds must return an iterable of feed_dicts, got {feeds!r}")
+        is_fed = self._test_step is None and self._data is not None
+        feeds: Any = self._feed_dicts(step_of(session)) if is_fed else repeat(None)
         for index, feed_dict in enumerate(islice(feeds, self._steps)):
             if index == 0:
                 inputs = self._own_inputs(session, feed_dict, training)
                 if inputs:
                     session.rewind(*inputs)
-                elif self._given_feeds is None and self._steps is None:
+                elif not is_fed and self._steps is None:
                     yield None
                     return
             yield feed_dict
+
+    def _feed_dicts(self, step: int) -> Iterable[FeedDict]:
+        found = self._data(step) if callable(self._data) else self._data
+        if not isinstance(found, Iterable):
+            raise TypeError(f"data must be, or return, an iterable of feed_dicts, got {found!r}")
+        return found
 
     def _own_inputs(
         self, session: RawSession, feed_dict: FeedDict | None, training: SessionRunArgs | None
@@ -261,10 +322,43 @@ class EvaluationHook(EvaluatingHook):
             if op in theirs and not session.may_share(op):
                 raise ValueError(
                     f"metrics draw from the input {op.name!r}, and so does the training, which "
-                    "would miss these elements: give feeds, or compute them from an input of their "
+                    "would miss these elements: give data, or compute them from an input of their "
                     "own"
                 )
         return inputs
+
+
+def _check_what(test_step: Any, data: Any, outputs: Any) -> None:
+    if isinstance(test_step, Mapping):
+        if not test_step or not all(isinstance(label, str) for label in test_step):
+            raise ValueError(
+                f"test_step must be a function, or one tensor or more, each by a str, got "
+                f"{test_step!r}"
+            )
+        return
+    if not callable(test_step):
+        raise TypeError(
+            f"test_step must be a function, or a dict of tensors by name, got {test_step!r}; of a "
+            'tensor whose value is a dict, give its numbers: {"accuracy": tensor["accuracy"]}'
+        )
+    arguments.given(data=data)
+    check_source("data", data, 1)
+    if isinstance(data, Iterator):
+        raise TypeError(
+            f"data must be iterable again, for the next evaluation, got the iterator {data!r}: "
+            "give a list, a loader, or a function of the step that returns one"
+        )
+    if isinstance(outputs, str):
+        raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
+
+
+def _is_any(value: Any) -> bool:
+    return True
+
+
+def _is_number(value: Any) -> bool:
+    shape = getattr(value, "shape", ())
+    return not isinstance(value, str | Mapping | list | tuple) and math.prod(shape) == 1
 
 
 def _check_no_step(graph: BaseGraph, fetches: Any) -> None:

@@ -52,9 +52,19 @@ class EvaluationMetric:
         return f"<EvaluationMetric {self.name!r} of {self.evaluation.title}>"
 
     def by_step(self) -> dict[int, float]:
-        """Return its values so far by global step, in the order of steps."""
+        """Return its values so far by global step, in the order of steps.
+
+        Raises:
+            ValueError: If the last evaluation has found only other metrics.
+        """
         found = self.evaluation.metrics_by_step()
+        if self.evaluation.evaluated_step is not None:
+            self.last()  # says what there is instead
         return {step: it[self.name] for step, it in found.items() if self.name in it}
+
+    def next_due(self) -> Due | None:
+        """Return when the next evaluation is due."""
+        return self.evaluation.next_due()
 
     def last(self) -> float:
         """Return the value that the last evaluation has found.
@@ -153,8 +163,6 @@ class EvaluatingHook(TimedHook):
         #: The global step of the last evaluation in this session; None: there was none.
         self.evaluated_step: int | None = None
         self._found: dict[int, dict[str, float]] | None = None  # by step; None: it has never begun
-        self._is_used = False  # whether somebody asked for the metrics of exactly the last step
-        self._warned = False
         self._dropped_at: int | None = None  # the step of an evaluation that a stop has ended
 
     @property
@@ -184,23 +192,6 @@ class EvaluatingHook(TimedHook):
         arguments.given(name=name)
         arguments.instance(str, name=name)
         return EvaluationMetric(self, name)
-
-    def metrics_at(self, step: int | None) -> dict[str, float]:
-        """Return the metrics of the evaluation at exactly that global step.
-
-        Empty if there was no evaluation at that step: for ``KeepBest``, save at the steps of
-        evaluations.
-
-        Raises:
-            RuntimeError: If the hook is not in a session.
-        """
-        found, last = self.last_metrics, self.evaluated_step
-        if step == last:
-            self._is_used = True
-            return dict(found)
-        if step is not None and last is not None and step > last:
-            self._warn_of_unused(step, last)
-        return {}
 
     def metrics_by_step(self) -> dict[int, dict[str, float]]:
         """Return the metrics of all evaluations so far, by global step.
@@ -290,22 +281,10 @@ class EvaluatingHook(TimedHook):
     def _keep(self, step: int, metrics: Mapping[str, float]) -> None:
         assert self._found is not None, "it has begun"
         self._found[step] = dict(metrics)
-        self.evaluated_step, self._is_used = step, False
+        self.evaluated_step = step
         values = [scalar_value(name, value) for name, value in metrics.items()]
         self._output.add_summary(Summary(values), step)
         self._output.flush()
-
-    def _warn_of_unused(self, step: int, evaluated: int) -> None:
-        """Warn, once, that a checkpoint of ``step`` has no metrics, and those known are in none."""
-        if self._is_used or self._warned:
-            return
-        self._warned = True
-        self._log.warning(
-            "the checkpoint of step %d has no number for %s, and those of the evaluation at step "
-            "%d are in no checkpoint: KeepBest cannot keep it. Save at the steps of evaluations: "
-            "give save_checkpoint_steps the steps between evaluations",
-            *(step, ", ".join(map(repr, self.last_metrics)), evaluated),
-        )
 
 
 class MetricHook(FetchingHook):

@@ -14,7 +14,7 @@ from runhooks.contract import (
     StopSignal,
 )
 from runhooks.engines.foreign import session_of
-from runhooks.graph.base import BaseGraph, get_default_graph
+from runhooks.graph.base import BaseGraph, GraphKeys, get_default_graph
 from runhooks.hooks.base import (
     SummaryOutput,
     SummaryWriter,
@@ -84,8 +84,7 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
 
     def begin(self) -> None:
         super().begin()
-        for summary in _listed(self._summary_op):
-            _check_summary(get_default_graph(), summary)
+        summaries_of(get_default_graph(), self._summary_op)
         if not (self._output.has_place or get_default_graph().engine.may_drop_summaries):
             raise ValueError(
                 "output_dir or summary_writer must be given, or the summaries would be written "
@@ -138,6 +137,21 @@ class SummarySaverHook(TimedHook, SummaryWritingHook):
     def _write(self, summaries: list[Any], step: int) -> None:
         for summary in summaries:
             self._output.add_summary(summary, step)
+
+
+def summaries_of(graph: BaseGraph, summary_op: Any) -> list[Any]:
+    """Return the summaries that a hook was given; that of all others leaves them out.
+
+    Raises:
+        ValueError: If one is no summary.
+    """
+    found = _listed(summary_op)
+    for summary in found:
+        _check_summary(graph, summary)
+    if graph.opener is None:  # TensorFlow's programs have their summaries written by both
+        others = graph.get_collection_ref(GraphKeys.SUMMARIES)
+        others[:] = [it for it in others if all(it is not summary for summary in found)]
+    return found
 
 
 def _listed(summary_op: Any) -> list[Any]:

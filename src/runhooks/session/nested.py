@@ -49,11 +49,11 @@ class NestedLoop:
     def run(
         self,
         raw: RawSession,
-        fetches: Any,
+        fetches: Iterable[Any],
         feeds: Iterable[FeedDict],
         take: Callable[[Any], object],
     ) -> int:
-        """Make one run for each of ``feeds`` and hand its results to ``take``.
+        """Make one run of ``fetches`` for each of ``feeds`` and hand its results to ``take``.
 
         The loop ends well with ``feeds``, at the end of an input, or when a hook asks to stop.
 
@@ -78,16 +78,16 @@ class NestedLoop:
     def _loop(
         self,
         session: LiveSession,
-        fetches: Any,
+        fetches: Iterable[Any],
         feeds: Iterable[FeedDict],
         take: Callable[[Any], object],
     ) -> int:
         runs, hooked, coord = 0, session.hooked, session.coord
         self._hooks.start(session)
         try:
-            feeding = iter(feeds)
+            runs_to_make = map(SessionRunArgs, fetches, feeds)
             while hooked.stop_reason is None and not coord.should_stop():
-                take(hooked.run_with_hooks(SessionRunArgs(fetches, next(feeding))))
+                take(hooked.run_with_hooks(next(runs_to_make)))
                 runs += 1
         except good_ends():
             pass

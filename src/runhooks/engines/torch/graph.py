@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+import torch
 from torch.optim import Optimizer
 
 from runhooks.engines.torch.capture import ObjectTensors
@@ -100,13 +101,17 @@ class Graph(ValueGraph):
     def values(self) -> ObjectTensors:
         return self._values
 
-    def metrics_object(self, name: str) -> Any:
-        if name not in self._objects.names:
-            return None
-        found = self._objects.find(name)
-        if callable(keep := getattr(found, "persistent", None)):
-            keep(True)  # or the state_dict of torchmetrics is empty
-        return found
+    def object_named(self, name: str) -> Any:
+        return self._objects.find(name) if name in self._objects.names else None
+
+    def for_evaluation(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any) -> Any:
+            for module in self._objects.modules().values():
+                module.eval()  # until the call is over, as for all that does not train
+            with torch.no_grad():
+                return fn(*args)
+
+        return called
 
     def check_new(self, argument: str, name: str) -> None:
         """Raise ValueError if ``name``, under the scope, is the name of a value of an object."""
