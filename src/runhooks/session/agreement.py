@@ -174,7 +174,7 @@ class Agreement:
             PeerFailedError: If another rank has failed.
         """
         if threading.get_ident() == self._loop:
-            live.hooked.end_iteration()
+            live.hooked.check_iteration()
             if self._ran_beside and self._reached > self._decisions.runs:
                 self._decisions.runs += 1  # it is the loop that makes no runs with all hooks
             self._ran_beside = False
@@ -263,7 +263,7 @@ class Agreement:
 
     def _stops(self, live: LiveSession) -> bool:
         # All ranks are in the same part of a step, and go on to its end.
-        return self._stop.reason is not None and not live.hooked.within_step
+        return self._stop.reason is not None and not live.hooked.is_within
 
     def _reach(self, live: LiveSession) -> None:
         run = self._decisions.runs + 1

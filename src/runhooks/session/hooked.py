@@ -62,6 +62,13 @@ class Asked(NamedTuple):
     hooks: Sequence[ScheduledHook]
 
 
+class Iteration:
+    """An iteration of the user's loop: several runs, between which nothing is saved or stopped."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+
+
 class HookedSession:
     """Asks the hooks that are due, makes one run of all requests, and hands out the results.
 
@@ -79,8 +86,10 @@ class HookedSession:
             since ``should_stop()`` was last called; None: there was none.
     """
 
-    def __init__(self, raw: RawSession) -> None:
+    def __init__(self, raw: RawSession, iteration: Iteration | None = None) -> None:
         self._raw = raw
+        self._iteration = iteration or Iteration()
+        self._caller = SessionRunArgs(None)  # of the last run that did not repeat another
         self.repeat: Turn | None = None
         # What several threads change is changed inside it. A session that makes one run at a time
         # makes all of a run inside it, with its hooks.
@@ -136,6 +145,20 @@ class HookedSession:
     def schedule(self) -> None:
         """Ask all hooks when they are next due; called once they are added."""
         self._ask_next_due([hook for hook in self._hooks if hook.sleeps], find=True)
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the loop is in the middle of a step of several runs, or of an iteration."""
+        return self.within_step or self._iteration.is_open
+
+    def end_iteration(self) -> None:
+        """Call the hooks that have waited for the end of the iteration."""
+        step = self._raw.global_step or 0
+        epochs: float | Fraction = -math.inf
+        if self._epochs is not None:
+            epochs = self._epochs.done_at(step)
+        moment = step, self.runs, clock.monotonic(), StepPart.WHOLE, epochs
+        self._wake([it for it in self._hooks if it.sleeps and it.is_due(*moment)])
 
     def withdraw_stop(self) -> None:
         """Forget that a hook has asked to stop: the ranks stop together, later."""
@@ -196,7 +219,7 @@ class HookedSession:
         if not isinstance(caller.feed_dict, Mapping | None) or (hooks is not None and not chosen):
             return self._raw.run(*caller, run_metadata)  # it says what is wrong
         with self._one_at_a_time:
-            if hooks is None and self.stop_reason is not None:
+            if hooks is None and self.stop_reason is not None and not self._iteration.is_open:
                 raise RuntimeError(
                     f"run was called after {self.stop_reason} asked to stop: check should_stop() "
                     "before each run, or run without hooks with hooks=False"
@@ -254,6 +277,7 @@ class HookedSession:
         """
         raw, (turn, caller, requests, context, step, hooks) = self._raw, asked
         checkpoint = raw.checkpoint if caller.feed_dict else None
+        self._caller = caller
         try:
             result, made, records = self._make(asked, run, run_metadata)
         except (TypeError, ValueError) as error:
@@ -302,11 +326,12 @@ class HookedSession:
     def _wake(self, hooks: Sequence[ScheduledHook]) -> None:
         """Call ``after_run`` of ``hooks``, which no run has asked for anything."""
         if hooks:
-            context = SessionRunContext(SessionRunArgs(None), self._raw, self._raw.global_step)
+            context = SessionRunContext(self._caller, self._raw, self._raw.global_step)
             answering = [
                 (hook, hook.after_run, None) for hook in hooks if hook.after_run is not None
             ]
-            answer(answering, context, None, self._no_records, self._note_stop)
+            with self._raw.after_own_run():
+                answer(answering, context, None, self._no_records, self._note_stop)
             self._ask_next_due(hooks)
 
     def _draws_left(self) -> float:
@@ -333,6 +358,8 @@ class HookedSession:
         if self._epochs is not None and (draws or self._epochs.input is None):
             epochs = self._epochs.done_at(step)
         due = [it for it in hooks if it.always or it.is_due(step, run, now, part, epochs)]
+        if self._iteration.is_open:
+            due = [hook for hook in due if not hook.waits]
         if not self._is_alone and hooks is self._hooks:
             due = [hook for hook in due if hook.always or not hook.is_taken]
             for hook in due:
@@ -449,9 +476,10 @@ class HookedSession:
             and (step >= hook.step or epochs >= hook.epoch)
             and hook.watched is None
             and hook not in asked
+            and not (hook.waits and self._iteration.is_open)
         ]
 
-    def end_iteration(self) -> None:
+    def check_iteration(self) -> None:
         """Warn, once, of a checkpoint that was saved in the middle of an iteration of the loop."""
         saved_in, self.saved_in = self.saved_in, None
         if saved_in is None or saved_in == self.runs or self._warned_of_iteration:
@@ -460,8 +488,8 @@ class HookedSession:
         _log.warning(
             "%s was saved in the middle of an iteration: the loop feeds several runs before it "
             "calls should_stop() again. A loop that resumes there begins the iteration anew, and "
-            "its result differs, unless SavedStateHook saves all that the iteration goes by. Save "
-            "after whole iterations, with save_checkpoint_steps",
+            "its result differs. Make the runs of an iteration inside `with session.iteration():`, "
+            "which saves after the last one",
             self._raw.checkpoint,
         )
 

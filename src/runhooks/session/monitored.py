@@ -11,8 +11,8 @@ import logging
 import os
 import signal
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
 from runhooks.session.agreement import Agreement
 from runhooks.session.hook_list import HookList, caught, raise_first, thread_failure
-from runhooks.session.hooked import LiveSession
+from runhooks.session.hooked import Iteration, LiveSession
 from runhooks.session.interruption import Interruption, tell_stopping
 from runhooks.session.opening import Opening, opener_of
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
@@ -121,6 +121,7 @@ class MonitoredSession(CallableRuns):
         self._asks_first = False  # whether run has to ask if it may
         self._runs_left = 0  # before run ends the loop, after a signal
         self._ends_step = False  # whether a stop waits for the end of the step
+        self._iteration = Iteration()
         self._agreement: Agreement | None = None  # with other ranks; None: there are none
         self._is_over = False
         creator = session_creator or ChiefSessionCreator()
@@ -135,6 +136,7 @@ class MonitoredSession(CallableRuns):
             grace_secs=stop_grace_period_secs,
             compares_states=is_own and creator.owns_all_states,
             restores_from=creator.restores_from if is_own else None,
+            iteration=self._iteration,
         )
         is_lost, policy = self._graph.engine.is_lost, recovery or RecoveryPolicy()
         forget_interrupt()  # of a session before this one
@@ -260,17 +262,46 @@ class MonitoredSession(CallableRuns):
         return self._call(lambda live: step_fn(StepContext(live.raw, partial(self._run_in, live))))
 
     def should_stop(self) -> bool:
-        """Return whether the loop should end.
+        """Return whether the loop should end; not in the middle of an ``iteration()``.
 
         Also if a thread under the coordinator has failed: ``run``, ``close`` and the end of the
         ``with`` block raise its error.
         """
         self._tests_stop = True
+        if self._iteration.is_open:
+            return False
         if self._is_over or self._stop.reason is not None:
             return not self._finishes_step
         if self._agreement is not None:
             return self._agreement.should_stop(self._live())
         return self._session.should_stop()
+
+    @contextmanager
+    def iteration(self) -> Iterator[None]:
+        """Return a context for the runs of one iteration of the loop: a whole, or not at all.
+
+        Checkpoints, evaluations and other hooks that act on the state, and stops, wait for the end
+        of the ``with`` block; hooks that ask for values get these in its runs. A training that is
+        resumed begins with a whole iteration, so its result is that of an uninterrupted one.
+
+            while not session.should_stop():
+                with session.iteration():
+                    rollout = [session.run(act, hooks=False) for _ in range(128)]
+                    for batch in minibatches(rollout):
+                        session.run(train_op, feed_dict=batch)
+
+        Raises:
+            RuntimeError: Inside another iteration, or after ``close``.
+        """
+        self._check_open("iteration")
+        if self._iteration.is_open:
+            raise RuntimeError("iteration() was called inside another iteration: leave it first")
+        self._iteration.is_open = True
+        try:
+            yield
+        finally:
+            self._iteration.is_open = False
+        self._session.call(lambda live: live.hooked.end_iteration())
 
     def request_stop(self, reason: str = "request_stop was called") -> None:
         """Make ``should_stop()`` true. Any thread or signal handler may call it.
@@ -414,7 +445,11 @@ class MonitoredSession(CallableRuns):
         return live
 
     def _take_run(self, hooks: Iterable[SessionRunHook] | bool | None) -> None:
-        if self._finishes_step or (self._calls_hooks and hooks is not None and hooks is not True):
+        if (
+            self._iteration.is_open
+            or self._finishes_step
+            or (self._calls_hooks and hooks is not None and hooks is not True)
+        ):
             return  # a run beside those of the loop, as of an evaluation, is none of them
         if not self._runs_left:
             raise OutOfRangeError(

@@ -22,7 +22,7 @@ from runhooks.graph import GraphKeys, get_default_graph
 from runhooks.graph.base import BaseGraph, Place, SessionOpener
 from runhooks.ranks import current_group
 from runhooks.session.hook_list import HookList
-from runhooks.session.hooked import HookedSession, LiveSession
+from runhooks.session.hooked import HookedSession, Iteration, LiveSession
 from runhooks.session.session import Session
 from runhooks.session.threads import Coordinator
 from runhooks.stores import is_url, normal, without_file_scheme
@@ -42,6 +42,7 @@ class Opening:
     """All that opening a session takes, the same at the start and at each recovery.
 
     ``compares_states``: whether to warn of restored states that belong to nothing in the program.
+    ``iteration``: the iteration of the loop.
     ``restores_from``: the directory whose latest checkpoint ``creator`` restores, if it does.
     """
 
@@ -52,6 +53,7 @@ class Opening:
     grace_secs: float
     compares_states: bool
     restores_from: Place
+    iteration: Iteration
 
     def open(self, recoveries: int, last_checkpoint: str | None) -> LiveSession:
         """Open a session, the successor of ``recoveries`` that were lost.
@@ -71,7 +73,7 @@ class Opening:
             raise
         raw.recoveries, raw.stop_request = recoveries, self.stop
         coord = Coordinator(clean_stop_exception_types=())
-        session = LiveSession(raw, coord, HookedSession(raw))
+        session = LiveSession(raw, coord, HookedSession(raw, self.iteration))
         try:
             opener.start_threads(raw, coord)
             self.hooks.start(session)

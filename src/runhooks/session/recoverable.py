@@ -111,9 +111,9 @@ class RecoverableSession:
 
     @property
     def is_within_step(self) -> bool:
-        """Whether the last run was a part of a step, as ``HookedSession.within_step``."""
+        """Whether more runs belong to what the last one has begun: ``HookedSession.is_within``."""
         session = self.session
-        return session is not None and session.hooked.within_step
+        return session is not None and session.hooked.is_within
 
     def should_stop(self) -> bool:
         """Return whether a hook or a thread has asked to stop, or a thread has failed.
@@ -361,6 +361,6 @@ def _raise_cause(session: LiveSession, error: Exception) -> NoReturn:
 
 def _should_stop(session: LiveSession) -> bool:
     if session.hooked.saved_in is not None:
-        session.hooked.end_iteration()
+        session.hooked.check_iteration()
     session.coord.raise_requested_exception()
     return session.stop_reason is not None
