@@ -145,7 +145,7 @@ PROBES = {
 }
 # Private to PyTorch, which has no public name for it.
 FOREIGN_PRIVATE = {
-    "runhooks.engines.torch.module_graph": {"_C", "_jit_pass_inline"},
+    "runhooks.engines.torch.engine": {"_pytorch_graph"},
     "runhooks.arrays.torch": {"_indices", "_values"},  # the public ones need it coalesced
 }
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make", "_field_defaults"}

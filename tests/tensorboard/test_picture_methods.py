@@ -133,7 +133,7 @@ def test_figures_are_closed(close, tmp_path):
 @pytest.mark.parametrize("package", ["PIL", "matplotlib.pyplot", "torch"])
 def test_what_is_not_installed_is_named(package, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, "runhooks.engines.torch.module_graph", raising=False)
+    monkeypatch.delitem(sys.modules, "runhooks.engines.torch.engine", raising=False)
     add = {
         "PIL": lambda writer: writer.add_video("video", np.zeros((1, 1, 1, 2, 2))),
         "matplotlib.pyplot": lambda writer: writer.add_figure("figure", None),

@@ -82,10 +82,8 @@ class NamedValues(ABC):
 class ValueGraph(Graph):
     """A graph in which names mean values: of its operations, and those that ``values`` finds."""
 
-    @property
-    def values(self) -> NamedValues:
-        """The values that have a name beside its operations."""
-        raise NotImplementedError
+    #: The values that have a name beside its operations; a subclass sets it.
+    values: NamedValues
 
     def __getitem__(self, name: str) -> Tensor:
         """Return the tensor called ``name``; raise ValueError if there is none."""

@@ -11,6 +11,7 @@ import copy
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -178,13 +179,11 @@ class Passes:
         return iter(self._elements)
 
 
+@dataclass(slots=True, eq=False)
 class Count:
     """A number of elements."""
 
-    __slots__ = ("elements",)
-
-    def __init__(self) -> None:
-        self.elements = 0
+    elements: int = 0
 
 
 def _length(elements: Any) -> int | None:
@@ -359,6 +358,7 @@ class Source:
         return keeper
 
 
+@dataclass(slots=True, eq=False)
 class OpenInput:
     """An input in one session.
 
@@ -368,29 +368,10 @@ class OpenInput:
         by_step: Whether it comes from a function of the global step, and has no state.
     """
 
-    __slots__ = ("_peeked", "by_step", "draw", "position")
-
-    def __init__(
-        self,
-        draw: Callable[[], Any],
-        position: Callable[[], dict[str, Any] | None],
-        *,
-        by_step: bool,
-    ) -> None:
-        self.draw = draw
-        self.by_step = by_step
-        self.position = position
-        self._peeked: _Peeked | None = None
-
-    def peek(self) -> Any:
-        """Return the element that is drawn next, and is still there for the run that draws it.
-
-        Raises:
-            StopIteration: If there are no more.
-        """
-        if self._peeked is None or self._peeked.is_drawn:
-            self._peeked = _Peeked(self)
-        return self._peeked.element
+    draw: Callable[[], Any]
+    position: Callable[[], dict[str, Any] | None]
+    _: KW_ONLY
+    by_step: bool
 
     def timed(self, spend: Callable[[float], None]) -> None:
         """Call ``spend`` with the seconds that each element takes, from now on."""
@@ -404,25 +385,3 @@ class OpenInput:
                 spend(clock.monotonic() - begin)
 
         self.draw = timed_draw
-
-
-class _Peeked:
-    """Puts an element back in front of those of ``opened``, whose position does not know of it."""
-
-    def __init__(self, opened: OpenInput) -> None:
-        self._opened = opened
-        self._rest, self._position = opened.draw, opened.position
-        place = opened.position()
-        self.element = self._rest()
-        self.is_drawn = False
-        opened.draw, opened.position = self.draw, lambda: place
-
-    def draw(self) -> Any:
-        if self.is_drawn:
-            return self._rest()
-        self.is_drawn = True
-        self._opened.position = self._position
-        if self._opened.draw == self.draw:
-            self._opened.draw = self._rest
-        element, self.element = self.element, None
-        return element

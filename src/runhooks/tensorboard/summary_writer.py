@@ -607,14 +607,17 @@ class SummaryWriter(ClosedAtEnd):
                 dicts.
 
         Raises:
-            ImportError: PyTorch is not installed.
+            ImportError: PyTorch or TensorBoard is not installed.
             RuntimeError: The module cannot be traced.
         """
         try:
-            from runhooks.engines.torch.module_graph import module_graph
+            from runhooks.engines.torch.engine import module_graph
+
+            graph, run_metadata = module_graph(model, input_to_model, verbose, use_strict_trace)
         except ImportError as error:
-            raise ImportError("add_graph needs PyTorch: pip install torch") from error
-        graph, run_metadata = module_graph(model, input_to_model, verbose, use_strict_trace)
+            raise ImportError(
+                "add_graph needs PyTorch and TensorBoard: pip install torch tensorboard"
+            ) from error
         writer = self._get_file_writer()
         writer.add_graph(graph)
         writer.add_run_metadata(run_metadata, "step1")
