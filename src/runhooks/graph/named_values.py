@@ -82,8 +82,10 @@ class NamedValues(ABC):
 class ValueGraph(Graph):
     """A graph in which names mean values: of its operations, and those that ``values`` finds."""
 
-    #: The values that have a name beside its operations; a subclass sets it.
-    values: NamedValues
+    @property
+    def values(self) -> NamedValues:
+        """The values that have a name beside its operations."""
+        raise NotImplementedError
 
     def __getitem__(self, name: str) -> Tensor:
         """Return the tensor called ``name``; raise ValueError if there is none."""

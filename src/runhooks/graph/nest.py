@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from operator import is_, itemgetter
 from typing import Any
 
@@ -150,5 +151,9 @@ def args_reader(args: tuple[Any, ...]) -> Callable[[Values], tuple[Any, ...]]:
     """As ``reader``; an argument without tensors is passed on as it is, whatever it is."""
     if args and all(isinstance(arg, Tensor) for arg in args):
         return itemgetter(*args) if len(args) > 1 else lambda values: (values[args[0]],)
-    readers = [reader(arg) if tensors(arg) else lambda _, arg=arg: arg for arg in args]
+    readers = [reader(arg) if tensors(arg) else partial(_as_it_is, arg) for arg in args]
     return lambda values: tuple([read(values) for read in readers])
+
+
+def _as_it_is(value: Any, values: Values) -> Any:
+    return value

@@ -294,11 +294,13 @@ class StepGraph(ValueGraph):
     tensor; that of a state is the state as it was when the run began.
     """
 
-    values: StepValues
-
     def __init__(self, engine: str | Engine) -> None:
         super().__init__(engine)
-        self.values = StepValues(self)
+        self._values = StepValues(self)
+
+    @property
+    def values(self) -> StepValues:
+        return self._values
 
 
 def step_graph(

@@ -85,18 +85,20 @@ class Graph(ValueGraph):
         ValueError: For a name that is not allowed.
     """
 
-    values: ObjectTensors
-
     def __init__(self, **objects: Any) -> None:
         self._objects = TorchObjects(objects)
         super().__init__(StepEngine(self._objects))
-        self.values = ObjectTensors(self, self._objects)
+        self._values = ObjectTensors(self, self._objects)
         self._objects.warn_of_unsaved()
 
     @property
     def objects(self) -> TorchObjects:
         """The objects that its steps change, by name."""
         return self._objects
+
+    @property
+    def values(self) -> ObjectTensors:
+        return self._values
 
     def check_new(self, argument: str, name: str) -> None:
         """Raise ValueError if ``name``, under the scope, is the name of a value of an object."""
