@@ -301,7 +301,6 @@ SMALL = {
     "events.place": "paths or URLs, for all who open runs",
     "graph.names": "the rules of names, for all who make operations",
     "stores.object_file": "an adapter to one library",
-    "stores.backend": "what an adapter to one library implements",
     "tensorflow.scaffold": "private names of TensorFlow's",
 }
 

@@ -21,7 +21,6 @@ from runhooks.checkpoint.retention import Choice, Mode
 from runhooks.checkpoint.weights import Weights, read_weights
 from runhooks.contract import RawSession, Snapshot
 from runhooks.near_names import suggestion
-from runhooks.stores import hidden
 
 _log = logging.getLogger("runhooks")
 
@@ -63,8 +62,6 @@ class InitFrom:
     def __post_init__(self) -> None:
         arguments.given(path=self.path)
         arguments.directory(path=self.path)
-        if isinstance(self.path, str):
-            object.__setattr__(self, "path", hidden(self.path))
         if not isinstance(self.only, str | None):
             object.__setattr__(self, "only", list(self.only))  # it is gone through again
         Only(self.only)

@@ -22,7 +22,6 @@ from runhooks.checkpoint.format import (
     read_manifest,
 )
 from runhooks.errors import DataLossError, NotFoundError
-from runhooks.stores import hidden
 from runhooks.stores.path import AnyPath, ObjectStatus, StorePath
 
 #: What follows the name of a checkpoint of TensorFlow in that of the states of its hooks.
@@ -91,7 +90,7 @@ def check_no_tensorflow_checkpoints(checkpoint_dir: str | os.PathLike[str]) -> N
     if found:
         latest = printable(found[-1].path)
         raise ValueError(
-            f"checkpoint_dir {hidden(os.fspath(checkpoint_dir))!r} has checkpoints of TensorFlow, "
+            f"checkpoint_dir {os.fspath(checkpoint_dir)!r} has checkpoints of TensorFlow, "
             f"the latest {latest!r}, which only sessions of a tf.Graph can restore: give another "
             "checkpoint_dir to start over. To begin with the weights of such a checkpoint, write "
             f"them once to a .npz file with tf.train.load_checkpoint({latest!r}).get_tensor(name), "

@@ -22,7 +22,7 @@ from typing import Any
 from runhooks.checkpoint.attempts import sweep
 from runhooks.checkpoint.files import place_of, printable
 from runhooks.ranks import current_group
-from runhooks.stores import RetryPolicy, hidden, is_url, joined
+from runhooks.stores import RetryPolicy, is_url, joined
 from runhooks.stores.path import StorePath
 
 _log = logging.getLogger("runhooks")
@@ -186,7 +186,7 @@ class DirectoryLock:
     ) -> None:
         # TensorFlow's savers write to file systems of their own.
         self._directory = place_of(directory) if claims or not is_url(directory) else None
-        self._url = joined(hidden(os.fspath(directory))) if is_url(directory) else None
+        self._url = joined(os.fspath(directory)) if is_url(directory) else None
         self._claim: Claim | None = None
         self._file: _LockedFile | None = None
         self._leave: weakref.finalize[[], DirectoryLock] | None = None

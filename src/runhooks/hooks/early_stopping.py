@@ -34,7 +34,6 @@ from runhooks.hooks.base import TimedHook, step_of
 from runhooks.hooks.metrics import EvaluatingHook, EvaluationMetric, EvaluationTimer
 from runhooks.near_names import suggestion
 from runhooks.session.threads import Coordinator
-from runhooks.stores import hidden
 from runhooks.stores.path import AnyPath, path_of
 from runhooks.trigger import DefaultSecs, Due, FirstStepTimer, Timer, Trigger, trigger_of
 
@@ -111,7 +110,7 @@ class Rule:
             if name is not None or eval_dir is not None:
                 raise ValueError(
                     f"metric_name and eval_dir must be left out, got {name!r} and "
-                    f"{hidden(eval_dir)!r}: {estimator!r} says both"
+                    f"{eval_dir!r}: {estimator!r} says both"
                 )
             name = estimator.name
         self._read, self._place = _source(estimator, eval_dir)
@@ -171,7 +170,7 @@ def _source(estimator: Any, eval_dir: str | os.PathLike[str] | None) -> tuple[Re
             "loop, one of its metrics, hook.metric(name), or an object with an eval_dir() or a "
             f"model_dir; got {estimator!r}. Or give eval_dir, the directory they write to"
         )
-    return EvalMetrics(found).read, hidden(os.fspath(found))
+    return EvalMetrics(found).read, os.fspath(found)
 
 
 class Threshold(Rule):

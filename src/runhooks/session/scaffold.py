@@ -18,7 +18,6 @@ from runhooks.graph.base import Place
 from runhooks.ranks import current_group
 from runhooks.session.opening import opener_of
 from runhooks.session.session import Session
-from runhooks.stores import hidden
 
 
 class Scaffold:
@@ -228,7 +227,7 @@ class ChiefSessionCreator(_ScaffoldCreator):
         if checkpoint_dir and checkpoint_filename_with_path:
             raise ValueError(
                 "checkpoint_dir and checkpoint_filename_with_path cannot both be given, "
-                f"got {hidden(checkpoint_dir)!r} and {hidden(checkpoint_filename_with_path)!r}"
+                f"got {checkpoint_dir!r} and {checkpoint_filename_with_path!r}"
             )
         self._checkpoint = _resolved(checkpoint_filename_with_path)
 
@@ -265,7 +264,7 @@ class WorkerSessionCreator(_ScaffoldCreator):
     ) -> None:
         super().__init__(scaffold, master, config, checkpoint_dir)
         self._max_wait_secs = math.inf if max_wait_secs is None else max_wait_secs
-        shown = hidden(os.fspath(checkpoint_dir or ""))
+        shown = os.fspath(checkpoint_dir or "")
         where = f" and checkpoint_dir={shown!r}" if shown else ""
         self._chief = f"the chief, the process with is_chief=True{where}"
 

@@ -25,7 +25,6 @@ from runhooks.checkpoint.attempts import discard
 from runhooks.checkpoint.latest import HOOK_STATES
 from runhooks.checkpoint.tensors import COMMIT
 from runhooks.errors import DataLossError, NotFoundError
-from runhooks.stores import hidden
 from runhooks.summary import FileWriter
 
 _gfile = tf.io.gfile
@@ -46,7 +45,7 @@ def check_scheme(path: str | os.PathLike[str]) -> None:
     if separator and scheme not in known:
         names = ", ".join(f"{name}://" for name in sorted(filter(None, known)))
         raise ValueError(
-            f"checkpoints of a tf.Graph cannot be at {hidden(os.fspath(path))!r}: TensorFlow "
+            f"checkpoints of a tf.Graph cannot be at {os.fspath(path)!r}: TensorFlow "
             f"writes them, and knows {names} and local paths; give one of these, or import a "
             f"package that adds {scheme}://, such as tensorflow_io"
         )
