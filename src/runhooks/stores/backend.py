@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from importlib import import_module
@@ -67,7 +68,31 @@ def file_system(url: str) -> tuple[Any, str]:
             f"{scheme}:// is registered as obstore.fsspec, which replaces what must be created "
             "only once: leave it to fsspec"
         )
+    if fs.async_impl:
+        fs.loop.set_default_executor(_LastingThreads())
     return fs, root.rstrip("/")
+
+
+class _LastingThreads(ThreadPoolExecutor):
+    """Threads for the loop of fsspec, which has new ones until the very end of the process.
+
+    Python refuses to let others do anything once it ends, when the last events are stored.
+    """
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 - raised by whoever waits
+                future.set_exception(error)
+
+        try:
+            threading.Thread(target=work, name="runhooks-store", daemon=True).start()
+        except RuntimeError:  # the process ends
+            work()
+        return future
 
 
 def forget_file_system(url: str) -> None:
