@@ -109,7 +109,7 @@ def test_after_a_ctrl_c_nothing_is_repeated_until_the_store_answers(bucket, prox
     with pytest.raises(KeyboardInterrupt):
         open_store(f"{bucket}/run", FOR_EVER).put("k", b"content")
     before = len(proxy.requests)
-    with pytest.raises(OSError, match="SlowDown"):
+    with pytest.raises(OSError, match="Reduce your request rate"):
         store.put("k", b"content")
     assert len(proxy.requests) == before + 1
     assert store.objects() == []
@@ -140,7 +140,7 @@ def test_waiting_for_events_is_interrupted_and_what_is_lost_is_counted(bucket, p
     interrupt_once(silence("503"))
     with pytest.raises(KeyboardInterrupt):
         writer.flush()
-    with pytest.raises(OSError, match="SlowDown") as caught:
+    with pytest.raises(OSError, match="Reduce your request rate") as caught:
         writer.close()
     assert f"the event writer of '{bucket}/run' lost 5 items" in str(caught.value)
     assert "tries again" not in str(getattr(caught.value, "__notes__", []))
