@@ -126,10 +126,6 @@ PROBES = {
     },
     "an estimator, a specification, a coordinator or a tensor of TensorFlow's": {
         ("hooks.base", "run_context.next_step"),
-        ("hooks.early_stopping", "estimator.config"),
-        ("hooks.early_stopping", "estimator.eval_dir"),
-        ("hooks.early_stopping", "estimator.model_dir"),
-        ("hooks.early_stopping", "config.is_chief"),
         ("hooks.named_tensors", "element.outputs"),
         ("hooks.named_tensors", "key.name"),
         ("hooks.nan_tensor", "loss.outputs"),
@@ -297,7 +293,6 @@ SMALL = {
     "torch": "a front door",
     "arrays.tensorflow": "an adapter to one library",
     "bridges.tracking": "an adapter to the clients of trackers",
-    "bridges.requirement": "every bridge needs it before its own framework",
     "events.place": "paths or URLs, for all who open runs",
     "graph.names": "the rules of names, for all who make operations",
     "stores.object_file": "an adapter to one library",

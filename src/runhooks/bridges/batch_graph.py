@@ -40,7 +40,7 @@ class BatchValues:
 
     def metrics(self) -> Mapping[str, Any]:
         """Return the metrics that are known after the batch, by the framework's names."""
-        raise NotImplementedError
+        return {}
 
     def validated(self) -> Mapping[str, Any]:
         """Return those of the metrics that a validation has found, and that no batch changes."""
@@ -237,11 +237,6 @@ class BatchSession(Session):
         self._refuse()
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
-        self._refuse()
-
-    def save_checkpoint(
-        self, saver: Any, save_path: Any, step: int, *, save_graph_def: bool
-    ) -> str:
         self._refuse()
 
     def _refuse(self) -> NoReturn:

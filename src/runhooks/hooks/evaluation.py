@@ -166,7 +166,6 @@ class EvaluationHook(EvaluatingHook):
         self._steps = steps
         self._weight = weight
         self._loop = NestedLoop(hooks)
-        self._output_dir = output_dir
 
     def metric(self, name: str) -> EvaluationMetric:
         """As ``EvaluatingHook.metric``; raise ValueError if it has no metric of that name."""
@@ -174,16 +173,6 @@ class EvaluationHook(EvaluatingHook):
         if name not in self._metrics.by_key:
             raise unknown_metric(name, self.title, list(self._metrics.by_key))
         return found
-
-    def eval_dir(self) -> str:
-        """Return the directory it writes to.
-
-        Raises:
-            ValueError: If it was given no ``output_dir``.
-        """
-        if self._output_dir is None:
-            raise ValueError("this EvaluationHook has no output_dir: give it one to read from")
-        return str(self._output_dir)
 
     def begin(self) -> None:
         super().begin()

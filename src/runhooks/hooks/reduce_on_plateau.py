@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from runhooks import arguments
-from runhooks.contract import (
-    RawSession,
-    StopSignal,
-)
+from runhooks.contract import RawSession, StopSignal
 from runhooks.engines.foreign import session_of
 from runhooks.graph import Tensor
 from runhooks.hooks.base import step_of

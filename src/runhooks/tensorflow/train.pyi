@@ -18,7 +18,6 @@ from runhooks.hooks import NanLossDuringTrainingError as NanLossDuringTrainingEr
 from runhooks.hooks import NanTensorHook as NanTensorHook
 from runhooks.hooks import ProfilerHook as ProfilerHook
 from runhooks.hooks import ProgressHook as ProgressHook
-from runhooks.hooks import RecoveryCounterHook as RecoveryCounterHook
 from runhooks.hooks import SavedStateHook as SavedStateHook
 from runhooks.hooks import StepCounterHook as StepCounterHook
 from runhooks.hooks import StopAtStepHook as StopAtStepHook
