@@ -197,22 +197,6 @@ def test_a_record_that_is_still_being_written_is_read_later(model, write, eval_d
         assert sess.should_stop()
 
 
-def test_what_was_read_is_not_read_again(model, write, eval_dir, warnings):
-    write(1, score=0.25)
-    (file,) = eval_dir.iterdir()
-    hook = rh.stop_if_higher_hook(None, "score", 0.5, eval_dir, 0, None, 1)
-    with rh.MonitoredSession(hooks=[hook]) as sess:
-        sess.run(model.train_op)
-        read = file.stat().st_size
-        write(2, score=0.75)
-        content = bytearray(file.read_bytes())
-        content[read - 6] ^= 1  # it is damaged to who reads it all
-        file.write_bytes(content)
-        sess.run(model.train_op)
-        assert sess.should_stop()
-    assert warnings() == []
-
-
 def test_a_function_that_says_why(model):
     hook = rh.make_early_stopping_hook(None, lambda: "enough", run_every_steps=1)
     with rh.MonitoredSession(hooks=[hook]) as sess:

@@ -114,14 +114,12 @@ class BatchEngine(PythonEngine):
     """
 
     def __init__(self, services: Framework | None = None) -> None:
-        self._services = services
+        self._services = services or PythonEngine()
 
     def memory(self) -> dict[str, int]:
-        return {} if self._services is None else self._services.memory()
+        return self._services.memory()
 
     def start_profile(self, folder: Any, step: int) -> Any:
-        if self._services is None:
-            return super().start_profile(folder, step)
         return self._services.start_profile(folder, step)
 
 

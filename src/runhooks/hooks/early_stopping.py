@@ -244,9 +244,10 @@ class EarlyStoppingHook(TimedHook):
     ) -> None:
         chosen = trigger_of(trigger, run_every_secs=run_every_secs, run_every_steps=run_every_steps)
         is_default = trigger is None and chosen.every_secs is _RUN_EVERY_SECS
-        follows = metric is not None and is_default
-        super().__init__(EvaluationTimer(metric.evaluation) if follows else _timer(trigger, chosen))
-        self._follows = follows
+        followed = metric if is_default else None
+        timer = EvaluationTimer(followed.evaluation) if followed else _timer(trigger, chosen)
+        super().__init__(timer)
+        self._follows = followed is not None
         self._should_stop = should_stop
         self.hook_name = name
 
