@@ -102,7 +102,6 @@ PROBES = {
         ("session.scaffold", "saver.save"),
     },
     "a hook that need not extend ours": {
-        ("hooks.base", "cls.<name>"),
         ("session.hook_list", "hook.<name>"),
         ("session.hook_list", "hook.hook_name"),
         ("session.hook_list", "hook.first"),
