@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import random
 import threading
+import traceback
 from collections import namedtuple
 
 import numpy as np
@@ -27,6 +29,8 @@ SOURCES = ["feed", "list", "generator", "of the step", "own random", "numpy rand
 
 def drawn_plan(engine, seed, *, workers):
     """Draw the plan of a program."""
+    if engine == "tensorflow":
+        return _module(engine).drawn_plan(engine, seed)
     chance = random.Random(f"{engine} {seed}")
     torch = engine == "torch"
     source = chance.choice([*SOURCES, "loader", "loader"] if torch else SOURCES)
@@ -75,13 +79,65 @@ def _drawn_hook(chance, names):
     }
 
 
+def smaller(plan):
+    """Yield plans that have one thing less."""
+    for at in range(len(plan["hooks"])):
+        yield plan | {"hooks": plan["hooks"][:at] + plan["hooks"][at + 1 :]}
+    plain = {
+        "objects": False,
+        "beside": 0,
+        "looks": 0,
+        "stop": None,
+        "epochs": 1,
+        "fetches": [],
+        "workers": 0,
+    }
+    plain |= {"inner": 0, "noise": "none", "batch": False, "element": "tuple", "source": "list"}
+    plain |= {"returns": "states, dict", "elements": 3}
+    for key, value in plain.items():
+        if plan[key] != value:
+            yield plan | {key: value}
+    if len(plan["states"]) > 1:
+        states = plan["states"][:-1]
+        order = [name for name in plan["order"] if name != plan["states"][-1]]
+        lost = {plan["states"][-1]}
+        hooks = [h | {"names": [n for n in h["names"] if n not in lost]} for h in plan["hooks"]]
+        hooks = [h | {"names": h["names"] or ["loss"]} for h in hooks]
+        fetches = [name for name in plan["fetches"] if name not in lost]
+        yield plan | {"states": states, "order": order, "hooks": hooks, "fetches": fetches}
+
+
 def check(plan, folder):
-    """Make the program both ways; raise AssertionError, with the plan, if they differ."""
+    """Make the program both ways; raise AssertionError, with the smallest plan, if they differ."""
+    found = difference(plan, folder / "0")
+    if found is None:
+        return
+    count, shrinks = 1, True
+    while shrinks:
+        shrinks = False
+        for less in _module(plan["engine"]).smaller(plan):
+            count += 1
+            less_found = difference(less, folder / str(count))
+            if less_found is not None:
+                plan, found, shrinks = less, less_found, True
+                break
+    step = "" if plan["engine"] == "tensorflow" else source_of(plan)
+    raise AssertionError(f"{found}\n\nSOAK_PLAN='{json.dumps(plan)}'\n\n{step}")
+
+
+def difference(plan, folder):
+    """Return how the program with a session differs from its plain loop; None: in nothing."""
     folder.mkdir(parents=True)
     try:
-        Both(plan, folder).compare()
-    except Exception as error:  # whatever it is, the plain loop has not raised it
-        raise AssertionError(f"SOAK_PLAN='{json.dumps(plan)}'\n\n{source_of(plan)}") from error
+        _module(plan["engine"]).Both(plan, folder).compare()
+    except Exception:  # noqa: BLE001 - whatever it is, the plain loop has not raised it
+        return traceback.format_exc()
+    return None
+
+
+def _module(engine):
+    name = ".tensorflow_loops" if engine == "tensorflow" else ".loops"
+    return importlib.import_module(name, __package__)
 
 
 # The user's own program

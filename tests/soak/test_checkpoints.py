@@ -1,18 +1,24 @@
-"""Saves that are interrupted."""
+"""Saves that are interrupted, and disks that get full."""
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import runpy
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from runhooks.checkpoint import checkpoint_step, checkpoints, read_checkpoint
+from runhooks.checkpoint import Saver, checkpoint_step, checkpoints, read_checkpoint
+from runhooks.contract import Snapshot
+
+CHECKPOINT_TESTS = Path(__file__).parents[1] / "checkpoint"
 
 pytestmark = pytest.mark.soak
 
@@ -100,3 +106,38 @@ def interrupt_saves(folder: Path, chance: random.Random) -> None:
     for path in map(Path, checkpoints(folder)):
         held = read_checkpoint(path).arrays
         assert set(held["weights"]) == {int(held["global_step"])}, f"{path} holds two steps"
+
+
+class Session:
+    """A session of one array and one state."""
+
+    checkpoint: str | None = None
+
+    def __init__(self, step: int) -> None:
+        self.global_step = step
+
+    def snapshot(self, into: object = None) -> object:
+        arrays = {"w": np.full(40, self.global_step), "c": np.ones(2, np.complex128)}
+        states = {"hook": {"seen": [self.global_step] * 5, "table": np.arange(9)}}
+        return Snapshot(arrays, states)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_disk_that_is_full_at_any_offset_costs_nothing_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asynchronous: bool
+) -> None:
+    full = runpy.run_path(str(CHECKPOINT_TESTS / "conftest.py"))["full_at"]
+    base = tmp_path / "model.ckpt"
+    Saver(max_to_keep=1).save(Session(1), base, global_step=1)
+    needed = sum(file.stat().st_size for file in (tmp_path / "model.ckpt-1").iterdir())
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    for left in range(needed - 20):
+        for step in (1, 2):  # over the one that is there, and beside it
+            saver, sess = Saver(max_to_keep=1, asynchronous=asynchronous), Session(step)
+            with full(monkeypatch, left), pytest.raises(OSError, match="No space") as error:
+                saver.save(sess, base, global_step=step)
+                saver.wait()
+            assert error.value.errno == errno.ENOSPC
+            assert sess.checkpoint is None
+            assert [path.name for path in tmp_path.iterdir()] == ["model.ckpt-1"]
+            assert read_checkpoint(tmp_path / "model.ckpt-1").states["hook"]["seen"] == [1] * 5
