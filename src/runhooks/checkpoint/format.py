@@ -178,9 +178,8 @@ class StoredCheckpoint:
         for rank in range(self.manifest.ranks):
             file = self._file(rank)
             file.check()
-            entries = [it.removeprefix(STATES) for it in file.entries if it.startswith(STATES)]
             with naming(self._path, file.path.name):
-                found.update(states.names(self._text(file), entries))
+                found.update(states.without_arrays(self._text(file)))
         for array in self.arrays().values():
             array.check()
         return sorted(found)

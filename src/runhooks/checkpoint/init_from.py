@@ -141,17 +141,8 @@ def _check_forms(weights: Weights, sources: Mapping[str, str], present: Snapshot
     if problems:
         raise ValueError(
             f"init_from: {weights} does not fit the model: {first_of(list(problems.values()))}; to "
-            f"leave a part out: only={_all_but(next(iter(problems)))}"
+            f"leave a part out: only='!{next(iter(problems))}'"
         )
-
-
-def _all_but(name: str) -> list[str]:
-    """Return names of all that is in the same tree as the array ``name``, but not its layer."""
-    top, slash, _ = name.partition("/")
-    layer = name[: max(name.rfind("/"), name.rfind("."), 0)]
-    if not slash:
-        return [f"!{layer or name}"]
-    return [top, f"!{layer if layer != top else name}"]
 
 
 def _misfit(
