@@ -3,6 +3,7 @@
 import itertools
 import logging
 import os
+import re
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ import pytest
 
 import runhooks as rh
 from runhooks.checkpoint import DirectoryLock, attempts, checkpoints, restore_latest
-from runhooks.errors import DataLossError, NotFoundError, PeerFailedError
+from runhooks.errors import DataLossError, DeadlineExceededError, NotFoundError, PeerFailedError
 from runhooks.ranks import LocalGroup, entered
 from tests.checkpoint.sealing import digest, forge
 
@@ -229,6 +230,16 @@ def test_ranks_at_different_steps_do_not_save(tmp_path):
     chief, other = on_all(ranks, lambda it: it.saver.save(it.session, tmp_path / "model.ckpt"))
     assert "different global steps, [0, 1]" in str(chief)
     assert isinstance(other, PeerFailedError)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rank_that_never_comes_is_named(tmp_path):
+    ranks = make(3)
+    for it in ranks:
+        it.group.barrier_secs = 0.2
+    for error in on_all(ranks[:2], lambda it: it.save(tmp_path / "model.ckpt")):
+        assert isinstance(error, DeadlineExceededError)
+        assert re.search("rank (1, )?2 has not come", str(error))  # 1 may have been slow
     assert list(tmp_path.iterdir()) == []
 
 

@@ -156,6 +156,21 @@ def test_another_model_is_an_error_at_once(saved, make_session):
     assert f"while restoring checkpoint {saved / 'model.ckpt-30'}" in note
 
 
+def test_one_that_was_removed_for_a_newer_one_gives_way_to_that(tmp_path, at_step):
+    chief = Saver(max_to_keep=1)
+    chief.save(at_step(5), tmp_path / "model.ckpt", global_step=5)
+
+    class LateSaver(Saver):
+        def restore(self, sess, save_path):
+            if Path(save_path).name == "model.ckpt-5":
+                chief.save(at_step(6), tmp_path / "model.ckpt", global_step=6)
+            super().restore(sess, save_path)
+
+    sess = at_step(0)
+    assert restore_latest(LateSaver(), sess, tmp_path) == str(tmp_path / "model.ckpt-6")
+    assert sess.global_step == 6
+
+
 def test_one_that_is_removed_while_it_is_read_is_not_damaged(saved, at_step, caplog, monkeypatch):
     os_open = os.open
 
