@@ -123,12 +123,11 @@ PROBES = {
         ("session.hook_list", "hook.saved_objects"),
         ("session.hook_list", "hook.on_exception"),
     },
-    "an estimator, a specification, a coordinator or a tensor of TensorFlow's": {
+    "an estimator, a specification or a tensor of TensorFlow's": {
         ("hooks.base", "run_context.next_step"),
         ("hooks.named_tensors", "element.outputs"),
         ("hooks.named_tensors", "key.name"),
         ("hooks.nan_tensor", "loss.outputs"),
-        ("session.threads", "coord.stop_on_exception"),
     },
     "Python's own": {
         ("checkpoint.lock", "os.register_at_fork"),
@@ -384,12 +383,12 @@ def test_public_names_are_sorted_there_listed_and_documented(package):
 
 
 def test_public_names_have_one_home():
-    """The folder, or tool, that documents it: no other one but front doors has it too."""
+    """The module that defines it, or its folder: none but front doors has it too."""
     front_doors = ORDER[-1]
     exporters = [package for package in PACKAGES if folder(package) not in front_doors]
     for name, value in public("runhooks").items():
         if is_documented_here(value):
+            assert getattr(importlib.import_module(value.__module__), name) is value
             home = f"runhooks.{folder(value.__module__)}"
-            assert getattr(importlib.import_module(home), name) is value
             others = {package for package in exporters if name in public(package)} - {home}
             assert others == set(), name

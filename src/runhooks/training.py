@@ -19,13 +19,13 @@ from runhooks.hooks import (
 from runhooks.ranks import current_group
 from runhooks.session.hook_list import in_order
 from runhooks.session.monitored import MonitoredSession
-from runhooks.session.opening import opener_of
 from runhooks.session.recoverable import RecoveryPolicy
 from runhooks.session.scaffold import (
     ChiefSessionCreator,
     Scaffold,
     SessionCreator,
     WorkerSessionCreator,
+    opener_of,
 )
 
 #: Steps or seconds from one time to the next; None and None: never.

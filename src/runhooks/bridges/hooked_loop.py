@@ -20,9 +20,8 @@ from runhooks.contract import SessionRunArgs, SessionRunHook
 from runhooks.errors import cause, described, good_ends
 from runhooks.hooks import StepCounterHook, SummarySaverHook
 from runhooks.session.hook_list import HookList, caught, in_order, raise_first
-from runhooks.session.hooked import Asked, HookedSession, LiveSession
+from runhooks.session.hooked import Asked, LiveSession
 from runhooks.session.scheduled_hook import noting_hook
-from runhooks.session.threads import Coordinator
 
 
 def to_text(states: Mapping[str, Any]) -> str:
@@ -134,8 +133,7 @@ class HookedLoop:
                 self.graph.finalize()
             self._session = session = BatchSession(self.graph, step)
             session.take_states(self._states)
-            coord = Coordinator(clean_stop_exception_types=())
-            self._live = LiveSession(session, coord, HookedSession(session))
+            self._live = LiveSession.of(session)
             self._hooked = self._live.hooked
             with self.graph.as_default():
                 hooks.start(self._live)

@@ -21,7 +21,7 @@ from runhooks.checkpoint.manifest import ArraySpec, Manifest, NewerFormatError
 from runhooks.checkpoint.shards import OWN, TABLE, StoredArray, StoredBlock, blocks_in, read_several
 from runhooks.checkpoint.states import EncodedStates
 from runhooks.checkpoint.tensors import COMMIT, STATES, CheckpointFile, Encoding, naming
-from runhooks.contract.session import Snapshot
+from runhooks.contract import Snapshot
 from runhooks.stores.path import AnyPath, StorePath
 
 

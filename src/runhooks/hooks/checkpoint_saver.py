@@ -27,7 +27,7 @@ from runhooks.hooks.base import (
 )
 from runhooks.hooks.metrics import EvaluatingHook
 from runhooks.ranks import current_group
-from runhooks.session.opening import opener_of
+from runhooks.session.scaffold import opener_of
 from runhooks.summary import SessionLog, SessionStatus
 from runhooks.trigger import Due, Trigger, tensorflow_timer_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from runhooks import session
+from runhooks.session import scaffold
 
 
 def _alias(name: str) -> property:
@@ -19,7 +19,7 @@ def _alias(name: str) -> property:
     return property(get, put, doc=f"As ``{name}``.")
 
 
-class Scaffold(session.Scaffold):
+class Scaffold(scaffold.Scaffold):
     """As ``runhooks.Scaffold``, for programs written against ``tf.compat.v1.train.Scaffold``."""
 
     @staticmethod
