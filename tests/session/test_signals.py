@@ -357,6 +357,15 @@ def test_session_of_another_thread_trains_and_leaves_the_signals_alone(train_op,
     assert saved_step(tmp_path) == 1
 
 
+def test_session_may_be_closed_in_another_thread(train_op):
+    sess = rh.MonitoredSession()
+    thread = threading.Thread(target=sess.close)
+    thread.start()
+    thread.join()
+    with pytest.raises(KeyboardInterrupt):
+        send(signal.SIGINT)
+
+
 def test_sigterm_ends_the_process_again_once_another_thread_has_closed_the_session():
     script = """
 import os, signal, threading
