@@ -346,6 +346,7 @@ class MonitoredSession(CallableRuns):
         *,
         hooks: Iterable[SessionRunHook] | bool | None = None,
     ) -> Any:
+        # None: all but those that joined later.
         named: list[SessionRunHook] | None = [] if hooks is False else None
         if not isinstance(hooks, bool | None):
             with self._graph.as_default():
