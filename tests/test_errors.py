@@ -107,7 +107,6 @@ def test_an_error_that_is_looked_for_in_the_package_is_told_where_it_is():
     [
         (rh.train, "AdamOptimizer", "optax or torch.optim.*runhooks.tensorflow.train has"),
         (rh.train, "exponential_decay", "optax.*runhooks.tensorflow.train has"),
-        (rh.train, "LooperThread", "threading.Thread that loops"),
         (rh.train, "SessionManager", "tf.Graph, runhooks.tensorflow.train has"),
         (rh.train, "StopAtStpHook", "did you mean 'StopAtStepHook'"),
         (rh, "StopAtStpHook", "did you mean 'StopAtStepHook'"),

@@ -128,6 +128,7 @@ PROBES = {
         ("hooks.named_tensors", "element.outputs"),
         ("hooks.named_tensors", "key.name"),
         ("hooks.nan_tensor", "loss.outputs"),
+        ("session.threads", "coord.stop_on_exception"),
     },
     "Python's own": {
         ("checkpoint.lock", "os.register_at_fork"),

@@ -72,6 +72,7 @@ from runhooks.session.scaffold import SessionCreator as SessionCreator
 from runhooks.session.scaffold import WorkerSessionCreator as WorkerSessionCreator
 from runhooks.session.session import Session as Session
 from runhooks.session.threads import Coordinator as Coordinator
+from runhooks.session.threads import LooperThread as LooperThread
 from runhooks.training import MonitoredTrainingSession as MonitoredTrainingSession
 from runhooks.trigger import Due as Due
 from runhooks.trigger import SecondOrStepTimer as SecondOrStepTimer

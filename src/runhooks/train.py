@@ -11,8 +11,6 @@ def _elsewhere(name: str) -> str:
         advice = "use an optimizer of optax or torch.optim in your step"
     elif name.endswith("_decay"):
         advice = "use a schedule of optax, or a scheduler of torch.optim"
-    elif name == "LooperThread":
-        return ": start a threading.Thread that loops until coord.wait_for_stop(secs) is true"
     else:
         advice = "it has the names that make sense on any graph"
     return f": {advice}; for a tf.Graph, runhooks.tensorflow.train has all names of tf.train"

@@ -27,5 +27,6 @@ from runhooks.session.scaffold import Scaffold as Scaffold
 from runhooks.session.scaffold import SessionCreator as SessionCreator
 from runhooks.session.scaffold import WorkerSessionCreator as WorkerSessionCreator
 from runhooks.session.threads import Coordinator as Coordinator
+from runhooks.session.threads import LooperThread as LooperThread
 from runhooks.training import MonitoredTrainingSession as MonitoredTrainingSession
 from runhooks.trigger import SecondOrStepTimer as SecondOrStepTimer

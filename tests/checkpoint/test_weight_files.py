@@ -1,5 +1,6 @@
 """Weights in files of other programs, whole, damaged and malicious."""
 
+import copy
 import io
 import json
 import os
@@ -203,6 +204,46 @@ HUGE = {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
 SMALL = {"descr": "<f8", "fortran_order": False, "shape": (4,)}
 
 
+def npz_that_overlaps():
+    """A file of which several members share the same compressed zeros."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as members:
+        data = io.BytesIO()
+        np.save(data, np.zeros(1 << 16))
+        members.writestr("a.npy", data.getvalue())
+        for name in "bcdefghijklmnopqrstuvw":
+            members.filelist.append(copy.copy(members.filelist[0]))
+            members.filelist[-1].filename = f"{name}.npy"
+    return out.getvalue()
+
+
+HUGE = {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
+SMALL = {"descr": "<f8", "fortran_order": False, "shape": (4,)}
+
+
+@pytest.mark.parametrize(("place", "content"), [(-12, bytes(8)), (-14, bytes(4) + bytes(6))])
+def test_an_npz_whose_list_of_members_is_lost(place, content, tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.ones(3), b=np.zeros(2))
+    data = bytearray(path.read_bytes())
+    data[place : place + len(content)] = content
+    path.write_bytes(data)
+    with pytest.raises(DataLossError, match="a.npz"):
+        rh.load(path)
+
+
+def test_an_npz_in_which_a_comment_hides_a_member(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.ones(3), b=np.zeros(2))
+    data = bytearray(path.read_bytes())
+    first = data.index(b"PK\1\2")
+    second = data.index(b"PK\1\2", first + 1)
+    data[first + 32 : first + 34] = (data.index(b"PK\5\6") - second).to_bytes(2, "little")
+    path.write_bytes(data)
+    with pytest.raises(DataLossError, match="a.npz"):
+        rh.load(path)
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -214,8 +255,9 @@ SMALL = {"descr": "<f8", "fortran_order": False, "shape": (4,)}
         npz_with(SMALL, 32, zipfile.ZIP_LZMA),
         npz_with({**SMALL, "shape": (True,)}, 8),
         npz_with({**SMALL, "shape": (0, 1 << 62, 1 << 62)}, 0),
+        npz_that_overlaps(),
     ],
-    ids=["huge", "short", "long", "negative", "objects", "lzma", "bool", "empty"],
+    ids=["huge", "short", "long", "negative", "objects", "lzma", "bool", "empty", "overlap"],
 )
 def test_an_npz_that_lies(content, tmp_path):
     path = tmp_path / "a.npz"
@@ -266,6 +308,24 @@ def test_a_file_name_in_an_index_that_is_too_long(tmp_path):
         rh.load(path)
 
 
+def torch_tensors(torch):
+    return {
+        "once for many": torch.ones(1).expand(10**9),
+        "sparse": torch.sparse_coo_tensor([[0]], [1.0], (10**12,), check_invariants=True),
+    }
+
+
+@pytest.mark.parametrize("kind", ["once for many", "sparse"])
+def test_a_file_of_torch_takes_no_more_memory_than_its_size_allows(kind, tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "a.pt"
+    torch.save({"w": torch_tensors(torch)[kind], "b": torch.ones(2)}, path)
+    with pytest.raises(DataLossError, match=r"a\.pt cannot be read") as caught:
+        rh.load(path)
+    assert "1100 times" in str(caught.value)
+    assert rh.load(path, ["b"])["b"].tolist() == [1, 1]
+
+
 def test_tensors_of_other_layouts_are_dense(tmp_path):
     torch = pytest.importorskip("torch")
     tensors = {
@@ -292,7 +352,7 @@ def test_quantized_tensors_are_read_as_what_they_stand_for(tmp_path):
 def test_tensors_without_values_are_refused(kind, tmp_path):
     torch = pytest.importorskip("torch")
     tensor = (
-        torch.empty(10**12, device="meta")
+        torch.empty(10, device="meta")
         if kind == "meta"
         else torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
     )

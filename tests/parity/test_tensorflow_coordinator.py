@@ -209,6 +209,36 @@ def blocks(train, folder):
     return returns(), coord.should_stop(), raises(), coord.should_stop(), raised(coord.join)
 
 
+# Looper threads
+
+
+def looping(secs):
+    def play(train, folder):
+        left = []
+        for give in (
+            lambda coord, n: {"args": (coord, n)},
+            lambda coord, n: {"kwargs": {"coord": coord, "n": n}},
+            lambda coord, n: {"args": [coord], "kwargs": {"n": n}},
+        ):
+            coord, n = train.Coordinator(), [3]
+            looper = train.LooperThread.loop(coord, secs, target=count_down, **give(coord, n))
+            coord.join([looper])
+            left += [*n, looper.daemon, looper.is_alive()]
+        return left
+
+    return play
+
+
+def count_down(coord, n):
+    if n[0] == 0:
+        coord.request_stop()
+    else:
+        n[0] -= 1
+
+
+CORNERS |= {f"looper_{secs}": looping(secs) for secs in (None, 0, 0.001)}
+
+
 # Queue runners
 
 
@@ -277,3 +307,10 @@ def queue_runner_of_a_coordinator_fails(train, folder):
 def test_threads_do_the_same(name, tmp_path):
     theirs = outcome(CORNERS[name], tf.train, tmp_path / "theirs")
     assert outcome(CORNERS[name], ours, tmp_path / "ours") == theirs
+
+
+def test_looper_of_ours_works_for_a_coordinator_of_tensorflow():
+    coord, n = tf.train.Coordinator(), [3]
+    ours.LooperThread.loop(coord, 0.001, target=count_down, args=(coord, n))
+    coord.join()
+    assert n == [0]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from runhooks.session.threads import Coordinator
+from runhooks.session.threads import Coordinator, LooperThread
 
 TIMEOUT = 30  # seconds that a broken test waits before it fails
 
@@ -104,3 +104,47 @@ def test_a_signal_handler_may_ask_while_the_main_thread_waits(
         timer.join()
         signal.signal(signal.SIGUSR1, before)
     assert coord.should_stop()
+
+
+# looper threads
+
+
+def test_a_looper_is_woken_from_a_long_interval(coord: Coordinator) -> None:
+    called = threading.Semaphore(0)
+    looper = LooperThread.loop(coord, 10_000, called.release)
+    assert called.acquire(timeout=TIMEOUT)
+    coord.request_stop()
+    coord.join(stop_grace_period_secs=TIMEOUT)
+    assert not looper.is_alive()
+
+
+def test_what_a_looper_raises_stops_everybody(coord: Coordinator) -> None:
+    LooperThread.loop(coord, None, lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        coord.join([worker(coord)])
+
+
+def test_a_subclass_of_looper_is_told_of_start_and_stop(coord: Coordinator) -> None:
+    calls: list[str] = []
+
+    class Recorder(LooperThread):
+        def start_loop(self) -> None:
+            calls.append("start")
+
+        def run_loop(self) -> None:
+            calls.append("run")
+            coord.request_stop()
+
+        def stop_loop(self) -> None:
+            calls.append("stop")
+
+    Recorder(coord, None).start()
+    coord.join()
+    assert calls == ["start", "run", "stop"]
+
+
+def test_arguments_of_a_looper(coord: Coordinator) -> None:
+    with pytest.raises(ValueError, match="coord"):
+        LooperThread("coord", None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="target"):
+        LooperThread(coord, None, args=(1,))

@@ -1,4 +1,4 @@
-"""``runhooks.tensorflow.train`` has what ``tf.compat.v1.train`` has, with its arguments."""
+"""``runhooks.tensorflow.train`` has all that ``tf.compat.v1.train`` has, with its arguments."""
 
 import inspect
 import subprocess
@@ -16,7 +16,7 @@ tf = tensorflow.compat.v1
 REPLACED = [
     name
     for name in dir(tf.train)
-    if name.endswith(("Hook", "Session", "Creator", "Timer", "Listener"))
+    if name.endswith(("Hook", "Session", "Creator", "Timer", "Thread", "Listener"))
     or name.startswith("SessionRun")
     or name in ("Scaffold", "Coordinator", "NanLossDuringTrainingError")
 ]
@@ -33,7 +33,7 @@ EXPERIMENTAL = [
 ]
 
 
-@pytest.mark.parametrize("name", [n for n in dir(tf.train) if n[0] != "_" and n != "LooperThread"])
+@pytest.mark.parametrize("name", [n for n in dir(tf.train) if not n.startswith("_")])
 def test_every_name_is_there(name):
     ours = getattr(train, name)
     assert (ours is getattr(tf.train, name)) == (name not in REPLACED)
@@ -54,9 +54,6 @@ def test_estimator_has_its_hooks_and_nothing_else():
             module.RunConfig  # noqa: B018
         with pytest.raises(AttributeError, match="'InMemoryEvaluatorHook': .* EvaluationHook"):
             module.InMemoryEvaluatorHook  # noqa: B018
-    assert "LooperThread" not in dir(train)
-    with pytest.raises(AttributeError, match=r"'LooperThread': start a threading.Thread"):
-        train.LooperThread  # noqa: B018
     with pytest.raises(AttributeError, match="did you mean 'SessionRunHook'"):
         estimator.SessionRunHok  # noqa: B018
     with pytest.raises(AttributeError, match="Nothing"):

@@ -111,6 +111,7 @@ _NPY_HEADERS: dict[Any, Callable[[Any], Any]] = {
 }
 # What deflate makes of zeros, and a little more.
 _MOST_COMPRESSION = 1100
+_EMPTY = 22  # bytes of a zip file without members
 
 
 def read_weights(
@@ -201,8 +202,15 @@ class NpzFile(Weights):
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         self.specs = {}
-        with _naming(path), opened(path) as (file, _), zipfile.ZipFile(file) as members:
+        with _naming(path), opened(path) as (file, size), zipfile.ZipFile(file) as members:
             self._members = {it.filename.removesuffix(".npy"): it for it in members.infolist()}
+            if sum(it.compress_size for it in members.infolist()) > size:
+                raise ValueError("its members overlap")
+            # NumPy writes no comments: one may hide the members behind it.
+            if any(it.comment for it in members.infolist()) or (
+                not self._members and size > _EMPTY
+            ):
+                raise ValueError("its list of members is damaged")
             for name, member in self._members.items():
                 with members.open(member) as data:
                     self.specs[name] = _npy_spec(name, data, member)
@@ -223,16 +231,26 @@ class LibraryFile(Weights):
         self.path = path
         self._library = library
         with _naming(path):
-            size_of(path)  # it must be a regular file
+            self._size = size_of(path)  # it must be a regular file
             with local_copy(path) as local:
                 _compare(local)
                 found = flatten(library.read_file(local)).leaves
             self._arrays = {name: leaf for name, leaf in found if library.owns(type(leaf))}
             forms = {name: self._about(name, library.host_form) for name in self._arrays}
+            self._nbytes = {
+                name: volume(it) * dtype.itemsize for name, (it, dtype) in forms.items()
+            }
             self.specs = {name: ArraySpec(dtype.name, it) for name, (it, dtype) in forms.items()}
 
     def stream(self, wanted: Collection[str]) -> Named:
         with _naming(self.path):
+            # An item may be stored once and stand for a whole array, as a sparse one's zeros do.
+            nbytes = sum(self._nbytes[name] for name in wanted)
+            if nbytes > _MOST_COMPRESSION * self._size:
+                raise ValueError(
+                    f"its arrays would take {nbytes} bytes, more than {_MOST_COMPRESSION} times "
+                    f"the {self._size} of the file"
+                )
             for name in wanted:
                 yield name, np.array(self._about(name, self._library.to_numpy))
 

@@ -33,8 +33,6 @@ def gone(name: str) -> str:
     """Return what an error for a ``name`` that is not here says of it."""
     if name == "InMemoryEvaluatorHook":
         return ": use EvaluationHook, which evaluates in the graph of the training"
-    if name == "LooperThread":
-        return ": start a threading.Thread that loops until coord.wait_for_stop(secs) is true"
     if name not in GONE:
         return ""
     return (

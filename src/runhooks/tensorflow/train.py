@@ -21,12 +21,10 @@ _ours, _, __all__ = lazily(__name__, elsewhere=gone)
 
 
 def __getattr__(name: str) -> Any:
-    # TensorFlow's LooperThread refuses our coordinators.
-    if name in (*__all__, "LooperThread") or name[:2] == "__" or not hasattr(_theirs, name):
+    if name in __all__ or name.startswith("__") or not hasattr(_theirs, name):
         return _ours(name)
     return getattr(_theirs, name)
 
 
 def __dir__() -> list[str]:
-    theirs = {name for name in dir(_theirs) if not name.startswith("_")} - {"LooperThread"}
-    return sorted({*__all__, *theirs})
+    return sorted({*__all__, *(name for name in dir(_theirs) if not name.startswith("_"))})

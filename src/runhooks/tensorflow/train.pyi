@@ -38,6 +38,7 @@ from runhooks.session.scaffold import ChiefSessionCreator as ChiefSessionCreator
 from runhooks.session.scaffold import SessionCreator as SessionCreator
 from runhooks.session.scaffold import WorkerSessionCreator as WorkerSessionCreator
 from runhooks.session.threads import Coordinator as Coordinator
+from runhooks.session.threads import LooperThread as LooperThread
 from runhooks.tensorflow.scaffold import Scaffold as Scaffold
 from runhooks.training import MonitoredTrainingSession as MonitoredTrainingSession
 from runhooks.trigger import SecondOrStepTimer as SecondOrStepTimer
