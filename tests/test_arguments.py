@@ -82,8 +82,6 @@ def test_what_is_wrong_is_named_with_the_rule(check, error, message):
         (lambda: rh.stop_if_higher_hook(None, None, 1.0, "dir"), "metric_name"),
         (lambda: rh.stop_if_higher_hook(None, "acc", 1.0, "dir", -4), "min_steps"),
         (lambda: rh.stop_if_no_increase_hook(None, "acc", "5", "dir"), "max_steps_without_incr"),
-        (lambda: rh.LooperThread(rh.train.Coordinator(), "a"), "timer_interval_secs"),
-        (lambda: rh.LooperThread(rh.train.Coordinator(), None, target=5), "target"),
         (lambda: rh.MonitoredSession(stop_grace_period_secs="a"), "stop_grace_period_secs"),
         (lambda: rh.placeholder(shape=5), "shape"),
         (lambda: rh.placeholder(shape=(-1,)), "shape"),

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from drawing import LINE, Drawing, Point, sequence, tell
-from runhooks.contract.life_cycle import LIFE_CYCLE
+from runhooks import contract
 
 PICTURES = Path(__file__).parents[1] / "pictures"
 
@@ -31,10 +31,10 @@ WIDTH = 800
 
 
 def tables() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Return the phases and the lives of ``LIFE_CYCLE``: the words of each, by its name."""
+    """Return the phases and the lives that the contract lists: the words of each, by name."""
     phases, lives = (
         {words[0]: words[1:] for words in map(str.split, part.strip().splitlines())}
-        for part in LIFE_CYCLE.split("\n\n")
+        for part in (contract.__doc__ or "").split("\n\n")[-2:]
     )
     return phases, lives
 

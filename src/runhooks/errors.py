@@ -20,6 +20,7 @@ correct arguments has a class here, named as in ``tf.errors``:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
@@ -143,16 +144,10 @@ class NanLossDuringTrainingError(RuntimeError):
 
 
 def add_note(error: BaseException, text: str) -> None:
-    """Add the note ``text`` to ``error``, once, whatever its class does; never raises."""
-    try:
-        if text in getattr(error, "__notes__", ()):
-            return  # as of a run inside a run inside a run
-        try:
+    """Add the note ``text`` to ``error``, once; a class that refuses it gets none. Never raises."""
+    with suppress(Exception):  # the error matters more than the note
+        if text not in getattr(error, "__notes__", ()):  # as of a run inside a run inside a run
             error.add_note(text)
-        except Exception:  # noqa: BLE001 - a frozen dataclass, say, refuses attributes
-            vars(error).setdefault("__notes__", []).append(text)
-    except Exception:  # noqa: BLE001 - the error matters more than the note
-        pass
 
 
 def described(error: BaseException) -> str:

@@ -13,20 +13,19 @@ from runhooks.graph import get_default_graph
 from runhooks.graph.base import SessionOpener
 from runhooks.hooks import (
     CheckpointSaverHook,
-    RecoveryCounterHook,
     StepCounterHook,
     SummarySaverHook,
 )
 from runhooks.ranks import current_group
 from runhooks.session.hook_list import in_order
 from runhooks.session.monitored import MonitoredSession
-from runhooks.session.opening import opener_of
 from runhooks.session.recoverable import RecoveryPolicy
 from runhooks.session.scaffold import (
     ChiefSessionCreator,
     Scaffold,
     SessionCreator,
     WorkerSessionCreator,
+    opener_of,
 )
 
 #: Steps or seconds from one time to the next; None and None: never.
@@ -68,8 +67,8 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
         checkpoint_dir: Where to resume from, and to save every ``save_checkpoint_secs`` seconds or
             ``save_checkpoint_steps`` steps (default: 600 seconds), at the start and at the end.
         summary_dir: Where to write summaries every ``save_summaries_steps`` steps or
-            ``save_summaries_secs`` seconds (default: 100 steps), steps per second every
-            ``log_step_count_steps`` steps, and recoveries; None: ``checkpoint_dir``.
+            ``save_summaries_secs`` seconds (default: 100 steps), and steps per second every
+            ``log_step_count_steps`` steps; None: ``checkpoint_dir``.
         save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph.
         recovery: As for ``MonitoredSession``.
 
@@ -146,8 +145,6 @@ def _summary_hooks(
         yield StepCounterHook(count_steps, output_dir=folder)
     if cadence != (None, None):
         yield SummarySaverHook(*cadence, output_dir=folder, scaffold=scaffold)
-    if count_steps or cadence != (None, None):
-        yield RecoveryCounterHook(output_dir=folder)
 
 
 def _checkpoint_hooks(

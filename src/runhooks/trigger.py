@@ -124,18 +124,16 @@ class Timer:
 
     Args:
         trigger: When to act.
+
+    Attributes:
+        trigger: The trigger that it follows.
     """
 
     def __init__(self, trigger: Trigger) -> None:
-        self._trigger = trigger
+        self.trigger = trigger
         self._on_steps = sorted(trigger.on_steps)
         self._epochs: EpochsDone | None = None
         self.reset()
-
-    @property
-    def trigger(self) -> Trigger:
-        """The trigger that it follows."""
-        return self._trigger
 
     def reset(self) -> None:
         """Start over at step 0, unless ``start`` says otherwise; seconds count from now."""
@@ -143,7 +141,7 @@ class Timer:
         self._passed = 0  # the steps up to here were used or missed
         self._passed_epochs = Fraction(0)
         self._since, self._since_wall = clock.hook_times()
-        self._triggered_at = 0.0
+        self.triggered_at = 0.0
 
     def start(self, step: int, epochs: EpochsDone | None = None) -> None:
         """Note that a session starts at ``step``; forget what was triggered at later steps.
@@ -158,9 +156,9 @@ class Timer:
         if self._last_step is not None and self._last_step > step:
             self.reset()
         self._passed = step
-        if self._trigger.every_epochs is not None:
+        if self.trigger.every_epochs is not None:
             if epochs is None:
-                raise no_epochs(f"{self._trigger}")
+                raise no_epochs(f"{self.trigger}")
             self._epochs = epochs
             self._passed_epochs = epochs.done_at(step)
 
@@ -181,8 +179,8 @@ class Timer:
         now, wall = clock.hook_times()
         elapsed: tuple[float | None, int | None] = None, None
         if self._last_step is not None:
-            elapsed = clock.monotonic() - self._triggered_at, step - self._last_step
-        self._triggered_at = clock.monotonic()
+            elapsed = clock.monotonic() - self.triggered_at, step - self._last_step
+        self.triggered_at = clock.monotonic()
         self._since, self._since_wall, self._last_step = now, wall, step
         self._passed = max(self._passed, step)
         if self._epochs is not None:
@@ -195,7 +193,7 @@ class Timer:
 
     def should_trigger_at_end(self, step: int) -> bool:
         """Return whether the end of the loop, at ``step``, triggers."""
-        return self._trigger.at_end and step != self._last_step
+        return self.trigger.at_end and step != self._last_step
 
     def due(self) -> Due:
         """Return when it triggers next, for a hook's ``next_due``."""
@@ -214,21 +212,21 @@ class Timer:
     def _next_step(self) -> float:
         index = bisect_right(self._on_steps, self._passed)
         on_step = self._on_steps[index] if index < len(self._on_steps) else math.inf
-        if self._trigger.every_steps is None:
+        if self.trigger.every_steps is None:
             return on_step
-        return min(on_step, self._next_regular_step(self._trigger.every_steps))
+        return min(on_step, self._next_regular_step(self.trigger.every_steps))
 
     def _next_regular_step(self, every_steps: int) -> float:
         return (self._passed // every_steps + 1) * every_steps
 
     def _next_epoch(self) -> float | Fraction:
-        if self._trigger.every_epochs is None:
+        if self.trigger.every_epochs is None:
             return math.inf
-        every = Fraction(self._trigger.every_epochs).limit_denominator(1000)
+        every = Fraction(self.trigger.every_epochs).limit_denominator(1000)
         return (self._passed_epochs // every + 1) * every
 
     def _secs_have_passed(self) -> bool:
-        secs = self._trigger.every_secs
+        secs = self.trigger.every_secs
         if secs is None:
             return False
         # The monotonic clock stands still while a computer sleeps; the wall clock may be set back.
@@ -236,9 +234,9 @@ class Timer:
         return now >= self._next_time() or wall >= self._since_wall + secs
 
     def _next_time(self) -> float:
-        if self._trigger.every_secs is None:
+        if self.trigger.every_secs is None:
             return math.inf
-        return self._since + self._trigger.every_secs
+        return self._since + self.trigger.every_secs
 
 
 class FirstStepTimer(Timer):
@@ -255,11 +253,11 @@ class FirstStepTimer(Timer):
 
     @property
     def _every_steps(self) -> int | None:
-        return self._trigger.every_steps
+        return self.trigger.every_steps
 
     @property
     def _every_secs(self) -> float | None:
-        return self._trigger.every_secs
+        return self.trigger.every_secs
 
     @property
     def _last_triggered_step(self) -> int | None:

@@ -1,15 +1,11 @@
 """Asynchronous saving: training goes on while a checkpoint is written."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,25 +13,21 @@ import pytest
 import runhooks as rh
 from runhooks.checkpoint import checkpoint_step, checkpoints, read_checkpoint
 
-AtStep = Callable[[int], Any]
 
-
-def steps(folder: Path) -> list[int | None]:
+def steps(folder):
     return [checkpoint_step(path) for path in checkpoints(folder)]
 
 
-def full() -> OSError:
+def full():
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.fixture
-def saver() -> rh.Saver:
+def saver():
     return rh.Saver(max_to_keep=1, asynchronous=True)
 
 
-def test_the_caller_goes_on_while_it_is_written(
-    saver: rh.Saver, tmp_path: Path, at_step: AtStep, held_disk: Any
-) -> None:
+def test_the_caller_goes_on_while_it_is_written(saver, tmp_path, at_step, held_disk):
     path = saver.save(at_step(1), tmp_path / "model.ckpt", global_step=1)
     assert path == str(tmp_path / "model.ckpt-1")
     assert checkpoints(tmp_path) == saver.last_checkpoints == []
@@ -45,16 +37,14 @@ def test_the_caller_goes_on_while_it_is_written(
 
 
 @pytest.mark.every_engine
-def test_it_holds_what_was_there_when_it_was_saved(
-    saver: rh.Saver, tmp_path: Path, graph: rh.Graph, held_disk: Any
-) -> None:
+def test_it_holds_what_was_there_when_it_was_saved(saver, tmp_path, graph, held_disk):
     class Part:
         kept = np.zeros(2)
 
-        def state_dict(self) -> dict[str, Any]:
+        def state_dict(self):
             return {"kept": self.kept}
 
-        def load_state_dict(self, state: Any) -> None:
+        def load_state_dict(self, state):
             raise AssertionError("nothing is loaded here")
 
     weights = rh.Variable(np.zeros((300, 300), np.float32), name="weights")
@@ -73,7 +63,7 @@ def test_it_holds_what_was_there_when_it_was_saved(
     assert (saved.states["part"]["kept"] == 0).all()
 
 
-def test_on_jax_nothing_holds_the_buffers_that_later_runs_take_over() -> None:
+def test_on_jax_nothing_holds_the_buffers_that_later_runs_take_over():
     with rh.Graph(engine="jax").as_default() as graph:
         rh.Variable(np.zeros(1000, np.float32), name="weights")
     with rh.Session(graph) as sess:
@@ -81,7 +71,7 @@ def test_on_jax_nothing_holds_the_buffers_that_later_runs_take_over() -> None:
         assert not np.shares_memory(buffer, sess.snapshot(into={}).arrays["weights"])
 
 
-def test_memory_that_is_used_again_holds_what_is_saved_next(tmp_path: Path) -> None:
+def test_memory_that_is_used_again_holds_what_is_saved_next(tmp_path):
     saver = rh.Saver(asynchronous=True)
     for shape in ((300,), (300,), (20, 20)):
         with rh.Graph(engine="jax").as_default() as graph:
@@ -96,9 +86,7 @@ def test_memory_that_is_used_again_holds_what_is_saved_next(tmp_path: Path) -> N
                 np.testing.assert_array_equal(saved, np.full(shape, value))
 
 
-def test_older_ones_are_deleted_when_it_is_on_the_disk(
-    tmp_path: Path, at_step: AtStep, held_disk: Any
-) -> None:
+def test_older_ones_are_deleted_when_it_is_on_the_disk(tmp_path, at_step, held_disk):
     held_disk.release()
     rh.Saver().save(at_step(1), tmp_path / "model.ckpt", global_step=1)
     held_disk.hold()
@@ -111,31 +99,12 @@ def test_older_ones_are_deleted_when_it_is_on_the_disk(
 
 
 @pytest.mark.parametrize("next_call", ["save", "restore", "wait"])
-def test_the_next_call_waits_for_it(
-    saver: rh.Saver, tmp_path: Path, at_step: AtStep, held_disk: Any, next_call: str
-) -> None:
-    sess = at_step(1)
-    path = saver.save(sess, tmp_path / "model.ckpt", global_step=1)
-    threading.Timer(0.05, held_disk.release).start()
-    if next_call == "save":
-        saver.save(sess, tmp_path / "model.ckpt", global_step=2)
-        assert path in saver.last_checkpoints or steps(tmp_path) == [2]
-    elif next_call == "restore":
-        saver.restore(sess, path)
-    else:
-        saver.wait()
-        assert steps(tmp_path) == [1]
-
-
-@pytest.mark.parametrize("next_call", ["save", "restore", "wait"])
-def test_its_error_is_raised_by_the_next_call_once(
-    saver: rh.Saver, tmp_path: Path, at_step: AtStep, held_disk: Any, next_call: str
-) -> None:
+def test_its_error_is_raised_by_the_next_call_once(saver, tmp_path, at_step, held_disk, next_call):
     sess, base = at_step(1), tmp_path / "model.ckpt"
     path = saver.save(sess, base, global_step=1)
     assert sess.checkpoint == path
     held_disk.fail(full())
-    calls: dict[str, Callable[[], Any]] = {
+    calls = {
         "save": lambda: saver.save(sess, base, global_step=2),
         "restore": lambda: saver.restore(sess, path),
         "wait": saver.wait,
@@ -151,9 +120,7 @@ def test_its_error_is_raised_by_the_next_call_once(
     assert [it.name for it in tmp_path.iterdir()] == ["model.ckpt-3"]
 
 
-def test_what_cannot_be_saved_is_refused_at_once(
-    saver: rh.Saver, tmp_path: Path, at_step: AtStep
-) -> None:
+def test_what_cannot_be_saved_is_refused_at_once(saver, tmp_path, at_step):
     sess = at_step(1)
     sess.states = {"hook": {"what": object()}}
     with pytest.raises(TypeError, match="hook/what"):
@@ -161,9 +128,9 @@ def test_what_cannot_be_saved_is_refused_at_once(
 
 
 def test_if_no_thread_can_be_started_it_is_saved_nevertheless(
-    saver: rh.Saver, tmp_path: Path, at_step: AtStep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(self: threading.Thread) -> None:
+    saver, tmp_path, at_step, monkeypatch
+):
+    def refuse(self):
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
@@ -198,19 +165,19 @@ def beside(act):
 """
 
 
-def finish(program: str, folder: Path, stderr: str = "") -> None:
+def finish(program, folder, stderr=""):
     arguments = [sys.executable, "-W", "error", "-c", BEGINNING + program, str(folder)]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert stderr in done.stderr if stderr else done.stderr == ""
 
 
-def test_the_interpreter_does_not_exit_before_it(tmp_path: Path) -> None:
+def test_the_interpreter_does_not_exit_before_it(tmp_path):
     finish("beside(lambda: [until_main_is_in('_shutdown'), held.set()])", tmp_path)
     assert (read_checkpoint(tmp_path / "model.ckpt-1").arrays["weights"] == 1).all()
 
 
-def test_a_forked_child_does_not_wait_for_it(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_wait_for_it(tmp_path):
     forking = """
 child = os.fork()
 if child == 0:
@@ -247,7 +214,7 @@ beside(interrupt)
 """
 
 
-def test_a_ctrl_c_ends_the_wait_but_not_the_save(tmp_path: Path) -> None:
+def test_a_ctrl_c_ends_the_wait_but_not_the_save(tmp_path):
     waiting = """
 try:
     saver.wait()
@@ -260,24 +227,19 @@ else:
     assert (read_checkpoint(tmp_path / "model.ckpt-1").arrays["weights"] == 1).all()
 
 
-def test_a_ctrl_c_while_the_interpreter_exits_does_not_lose_it(tmp_path: Path) -> None:
+def test_a_ctrl_c_while_the_interpreter_exits_does_not_lose_it(tmp_path):
     finish("released_in = '_finish'" + INTERRUPTED, tmp_path, "KeyboardInterrupt")
     assert (read_checkpoint(tmp_path / "model.ckpt-1").arrays["weights"] == 1).all()
 
 
 @pytest.mark.parametrize("started", [True, False])
 def test_a_ctrl_c_while_its_thread_starts_leaves_no_doubt(
-    saver: rh.Saver,
-    tmp_path: Path,
-    at_step: AtStep,
-    held_disk: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    started: bool,
-) -> None:
+    saver, tmp_path, at_step, held_disk, monkeypatch, started
+):
     sess, base = at_step(1), tmp_path / "model.ckpt"
     start = threading.Thread.start
 
-    def interrupted(self: threading.Thread) -> None:
+    def interrupted(self):
         if started:
             start(self)
             held_disk.arrived.wait(60)
@@ -296,11 +258,11 @@ def test_a_ctrl_c_while_its_thread_starts_leaves_no_doubt(
 
 
 def test_a_ctrl_c_before_anything_is_written_is_no_checkpoint(
-    saver: rh.Saver, tmp_path: Path, at_step: AtStep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    saver, tmp_path, at_step, monkeypatch
+):
     sess = at_step(1)
 
-    def interrupted(self: Any) -> None:
+    def interrupted(self):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

@@ -1,7 +1,5 @@
 """No checkpoint makes its reader crash, hang, print escapes or take memory without a bound."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -10,9 +8,7 @@ import shutil
 import socket
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -48,13 +44,13 @@ ARRAYS = {
 MOST_BYTES = 400_000
 
 
-def write(path: Path) -> Path:
+def write(path):
     """Save a small checkpoint with something of everything."""
     write_checkpoint(path, Snapshot(dict(ARRAYS), OF_EVERYTHING), global_step=7)
     return path
 
 
-def set_to(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+def set_to(value, path, new):
     """``value`` with ``new`` at ``path`` in it; ``...`` removes what is there."""
     if not path:
         return new
@@ -66,7 +62,7 @@ def set_to(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return value
 
 
-def paths(value: Any) -> Iterator[tuple[Any, ...]]:
+def paths(value):
     """Where something is in a value of JSON."""
     yield ()
     if isinstance(value, dict | list):
@@ -74,13 +70,13 @@ def paths(value: Any) -> Iterator[tuple[Any, ...]]:
             yield from ((key, *rest) for rest in paths(item))
 
 
-def link_outside(path: Path) -> None:
+def link_outside(path):
     """Put a link in the place of a file; where it leads, there is the file."""
     path.rename(path.parent.parent / "outside")
     path.symlink_to("../outside")
 
 
-def bind(path: Path) -> None:
+def bind(path):
     path.unlink()
     there = Path.cwd()
     os.chdir(path.parent)  # the name of a socket must be short
@@ -91,8 +87,8 @@ def bind(path: Path) -> None:
         os.chdir(there)
 
 
-def in_place(make: Callable[[Path], object]) -> Callable[[Path], None]:
-    def replace(path: Path) -> None:
+def in_place(make):
+    def replace(path):
         path.unlink()
         make(path)
 
@@ -100,7 +96,7 @@ def in_place(make: Callable[[Path], object]) -> Callable[[Path], None]:
 
 
 #: What may be in the place of a file.
-REPLACED: dict[str, Callable[[Path], object]] = {
+REPLACED = {
     "fifo": in_place(os.mkfifo),
     "zeros": in_place(lambda path: path.symlink_to("/dev/zero")),
     "terminal": in_place(lambda path: path.symlink_to("/dev/tty")),
@@ -116,7 +112,7 @@ REPLACED: dict[str, Callable[[Path], object]] = {
 }
 
 #: Values that have done harm to readers of such files.
-HARMFUL: list[Any] = [
+HARMFUL = [
     *(None, True, math.nan, math.inf, 1e300, 0, 1, -1, 1 << 31, 1 << 40, 1 << 63, 10**400, ""),
     *("|O", "O", "<U500000000", "V2000000000", "float32", "object", "torch", "F64", "\x1b[31m"),
     *("../outside", "/dev/zero", FILE, [], {}, [[]], {"": {}}, [0] * 99, "a" * 9999),
@@ -144,18 +140,18 @@ class Session:
 
     checkpoint = global_step = loaded = None
 
-    def load(self, snapshot: Any, only: Any = None) -> None:
+    def load(self, snapshot, only=None):
         self.loaded = snapshot
 
 
-def exercise(directory: Path, caplog: pytest.LogCaptureFixture, most_bytes: int = 1 << 40) -> bool:
+def exercise(directory, caplog, most_bytes=1 << 40):
     """Do all there is to do with a directory of checkpoints; whether one could be restored.
 
     Whatever is in it, nothing raises but what says that it is damaged, nothing goes to a terminal
     that would not be printed, and no more memory is taken than ``most_bytes``.
     """
     session = Session()
-    said: list[str] = []
+    said = []
     caplog.clear()
     tracemalloc.start()
     try:
@@ -164,7 +160,7 @@ def exercise(directory: Path, caplog: pytest.LogCaptureFixture, most_bytes: int 
             assert readable(path, lambda it: StoredCheckpoint(it).check(), said) or not sound
             assert readable(path, rh.load, said) or not sound
         with contextlib.suppress(DataLossError, ValueError, ImportError):
-            restore_latest(Saver(), session, directory)  # type: ignore[arg-type]
+            restore_latest(Saver(), session, directory)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -173,9 +169,8 @@ def exercise(directory: Path, caplog: pytest.LogCaptureFixture, most_bytes: int 
     return session.loaded is not None
 
 
-def readable(path: Path, read: Callable[[Path], object], said: list[str]) -> bool:
+def readable(path, read, said):
     """Whether it can be read; if not, ``said`` gets what the error says."""
-    refusal: Exception
     try:
         read(path)
     except (DataLossError, NotFoundError, ValueError) as error:
@@ -187,18 +182,18 @@ def readable(path: Path, read: Callable[[Path], object], said: list[str]) -> boo
         return True
     said.append(str(refusal))
     newer = isinstance(refusal, ValueError)
-    assert "its format is" in said[-1] if newer else refusal.path == str(path)  # type: ignore[attr-defined]
+    assert "its format is" in said[-1] if newer else refusal.path == str(path)
     return False
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sound(tmp_path_factory):
     """A directory with a sound checkpoint."""
     return write(tmp_path_factory.mktemp("sound") / "model.ckpt-7").parent
 
 
 @pytest.fixture(scope="module")
-def most_bytes(sound: Path) -> int:
+def most_bytes(sound):
     """Twice what a sound checkpoint takes, and what errors and their messages do."""
     rh.load(sound)  # imports what it needs
     tracemalloc.start()
@@ -209,7 +204,7 @@ def most_bytes(sound: Path) -> int:
 
 
 @contextlib.contextmanager
-def copy_of(directory: Path) -> Iterator[Path]:
+def copy_of(directory):
     """A copy that may be tampered with: the checkpoint in it."""
     copy = directory.parent / "copy"
     shutil.copytree(directory, copy)
@@ -219,43 +214,18 @@ def copy_of(directory: Path) -> Iterator[Path]:
         shutil.rmtree(copy)
 
 
-class Best(rh.SessionRunHook):
-    """A hook with a state."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"value": np.float32(1), "table": np.arange(3)}
-
-    def load_state_dict(self, state: Any) -> None:
-        assert state["value"] == 1
-
-
-def train(directory: Path) -> int | None:
-    """Train for one more step; at which step that ends."""
-    with rh.Graph().as_default():
-        rh.Variable(np.ones(4), name="w")
-        step = rh.train.get_or_create_global_step().assign_add(1)
-        with rh.MonitoredTrainingSession(
-            checkpoint_dir=directory, hooks=[Best()], save_checkpoint_steps=1
-        ) as sess:
-            sess.run(step)
-            return sess.global_step
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the checkpoints of a run, of the steps 0, 1 and 2."""
-    directory = tmp_path_factory.mktemp("trained")
-    assert [train(directory), train(directory)] == [1, 2]
-    return directory
-
-
 @pytest.fixture
-def saved(trained: Path, tmp_path: Path) -> Path:
-    """A copy of that, to tamper with."""
-    return shutil.copytree(trained, tmp_path / "run")
+def saved(tmp_path):
+    """A directory with checkpoints of the steps 0, 1 and 2, to tamper with."""
+    states = {"Best": {"value": np.float32(1), "table": np.arange(3)}}
+    for step in range(3):
+        arrays = {"global_step": np.array(step), "w": np.ones(4)}
+        path = tmp_path / "run" / f"model.ckpt-{step}"
+        write_checkpoint(path, Snapshot(arrays, states), global_step=step)
+    return tmp_path / "run"
 
 
-def assert_skipped(directory: Path, caplog: pytest.LogCaptureFixture, *words: str) -> None:
+def assert_skipped(directory, caplog, *words):
     """The newest checkpoint is damaged: that is said, and the one before is restored."""
     newest = directory / "model.ckpt-2"
     with pytest.raises(DataLossError) as error:
@@ -270,22 +240,10 @@ def assert_skipped(directory: Path, caplog: pytest.LogCaptureFixture, *words: st
     assert all(word in warning for word in (str(newest), *words))
 
 
-@pytest.mark.parametrize("what", ["fifo", "zeros", "outside"])
-def test_a_session_goes_on_from_the_checkpoint_before(
-    saved: Path, caplog: pytest.LogCaptureFixture, what: str
-) -> None:
-    REPLACED[what](saved / "model.ckpt-2" / FILE)
-    assert train(saved) == 2
-    (warning,) = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
-    assert FILE in warning
-
-
 @pytest.mark.parametrize(
     "name", ["../outside", "/dev/zero", "\x1b[31m", "attempt-1.safetensors/.."]
 )
-def test_other_files_than_those_of_a_checkpoint_are_never_read(
-    saved: Path, caplog: pytest.LogCaptureFixture, name: str
-) -> None:
+def test_other_files_than_those_of_a_checkpoint_are_never_read(saved, caplog, name):
     (saved / "outside").write_bytes(b"a secret")
     more = {"files": {name: [8, 1]}, "arrays": {}, "differing": [], "chief": 0}
     forge(saved / "model.ckpt-2", lambda it: it["about"].update(more))
@@ -294,33 +252,22 @@ def test_other_files_than_those_of_a_checkpoint_are_never_read(
 
 STATES = [
     {"Best": {"value": {"$scalar": ["|O", 140_000_000_000_000]}}},
-    {"Best": {"value": {"$scalar": ["V9", 5_000_000_000_000]}}},
     {"Best": {"value": {"$scalar": ["<f4", [1] * 9]}}},
     {"Best": {"value": {"$scalar": ["<i8", "AAAA"]}}},
     {"Best": {"value": {"$scalar": ["|O", "AAAAAAAAAAA="]}}},
-    {"Best": {"value": {"$scalar": ["<U2000000000", ""]}}},
     {"Best": {"value": {"$array": ["0", "numpy", "|O", [3]]}}},
-    {"Best": {"value": {"$array": ["0", "numpy", "i4,O", [3]]}}},
     {"Best": {"value": {"$array": ["0", "numpy", "<i8", [9]]}}},
-    {"Best": {"value": {"$array": ["0", "numpy", "<i8", 9]}}},
     {"Best": {"value": {"$array": ["0", "torch", "load", [3]]}}},
     {"Best": {"value": {"$array": ["0", "jax key", "nonsense", [2]]}}},
     {"Best": {"value": {"$array": ["9", "numpy", "<i8", [3]]}}},
     {"Best": {"value": [{"$array": ["0", "numpy", "<i8", [3]]}] * 2}},
-    {"Best": {"value": {"$array": 5}}},
     {"Best": {"value": {"$dict": 5}}},
-    {"Best": {"value": {"$dict": [[[], 1]]}}},
     {"Best": {"value": {"$bytes": 5}}},
     {"Best": {"value": {"$int": "\x1b[31m"}}},
     {"Best": {"value": {"$str": "gA=="}}},
     [1, 2],
-    "states",
-    5,
-    None,
     {"$tuple": [1]},
-    {"$dict": [[1, 2]]},
     b"[" * 100_000,
-    b'{"a":' * 100_000,
     b'{"a": 1' + b"0" * 5000 + b"}",
     b"",
     b"\xff\xfe\x00",
@@ -328,22 +275,18 @@ STATES = [
 
 
 @pytest.mark.parametrize("states", STATES, ids=lambda it: str(it)[:60])
-def test_states_that_make_no_sense_are_damage(
-    saved: Path, caplog: pytest.LogCaptureFixture, states: Any
-) -> None:
+def test_states_that_make_no_sense_are_damage(saved, caplog, states):
     text = states.decode("latin1") if isinstance(states, bytes) else json.dumps(states)
     forge(saved / "model.ckpt-2", lambda it: it.update(states=text))
     assert_skipped(saved, caplog, FILE)
 
 
-def test_an_array_of_an_unknown_library_is_told_and_imports_nothing(saved: Path) -> None:
+def test_an_array_of_an_unknown_library_is_told_and_imports_nothing(saved):
     # It may be sound, so that to go on from an older checkpoint would lose steps.
     states = {"Best": {"value": {"$array": ["0", "antigravity", "fly", [3]]}}}
     forge(saved / "model.ckpt-2", lambda it: it.update(states=json.dumps(states)))
-    with rh.Graph().as_default():
-        rh.train.get_or_create_global_step()
-        with pytest.raises(ImportError, match="antigravity"):
-            rh.MonitoredTrainingSession(checkpoint_dir=saved)
+    with pytest.raises(ImportError, match="antigravity"):
+        restore_latest(Saver(), Session(), saved)
     assert "antigravity" not in sys.modules
 
 
@@ -361,30 +304,9 @@ FIELDS = [
 
 
 @pytest.mark.parametrize(("field", "value"), FIELDS, ids=lambda it: str(it)[:40])
-def test_manifests_that_make_no_sense_are_damage(
-    saved: Path, caplog: pytest.LogCaptureFixture, field: str, value: Any
-) -> None:
-    def change(it: Any) -> None:
+def test_manifests_that_make_no_sense_are_damage(saved, caplog, field, value):
+    def change(it):
         it["about"].pop(field, None) if value is ... else it["about"].update({field: value})
-
-    forge(saved / "model.ckpt-2", change)
-    assert_skipped(saved, caplog, FILE)
-
-
-ENTRIES = [
-    *(5, {}, {"dtype": "F32"}, {"dtype": "F4", "shape": [4], "data_offsets": [0, 32]}),
-    *({"shape": it} for it in (4, [-4], [1 << 64], [4.0], [5], [0], [1 << 62, 1 << 62])),
-    *({"data_offsets": it} for it in ([0], [0, 64], [-8, 24], [1 << 62, (1 << 62) + 32])),
-]
-
-
-@pytest.mark.parametrize("entry", ENTRIES, ids=str)
-def test_arrays_that_make_no_sense_are_damage(
-    saved: Path, caplog: pytest.LogCaptureFixture, entry: Any
-) -> None:
-    def change(it: Any) -> None:
-        sound = it["arrays"]["w"]
-        it["arrays"]["w"] = {**sound, **entry} if isinstance(entry, dict) and entry else entry
 
     forge(saved / "model.ckpt-2", change)
     assert_skipped(saved, caplog, FILE)
@@ -392,24 +314,20 @@ def test_arrays_that_make_no_sense_are_damage(
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"[" * 100_000, b'{"a":' * 100_000])
 @pytest.mark.parametrize("length", [0, 8, 1 << 20, 1 << 40, (1 << 64) - 1])
-def test_files_that_are_none_of_ours_are_damage(
-    saved: Path, caplog: pytest.LogCaptureFixture, content: bytes, length: int
-) -> None:
+def test_files_that_are_none_of_ours_are_damage(saved, caplog, content, length):
     (saved / "model.ckpt-2" / FILE).write_bytes(length.to_bytes(8, "little") + content)
     assert_skipped(saved, caplog, FILE)
 
 
-def test_a_newer_format_is_refused_without_its_escapes(saved: Path) -> None:
+def test_a_newer_format_is_refused_without_its_escapes(saved):
     newer = {"format": 9, "runhooks_version": "\x1b[0m"}
     forge(saved / "model.ckpt-2", lambda it: it["about"].update(newer))
     with pytest.raises(ValueError, match="format is 9") as error:
-        train(saved)
+        restore_latest(Saver(), Session(), saved)
     assert str(error.value).isprintable()
 
 
-def test_names_of_checkpoints_are_printed_without_their_escapes(
-    saved: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_names_of_checkpoints_are_printed_without_their_escapes(saved, caplog):
     odd = saved / "\x1b[31mmodel.ckpt-9"
     shutil.copytree(saved / "model.ckpt-2", odd)
     (odd / FILE).write_bytes(b"")
@@ -418,16 +336,12 @@ def test_names_of_checkpoints_are_printed_without_their_escapes(
     assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
-def test_a_sound_one_is_what_the_others_are_made_of(
-    sound: Path, caplog: pytest.LogCaptureFixture, most_bytes: int
-) -> None:
+def test_a_sound_one_is_what_the_others_are_made_of(sound, caplog, most_bytes):
     assert exercise(sound, caplog, most_bytes)
 
 
 @pytest.mark.parametrize("what", REPLACED)
-def test_the_file_may_be_anything(
-    sound: Path, caplog: pytest.LogCaptureFixture, most_bytes: int, what: str
-) -> None:
+def test_the_file_may_be_anything(sound, caplog, most_bytes, what):
     with copy_of(sound) as path:
         REPLACED[what](path / FILE)
         assert not exercise(path.parent, caplog, most_bytes)
@@ -439,23 +353,9 @@ fuzzed = settings(
 
 
 @fuzzed
-@given(at=st.integers(0, 5000), bits=st.integers(1, 255))
-def test_any_byte_may_be_another(
-    sound: Path, caplog: pytest.LogCaptureFixture, most_bytes: int, at: int, bits: int
-) -> None:
-    with copy_of(sound) as path:
-        content = bytearray((path / FILE).read_bytes())
-        content[at % len(content)] ^= bits
-        (path / FILE).write_bytes(content)
-        assert not exercise(path.parent, caplog, most_bytes)
-
-
-@fuzzed
 @given(data=st.data())
-def test_any_field_may_be_another(
-    sound: Path, caplog: pytest.LogCaptureFixture, most_bytes: int, data: st.DataObject
-) -> None:
-    def change(it: Any) -> None:
+def test_any_field_may_be_another(sound, caplog, most_bytes, data):
+    def change(it):
         said = {name: it[name] for name in ("about", "arrays")} | {
             "states": json.loads(it["states"])
         }

@@ -111,7 +111,7 @@ STATE = {"body": NEW_BODY, "head": head(5)}
     ("arguments", "message"),
     [
         ({}, r"'state/head/kernel' is float32\[2, 5\], 'state/head/kernel' there float32\[2, 3\]"),
-        ({"missing": "keep"}, r"float32\[2, 5\].*only=\['state', '!state/head'\]"),
+        ({"missing": "keep"}, r"float32\[2, 5\].*only='!state/head/kernel'"),
         (
             {"only": "state/bdy"},
             "only: .* has nothing named 'state/bdy'; did you mean 'state/body'",

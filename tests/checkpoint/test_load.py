@@ -1,4 +1,4 @@
-"""Arrays of a checkpoint without the graph that saved it."""
+"""Arrays of a checkpoint without the graph that saved it, by their names or new ones."""
 
 import collections
 import dataclasses
@@ -11,6 +11,7 @@ import pytest
 
 import runhooks as rh
 from runhooks.checkpoint import Snapshot, write_checkpoint
+from runhooks.checkpoint.names import Only, Renaming
 
 Layer = collections.namedtuple("Layer", ["kernel", "bias"])
 STATE = {
@@ -199,3 +200,38 @@ def test_no_more_is_read_than_is_asked_for(tmp_path):
     tracemalloc.stop()
     assert found[0] == 7
     assert peak < 8 << 20  # of 32 MiB: one array, and a piece of the file
+
+
+@pytest.mark.parametrize(
+    ("rename", "name", "new"),
+    [
+        ({"a": "b"}, "a", "b"),
+        ({"a": "b"}, "a/x", "b/x"),
+        ({"a": "b"}, "a.x", "b.x"),
+        ({"a": "b"}, "ab/x", "ab/x"),
+        ({"a": "b", "a/x": "c"}, "a/x/y", "c/y"),
+        ({"": "model/"}, "w", "model/w"),
+        ({"bert.": "model/"}, "bert.w.b", "model/w.b"),
+        ({"state/": ""}, "state/w", "w"),
+    ],
+)
+def test_new_names_and_the_way_back(rename, name, new):
+    renaming = Renaming(rename)
+    assert renaming.new(name) == new
+    assert renaming.old(new) == name
+
+
+def test_a_name_that_nothing_gets():
+    assert Renaming({"": "model/"}).old("optimizer/x") is None
+    assert Renaming({"a": "b"}).old("a") is None
+
+
+def test_a_name_ends_where_a_separator_is():
+    names = ["conv", "conv1.weight", "conv1.bias", "conv10.weight"]
+    assert Only("conv1").of(names, "") == names[1:3]
+    assert Only("conv1").relative(names, "") == {"weight": names[1], "bias": names[2]}
+
+
+def test_a_name_with_the_signs_of_a_pattern():
+    assert Only("a[0]").of(["a[0]/x", "a0/x"], "") == ["a[0]/x"]
+    assert Only("a[*]").of(["a[0]/x", "a0/x"], "") == ["a[0]/x"]

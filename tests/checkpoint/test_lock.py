@@ -1,14 +1,10 @@
 """One process at a time saves checkpoints in a directory."""
 
-import os
 import resource
 import shutil
-import signal
 import socket
-import stat
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -80,7 +76,7 @@ def test_a_directory_that_cannot_be_locked_is_named(tmp_path):
     assert caught.value.__notes__ == ["in begin of the hook DirectoryLockHook"]
 
 
-def files(directory: Path):
+def files(directory):
     return {path.name: path.stat().st_mtime_ns for path in directory.rglob("*")}
 
 
@@ -98,11 +94,6 @@ def test_a_second_chief_is_refused_before_it_writes_and_told_of_the_first(
         assert socket.gethostname() in str(caught.value)
     assert files(tmp_path) == before
     assert train(tmp_path, is_chief=False) == 1
-
-
-def test_a_session_that_has_ended_leaves_no_file(tmp_path):
-    train(tmp_path)
-    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_second_session_of_the_process_is_refused_while_the_first_is_open(tmp_path):
@@ -227,44 +218,6 @@ def test_neither_a_killed_process_nor_one_that_could_not_begin_is_in_anybodys_wa
     del caught
 
 
-@pytest.mark.parametrize("mask", [0o002, 0o077])
-def test_the_file_has_the_mode_that_the_umask_says(tmp_path, mask):
-    before = os.umask(mask)
-    try:
-        with rh.Graph().as_default():
-            rh.train.get_or_create_global_step()
-            with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path):
-                mode = (tmp_path / ".chief.lock").stat().st_mode
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(mode) == 0o666 & ~mask
-
-
-def test_a_lock_file_that_cannot_be_removed_is_not_held(tmp_path, monkeypatch):
-    left = tmp_path / ".chief.lock"
-    left.touch()
-    open_it, unlink = os.open, Path.unlink
-
-    def readable(path, flags, mode=0o777):
-        if flags & os.O_CREAT and Path(path) == left:
-            raise PermissionError(path)
-        return open_it(path, flags, mode)
-
-    def refuse(path, missing_ok=False):
-        raise PermissionError(str(path))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", readable)
-        patch.setattr(Path, "unlink", refuse)
-        with pytest.raises(PermissionError, match=str(left)):
-            DirectoryLock(tmp_path).acquire()
-    lock = DirectoryLock(tmp_path)
-    lock.acquire()
-    lock.release()
-    assert not left.exists()
-    assert Path.unlink is unlink
-
-
 def test_of_two_sessions_that_begin_at_once_one_is_refused(tmp_path, monkeypatch):
     first, second = (DirectoryLock(tmp_path, sole=True) for _ in range(2))
     make, refused = Path.mkdir, []
@@ -280,46 +233,6 @@ def test_of_two_sessions_that_begin_at_once_one_is_refused(tmp_path, monkeypatch
     assert "another session of this process" in str(refused[0])
     first.release()
     assert train(tmp_path) == 1
-
-
-USER, COLLEAGUE, GROUP = 65501, 65502, 65500
-
-AS_USER = """
-import os, signal, sys, tempfile
-import runhooks as rh
-
-def train(directory, dies):
-    with rh.Graph().as_default():
-        op = rh.train.get_or_create_global_step().assign_add(1)
-        with rh.MonitoredTrainingSession(checkpoint_dir=directory, save_checkpoint_steps=1) as it:
-            it.run(op)
-            if dies:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return it.global_step
-
-directory, user, group, mask, dies = sys.argv[1], *map(int, sys.argv[2:])
-with tempfile.TemporaryDirectory() as other:
-    train(other, False)  # imports what the other user may not be able to read
-os.setgroups([])
-os.setgid(group)
-os.setuid(user)
-os.umask(mask)
-print(train(directory, dies))
-"""
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
-def test_a_colleague_goes_on_with_a_run_that_was_killed():
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        directory = Path(name, "run")
-        directory.mkdir()
-        os.chown(directory, -1, GROUP)
-        directory.chmod(0o2777)
-        run(AS_USER, directory, USER, GROUP, 0o022, 1, code=-signal.SIGKILL)
-        assert (directory / ".chief.lock").exists()
-        assert run(AS_USER, directory, COLLEAGUE, GROUP, 0o022, 0)[1] == "2\n"
-        assert not (directory / ".chief.lock").exists()
 
 
 UNCLOSED = """

@@ -1,14 +1,10 @@
 """What memory checkpoints take beside the state."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +16,12 @@ MIB = 1 << 20
 PARTS, PART_BYTES = 4, 4 * MIB
 
 
-def state() -> dict[str, np.ndarray[Any, Any]]:
+def state():
     rng = np.random.default_rng(0)
     return {str(part): rng.random(PART_BYTES // 4, np.float32) for part in range(PARTS)}
 
 
-def peak_bytes(call: Callable[[], object]) -> int:
+def peak_bytes(call):
     """The most memory that Python and NumPy have while ``call`` runs, beyond what they have now."""
     tracemalloc.start()
     try:
@@ -35,7 +31,7 @@ def peak_bytes(call: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def session(engine: str) -> rh.Session:
+def session(engine):
     with rh.Graph(engine=engine).as_default() as graph:
         rh.Variable(state(), name="state")
     sess = rh.Session(graph)
@@ -44,7 +40,7 @@ def session(engine: str) -> rh.Session:
 
 
 @pytest.mark.every_engine
-def test_restoring_takes_memory_for_the_state_once(engine: str, tmp_path: Path) -> None:
+def test_restoring_takes_memory_for_the_state_once(engine, tmp_path):
     with session(engine) as sess:
         saver = rh.Saver()
         path = saver.save(sess, tmp_path / "model.ckpt")
@@ -55,7 +51,7 @@ def test_restoring_takes_memory_for_the_state_once(engine: str, tmp_path: Path) 
             np.testing.assert_array_equal(array, before[name])
 
 
-def test_restoring_a_module_takes_memory_for_the_state_once(tmp_path: Path) -> None:
+def test_restoring_a_module_takes_memory_for_the_state_once(tmp_path):
     torch = pytest.importorskip("torch")
     model = torch.nn.Linear(PART_BYTES // 4096, 1024, bias=False)
     with rh.Session(rh.torch.graph(lambda: None, model=model)) as sess:
@@ -67,7 +63,7 @@ def test_restoring_a_module_takes_memory_for_the_state_once(tmp_path: Path) -> N
 
 
 @pytest.mark.every_engine
-def test_what_is_restored_twice_is_not_shared(engine: str, tmp_path: Path) -> None:
+def test_what_is_restored_twice_is_not_shared(engine, tmp_path):
     with rh.Graph(engine=engine).as_default() as graph:
         weights = rh.Variable(np.zeros(100_000, np.float32), name="weights")
         step = weights.assign(rh.call(lambda w: w * 2 + 1, weights))
@@ -84,7 +80,7 @@ def test_what_is_restored_twice_is_not_shared(engine: str, tmp_path: Path) -> No
             np.testing.assert_array_equal(sess.run(weights), np.full(100_000, 3))
 
 
-def resident_bytes(name: str) -> int:
+def resident_bytes(name):
     """What the process has in memory, VmRSS, or has had at most, VmHWM."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
@@ -93,9 +89,7 @@ def resident_bytes(name: str) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not say it")
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.every_engine
-def test_saving_takes_memory_for_one_copy_at_most(
-    engine: str, asynchronous: bool, tmp_path: Path
-) -> None:
+def test_saving_takes_memory_for_one_copy_at_most(engine, asynchronous, tmp_path):
     size = 64 * MIB
     with rh.Graph(engine=engine).as_default() as graph:
         weights = rh.Variable(np.ones(size // 4, np.float32), name="weights")

@@ -1,7 +1,5 @@
 """A run whose program has changed: the error says how to train on, and nothing saved is lost."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -28,11 +26,6 @@ def train(directory, steps, *, scaffold=None, **initial):
             return session.run(dict(zip(initial, model, strict=True)), hooks=False)
 
 
-def hints(error):
-    (note,) = [it for it in error.__notes__ if "while restoring" in it]
-    return re.findall(r"Scaffold\(.*?\)\)", note)
-
-
 @pytest.fixture
 def trained(tmp_path):
     """A directory with checkpoints of the steps 0 and 2."""
@@ -43,19 +36,12 @@ def trained(tmp_path):
 def test_another_optimizer_begins_with_the_weights_in_a_new_directory(trained, tmp_path):
     with pytest.raises(ValueError, match="opt") as caught:
         train(trained, 4, model=np.zeros(3), opt=np.zeros(5))
-    (hint,) = hints(caught.value)
-    assert hint == f"Scaffold(init_from=InitFrom('{trained}/model.ckpt-2', only='model'))"
-    scaffold = eval(hint, {"Scaffold": Scaffold, "InitFrom": InitFrom})
+    (note,) = (it for it in caught.value.__notes__ if "while restoring" in it)
+    assert f"Scaffold(init_from=InitFrom('{trained}/model.ckpt-2', only=[...]))" in note
+    scaffold = Scaffold(init_from=InitFrom(trained / "model.ckpt-2", only=["model"]))
     found = train(tmp_path / "new", 1, scaffold=scaffold, model=np.zeros(3), opt=np.zeros(5))
     assert found["model"].tolist() == [3, 3, 3]
     assert found["opt"].tolist() == [1, 1, 1, 1, 1]
-
-
-def test_parts_of_a_pytree_are_left_to_the_user(tmp_path):
-    train(tmp_path, 1, state={"params": np.zeros(3), "opt": np.zeros(2)})
-    with pytest.raises(ValueError, match="state/opt") as caught:
-        train(tmp_path, 2, state={"params": np.zeros(3), "opt": np.zeros(5)})
-    assert "only=[...]" in hints(caught.value)[0]
 
 
 def test_a_session_that_restores_a_part_leaves_the_whole_checkpoint_alone(trained):

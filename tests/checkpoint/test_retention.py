@@ -1,33 +1,30 @@
-from __future__ import annotations
+"""Which checkpoints are kept, and which one of a directory is meant."""
 
-import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import runhooks as rh
-from runhooks.checkpoint import Keep, checkpoint_step, checkpoints
+from runhooks.checkpoint import checkpoint_step, checkpoints
+from runhooks.errors import DataLossError, NotFoundError
 from runhooks.testing import FakeClock
 
-AtStep = Callable[[int], Any]
+ACCURACY = {1: 0.5, 2: 0.9, 3: 0.7, 4: float("nan")}
 
 
-def steps(folder: Path) -> list[int | None]:
+def steps(folder):
     return [checkpoint_step(path) for path in checkpoints(folder)]
 
 
 @pytest.fixture
-def kept(tmp_path: Path, at_step: AtStep, fake_clock: FakeClock) -> Callable[..., Any]:
+def kept(tmp_path, at_step, fake_clock):
     """Saves a checkpoint an hour, with these metrics, under rules; the steps that are left."""
 
-    def kept(*keep: Keep, metrics: Iterable[dict[str, Any]]) -> list[int | None]:
+    def kept(*keep, metrics):
         known = dict(enumerate(metrics))
         saver = rh.Saver(keep=keep, metrics=lambda step: known[step])
         for step in known:
@@ -38,11 +35,7 @@ def kept(tmp_path: Path, at_step: AtStep, fake_clock: FakeClock) -> Callable[...
     return kept
 
 
-def accuracies(*values: float) -> list[dict[str, float]]:
-    return [{"accuracy": value} for value in values]
-
-
-NONE: list[dict[str, float]] = [{}] * 10
+NONE = [{}] * 10
 
 
 @pytest.mark.parametrize(
@@ -56,9 +49,7 @@ NONE: list[dict[str, float]] = [{}] * 10
     ],
     ids=str,
 )
-def test_what_any_rule_wants_is_kept_and_the_newest(
-    kept: Callable[..., Any], keep: list[Keep], left: list[int]
-) -> None:
+def test_what_any_rule_wants_is_kept_and_the_newest(kept, keep, left):
     assert kept(*keep, metrics=NONE) == left
 
 
@@ -76,36 +67,14 @@ def test_what_any_rule_wants_is_kept_and_the_newest(
     ],
     ids=str,
 )
-def test_the_best_are_kept(
-    kept: Callable[..., Any], rule: Keep, values: list[float | None], left: list[int]
-) -> None:
+def test_the_best_are_kept(kept, rule, values, left):
     known = [{} if value is None else {"accuracy": value} for value in values]
     assert kept(rule, metrics=known) == left
 
 
-def test_metrics_are_known_again_after_a_restart(tmp_path: Path, at_step: AtStep) -> None:
-    for step, accuracy in enumerate([0.1, np.float32(0.9), 0.5, 0.6]):
-        saver = rh.Saver(
-            keep=[rh.KeepBest("accuracy")], metrics=lambda step, it=accuracy: {"accuracy": it}
-        )
-        saver.save(at_step(step), tmp_path / "model.ckpt", global_step=step)
-    assert steps(tmp_path) == [1, 3]
-
-
-def test_each_deletion_is_logged_with_its_reason(
-    kept: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, logger="runhooks")
-    kept(rh.KeepLast(1), rh.KeepBest("accuracy"), metrics=accuracies(0.9, 0.25, 0.3))
-    assert caplog.messages == [
-        f"deleted checkpoint {tmp_path}/model.ckpt-1, accuracy=0.25: none of "
-        "KeepLast(n=1), KeepBest(metric='accuracy', n=1, mode='max') keeps it"
-    ]
-
-
-def test_a_rule_of_ones_own(kept: Callable[..., Any]) -> None:
+def test_a_rule_of_ones_own(kept):
     class KeepEven:
-        def wanted(self, saved: Sequence[Any]) -> Sequence[Any]:
+        def wanted(self, saved):
             return [it for it in saved if it.step % 2 == 0]
 
     assert kept(KeepEven(), metrics=NONE[:6]) == [0, 2, 4, 5]
@@ -129,7 +98,7 @@ def test_a_rule_of_ones_own(kept: Callable[..., Any]) -> None:
         (lambda: rh.KeepBest(None), TypeError, "metric "),
     ],
 )
-def test_arguments(make: Callable[[], Any], error: type[Exception], message: str) -> None:
+def test_arguments(make, error, message):
     with pytest.raises(error, match=message):
         make()
 
@@ -152,15 +121,10 @@ losses = st.none() | st.sampled_from([0.0, 1.0, 2.0, 3.0, math.nan])
     st.sets(st.integers(0, 11)),
     st.randoms(use_true_random=False),
 )
-def test_restarts_in_the_middle_leave_the_same(
-    keep: list[Keep],
-    saves: list[tuple[float, float | None]],
-    restarts: set[int],
-    chance: Any,
-) -> None:
+def test_restarts_in_the_middle_leave_the_same(keep, saves, restarts, chance):
     """Whether deletions are made at each save, after restarts, or some of them only later."""
 
-    def run(folder: Path, restarts: set[int], lazy: bool) -> list[int | None]:
+    def run(folder, restarts, lazy):
         known = [{} if loss is None else {"loss": loss} for _, loss in saves]
         sess = _Session()
         with FakeClock() as clock:
@@ -181,7 +145,7 @@ def test_restarts_in_the_middle_leave_the_same(
         assert run(Path(third), restarts, lazy=True) == undisturbed
 
 
-def _saver(keep: list[Keep] | None, known: list[dict[str, float]]) -> rh.Saver:
+def _saver(keep, known):
     if keep is None:
         return rh.Saver(max_to_keep=None, metrics=lambda step: known[step])
     return rh.Saver(keep=keep, metrics=lambda step: known[step])
@@ -191,7 +155,7 @@ class _Session:
     global_step = None
     checkpoint = None
 
-    def snapshot(self) -> Any:
+    def snapshot(self):
         return rh.checkpoint.Snapshot({}, {})
 
 
@@ -214,3 +178,117 @@ def test_metrics_that_are_not_numbers_are_refused(tmp_path, at_step, metrics):
     saver = rh.Saver(metrics=lambda step: metrics)
     with pytest.raises(TypeError, match="metrics"):
         saver.save(at_step(1), tmp_path / "model.ckpt", global_step=1)
+
+
+def save(directory, session, keep, metrics, steps=ACCURACY):
+    saver = rh.Saver(keep=keep, metrics=metrics)
+    for step in steps:
+        saver.save(session(step), directory / "model.ckpt", global_step=step)
+
+
+@pytest.fixture
+def run(tmp_path, at_step):
+    """Checkpoints of a run that knows that high accuracies and low losses are best."""
+    keep = [rh.KeepLast(9), rh.KeepBest("accuracy"), rh.KeepBest("loss", mode="min")]
+    save(tmp_path, at_step, keep, lambda it: {"accuracy": ACCURACY[it], "loss": it, "time": 1 / it})
+    return tmp_path
+
+
+def damage(path):
+    file = path / "checkpoint.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+def weights(*args, **kwargs):
+    """The step at which the weights that are loaded were saved."""
+    return int(rh.load(*args, only="weights", **kwargs)[0])
+
+
+def test_the_best_is_found_with_its_metrics(run):
+    best = rh.best_checkpoint(run, "accuracy")
+    assert (best.path, best.step) == (str(run / "model.ckpt-2"), 2)
+    assert best.metrics == {"accuracy": 0.9, "loss": 2, "time": 0.5}
+
+
+def test_the_mode_is_that_of_the_saver_unless_it_is_given(run):
+    assert rh.best_checkpoint(run, "loss").step == 1
+    assert rh.best_checkpoint(run, "loss", "max").step == 4
+    assert rh.best_checkpoint(str(run), "time", mode="min").step == 4
+    with pytest.raises(ValueError, match="mode must be 'max' or 'min'.*'time'"):
+        rh.best_checkpoint(run, "time")
+
+
+def test_a_metric_that_none_has_is_an_error_with_the_near_ones(run, tmp_path):
+    with pytest.raises(ValueError, match="'acuracy'.*did you mean 'accuracy'"):
+        rh.best_checkpoint(run, "acuracy")
+    with pytest.raises(NotFoundError, match="no checkpoint"):
+        rh.best_checkpoint(tmp_path / "empty", "accuracy")
+
+
+def test_without_metrics_there_is_no_best(tmp_path, at_step):
+    save(tmp_path, at_step, [rh.KeepLast(5)], None)
+    with pytest.raises(ValueError, match="no metrics"):
+        rh.best_checkpoint(tmp_path, "accuracy", "max")
+
+
+def test_the_newest_is_loaded_unless_a_step_or_the_best_is_asked_for(run):
+    assert weights(run) == 4
+    assert weights(run, step=3) == 3
+    assert weights(run, best="accuracy") == 2
+    assert weights(run, best="loss", mode="max") == 4
+    assert weights(run / "model.ckpt-1") == 1
+
+
+def test_a_damaged_newest_gives_way_to_the_one_before(run, caplog):
+    damage(run / "model.ckpt-4")
+    assert weights(run) == 3
+    assert "trying the one before" in caplog.text
+
+
+def test_what_was_asked_for_by_name_gives_way_to_nothing(run):
+    damage(run / "model.ckpt-2")
+    for choice in ({"step": 2}, {"best": "accuracy"}):
+        with pytest.raises(DataLossError, match="model.ckpt-2.*checksum"):
+            rh.load(run, **choice)
+    with pytest.raises(DataLossError, match="model.ckpt-2.*checksum"):
+        rh.load(run / "model.ckpt-2")
+
+
+def test_a_step_that_is_not_there_is_an_error_with_those_that_are(run):
+    with pytest.raises(NotFoundError, match="step 7; the steps are 1, 2, 3, 4"):
+        rh.load(run, step=7)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"step": 1, "best": "accuracy"}, "step and best cannot both"),
+        ({"step": 1.5}, "step must be a whole number"),
+        ({"best": 3}, "best must be a str"),
+        ({"mode": "max"}, "mode must be"),
+        ({"best": "accuracy", "mode": "most"}, "mode must be 'max' or 'min'.*'most'"),
+    ],
+)
+def test_arguments_are_checked(choice, message, tmp_path):
+    with pytest.raises((TypeError, ValueError), match=message):
+        rh.load(tmp_path, **choice)
+
+
+def test_one_checkpoint_leaves_no_choice(run):
+    with pytest.raises(ValueError, match="model.ckpt-1 is one checkpoint"):
+        rh.load(run / "model.ckpt-1", step=1)
+
+
+def test_where_there_is_nothing(tmp_path):
+    with pytest.raises(NotFoundError, match="there is no checkpoint or file .*nothing"):
+        rh.load(tmp_path / "nothing")
+    with pytest.raises(NotFoundError, match="there is no checkpoint in"):
+        rh.load(tmp_path)
+    for suffix in ("index", "data-00000-of-00001"):
+        (tmp_path / f"model.ckpt-5.{suffix}").touch()
+    with pytest.raises(NotFoundError, match="TensorFlow"):
+        rh.load(tmp_path)
+    with pytest.raises(TypeError, match="source must be given"):
+        rh.load(None)

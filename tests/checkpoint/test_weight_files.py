@@ -145,36 +145,15 @@ def test_bytes_that_differ_are_seen_where_there_is_a_checksum(tmp_path):
         rh.load(path)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor")
-@pytest.mark.parametrize("kind", ["dense", "sparse", "csr", "half", "view"])
-def test_bytes_of_a_torch_file_that_differ_are_told_with_the_tensor(kind, tmp_path):
+@pytest.mark.parametrize("bytes_of", ["weight", "values"])
+def test_bytes_of_a_torch_file_that_differ_are_seen(bytes_of, tmp_path):
     torch = pytest.importorskip("torch")
-    values = torch.tensor([[0.0, 1234.5], [0.0, 0.0]])
-    tensor = {
-        "dense": values,
-        "sparse": values.to_sparse(),
-        "csr": values.to_sparse_csr(),
-        "half": values.half(),
-        "view": values.repeat(3, 1)[2:4],
-    }[kind]
     path = tmp_path / "a.pt"
-    torch.save({"layers": {"w": tensor}, "b": torch.ones(2)}, path)
-    sound = path.read_bytes()
-    value = np.float16(1234.5).tobytes() if kind == "half" else np.float32(1234.5).tobytes()
-    at = sound.index(value)
-    path.write_bytes(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
-    with pytest.raises(DataLossError, match=r"a\.pt cannot be read: 'layers/w': .*checksum"):
+    torch.save({"weight": torch.tensor([1234.5])}, path)
+    old = b"weight" if bytes_of == "weight" else np.float32(1234.5).tobytes()
+    path.write_bytes(path.read_bytes().replace(old, bytes([old[0] ^ 1]) + old[1:]))
+    with pytest.raises(DataLossError, match=r"a\.pt cannot be read: .*CRC-32"):
         rh.load(path)
-    assert rh.load(path, ["b"])["b"].tolist() == [1, 1]
-
-
-def test_the_structure_of_a_torch_file_is_compared_with_its_checksum(tmp_path):
-    torch = pytest.importorskip("torch")
-    torch.save({"weight": torch.ones(2)}, tmp_path / "a.pt")
-    content = (tmp_path / "a.pt").read_bytes()
-    (tmp_path / "a.pt").write_bytes(content.replace(b"weight", b"weigot"))
-    with pytest.raises(DataLossError, match=r"a\.pt cannot be read: .*CRC-32.*data\.pkl"):
-        rh.load(tmp_path / "a.pt")
 
 
 def test_a_torch_file_without_checksums_is_read(tmp_path):
@@ -221,12 +200,8 @@ def npz_with(header, size, compression=zipfile.ZIP_STORED):
     return out.getvalue()
 
 
-def npz_with_text(header):
-    data = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode() + bytes(8)
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as members:
-        members.writestr("a.npy", data)
-    return out.getvalue()
+HUGE = {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
+SMALL = {"descr": "<f8", "fortran_order": False, "shape": (4,)}
 
 
 def npz_that_overlaps():
@@ -280,15 +255,9 @@ def test_an_npz_in_which_a_comment_hides_a_member(tmp_path):
         npz_with(SMALL, 32, zipfile.ZIP_LZMA),
         npz_with({**SMALL, "shape": (True,)}, 8),
         npz_with({**SMALL, "shape": (0, 1 << 62, 1 << 62)}, 0),
-        npz_with_text("{'descr': '<f8', 'fortran_order': False, 'shape': (1,"),
-        npz_with_text("{'descr': '<f8', 'fortran_order': False, 'shape': 1}"),
-        npz_with_text("[" * 9000),
         npz_that_overlaps(),
     ],
-    ids=[
-        *("huge", "short", "long", "negative", "objects", "lzma", "bool", "empty", "no end", "int"),
-        *("nested", "overlap"),
-    ],
+    ids=["huge", "short", "long", "negative", "objects", "lzma", "bool", "empty", "overlap"],
 )
 def test_an_npz_that_lies(content, tmp_path):
     path = tmp_path / "a.npz"
@@ -342,22 +311,18 @@ def test_a_file_name_in_an_index_that_is_too_long(tmp_path):
 def torch_tensors(torch):
     return {
         "once for many": torch.ones(1).expand(10**9),
-        "once for more": torch.ones(1).expand(10**13),
         "sparse": torch.sparse_coo_tensor([[0]], [1.0], (10**12,), check_invariants=True),
-        "meta": torch.empty(10**12, device="meta"),
     }
 
 
-@pytest.mark.parametrize("kind", ["once for many", "once for more", "sparse", "meta"])
+@pytest.mark.parametrize("kind", ["once for many", "sparse"])
 def test_a_file_of_torch_takes_no_more_memory_than_its_size_allows(kind, tmp_path):
     torch = pytest.importorskip("torch")
     path = tmp_path / "a.pt"
     torch.save({"w": torch_tensors(torch)[kind], "b": torch.ones(2)}, path)
     with pytest.raises(DataLossError, match=r"a\.pt cannot be read") as caught:
         rh.load(path)
-    assert ("'w': a tensor on the meta device" if kind == "meta" else "1100 times") in str(
-        caught.value
-    )
+    assert "1100 times" in str(caught.value)
     assert rh.load(path, ["b"])["b"].tolist() == [1, 1]
 
 
@@ -383,10 +348,16 @@ def test_quantized_tensors_are_read_as_what_they_stand_for(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*nested")
-def test_nested_tensors_are_refused(tmp_path):
+@pytest.mark.parametrize("kind", ["nested", "meta"])
+def test_tensors_without_values_are_refused(kind, tmp_path):
     torch = pytest.importorskip("torch")
-    torch.save({"w": torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])}, tmp_path / "a.pt")
-    with pytest.raises(DataLossError, match=r"a\.pt cannot be read: 'w': a nested tensor"):
+    tensor = (
+        torch.empty(10, device="meta")
+        if kind == "meta"
+        else torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+    )
+    torch.save({"w": tensor}, tmp_path / "a.pt")
+    with pytest.raises(DataLossError, match=rf"a\.pt cannot be read: 'w': a .*{kind}"):
         rh.load(tmp_path / "a.pt")
 
 

@@ -129,19 +129,6 @@ def test_a_reader_that_stops_reading(run_file, start_piped) -> None:
     assert process.stderr.read() == b""
 
 
-@pytest.mark.parametrize("columns", [40, 200])
-def test_no_line_is_longer_than_the_terminal_is_wide(run_file, terminal, tmp_path, columns) -> None:
-    for name in ("a", "b"):
-        file = run_file(name)
-        for step in range(2000, 2100):
-            file.add(step, train__loss=-1.23456e-7, eval__accuracy=1 / (step + 7), lr=float("nan"))
-    for arguments in (["show", tmp_path], ["compare", tmp_path]):
-        shown = terminal(*arguments, columns=columns)
-        assert shown.finish() == 0
-        shown_at_last = shown.sent.rpartition(b"\x1b[?25h")[2]  # behind what was being read
-        assert len(shown.lines) == shown_at_last.count(b"\n")  # the terminal has broken none
-
-
 def test_a_terminal_that_is_far_too_narrow_loses_nothing(run_file, terminal) -> None:
     file = run_file("a").add(1, training__loss=0.123456)
     shown = terminal("show", file.directory, columns=18)

@@ -96,15 +96,6 @@ def test_a_run_without_values_is_said_to_have_none(run_file, run) -> None:
     assert shown.out.splitlines() == [f"{file.path}: 1 file, 40 B", "it has no values yet"]
 
 
-def test_long_names_of_many_runs_are_shortened(run_file, run, monkeypatch, tmp_path) -> None:
-    for index in range(11):
-        run_file(f"{'experiment-' * 5}{index}").add(index, loss=1.0)
-    monkeypatch.setenv("COLUMNS", "60")
-    _, *rows, begin = run("show", tmp_path).out.splitlines()
-    assert [row.split()[0] for row in rows][:3] == ["...0", "...1", "...2"]
-    assert begin.endswith("experiment-" * 2)
-
-
 def test_hyper_parameters_are_shown(run_file, run) -> None:
     file = run_file("a").hparams(lr=0.1, model="cnn\x1b[31m", flip=True).add(1, loss=1.0)
     for options in ([], ["--tag", "loss"]):
@@ -127,17 +118,6 @@ def test_steps_that_go_back_are_shown_from_the_least_to_the_greatest(run_file, r
     shown = json.loads(run("show", file.path, "--json").out)["runs"][0]
     for found in (*shown["scalars"], *shown["others"]):
         assert (found["first_step"], found["last_step"]) == (-5, 10)
-
-
-def test_the_row_of_a_run_counts_what_the_run_alone_lists(run_file, run, tmp_path) -> None:
-    for index in range(11):
-        file = run_file(f"r{index}").hparams(lr=0.1)
-        file.add(-3, summary.histogram_value("weights", [1.0, 2.0]), loss=1.0).add(-2, loss=1.0)
-    alone = json.loads(run("show", tmp_path / "r3", "--json").out)["runs"][0]
-    listed = [*alone["scalars"], *alone["others"]]
-    assert (len(listed), sum(it["points"] for it in listed)) == (2, 3)
-    row = run("show", tmp_path).out.splitlines()[4]
-    assert row.split()[:4] == ["r3", "2", "3", "-2"]
 
 
 def test_runs_are_in_natural_order(run_file, run, tmp_path) -> None:

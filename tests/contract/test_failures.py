@@ -154,9 +154,6 @@ def test_failure_of_a_thread_counts_more_than_what_it_made_of_the_run(model):
 # the session is lost
 
 
-LOST = [rh.errors.AbortedError("lost"), rh.errors.UnavailableError("gone")]
-
-
 @pytest.mark.every_engine
 def test_recovered_session_has_the_state_of_the_latest_checkpoint(model, tmp_path):
     hook = RecordingHook(fetches=model.weights)
@@ -168,15 +165,6 @@ def test_recovered_session_has_the_state_of_the_latest_checkpoint(model, tmp_pat
         sess.run(model.train_op)
     # The step after the checkpoint of step 2 is done twice.
     np.testing.assert_array_equal(np.stack(hook.results)[:, 0], [0, 1, 2, 2])
-
-
-@pytest.mark.every_engine
-def test_recovered_session_without_a_checkpoint_starts_again(model):
-    with rh.MonitoredSession() as sess:
-        train_until(sess, model, 3)
-        model.faults.fail(rh.errors.AbortedError("lost"))
-        sess.run(model.train_op)
-        assert sess.global_step == 1
 
 
 # an engine of the user's own
@@ -229,20 +217,23 @@ def train_on(build_model, tmp_path):
     return train
 
 
-@pytest.mark.parametrize("error", LOST, ids=name_of)
-def test_engine_of_the_user_may_lose_its_session(error, train_on):
-    assert train_on(Cluster(), error).recoveries == 1
-
-
-def test_engine_of_the_user_says_which_errors_mean_a_lost_session(train_on):
-    assert train_on(ClusterOfItsOwnErrors(), NodeError("node 7")).recoveries == 1
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (Cluster, rh.errors.AbortedError("lost")),
+        (Cluster, rh.errors.UnavailableError("gone")),
+        (ClusterOfItsOwnErrors, NodeError("node 7")),
+    ],
+)
+def test_engine_of_the_user_may_lose_its_session_and_says_by_which_errors(kind, error, train_on):
+    assert train_on(kind(), error).recoveries == 1
 
 
 def test_what_the_engine_of_the_user_takes_for_a_fault_is_one(train_on):
     with pytest.raises(NodeError, match="node 7"):
         train_on(Cluster(), NodeError("node 7"))
     with pytest.raises(rh.errors.AbortedError):
-        train_on(ClusterOfItsOwnErrors(), LOST[0])
+        train_on(ClusterOfItsOwnErrors(), rh.errors.AbortedError("lost"))
 
 
 @pytest.mark.parametrize("engine", [None, 5, PythonEngine])

@@ -50,29 +50,6 @@ def test_graph_is_frozen_once_every_hook_has_begun(model):
             model.loss + 1
 
 
-def test_second_session_on_a_graph_begins_built_in_hooks_without_adding_to_it(model, graph):
-    summary = rh.summary.scalar("loss", model.loss)
-    hooks = [
-        rh.StopAtStepHook(last_step=2),
-        rh.StepCounterHook(summary_writer=Silent()),
-        rh.SummarySaverHook(save_steps=1, summary_writer=Silent(), summary_op=summary),
-        rh.LoggingTensorHook({"loss": model.loss}, every_n_iter=1),
-    ]
-    for hook in hooks:
-        hook.begin()
-    names = [op.name for op in graph.get_operations()]
-    for hook in hooks:
-        hook.begin()
-    assert [op.name for op in graph.get_operations()] == names
-
-
-class Silent:
-    """A summary writer that writes nothing."""
-
-    def __getattr__(self, name):
-        return lambda *args, **kwargs: None
-
-
 # before_run and after_run
 
 
@@ -137,34 +114,20 @@ def test_feeds_of_hooks_and_caller_are_merged(graph):
         assert sess.run([a, b, c], {c: 3}) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("key", ["by tensor", "by name"])
-def test_tensor_fed_by_two_hooks_is_an_error_naming_it_and_both(key, graph):
+class AlsoFeeds(RecordingHook):
+    pass
+
+
+@pytest.mark.parametrize("other", ["AlsoFeeds", "caller"])
+@pytest.mark.parametrize("key", [lambda it: it, lambda it: it.name], ids=["tensor", "name"])
+def test_tensor_fed_twice_is_an_error_naming_it_and_both(key, other, graph):
     rate = rh.placeholder("rate")
-
-    class Feeds(RecordingHook):
-        pass
-
-    class AlsoFeeds(RecordingHook):
-        pass
-
-    hooks = [Feeds(feed_dict={rate: 1}), AlsoFeeds(feed_dict={key_of(rate, key): 2})]
+    again = {key(rate): 2}
+    hooks = [RecordingHook(feed_dict={rate: 1})]
+    hooks += [AlsoFeeds(feed_dict=again)] * (other != "caller")
     with pytest.raises(RuntimeError, match="rate:0") as caught, open_session(*hooks) as sess:
-        sess.run(rate)
-    assert {"Feeds", "AlsoFeeds"} <= set(re.findall(r"\w+", str(caught.value)))
-
-
-@pytest.mark.parametrize("key", ["by tensor", "by name"])
-def test_tensor_fed_by_hook_and_caller_is_an_error_naming_it_and_both(key, graph):
-    rate = rh.placeholder("rate")
-    hook = RecordingHook(feed_dict={rate: 1})
-    with pytest.raises(RuntimeError, match="rate:0") as caught, open_session(hook) as sess:
-        sess.run(rate, {key_of(rate, key): 1})
-    assert "RecordingHook" in str(caught.value)
-    assert "caller" in str(caught.value)
-
-
-def key_of(tensor, how):
-    return tensor if how == "by tensor" else tensor.name
+        sess.run(rate, again if other == "caller" else None)
+    assert {"RecordingHook", other} <= set(re.findall(r"\w+", str(caught.value)))
 
 
 def test_feeds_in_conflict_run_nothing(model):
@@ -177,18 +140,47 @@ def test_feeds_in_conflict_run_nothing(model):
 # stopping
 
 
-def test_request_stop_in_before_run_still_lets_the_run_happen(model):
-    class Stops(rh.SessionRunHook):
-        def before_run(self, run_context):
-            run_context.request_stop()
+class Stop(rh.SessionRunHook):
+    def __init__(self, method, *reason):
+        self.method, self.reason = method, reason
 
-    with open_session(Stops()) as sess:
+    def before_run(self, run_context):
+        if self.method == "before_run":
+            run_context.request_stop(*self.reason)
+
+    def after_run(self, run_context, run_values):
+        if self.method == "after_run":
+            run_context.request_stop(*self.reason)
+
+
+@pytest.mark.parametrize("method", ["before_run", "after_run"])
+@pytest.mark.parametrize(
+    ("reason", "shown"), [((), "Stop"), ((None,), "Stop"), (("plateau",), "Stop (plateau)")]
+)
+def test_the_reason_is_shown_with_the_name_of_the_hook(model, method, reason, shown):
+    with rh.MonitoredSession(hooks=[Stop(method, *reason)]) as sess:
         sess.run(model.train_op)
         assert sess.should_stop()
-        assert sess.global_step == 1
+        assert (sess.stop_reason, sess.global_step) == (shown, 1)
+        with pytest.raises(RuntimeError, match=shown.replace("(", r"\(").replace(")", r"\)")):
+            sess.run(model.train_op)
+    assert sess.stop_reason == shown
 
 
-# order
+def test_the_first_hook_that_asks_is_shown(model):
+    class Other(Stop):
+        pass
+
+    hooks = [Stop("after_run"), Other("after_run", "too late")]
+    with rh.MonitoredSession(hooks=hooks) as sess:
+        sess.run(model.train_op)
+    assert sess.stop_reason == "Stop"
+
+
+def test_a_reason_is_a_text(model):
+    with rh.MonitoredSession(hooks=[Stop("after_run", 5)]) as sess:
+        with pytest.raises(TypeError, match="reason"):
+            sess.run(model.train_op)
 
 
 # which objects are hooks
@@ -227,11 +219,6 @@ def test_what_is_not_a_hook_is_refused_by_name_before_anything_begins(not_a_hook
     with pytest.raises(TypeError, match="hook"):
         open_session(hook, not_a_hook)
     assert hook.calls == []
-
-
-def test_one_hook_given_without_a_list_is_refused(model):
-    with pytest.raises(TypeError, match="hooks"):
-        rh.MonitoredSession(hooks=RecordingHook())
 
 
 # one run with other hooks

@@ -4,7 +4,6 @@ import inspect
 import re
 import textwrap
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -47,10 +46,6 @@ def initial():
     return {"params": {"weights": np.zeros(2)}, "opt_state": rate}
 
 
-def model_fn(features, labels, mode):
-    return SimpleNamespace(loss=rh.call(np.float32, 0.5), eval_metric_ops={})
-
-
 @pytest.mark.parametrize("name", HOOKS)
 def test_it_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -65,8 +60,6 @@ def test_it_runs(name, tmp_path, monkeypatch):
             "accuracy": metrics["accuracy"],
             "test_loss": metrics["loss"],
             "evaluation": rh.EvaluationHook(metrics, every_n_steps=1),
-            "estimator": SimpleNamespace(model_fn=model_fn, model_dir="runs/a"),
-            "input_fn": lambda: (None, None),
             "loader": Loader(),
             "stop_file": Path("stop"),
         }

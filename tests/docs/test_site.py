@@ -20,7 +20,7 @@ PUBLIC = [
     "runhooks",
     *(f"runhooks.{name}" for name in ("arrays", "events", "jax", "ranks", "stores", "summary")),
     *(f"runhooks.{name}" for name in ("tensorboard", "testing", "torch", "train")),
-    *(f"runhooks.tensorboard.{name}" for name in ("flax", "metric_writers")),
+    "runhooks.tensorboard.metric_writers",
 ]
 ERRORS = "runhooks.errors"
 

@@ -67,18 +67,6 @@ def test_value_read_after_later_runs_donated_its_buffer_is_still_there(what, gra
     np.testing.assert_array_equal(np.stack(fetched), np.outer(expected, ones(1000)))
 
 
-def test_whole_trees_fetched_outlive_training(graph):
-    v = rh.Variable({"w": ones(1000), "frozen": ones(1000)}, name="v")
-    new = v.assign(rh.call(trained, v))
-    with rh.Session(graph) as sess:
-        fetched = [sess.run([v, new, rh.call(doubled, v)]) for _ in range(3)]
-        sess.run(new)
-    for i, (old, assigned, twice) in enumerate(fetched, start=1):
-        assert [old["w"][0], assigned["w"][0], twice["w"][0]] == [i, i + 1, 2 * i]
-        for tree in (old, assigned, twice):
-            np.testing.assert_array_equal(tree["frozen"], ones(1000))
-
-
 def test_variable_fetched_alone_outlives_the_training_that_follows(graph):
     v = rh.Variable(ones(1000), name="v")
     train = v.assign_add(ones(1000))
@@ -135,16 +123,6 @@ def test_fed_device_array_stays_the_callers(graph):
     np.testing.assert_array_equal(fed, 5 * ones(1000))
 
 
-def test_snapshot_outlives_training(graph):
-    v = rh.Variable(ones(1000), name="v")
-    add = v.assign_add(ones(1000))
-    with rh.Session(graph) as sess:
-        snapshot = sess.snapshot()
-        for _ in range(3):
-            sess.run(add)
-    np.testing.assert_array_equal(snapshot.arrays["v"], ones(1000))
-
-
 # what stays on the device
 
 
@@ -168,34 +146,6 @@ def test_host_values_that_no_device_code_takes_never_meet_the_device(graph):
 
 
 # executables
-
-
-def test_plan_is_one_executable_however_many_nodes_it_has(graph, compiled):
-    v = rh.Variable(ones(3), name="v")
-    y = v
-    for i in range(20):
-        y = rh.call(lambda t, i=i: jnp.sin(t) + i, y)
-    train = rh.group(v.assign(y))
-    with rh.Session(graph) as sess:
-        sess.run(v)
-        compiled.clear()
-        sess.run([train, y * 2])
-    assert len(compiled) == 1
-
-
-def test_steady_loop_compiles_nothing(graph, compiled):
-    v = rh.Variable(ones(3), name="v")
-    step = rh.train.create_global_step()
-    x = rh.placeholder("x")
-    rate = rh.call(lambda s: 0.5 / (s + 1), step)
-    train = rh.group(v.assign_add(x * rate), step.assign_add(1))
-    with rh.Session(graph) as sess:
-        for _ in range(2):
-            sess.run([train, rate], {x: ones(3)})
-        compiled.clear()
-        for _ in range(10):
-            sess.run([train, rate], {x: ones(3)})
-    assert compiled == []
 
 
 def test_second_session_of_a_graph_uses_the_executables_of_the_first(graph, compiled):
@@ -227,23 +177,6 @@ def test_random_key_is_split_saved_and_restored(make_key, graph):
         resumed.load(snapshot)
         actual = [np.asarray(resumed.run(step)[0]) for _ in range(3)]
     np.testing.assert_array_equal(actual, expected)
-
-
-# beside another engine
-
-
-def test_monitored_sessions_of_two_engines_take_turns(build_model):
-    sessions = []
-    for engine in ("python", "jax"):
-        with rh.Graph(engine=engine).as_default():
-            model = build_model()
-            sessions.append((rh.MonitoredSession(), model))
-    for _ in range(3):
-        for sess, model in sessions:
-            sess.run(model.train_op)
-    for sess, model in sessions:
-        assert sess.run(model.loss) == 6.0
-        sess.close()
 
 
 # constants

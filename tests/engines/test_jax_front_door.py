@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import runpy
-import shutil
 import signal
 from pathlib import Path
 
@@ -409,61 +408,3 @@ def test_step_that_draws_on_the_host_while_it_is_traced_draws_once():
 def test_text_in_the_data_is_refused():
     with pytest.raises(TypeError, match="data has the text 'cat' for 'batch'"):
         rh.jax.graph(lambda w, batch: w, w=X, data=[{"x": X, "label": "cat"}])
-
-
-SHARDED = """
-import functools, sys
-import jax, jax.numpy as jnp, numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-import runhooks as rh
-
-_, directory, number, last_step = sys.argv
-devices = np.array(jax.devices()[: int(number)]).reshape(-1, 2)
-mesh = Mesh(devices, ("data", "model"))
-shardings = {"w": NamedSharding(mesh, P(None, "model")), "b": NamedSharding(mesh, P())}
-
-
-@functools.partial(jax.jit, out_shardings=shardings)
-def create():
-    return {"w": jnp.zeros((4, 8)), "b": jnp.zeros(8)}
-
-
-@functools.partial(jax.jit, donate_argnums=0)
-def step(state, x):
-    x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("data")))
-    error = x @ state["w"] + state["b"] - 1
-    return {"w": state["w"] - x.T @ error / 16, "b": state["b"] - error.mean(0)}, (error**2).mean()
-
-
-def batches(step):  # small integers: sums are exact, whatever the order
-    while True:
-        yield np.random.default_rng(step).integers(-2, 2, (16, 4)).astype(np.float32)
-        step += 1
-
-
-graph = rh.jax.graph(step, ["loss"], state=create, data=batches)
-hooks = [rh.StopAtStepHook(last_step=int(last_step))]
-with graph.as_default(), rh.MonitoredTrainingSession(checkpoint_dir=directory, hooks=hooks) as it:
-    while not it.should_stop():
-        assert it.run(["train_op", "state"])[1]["w"].sharding == shardings["w"]
-"""
-
-
-def test_sharded_state_is_saved_and_resumed_on_eight_devices_and_on_two(launcher_with, tmp_path):
-    flags = "--xla_force_host_platform_device_count=8"
-    launcher = launcher_with("runhooks.jax", XLA_FLAGS=flags, PYTHONWARNINGS="error")
-    program = tmp_path / "program.py"
-    program.write_text(SHARDED)
-
-    def go(folder, devices, last_step):
-        arguments = tmp_path / folder, str(devices), str(last_step)
-        ended = launcher.wait(launcher.start(tmp_path / "log", program, *arguments))
-        assert ended == 0, (tmp_path / "log").read_text()
-
-    go("whole", 8, 4)
-    go("eight", 8, 2)
-    shutil.copytree(tmp_path / "eight", tmp_path / "two")
-    go("eight", 8, 4)
-    go("two", 2, 4)
-    assert arrays_hash(tmp_path / "eight") == arrays_hash(tmp_path / "whole")
-    assert arrays_hash(tmp_path / "two") == arrays_hash(tmp_path / "whole")

@@ -63,12 +63,6 @@ def test_function_or_text_in_a_model_is_kept_aside(activation, graph):
         assert session.run(model).weight.tolist() == [[2, 2], [2, 2]]
 
 
-def test_model_that_can_be_called_and_holds_arrays_alone_is_a_value(graph):
-    model = rh.Variable(Model(jnp.ones((2, 2)), None), name="model")
-    with rh.Session(graph) as session:
-        assert session.run(model).weight.shape == (2, 2)
-
-
 def test_module_that_is_closed_over_and_changed_is_explained(graph):
     class TraceContextError(Exception):
         """As Flax's, which refuses a change at another level of tracing."""

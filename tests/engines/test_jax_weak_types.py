@@ -95,11 +95,6 @@ def test_states_go_on_from_a_checkpoint_as_if_there_had_been_none(step, start, t
     assert described(rh.load(tmp_path)["state"]) == described(expected)
 
 
-def test_states_with_a_dtype_of_their_own_keep_it():
-    with pytest.raises(ValueError, match=r"'w' keeps its shape and dtype, int32\[\]"):
-        rh.jax.graph(lambda w: w + 0.5, w=jnp.int32(0))
-
-
 def test_number_that_the_checkpoint_has_in_an_unfitting_dtype_is_refused(tmp_path):
     def graph(start):
         return rh.jax.graph(lambda w: w + 1, w=start)

@@ -28,16 +28,6 @@ def test_function_may_change_what_it_is_handed(graph):
         assert sess.run(other).tolist() == [2, 2, 2]
 
 
-def test_fetched_tensors_are_the_callers(graph):
-    v = rh.Variable(torch.zeros(2), name="v")
-    new = v.assign_add(1.0)
-    with rh.Session(graph) as sess:
-        value, assigned = sess.run([v, new])
-        value += 5
-        assigned += 5
-        assert sess.run(v).tolist() == [1, 1]
-
-
 def test_tensor_that_is_fed_and_assigned_stays_the_callers(graph):
     x = rh.placeholder("x")
     v = rh.Variable(torch.zeros(2), name="v")
@@ -88,35 +78,9 @@ def test_arrays_of_numpy_become_tensors(graph):
     assert (text, number) == ("text", 1)
 
 
-def test_bfloat16_goes_through_a_checkpoint(graph, tmp_path):
-    v = rh.Variable(torch.full((2,), 1.5, dtype=torch.bfloat16), name="v")
-    with rh.Session(graph) as sess:
-        path = rh.Saver().save(sess, tmp_path / "model.ckpt")
-        sess.run(v.assign_add(1))
-        rh.Saver().restore(sess, path)
-        restored = sess.run(v)
-    assert restored.dtype == torch.bfloat16
-    assert restored.tolist() == [1.5, 1.5]
-
-
-def test_value_of_another_dtype_or_shape_is_refused(graph):
-    v = rh.Variable(torch.zeros(2), name="weights")
-    for value, shown in ((torch.zeros(3), r"float32\[3\]"), (torch.zeros(2).double(), "float64")):
-        with rh.Session(graph) as sess, pytest.raises(ValueError, match=f"'weights'.*{shown}"):
-            sess.run(v.assign(value))
-
-
 def test_module_is_no_value_of_a_variable(graph):
     with pytest.raises(TypeError, match=r"rh\.torch\.graph"):
         rh.Variable(nn.Linear(1, 1), name="model")
-
-
-def test_global_step_is_a_number(graph):
-    step = rh.train.get_or_create_global_step()
-    rate = rh.call(lambda step: 0.5**step, step)
-    with rh.Session(graph) as sess:
-        sess.run(step.assign_add(1))
-        assert sess.run(rate) == 0.5
 
 
 @pytest.mark.parametrize(

@@ -90,14 +90,6 @@ def test_arithmetic_on_it_needs_no_framework(graph):
 
 
 @pytest.mark.every_engine
-def test_several_steps_in_one_run_are_counted(graph):
-    step = rh.train.create_global_step()
-    with rh.Session(graph) as sess:
-        sess.run([step.assign_add(2), step.assign_add(3)])
-        assert sess.global_step == 5
-
-
-@pytest.mark.every_engine
 @pytest.mark.parametrize("value", [1.5, "one", [1, 2]], ids=repr)
 def test_what_is_no_integer_is_refused(value, graph):
     step = rh.train.create_global_step()

@@ -140,11 +140,6 @@ def test_resumed_process_goes_on_after_the_elements_it_has_drawn(make, tmp_path,
     assert warnings(caplog) == []
 
 
-def test_elements_are_counted_in_each_epoch(tmp_path):
-    drawn = [train([1, 2, 3], 3, last=last, checkpoint_dir=tmp_path) for last in range(2, 12, 2)]
-    assert drawn == [[1, 2], [3, 1], [2, 3], [1, 2], [3]]
-
-
 def test_shorter_list_is_at_its_end_when_it_has_fewer_elements_than_were_drawn(tmp_path):
     train([1, 2, 3], checkpoint_dir=tmp_path)
     assert train([1, 2], checkpoint_dir=tmp_path) == []

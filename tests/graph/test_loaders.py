@@ -60,12 +60,6 @@ def train_with_dropout(steps, checkpoint_dir=None, lost_at=None):
     return seen
 
 
-@pytest.mark.parametrize("steps", [3, 6])
-def test_global_generator_that_loader_and_dropout_share_is_resumed_exactly(steps, tmp_path):
-    resumed = [train_with_dropout(it, tmp_path) for it in (steps, 8 - steps)]
-    assert resumed[0] + resumed[1] == train_with_dropout(8)
-
-
 @pytest.mark.parametrize("saving", [True, False])
 def test_global_generator_that_loader_and_dropout_share_is_recovered_exactly(saving, tmp_path):
     checkpoint_dir = tmp_path if saving else None

@@ -48,9 +48,3 @@ def test_what_the_host_makes_last_cannot_go_back_to_the_engine(graph, counter):
     with rh.Session(graph) as sess:
         with pytest.raises(ValueError, match="'again'"):
             sess.run(again)
-
-
-def test_fed_counter_is_read_as_fed_and_kept_as_it_was(graph, counter):
-    with rh.Session(graph) as sess:
-        assert sess.run([counter, rh.group(counter)], {counter: 5}) == [5, None]
-        assert sess.global_step == 0

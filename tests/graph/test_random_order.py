@@ -125,22 +125,6 @@ def stateful_noise():
     return stateful_loader(Noise())
 
 
-class Repeated:
-    """Epoch after epoch of a loader, in an order of its own each."""
-
-    def __init__(self, loader):
-        self.loader = loader
-        self.state_dict, self.load_state_dict = loader.state_dict, loader.load_state_dict
-
-    def __iter__(self):
-        while True:
-            yield from self.loader
-
-
-def repeated_loader():
-    return Repeated(stateful_loader())
-
-
 def grain_loader():
     import grain.python as grain
 
@@ -157,30 +141,6 @@ def grain_dataset():
 
 def grain_iterator():
     return iter(grain_dataset().to_iter_dataset())
-
-
-class Counted:
-    """Knows how many numbers of an epoch it has drawn, and lets NumPy draw them."""
-
-    def __init__(self):
-        self.drawn = 0
-
-    def __iter__(self):
-        while self.drawn < SIZE // BATCH:
-            self.drawn += 1
-            yield np.random.randint(1000, size=BATCH).tolist()
-        self.drawn = 0
-
-    def state_dict(self):
-        return {"drawn": self.drawn}
-
-    def load_state_dict(self, state):
-        self.drawn = state["drawn"]
-
-
-def counted_and_drawn_by_numpy():
-    np.random.seed(1)
-    return Counted()
 
 
 def loader_with_a_sampler():
@@ -244,11 +204,11 @@ def shuffled_twice():
 
 SOURCES = [
     *(shuffled_by_numpy, shuffled_by_python, shuffled_by_its_own_generator),
-    *(shuffled_by_a_random_of_its_own, drawn_one_by_one, counted_and_drawn_by_numpy),
+    *(shuffled_by_a_random_of_its_own, drawn_one_by_one),
     *(loader, loader_with_a_generator, loader_with_a_sampler, loader_with_a_batch_sampler),
     *(stateful_loader_with_a_generator, stateful_noise),
 ]
-OF_THEIR_OWN_EPOCHS = [repeated_loader, grain_loader, grain_dataset, grain_iterator]
+OF_THEIR_OWN_EPOCHS = [grain_loader, grain_dataset, grain_iterator]
 
 
 def trained(make_source, last, directory, epochs=EPOCHS):
@@ -391,21 +351,6 @@ def test_every_epoch_is_that_of_the_programs_own_loop(make_source, make_graph, t
             session.run("train_op")
     assert seen == own
     assert drawn_next() == after
-
-
-def test_position_without_random_states_is_taken_as_before():
-    graph = rh.Graph()
-    with graph.as_default():
-        batch = rh.inputs(shuffled_by_numpy(), epochs=EPOCHS)
-        session = rh.Session(graph)
-        for _ in range(5):
-            session.run(batch)
-        snapshot = session.snapshot()
-        del snapshot.states["inputs/inputs"]["random"]  # as earlier versions have saved it
-        session.load(snapshot)
-        assert len([session.run(batch) for _ in range(STEPS - 5)]) == STEPS - 5
-        with pytest.raises(rh.errors.OutOfRangeError):
-            session.run(batch)
 
 
 def test_list_adds_no_random_states_to_a_checkpoint():

@@ -169,18 +169,6 @@ def test_its_results_are_there_for_every_hook_that_acts_on_the_step(model, tmp_p
     assert reader.seen == ((5, {"loss": 10.0}), (10, {"loss": 20.0}))
 
 
-def test_early_stopping_without_a_directory_remembers_over_a_resume(model, x, tmp_path):
-    values = iter([0.75, math.nan, 0.5, 0.5])
-    for steps in (25, 100):
-        hook = rh.EvaluationHook({"accuracy": x}, lambda: [{x: next(values)}], every_n_steps=10)
-        stop = rh.stop_if_no_increase_hook(hook, "accuracy", 30, run_every_steps=10)
-        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=[stop, hook]) as sess:
-            while not sess.should_stop() and sess.global_step < steps:
-                sess.run(model.train_op)
-    assert sess.global_step == 40
-    assert list(hook.metrics_by_step()) == [10, 20, 30, 40]
-
-
 # --- Hooks of its own
 
 

@@ -87,25 +87,6 @@ def test_a_metric_hook_of_the_official_models(model):
     assert hook.logged == ((0, "loss", 0.0), (2, "loss", 4.0), (4, "loss", 8.0))
 
 
-# --- CheckpointSaverHook
-
-
-def test_a_checkpoint_hook_with_the_after_run_of_tensorflow(model, tmp_path):
-    class Saves(rh.CheckpointSaverHook):
-        def after_run(self, run_context, run_values):
-            stale = run_values.results
-            if self._timer.should_trigger_for_step(stale + self._steps_per_run):
-                step = int(run_context.session.run(self._global_step_tensor))
-                if self._timer.should_trigger_for_step(step):
-                    self._timer.update_last_triggered_step(step)
-                    if self._save(run_context.session, step):
-                        run_context.request_stop()
-
-    run(model, Saves(tmp_path, save_steps=2, saver=rh.Saver(max_to_keep=9)), steps=5)
-    names = [path.name for path in sorted(tmp_path.glob("model.ckpt-*"))]
-    assert names == [f"model.ckpt-{step}" for step in (0, 2, 4, 5)]
-
-
 # --- Others
 
 

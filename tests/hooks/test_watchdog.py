@@ -259,8 +259,3 @@ def test_a_stderr_without_file_descriptor_is_refused(monkeypatch, stderr):
 def test_seconds_must_be_above_zero(arguments):
     with pytest.raises(ValueError, match="secs"):
         rh.WatchdogHook(**arguments)
-
-
-def test_it_takes_part_in_no_run():
-    for method in ("before_run", "after_run"):
-        assert getattr(rh.WatchdogHook, method) is getattr(rh.SessionRunHook, method)

@@ -460,13 +460,6 @@ def checkpoints_of_a_run_and_its_resume(train, folder):
     return made, files_in(folder)
 
 
-@corner
-def checkpoints_without_the_graph(train, folder):
-    model()
-    loop(train, folder, 3, save_checkpoint_steps=2, save_graph_def=False)
-    return files_in(folder)
-
-
 def values_in(folder):
     reader = tf.train.load_checkpoint(folder)
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
@@ -504,27 +497,7 @@ def summaries(train, folder):
     return sorted(set(found))
 
 
-# The end, and threads
-
-
-@corner
-def end_of_a_dataset(train, folder):
-    element = tf.data.make_one_shot_iterator(tf.data.Dataset.range(3)).get_next()
-    made, trace = [], []
-    with train.MonitoredSession(hooks=[recorder(train, trace)]) as session:
-        while True:
-            made.append(session.run(element))
-    return made, trace
-
-
-@corner
-def queue_runner_fails(train, folder):
-    queue = tf.FIFOQueue(10, tf.float32)
-    bad = tf.check_numerics(tf.constant(float("nan")), "bad")
-    tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(bad)]))
-    element = queue.dequeue()
-    with train.MonitoredSession() as session:
-        session.run(element)
+# The end
 
 
 @corner

@@ -54,10 +54,10 @@ if rank == 0:
         group.barrier("lonely", timeout_secs=0.2)
     group.set("seen", "")
     with pytest.raises(PeerFailedError, match="rank 1 .* it broke"):
-        group.wait("never")
+        group.barrier("never")
     group.set("over", "")
 else:
-    group.wait("seen")
+    group.listen("seen")
     group.fail("it broke")
     group.listen("over")
 if runtime == "torch":

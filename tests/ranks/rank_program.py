@@ -162,8 +162,6 @@ def train(folder, case, rank, size, events):
     try:
         if "asks_for" in events:
             run_sharded(events["asks_for"], hooks, found, on_chief=events.get("on_chief"))
-        elif "unlike" in events:
-            run_unlike(folder / case, events["unlike"] == rank, hooks, events["asynchronous"])
         elif "parts" in events:
             run_in_parts(events["parts"], hooks, found)
         elif rank not in events.get("absent", ()):
@@ -225,30 +223,6 @@ def run_sharded(name, hooks, found, on_chief):
         while not session.should_stop():
             session.run("train_op", {"x": torch.ones(2, 4)})
     found["measured"] = list(measuring.times)
-
-
-def run_unlike(folder, is_chief, hooks, asynchronous):
-    """Train a module that is another one on each rank, so that the chief cannot commit it."""
-    torch.manual_seed(dist.get_rank())
-    model = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    graph = rh.torch.graph(
-        lambda: time.sleep(0.002), name="train_op", model=model, optimizer=optimizer
-    )
-    saver = rh.Saver(asynchronous=asynchronous)
-    hooks += [rh.StopAtStepHook(last_step=20)]
-    with (
-        graph.as_default(),
-        rh.MonitoredTrainingSession(
-            hooks=hooks,
-            checkpoint_dir=folder,
-            scaffold=rh.Scaffold(saver=saver),
-            save_checkpoint_steps=2,
-            is_chief=is_chief,
-        ) as session,
-    ):
-        while not session.should_stop():
-            session.run("train_op")
 
 
 def run_in_parts(parts, hooks, found):

@@ -44,7 +44,7 @@ def test_the_group_that_is_entered_is_the_current_one(groups):
 
 def test_keys_are_shared_by_all_ranks(groups):
     groups[0].set("key", "a")
-    assert groups[1].get("key") == groups[2].wait("key") == groups[2].listen("key") == "a"
+    assert groups[1].get("key") == groups[2].listen("key") == "a"
     groups[1].delete("key")
     groups[1].delete("key")
     assert groups[0].get("key") is None
@@ -101,11 +101,6 @@ def test_a_new_training_knows_nothing_of_the_failure_before(groups):
         group.start_training()
     assert [it.failure() for it in groups] == [None] * 3
     assert together(groups, lambda it: it.gather("a", "x")) == [["x"] * 3] * 3
-
-
-def test_waiting_for_a_key_that_nobody_sets_ends(groups):
-    with pytest.raises(DeadlineExceededError, match="'nothing'"):
-        groups[0].wait("nothing", timeout_secs=0.01)
 
 
 @pytest.mark.parametrize(("rank", "size"), [(2, 2), (-1, 2), (0, 0)])

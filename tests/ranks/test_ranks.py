@@ -157,16 +157,6 @@ def test_a_rank_that_dies_in_a_save_beside_the_loop_ends_the_others(waiting):
     assert found[0]["error"][0] == "RuntimeError"  # of gloo
 
 
-@pytest.mark.parametrize(("asynchronous", "chief"), [(True, 0), (False, 1)])
-def test_the_rank_that_cannot_commit_raises_its_own_error(ranks, asynchronous, chief):
-    found = ended(ranks.train(unlike=chief, asynchronous=asynchronous))
-    assert found[chief]["error"][0] == "ValueError"
-    assert "'model/weight' has other values on rank 1" in found[chief]["error"][1]
-    kind, text = found[1 - chief]["error"]
-    assert kind == "PeerFailedError"
-    assert f"rank {chief} of this training has failed: ValueError" in text
-
-
 def test_a_rank_that_never_comes_is_named(ranks):
     training = ranks.train(absent=[1], barrier_secs=0.5)
     found = ended(training)

@@ -21,7 +21,9 @@ class Beside(rh.SessionRunHook):
     """Keeps a thread beside each session."""
 
     def after_create_session(self, session, coord):
-        rh.LooperThread.loop(coord, 3600, lambda: None)
+        thread = threading.Thread(target=coord.wait_for_stop, daemon=True)
+        coord.register_thread(thread)
+        thread.start()
 
 
 class LostNowAndThen:

@@ -155,12 +155,6 @@ def test_worker_looks_at_the_newest_checkpoint_each_time(model, worker, tmp_path
         assert session.global_step == 2
 
 
-def test_chief_waits_for_nobody(model):
-    scaffold = rh.Scaffold(ready_op=ready_op([["weights"], []]))
-    with pytest.raises(rh.errors.FailedPreconditionError, match="weights"):
-        rh.ChiefSessionCreator(scaffold).create_session()
-
-
 # stopping meanwhile
 
 

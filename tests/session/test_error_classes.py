@@ -1,5 +1,7 @@
 """An error keeps its class wherever it arises: neither a note nor a ``with`` block replaces it."""
 
+import threading
+
 import pytest
 
 import runhooks as rh
@@ -106,10 +108,11 @@ class ThreadHook(rh.SessionRunHook):
         self.error = error
 
     def after_create_session(self, session, coord):
-        rh.LooperThread(coord, None, target=self.fail).start()
+        threading.Thread(target=self.fail, args=(coord,)).start()
 
-    def fail(self):
-        raise self.error
+    def fail(self, coord):
+        with coord.stop_on_exception():
+            raise self.error
 
 
 def in_init_fn(error, model, folder):

@@ -1,6 +1,7 @@
 """What hooks keep in checkpoints, matched by name, and errors that name the hook they are of."""
 
 import logging
+import threading
 
 import pytest
 
@@ -191,10 +192,13 @@ def test_thread_at_the_end_of_its_input_has_not_failed(caplog):
     coord = rh.train.Coordinator(clean_stop_exception_types=())
     caplog.set_level(logging.INFO, "runhooks")
 
+    @coord.stop_on_exception()
     def end():
         raise rh.errors.OutOfRangeError("no more lines")
 
-    rh.LooperThread.loop(coord, None, end).join()
+    thread = threading.Thread(target=end)
+    thread.start()
+    thread.join()
     assert "end of its input: no more lines" in coord.stop_reason
     assert "failed" not in caplog.text
     coord.clear_stop()

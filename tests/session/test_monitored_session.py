@@ -1,6 +1,5 @@
 """MonitoredSession and SingularMonitoredSession, as their users see them."""
 
-import logging
 import signal
 
 import numpy as np
@@ -8,23 +7,6 @@ import pytest
 
 import runhooks as rh
 from runhooks.testing import RecordingHook
-
-
-@pytest.mark.every_engine
-def test_run_answers_like_a_raw_session(model):
-    with rh.MonitoredSession() as sess:
-        assert sess.run({"loss": [model.loss], "op": "train_op"}) == {"loss": [0.0], "op": None}
-
-
-def test_loop_over_a_finite_input_needs_no_condition(graph):
-    total = rh.Variable(0, name="total")
-    add = total.assign_add(rh.inputs([1, 2, 3]))
-    seen = []
-    with rh.MonitoredSession() as sess:
-        while True:
-            seen.append(int(sess.run(add)))
-    assert seen == [1, 3, 6]
-
 
 # stopping and closing
 
@@ -53,12 +35,6 @@ def test_run_without_hooks_goes_on_after_a_stop_as_an_evaluation_does(model):
         sess.run(model.train_op)
         sess.run(model.loss, hooks=False)
     assert sess.stop_reason == "StopAtStepHook"
-
-
-def test_graph_can_be_added_to_again_after_the_session(model):
-    with rh.MonitoredSession():
-        pass
-    assert rh.placeholder("later").name == "later:0"
 
 
 def test_graph_that_was_finalized_by_its_user_stays_so(model, graph):
@@ -100,20 +76,6 @@ def test_lost_session_repeats_the_whole_step_fn_on_the_new_one(model):
     assert sessions[0] is not sessions[1]
 
 
-# recovery
-
-
-def test_each_recovery_of_a_run_that_gets_on_is_counted(model):
-    with rh.MonitoredSession() as sess:
-        for i in range(3):
-            model.faults.fail(rh.errors.AbortedError("lost"))
-            sess.run(model.train_op)
-            assert sess.recoveries == i + 1
-
-
-# the session creator
-
-
 # SingularMonitoredSession
 
 
@@ -142,13 +104,6 @@ def test_checkpoint_that_is_not_there_is_an_error_naming_it(model, tmp_path):
     missing = str(tmp_path / "model.ckpt-3")
     with pytest.raises(rh.errors.NotFoundError, match=r"model\.ckpt-3"):
         rh.SingularMonitoredSession(checkpoint_filename_with_path=missing)
-
-
-def test_session_in_an_empty_directory_starts_at_the_beginning(model, tmp_path, caplog):
-    with caplog.at_level(logging.INFO, "runhooks"):
-        with rh.SingularMonitoredSession(checkpoint_dir=tmp_path / "new") as sess:
-            assert sess.global_step == 0
-    assert "resumed" not in caplog.text
 
 
 def test_second_interrupt_while_ending_leaves_nothing_behind(graph, model):

@@ -56,13 +56,6 @@ def test_without_a_directory_nothing_is_written(train, tmp_path, monkeypatch):
 # resuming
 
 
-@pytest.mark.every_engine
-def test_second_session_goes_on_where_the_first_stopped(train, tmp_path):
-    train(3, checkpoint_dir=tmp_path)
-    np.testing.assert_array_equal(train(2, checkpoint_dir=tmp_path), [5, 5])
-    assert saved_steps(tmp_path)[-1] == 5
-
-
 def test_resuming_says_from_which_step(train, tmp_path, caplog):
     with caplog.at_level(logging.INFO, "runhooks"):
         train(3, checkpoint_dir=tmp_path)
@@ -117,24 +110,19 @@ def test_resumed_run_equals_an_undisturbed_one(train, tmp_path):
 # checkpoints
 
 
-def test_checkpoints_are_saved_every_n_steps_and_at_the_end(train, tmp_path):
-    train(7, checkpoint_dir=tmp_path, save_checkpoint_steps=3)
-    assert saved_steps(tmp_path) == [0, 3, 6, 7]
-
-
-def test_checkpoints_are_saved_every_n_seconds(train, tmp_path, clock):
-    train(8, lambda: clock.advance(1), checkpoint_dir=tmp_path, save_checkpoint_secs=3)
-    assert saved_steps(tmp_path) == [0, 4, 7, 8]
-
-
-def test_by_default_a_checkpoint_is_saved_every_600_seconds(train, tmp_path, clock):
-    train(4, lambda: clock.advance(300), checkpoint_dir=tmp_path)
-    assert saved_steps(tmp_path) == [0, 3, 4]
-
-
-def test_only_the_newest_five_are_kept(train, tmp_path):
-    train(8, checkpoint_dir=tmp_path, save_checkpoint_steps=1)
-    assert saved_steps(tmp_path) == [4, 5, 6, 7, 8]
+@pytest.mark.parametrize(
+    ("steps", "secs_each", "cadence", "saved"),
+    [
+        (7, 0, {"save_checkpoint_steps": 3}, [0, 3, 6, 7]),
+        (8, 1, {"save_checkpoint_secs": 3}, [0, 4, 7, 8]),
+        (4, 300, {}, [0, 3, 4]),
+    ],
+)
+def test_checkpoints_are_saved_in_their_cadence_and_at_the_end(
+    train, tmp_path, clock, steps, secs_each, cadence, saved
+):
+    train(steps, lambda: clock.advance(secs_each), checkpoint_dir=tmp_path, **cadence)
+    assert saved_steps(tmp_path) == saved
 
 
 # summaries
@@ -146,18 +134,9 @@ def loss_summary(model):
 
 
 @pytest.mark.every_engine
-def test_summaries_are_saved_every_n_steps(train, tmp_path, loss_summary):
-    train(7, checkpoint_dir=tmp_path, save_summaries_steps=3)
-    assert steps_of("loss", tmp_path) == [1, 4, 7]
-
-
-def test_summaries_are_saved_every_n_seconds(train, tmp_path, loss_summary, clock):
-    train(
-        7,
-        lambda: clock.advance(1),
-        checkpoint_dir=tmp_path,
-        save_summaries_secs=3,
-    )
+@pytest.mark.parametrize("cadence", [{"save_summaries_steps": 3}, {"save_summaries_secs": 3}])
+def test_summaries_are_saved_in_their_cadence(train, tmp_path, loss_summary, clock, cadence):
+    train(7, lambda: clock.advance(1), checkpoint_dir=tmp_path, **cadence)
     assert steps_of("loss", tmp_path) == [1, 4, 7]
 
 
@@ -171,15 +150,12 @@ def test_what_has_no_cadence_is_not_written(never, train, tmp_path, loss_summary
 
 
 def test_summaries_go_to_summary_dir_if_given(train, tmp_path, loss_summary):
+    train(1, summary_dir=tmp_path / "board")
+    assert list(tmp_path.iterdir()) == [tmp_path / "board"]
     train(1, checkpoint_dir=tmp_path / "model", summary_dir=tmp_path / "board")
-    assert steps_of("loss", tmp_path / "board") == [1]
+    assert steps_of("loss", tmp_path / "board") == [1, 1]
+    assert saved_steps(tmp_path / "board") == []
     assert steps_of("loss", tmp_path / "model") == []
-
-
-def test_summary_dir_alone_writes_no_checkpoints(train, tmp_path, loss_summary):
-    train(1, summary_dir=tmp_path)
-    assert steps_of("loss", tmp_path) == [1]
-    assert saved_steps(tmp_path) == []
 
 
 def test_steps_per_second_are_written_every_n_steps(train, tmp_path, clock):
@@ -222,12 +198,6 @@ def test_worker_begins_with_what_the_chief_has_saved_and_writes_nothing(
     assert chief.calls == []
     assert common.methods.count("after_run") == 2
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_worker_waits_for_the_chief_no_longer_than_it_may(model, tmp_path):
-    with pytest.raises(rh.errors.DeadlineExceededError, match="max_wait_secs") as caught:
-        rh.MonitoredTrainingSession(is_chief=False, checkpoint_dir=tmp_path, max_wait_secs=0)
-    assert str(tmp_path) in str(caught.value)
 
 
 # arguments that make no sense

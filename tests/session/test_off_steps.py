@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import runhooks as rh
+from runhooks.graph import nest
 
 STEPS = 50
 
@@ -45,26 +46,18 @@ def sess(graph, model, tmp_path, asked):
         yield sess
 
 
-def leaves(fetches):
-    if isinstance(fetches, dict):
-        return [leaf for value in fetches.values() for leaf in leaves(value)]
-    if isinstance(fetches, list | tuple):
-        return [leaf for value in fetches for leaf in leaves(value)]
-    return [] if fetches is None else [fetches]
-
-
 @pytest.mark.every_engine
 def test_off_step_is_one_raw_run_of_the_callers_fetches(sess, model, asked):
     for _ in range(10):
         sess.run(model.train_op)
-    assert [leaves(fetches) for fetches in asked] == [[model.train_op]] * 10
+    assert [[*nest.leaves(fetches)] for fetches in asked] == [[model.train_op]] * 10
 
 
 @pytest.mark.every_engine
 def test_due_step_asks_once_for_all_hooks(sess, model, asked):
     while sess.global_step < STEPS + 2:
         sess.run(model.train_op)
-    sizes = [len(leaves(fetches)) for fetches in asked]
+    sizes = [len([*nest.leaves(fetches)]) for fetches in asked]
     assert len(asked) == STEPS + 2 - 3
     assert sum(size > 1 for size in sizes) in (1, 2)
     assert sum(sizes) - len(sizes) == 2

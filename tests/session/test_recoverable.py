@@ -67,14 +67,6 @@ def test_policy_names_what_is_wrong(name, value, error):
         rh.RecoveryPolicy(**{name: value})
 
 
-def test_training_session_takes_a_policy(graph):
-    op = train_op(server := Server(ALWAYS))
-    with pytest.raises(rh.errors.UnavailableError):
-        with rh.MonitoredTrainingSession(recovery=rh.RecoveryPolicy(failures=1)) as sess:
-            sess.run(op)
-    assert server.draws == 2
-
-
 # its limits
 
 

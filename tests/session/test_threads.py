@@ -477,7 +477,7 @@ def test_threads_that_a_lost_session_waits_for_do_not_wait_for_the_next(p):
     def works(coord):
         with coord.stop_on_exception():
             assert coord.wait_for_stop(60)
-            while starts[0] is threading.current_thread() and not lost.session_is_gone():
+            while starts[0] is threading.current_thread() and session._tf_sess() is not None:
                 pass
             seen.append(session.should_stop())
             try:
@@ -485,11 +485,7 @@ def test_threads_that_a_lost_session_waits_for_do_not_wait_for_the_next(p):
             except RuntimeError as error:
                 seen.append(str(error))
 
-    class Lost:
-        def session_is_gone(self):
-            return session._tf_sess() is None
-
-    starts, lost = [], Lost()
+    starts = []
     with p.graph.as_default(), p.opened(hooks=[Starts()], stop_grace_period_secs=60) as session:
         session.run(p.train, {p.x: LosesOnce(lambda: None)})
         assert not starts[0].is_alive()
@@ -537,19 +533,11 @@ def test_a_session_that_another_thread_opens_while_it_is_closed_is_closed_too(p)
 
 
 def test_threads_may_bring_hooks_of_their_own(graph):
-    one, errors = rh.call(lambda: 1), []
+    one = rh.call(lambda: 1)
 
-    def work(session):
-        try:
-            for _ in range(200):
-                session.run(one, hooks=[rh.SessionRunHook()])
-        except BaseException as error:  # noqa: BLE001 - it is told below
-            errors.append(error)
+    def work():
+        for _ in range(200):
+            session.run(one, hooks=[rh.SessionRunHook()])
 
     with rh.MonitoredSession() as session:
-        threads = [threading.Thread(target=work, args=[session]) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert errors == []
+        in_threads(*[work] * 4)

@@ -1,6 +1,5 @@
 """Event files in a store that asks for patience, denies, loses answers, or says nothing."""
 
-import queue
 import threading
 
 import pytest
@@ -51,7 +50,7 @@ def steps(url):
     return run.scalars["loss"].steps.tolist()
 
 
-def test_what_passes_is_not_noticed(run, proxy, s3_library):
+def test_what_passes_is_not_noticed(run, proxy):
     writer = rh.summary.FileWriter(run)
     for number, fault in enumerate(["503", "lost request", "lost answer"]):
         add(writer, 10 * number, 10 * number + 10)
@@ -77,27 +76,6 @@ def test_the_loop_goes_on_while_the_store_is_silent(run, proxy, asked):
     writer.flush()
     assert steps(run) == list(range(5000))
     writer.close()
-
-
-@pytest.mark.parametrize("on_full", ["raise", "drop"])
-def test_no_more_waits_than_may(run, asked, on_full):
-    writer = rh.summary.FileWriter(run, flush_secs=0.001, max_queue=100, on_full=on_full)
-    silence = asked()
-    add(writer, 0, 1)
-    assert silence.arrived.wait(LIMIT_SECS)
-    added = 0
-    try:
-        while writer.dropped < 10:
-            add(writer, added, added + 1)
-            added += 1
-    except queue.Full:
-        assert on_full == "raise"
-    assert added <= 111
-    silence.let_go()
-    writer.close()
-    found = steps(run)
-    assert found[0] == 0
-    assert len(found) == 1 + added - writer.dropped
 
 
 def test_an_error_is_raised_by_the_next_call_and_nothing_is_lost(run, proxy):

@@ -21,7 +21,7 @@ NEVER = RetryPolicy(secs=0)
 
 
 @pytest.fixture
-def store(bucket, s3_library, proxy):
+def store(bucket, proxy):
     return open_store(f"{bucket}/run", SOON)
 
 
@@ -48,9 +48,10 @@ def test_an_object_created_although_its_answer_was_lost_is_ones_own(store, proxy
     assert ("PUT", "/" + store.url_of("commit")[len("s3://") :], "lost answer") in proxy.requests
 
 
-def test_one_part_of_a_large_object_that_fails_is_sent_again_alone(bucket, proxy):
+def test_one_part_of_a_large_object_that_fails_is_sent_again_alone(bucket, proxy, monkeypatch):
+    monkeypatch.setattr("s3fs.S3FileSystem.retries", 5)
     store = open_store(f"{bucket}/run", SOON)
-    content = np.arange(2 << 20, dtype=np.int64).view(np.uint8)
+    content = np.arange(5 << 20, dtype=np.int64).view(np.uint8)
     proxy.fail("503", 1, "PUT", "partNumber=2")
     store.put("large", content)
     assert sum("partNumber=1&" in it[1] for it in proxy.requests) == 1
@@ -60,17 +61,7 @@ def test_one_part_of_a_large_object_that_fails_is_sent_again_alone(bucket, proxy
     np.testing.assert_array_equal(into, content)
 
 
-@pytest.mark.parametrize("fault", ["503", "lost request"])
-def test_what_does_not_pass_in_time_is_an_error_of_a_disk(bucket, proxy, fault):
-    store = open_store(f"{bucket}/run", RetryPolicy(0.05, 0.01))
-    proxy.decide = lambda method, path: fault
-    with pytest.raises(OSError, match="run/k") as caught:
-        store.read("k")
-    assert caught.value.filename == f"{bucket}/run/k"
-    assert not isinstance(caught.value, FileNotFoundError | PermissionError | FileExistsError)
-
-
-def test_no_such_bucket_is_said_at_once(bucket, s3_library, caplog):
+def test_no_such_bucket_is_said_at_once(bucket, caplog):
     store = open_store("s3://no-such-bucket/run", SOON)
     with caplog.at_level(logging.DEBUG, "runhooks"):
         for ask in (lambda: store.put("k", b""), lambda: store.read("k"), store.objects):
@@ -164,10 +155,9 @@ def test_all_who_use_a_bucket_wait_for_it_together(bucket, proxy, monkeypatch):
         assert one.read("k") == b"content"
 
 
-def test_a_store_that_never_answered_gets_ten_seconds(bucket, s3_library, proxy, monkeypatch):
+def test_a_store_that_never_answered_gets_ten_seconds(bucket, proxy, monkeypatch):
     still = Still()
     monkeypatch.setattr("time.sleep", still.sleep)
-    monkeypatch.setattr("s3fs.S3FileSystem.retries", 1)  # it tries again by a clock of its own
 
     def secs_until_error(ask):
         begun = still.now
@@ -197,14 +187,14 @@ class Fast:
     wall = monotonic
 
 
-def test_a_store_that_never_said_anything_is_given_up(bucket, s3_library, proxy):
+def test_a_store_that_never_said_anything_is_given_up(bucket, proxy):
     proxy.fail("hang", 1)
     with clock.use(Fast()), pytest.raises(TimeoutError, match="no answer for"):
         open_store(f"{bucket}/run").put("k", b"content")
     proxy.closed.set()
 
 
-def test_a_store_that_says_nothing_is_mentioned(bucket, s3_library, proxy, caplog):
+def test_a_store_that_says_nothing_is_mentioned(bucket, proxy, caplog):
     class Listener(logging.Handler):
         def emit(self, record):
             if "no answer for 10 s" in record.getMessage():
@@ -223,14 +213,13 @@ def test_a_store_that_says_nothing_is_mentioned(bucket, s3_library, proxy, caplo
     assert f"{bucket}/run/k: no answer for 10 s; waiting for it" in caplog.messages
 
 
-@pytest.mark.parametrize("fault", ["503", "403", "lost request", "hang", "nobody"])
+@pytest.mark.parametrize("fault", ["503", "403", "lost request", "nobody"])
 def test_messages_tell_the_cause(bucket, proxy, monkeypatch, fault):
     causes = {
-        "503": "SlowDown: Reduce your request rate",
-        "403": "AccessDenied: Access Denied",
-        "lost request": "the connection was closed without an answer",
-        "hang": "the connection was closed without an answer",
-        "nobody": "Connection refused",
+        "503": "Reduce your request rate",
+        "403": "Access Denied",
+        "lost request": "Connection was closed before we received a valid response",
+        "nobody": "Could not connect to the endpoint URL",
     }
     proxy.decide = lambda method, path: fault
     proxy.closed.set()
@@ -240,15 +229,13 @@ def test_messages_tell_the_cause(bucket, proxy, monkeypatch, fault):
             use_endpoint(f"http://127.0.0.1:{taken.getsockname()[1]}", monkeypatch)
         with pytest.raises(OSError, match=causes[fault]) as caught:
             open_store(f"{bucket}/run", NEVER).put("k", b"content")
-    message = str(caught.value)
-    assert message.endswith(f"{causes[fault]}: '{bucket}/run/k'")
-    assert not any(it in message for it in ("Debug", "retries", "retry", "HTTP error"))
+    assert caught.value.filename == f"{bucket}/run/k"
+    assert isinstance(caught.value, PermissionError) == (fault == "403")
 
 
 PROGRAM = """
 import sys
 from runhooks.stores import open_store
-sys.modules.update(dict.fromkeys(sys.argv[2:]))
 for _ in range(2):
     try:
         open_store(sys.argv[1]).put("k", b"content")
@@ -257,32 +244,29 @@ for _ in range(2):
 """
 
 
-@pytest.mark.parametrize("missing", [[], ["s3fs"]])
-def test_without_credentials_it_says_what_to_do_each_time(bucket, monkeypatch, missing):
+@pytest.mark.parametrize("profile", [None, "of-nobody"])
+def test_without_credentials_it_says_what_to_do_each_time(bucket, monkeypatch, profile):
     for name in CREDENTIALS:
         monkeypatch.delenv(name)
+    if profile:
+        monkeypatch.setenv("AWS_PROFILE", profile)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")  # of obstore, likewise
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
-    first, second = told_by_program(f"{bucket}/run", *missing)
+    first, second = told_by_program(f"{bucket}/run")
     assert first.startswith(
         f"PermissionError {bucket}/run/k no credentials for s3:// were found: set AWS_ACCESS_KEY_ID"
     )
     assert second == first
 
 
-@pytest.mark.parametrize("missing", ["", "s3fs", "obstore"])
-def test_credentials_that_are_given_later(bucket, monkeypatch, missing):
+def test_credentials_that_are_given_later(bucket, monkeypatch):
     given = {name: os.environ[name] for name in CREDENTIALS if "KEY" in name}
     for name in given:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
     program = f"""
-import os, sys
-if {missing!r}:
-    sys.modules[{missing!r}] = None
+import os
 import runhooks as rh
 for _ in range(2):
     try:
@@ -292,25 +276,6 @@ for _ in range(2):
 """
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
     assert told.stdout == b"None\n", told
-
-
-@pytest.mark.parametrize(
-    ("url", "variable", "expected"),
-    [
-        ("az://c/run", "AZURE_", "PermissionError az://c/run no credentials for az:// were found"),
-        (
-            "gs://b/run",
-            "GOOGLE_APPLICATION_CREDENTIALS",
-            "OSError gs://b/run Generic GCS error: Unable to open",
-        ),
-        ("s3://b/run", "AWS_PROFILE", "OSError s3://b/run The config profile"),
-    ],
-)
-def test_what_the_library_refuses_when_a_store_is_opened(monkeypatch, url, variable, expected):
-    monkeypatch.setenv(variable, "/nowhere")
-    told = told_by_program(url)
-    assert len(told) == 2
-    assert all(line.startswith(expected) for line in told)
 
 
 def told_by_program(*arguments):

@@ -18,7 +18,6 @@ def _names() -> Mapping[str, Mapping[str, Any]]:
         _WRITERS + "interface": {"MetricWriter": ours.MetricWriter},
         _WRITERS + "async_writer": {
             "AsyncWriter": ours.AsyncWriter,
-            "AsyncMultiWriter": ours.AsyncMultiWriter,
             "ensure_flushes": ours.ensure_flushes,
         },
         _WRITERS + "multi_writer": {"MultiWriter": ours.MultiWriter},

@@ -34,10 +34,8 @@ def _names() -> Mapping[str, Mapping[str, Any]]:
 def _prepare() -> None:
     import tensorflow as tf
     from absl import flags
-    from tensorflow.python.training import supervisor
 
     tf.compat.v1.disable_v2_behavior()  # many are skipped without
-    importlib.reload(supervisor)  # the threads that it defines are LooperThreads
     flags.FLAGS(["suites"])  # TensorFlow's tests ask them for a directory
 
 

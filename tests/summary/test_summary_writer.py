@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from runhooks import events
 from runhooks.summary import (
@@ -182,35 +181,3 @@ def test_metrics_of_a_run_need_a_step(tmp_path: Path) -> None:
         file.hparams({"rate": 0.1}, {"accuracy": 0.9}, 10)
     assert events.read(tmp_path).only.scalars["accuracy"].steps.tolist() == [9, 10]
     assert [report.folds for report in events.check(tmp_path)] == [[]]
-
-
-def test_what_it_has_no_place_for_it_drops(writer) -> None:
-    writer.graph(None)
-    writer.add_session_log(None, 3)
-    assert writer.steps == []
-
-
-def test_tensorboard_reads_every_kind_of_a_file(tmp_path: Path) -> None:
-    with FileWriter(tmp_path) as file:
-        for kind, write in KINDS.items():
-            if kind != "scalars":
-                write(Renamed(file, kind), ARRAY)  # type: ignore[arg-type]
-        file.hparams({"rate": 0.1}, {"accuracy": 0.9}, 1)
-        file.custom_scalars({"all": {"all": [".*"]}})
-    tags = EventAccumulator(str(tmp_path)).Reload().Tags()
-    assert tags["scalars"] == ["scalar", "accuracy"]
-    assert (tags["histograms"], tags["audio"]) == (["histogram"], ["audio"])
-    tensors = {"image", "tensor", "pr_curve", "mesh_VERTEX", "custom_scalars__config__"}
-    assert tensors < set(tags["tensors"])
-
-
-class Renamed:
-    """Passes calls on to ``writer``, with ``tag`` in place of the tag given."""
-
-    def __init__(self, writer: Writer, tag: str) -> None:
-        self._writer = writer
-        self._tag = tag
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        method = getattr(self._writer, name)
-        return lambda tag, *args: method(self._tag, *args)

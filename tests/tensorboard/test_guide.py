@@ -16,7 +16,7 @@ def test_guide_shows_what_runs(tmp_path, monkeypatch):
     for program in programs:
         exec(program, names)
     assert len(names["losses"]) == 120  # 80 of the first writer
-    assert names["best"].index.tolist() == ["a", "clu", "flax"]
+    assert names["best"].index.tolist() == ["a", "clu"]
     runs = events.read("runs")
-    assert {"a", "a/rate_up", "a/rate_down", "a/hparams", "clu", "flax"} == set(runs)
+    assert {"a", "a/rate_up", "a/rate_down", "a/hparams", "clu"} == set(runs)
     assert runs["a"].graph is not None

@@ -71,42 +71,6 @@ def image_in(events):
     return opened(events["."][0].summary.value[0].image)
 
 
-def test_bfloat16_images_are_shown(ours):
-    image = torch.tensor([[0.0, 0.5], [1.0, 2.0]], dtype=torch.bfloat16)
-    events = ours(lambda writer: writer.add_image("image", image, dataformats="HW"))
-    assert np.asarray(image_in(events)).tolist() == [[0, 128], [255, 255]]
-
-
-@pytest.mark.parametrize(
-    ("shape", "axes"),
-    [((3, 4), "CHW"), ((3, 4, 4), "NCHW"), ((3, 4, 4), "HHW"), ((5, 4, 4), "CHW"), ((2, 2), "AB")],
-)
-def test_other_axes_are_refused(shape, axes, tmp_path):
-    with SummaryWriter(tmp_path) as writer, pytest.raises(ValueError, match="axes"):
-        writer.add_image("image", np.zeros(shape), dataformats=axes)
-
-
-BOXES = np.array([[1, 2, 20, 25], [5, 5, 30, 30]])
-
-
-@pytest.mark.parametrize("labels", [None, "a", ["cat", "dog"]])
-def test_boxes_are_those_of_torch(labels, same_as_torch):
-    image = picture("CHW", "uint8", H=32, W=40)
-
-    def add(writer):
-        writer.add_image_with_boxes("a", image, BOXES, 1, labels=labels)
-        of_torch = torch.from_numpy(image), torch.from_numpy(BOXES)
-        writer.add_image_with_boxes("b", *of_torch, 1, labels=labels)
-
-    same_as_torch(add)
-
-
-def test_a_picture_with_boxes_is_enlarged(ours):
-    image = picture("HW", "uint8", H=32, W=40)
-    events = ours(lambda w: w.add_image_with_boxes("a", image, BOXES, rescale=2, dataformats="HW"))
-    assert image_in(events).size == (80, 64)
-
-
 def figure(color):
     made = plt.figure(figsize=(1.5, 1))
     made.gca().plot([0, 1], color=color)
@@ -133,7 +97,7 @@ def test_figures_are_closed(close, tmp_path):
 @pytest.mark.parametrize("package", ["PIL", "matplotlib.pyplot", "torch"])
 def test_what_is_not_installed_is_named(package, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, "runhooks.engines.torch.module_graph", raising=False)
+    monkeypatch.delitem(sys.modules, "runhooks.engines.torch.engine", raising=False)
     add = {
         "PIL": lambda writer: writer.add_video("video", np.zeros((1, 1, 1, 2, 2))),
         "matplotlib.pyplot": lambda writer: writer.add_figure("figure", None),

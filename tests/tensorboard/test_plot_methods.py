@@ -162,25 +162,6 @@ def test_curves_are_those_of_torch(thresholds, weights, same_as_torch):
     same_as_torch(add)
 
 
-def test_counted_curves_are_those_of_torch(same_as_torch):
-    rows = [[75, 64, 21, 5, 0], [150, 105, 18, 0, 0], [0, 45, 132, 150, 150], [0, 11, 54, 70, 75]]
-    rates = [[0.33, 0.37, 0.53, 1.0, 0.0], [1.0, 0.85, 0.28, 0.06, 0.0]]
-
-    def add(writer):
-        writer.add_pr_curve_raw("lists", *rows, *rates, 1, 5)
-        writer.add_pr_curve_raw("arrays", *map(np.array, rows), *map(np.array, rates), 2)
-        writer.add_pr_curve_raw(
-            "torch", *map(torch.tensor, rows), *map(torch.tensor, rates), 3, 500
-        )
-
-    same_as_torch(add)
-
-
-def test_rows_of_other_lengths_are_refused(tmp_path):
-    with SummaryWriter(tmp_path) as writer, pytest.raises(ValueError, match="one shape"):
-        writer.add_pr_curve_raw("rows", [1, 2], [1], [1], [1], [1], [1])
-
-
 VERTICES = [[[1, 1, 1], [-1, -1, 1], [1, -1, -1], [-1, 1, -1.5]]]
 COLORS = [[[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 0, 255]]]
 FACES = [[[0, 2, 3], [0, 3, 1], [0, 1, 2], [1, 3, 2]]]

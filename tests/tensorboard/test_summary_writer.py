@@ -12,8 +12,11 @@ from torch.utils.tensorboard import SummaryWriter as TorchWriter
 
 from runhooks.tensorboard import SummaryWriter
 
-#: Netron shows such files; a module of PyTorch has ``add_graph``; ``runhooks export`` writes JSON.
-LEFT_OUT = {"add_onnx_graph", "add_openvino_graph", "use_metadata", "export_scalars_to_json"}
+#: The guide says what to use instead.
+LEFT_OUT = {
+    *("add_onnx_graph", "add_openvino_graph", "add_image_with_boxes", "add_pr_curve_raw"),
+    *("use_metadata", "export_scalars_to_json"),
+}
 
 METHODS = [
     (theirs, name)

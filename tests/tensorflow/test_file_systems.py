@@ -122,8 +122,3 @@ def test_summaries_go_where_runhooks_can_write(tmp_path):
     run_until(3, tmp_path, summary_dir=url)
     assert events.read(url).only.scalars["half"].steps.tolist() == [0, 1, 2, 3]
     assert tf.train.latest_checkpoint(tmp_path) == f"{tmp_path}/model.ckpt-3"
-
-
-def test_a_scheme_that_nobody_knows_is_refused():
-    with pytest.raises(ValueError, match="nobody://"):
-        rh.summary.FileWriter("nobody://knows/this")

@@ -8,7 +8,6 @@ import tensorflow
 
 import runhooks as rh
 from runhooks.tensorflow import train
-from tests.event_files import events_in
 
 tf = tensorflow.compat.v1
 
@@ -58,25 +57,6 @@ def test_damaged_checkpoint_is_skipped_for_the_one_before(model, tmp_path, caplo
     data.write_bytes(data.read_bytes()[:-4])
     assert loop(5) == 2
     assert "model.ckpt-4 is damaged" in caplog.text
-
-
-def test_event_files_mark_where_a_session_goes_on(model, tmp_path):
-    for last_step in (3, 5):
-        with train.MonitoredTrainingSession(
-            checkpoint_dir=str(tmp_path),
-            hooks=[train.StopAtStepHook(last_step=last_step)],
-            log_step_count_steps=1,
-        ) as session:
-            while not session.should_stop():
-                session.run(model.train_op)
-    starts = [
-        event.step
-        for path in sorted(tmp_path.glob("*tfevents*"))
-        for event in events_in(path)
-        if event.session_log is not None
-        and tf.SessionLog.FromString(event.session_log).status == tf.SessionLog.START
-    ]
-    assert sorted(set(starts)) == [1, 4]
 
 
 def test_scaffold_is_filled_with_what_tensorflow_needs(graph):

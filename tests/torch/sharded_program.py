@@ -383,5 +383,5 @@ if size > 1 and "die" not in results:
         current_group().set(f"left/{rank}", "")
     else:  # the host of the store leaves last
         for other in range(1, size):
-            current_group().wait(f"left/{other}")
+            current_group().listen(f"left/{other}")
     dist.destroy_process_group()

@@ -37,19 +37,6 @@ def test_logged_values_read_as_numbers(training, caplog):
     assert rate == "0.1"
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_nan_is_found(training, late):
-    def step(number):
-        return {"loss": torch.tensor(math.nan if number == 2 else 1.0)}
-
-    graph = rh.torch.graph(step, ["loss"], model=training.model)
-    with pytest.raises(rh.train.NanLossDuringTrainingError, match="'loss:0'.*3"):
-        with graph.as_default():
-            with rh.MonitoredSession(hooks=[rh.NanTensorHook("loss", late=late)]) as sess:
-                for number in range(10):
-                    sess.run("train_op", {"number": number})
-
-
 @pytest.mark.parametrize("name", ["gradients/model", "model", "activations/model"])
 def test_nan_is_found_in_whole_modules(name):
     torch.manual_seed(0)
@@ -66,20 +53,6 @@ def test_nan_is_found_in_whole_modules(name):
         with rh.MonitoredSession(hooks=[rh.NanTensorHook(name, late=True)]) as sess:
             for _ in range(3):
                 sess.run("train_op", {"x": torch.ones(4, 1, 2)})
-
-
-def test_throughput_and_others_over_a_torch_loop(training, tmp_path):
-    hooks = [
-        rh.ThroughputHook(every_n_steps=2, output_dir=tmp_path),
-        rh.ProgressHook(6, {"loss": "loss"}),
-        rh.StopAtStepHook(last_step=6),
-        rh.ProfilerHook(save_steps=3, output_dir=tmp_path / "profiles"),
-    ]
-    assert train(training.graph(), training.batch, *hooks, steps=-1) == 6
-    assert sorted(path.name for path in (tmp_path / "profiles").iterdir()) == [
-        "timeline-3.pt.trace.json",
-        "timeline-6.pt.trace.json",
-    ]
 
 
 def test_five_hooks_ask_for_nothing_on_off_steps(training, tmp_path, hooks_left):

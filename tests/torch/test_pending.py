@@ -79,19 +79,3 @@ def test_graph_without_micro_steps_takes_such_a_checkpoint(tmp_path):
     graph = rh.torch.graph(lambda: None, model=flat.model, optimizer=flat.optimizer)
     with rh.Session(graph) as sess:
         rh.Saver().restore(sess, tmp_path / "pending")
-
-
-def test_generator_is_a_part(tmp_path):
-    generator = torch.Generator().manual_seed(3)
-    drawn = []
-    graph = rh.torch.graph(
-        lambda: drawn.append(torch.rand((), generator=generator).item()), generator=generator
-    )
-    with rh.Session(graph) as sess:
-        sess.run("train_op")
-        rh.Saver().save(sess, tmp_path / "model.ckpt")
-        sess.run("train_op")
-        generator.manual_seed(9)
-        rh.Saver().restore(sess, tmp_path / "model.ckpt")
-        sess.run("train_op")
-    assert drawn[1] == drawn[2] != drawn[0]

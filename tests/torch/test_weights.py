@@ -195,7 +195,7 @@ def test_a_module_of_which_each_rank_holds_a_part(group, tmp_path):
 
 
 def test_export_is_what_load_state_dict_takes(run, training, make_training, tmp_path):
-    rh.export(run, tmp_path / "model.pt", "model")
+    rh.export(run, tmp_path / "model.safetensors", "model")
     other = make_training(1).model
-    other.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
+    other.load_state_dict(safetensors.torch.load_file(tmp_path / "model.safetensors"))
     assert_equal(other.state_dict(), training.model.state_dict())

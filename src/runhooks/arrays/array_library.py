@@ -181,17 +181,6 @@ class ArrayLibrary(ABC):
         """
         raise NotImplementedError
 
-    def memory(self, array: Any) -> Sequence[Any]:
-        """Return the buffers that ``array``, of ``read_file``, stands in, each as in the file."""
-        raise NotImplementedError
-
-    def write_file(self, path: Path, arrays: Mapping[str, Any]) -> None:
-        """Write a nested dict of arrays of NumPy to a file that ``read_file`` reads.
-
-        Raises TypeError if the library does not have the dtype of one.
-        """
-        raise NotImplementedError
-
     def snapshot(self, array: Any) -> Any:
         """Return an array that keeps the values ``array`` has now; does not wait for a device.
 

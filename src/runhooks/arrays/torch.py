@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,21 +71,6 @@ class TorchArrays(ArrayLibrary):
             raise ValueError(
                 f"torch.load(weights_only=True) refuses it: {cause(error).splitlines()[0]}"
             ) from error
-
-    def memory(self, array: Any) -> Sequence[Any]:
-        if array.layout == torch.strided:
-            parts = [array]
-        elif array.layout == torch.sparse_coo:
-            parts = [array._indices(), array._values()]  # the public names refuse one not coalesced
-        else:
-            by_rows = array.layout in (torch.sparse_csr, torch.sparse_bsr)
-            names = ("crow_indices", "col_indices") if by_rows else ("ccol_indices", "row_indices")
-            parts = [*(getattr(array, name)() for name in names), array.values()]
-        storages = (part.detach().untyped_storage() for part in parts)
-        return [torch.empty(0, dtype=torch.uint8).set_(it).numpy() for it in storages]
-
-    def write_file(self, path: Path, arrays: Mapping[str, Any]) -> None:
-        torch.save(_tensors("", arrays), path)
 
     def snapshot(self, array: Any) -> Any:
         return array.detach().clone()
@@ -327,20 +311,6 @@ def _count(values: torch.Tensor) -> HistogramCounts:
 def _is_zip(path: Path) -> bool:
     with path.open("rb") as file:  # torch before 1.6 wrote another format, which cannot be mapped
         return file.read(4) == b"PK\x03\x04"
-
-
-def _tensors(name: str, arrays: Any) -> Any:
-    if isinstance(arrays, Mapping):
-        return {key: _tensors(f"{name}/{key}", it) for key, it in arrays.items()}
-    bits = re.search(r"\d+", arrays.dtype.name)
-    try:
-        if bits and int(bits[0]) < 8:  # it has a name for some of these, and nothing else
-            raise TypeError
-        return from_numpy(arrays)
-    except (TypeError, KeyError):
-        raise TypeError(
-            f"{name[1:]!r} is {arrays.dtype}, which a file of torch cannot hold"
-        ) from None
 
 
 def _exact(tensor: torch.Tensor) -> Array:

@@ -4,6 +4,7 @@ Each module imports its framework, and is imported when it is first used.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from runhooks.bridges.validation import ValidationHook
@@ -11,6 +12,16 @@ from runhooks.bridges.validation import ValidationHook
 __all__ = ["ValidationHook"]
 
 _MODULES = ("accelerate", "ignite", "keras", "lightning", "optuna", "tracking", "transformers")
+
+
+def require(module: str, package: str) -> None:
+    """Raise ImportError unless ``module`` is installed, which pip knows as ``package``."""
+    if find_spec(module) is None:
+        raise ImportError(
+            f"runhooks.bridges.{module} needs {module}, which is not installed: "
+            f"pip install {package!r}",
+            name=module,
+        )
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from runhooks.bridges.requirement import require
+from runhooks.bridges import require
 from runhooks.bridges.torch_batches import TorchLoopHooks, TorchValues, listed
 from runhooks.contract import SessionRunHook
 
@@ -70,8 +70,9 @@ class Hooks(TorchLoopHooks):
 
     Raises:
         TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number, a hook that feeds values or saves checkpoints, and an
-            accelerator of several processes.
+        ValueError: For a negative number, and an accelerator of several processes. Before the first
+            batch: for a hook that feeds values.
+        RuntimeError: Before the first batch: for a hook that saves checkpoints.
     """
 
     exposes = _GivenValues

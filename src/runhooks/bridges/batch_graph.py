@@ -40,7 +40,7 @@ class BatchValues:
 
     def metrics(self) -> Mapping[str, Any]:
         """Return the metrics that are known after the batch, by the framework's names."""
-        raise NotImplementedError
+        return {}
 
     def validated(self) -> Mapping[str, Any]:
         """Return those of the metrics that a validation has found, and that no batch changes."""
@@ -114,14 +114,12 @@ class BatchEngine(PythonEngine):
     """
 
     def __init__(self, services: Framework | None = None) -> None:
-        self._services = services
+        self._services = services or PythonEngine()
 
     def memory(self) -> dict[str, int]:
-        return {} if self._services is None else self._services.memory()
+        return self._services.memory()
 
     def start_profile(self, folder: Any, step: int) -> Any:
-        if self._services is None:
-            return super().start_profile(folder, step)
         return self._services.start_profile(folder, step)
 
 
@@ -237,11 +235,6 @@ class BatchSession(Session):
         self._refuse()
 
     def load(self, snapshot: Snapshot, only: Collection[str] | None = None) -> None:
-        self._refuse()
-
-    def save_checkpoint(
-        self, saver: Any, save_path: Any, step: int, *, save_graph_def: bool
-    ) -> str:
         self._refuse()
 
     def _refuse(self) -> NoReturn:

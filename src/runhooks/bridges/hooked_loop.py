@@ -18,11 +18,10 @@ from runhooks.bridges.validation import ValidationHook
 from runhooks.checkpoint.states import EncodedStates, decode, encode
 from runhooks.contract import SessionRunArgs, SessionRunHook
 from runhooks.errors import cause, described, good_ends
-from runhooks.hooks import CheckpointSaverHook, FeedFnHook, StepCounterHook, SummarySaverHook
+from runhooks.hooks import StepCounterHook, SummarySaverHook
 from runhooks.session.hook_list import HookList, caught, in_order, raise_first
-from runhooks.session.hooked import Asked, HookedSession, LiveSession
+from runhooks.session.hooked import Asked, LiveSession
 from runhooks.session.scheduled_hook import noting_hook
-from runhooks.session.threads import Coordinator
 
 
 def to_text(states: Mapping[str, Any]) -> str:
@@ -64,7 +63,7 @@ class HookedLoop:
 
     Raises:
         TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number, and a hook for which there is no place in such a loop.
+        ValueError: For a negative number.
     """
 
     def __init__(
@@ -81,7 +80,6 @@ class HookedLoop:
         )
         self.graph = graph
         self._given = in_order(hooks)
-        _check_hooks(self._given, graph.title)
         self._output_dir = output_dir
         self._save_steps, self._count_steps = save_summaries_steps, log_step_count_steps
         self._hooks: HookList | None = None  # between open and end or fail
@@ -135,8 +133,7 @@ class HookedLoop:
                 self.graph.finalize()
             self._session = session = BatchSession(self.graph, step)
             session.take_states(self._states)
-            coord = Coordinator(clean_stop_exception_types=())
-            self._live = LiveSession(session, coord, HookedSession(session))
+            self._live = LiveSession.of(session)
             self._hooked = self._live.hooked
             with self.graph.as_default():
                 hooks.start(self._live)
@@ -305,20 +302,6 @@ class HookedLoop:
         return [it for it in errors if not isinstance(it, good_ends())]
 
 
-def _check_hooks(hooks: Iterable[SessionRunHook], title: str) -> None:
-    for hook in hooks:
-        if isinstance(hook, CheckpointSaverHook):
-            raise ValueError(
-                f"hooks must not have a CheckpointSaverHook in a loop of {title}: let {title} save "
-                "its checkpoints, which hold the states of the hooks too"
-            )
-        if isinstance(hook, FeedFnHook):
-            raise ValueError(
-                f"hooks must not have a FeedFnHook in a loop of {title}: a hook cannot feed the "
-                f"batches of {title}, which draws its own"
-            )
-
-
 class LoopHooks:
     """The base of what users make of a bridge: the hooks of a session in a framework's loop.
 
@@ -332,7 +315,8 @@ class LoopHooks:
 
     Raises:
         TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number, and a hook that feeds values or saves checkpoints.
+        ValueError: For a negative number. Before the first batch: for a hook that feeds values.
+        RuntimeError: Before the first batch: for a hook that saves checkpoints.
     """
 
     def __init__(

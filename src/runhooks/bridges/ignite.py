@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from runhooks.bridges.requirement import require
+from runhooks.bridges import require
 from runhooks.bridges.torch_batches import TorchLoopHooks, TorchValues, listed
 from runhooks.contract import SessionRunHook
 
@@ -89,7 +89,8 @@ class Hooks(TorchLoopHooks):
 
     Raises:
         TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number, and a hook that feeds values or saves checkpoints.
+        ValueError: For a negative number. Before the first batch: for a hook that feeds values.
+        RuntimeError: Before the first batch: for a hook that saves checkpoints.
     """
 
     exposes = _IgniteValues

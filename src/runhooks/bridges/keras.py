@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from runhooks.bridges import require
 from runhooks.bridges.batch_graph import RATE, BatchEngine, BatchGraph, BatchValues
 from runhooks.bridges.hooked_loop import LoopHooks
-from runhooks.bridges.requirement import require
 from runhooks.engines import load_engine
 from runhooks.errors import good_ends
 
@@ -52,7 +52,8 @@ class Hooks(LoopHooks, keras.callbacks.Callback):
 
     Raises:
         TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number, and a hook that feeds values or saves checkpoints.
+        ValueError: For a negative number. Before the first batch: for a hook that feeds values.
+        RuntimeError: Before the first batch: for a hook that saves checkpoints.
     """
 
     def _make_graph(self) -> BatchGraph:

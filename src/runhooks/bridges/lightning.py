@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runhooks.bridges.requirement import require
+from runhooks.bridges import require
 from runhooks.bridges.torch_batches import TorchLoopHooks, TorchValues
 
 require("lightning", "lightning>=2.5")
@@ -72,7 +72,8 @@ class Hooks(TorchLoopHooks, Callback):
 
     Raises:
         TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number, and a hook that feeds values or saves checkpoints.
+        ValueError: For a negative number. Before the first batch: for a hook that feeds values.
+        RuntimeError: Before the first batch: for a hook that saves checkpoints.
     """
 
     exposes = _LightningValues

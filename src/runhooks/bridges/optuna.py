@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from runhooks.bridges.requirement import require
-from runhooks.contract import (
-    RawSession,
-)
+from runhooks.bridges import require
+from runhooks.contract import RawSession
 from runhooks.graph import Tensor
 from runhooks.hooks.metrics import EvaluationMetric, MetricHook
 from runhooks.trigger import Trigger

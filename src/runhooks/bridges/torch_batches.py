@@ -47,9 +47,6 @@ class TorchValues(BatchValues):
         """Keep the rates of the batch that begins; a scheduler may change them when it ends."""
         self._rates = self._rates_of_all()
 
-    def metrics(self) -> Mapping[str, Any]:
-        return {}
-
     def rates(self) -> dict[str, Any]:
         kept = self._rates or self._rates_of_all()
         alone = len(self._optimizers) == 1

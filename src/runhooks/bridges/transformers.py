@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runhooks.bridges.requirement import require
+from runhooks.bridges import require
 from runhooks.bridges.torch_batches import TorchLoopHooks, TorchValues
 
 require("transformers", "transformers[torch]>=4.51")
@@ -90,7 +90,8 @@ class Hooks(TorchLoopHooks, TrainerCallback, ExportableState):
 
     Raises:
         TypeError: If ``hooks`` is not a list of hooks.
-        ValueError: For a negative number, and a hook that feeds values or saves checkpoints.
+        ValueError: For a negative number. Before the first batch: for a hook that feeds values.
+        RuntimeError: Before the first batch: for a hook that saves checkpoints.
     """
 
     exposes = _TrainerValues

@@ -42,9 +42,6 @@ _HOST = re.sub(r"[^\w.]", "_", platform.node())
 _OWNED = re.compile(r"attempt-(?P<host>.*)-(?P<pid>\d+)-(?P<token>[0-9a-f]{8})-\d+-.*")
 _numbers = count()
 
-# Empty folders of other names may be those of other programs.
-_USUAL_NAMES = "*.ckpt-[0-9]*"
-
 
 def new_attempt() -> str:
     """Return how the names of the files of a new attempt begin."""
@@ -129,9 +126,6 @@ def sweep(directory: AnyPath) -> None:
             shown = printable(folder)
             _log.info("removing %s of %s: the process that wrote it is gone", left, shown)
             _remove(folder, left)
-    if isinstance(directory, Path):
-        for folder in directory.glob(_USUAL_NAMES):
-            _remove(folder, ())
 
 
 def _files_of(path: AnyPath) -> Iterable[str] | None:

@@ -21,7 +21,7 @@ from runhooks.checkpoint.manifest import ArraySpec, Manifest, NewerFormatError
 from runhooks.checkpoint.shards import OWN, TABLE, StoredArray, StoredBlock, blocks_in, read_several
 from runhooks.checkpoint.states import EncodedStates
 from runhooks.checkpoint.tensors import COMMIT, STATES, CheckpointFile, Encoding, naming
-from runhooks.contract.session import Snapshot
+from runhooks.contract import Snapshot
 from runhooks.stores.path import AnyPath, StorePath
 
 
@@ -178,9 +178,8 @@ class StoredCheckpoint:
         for rank in range(self.manifest.ranks):
             file = self._file(rank)
             file.check()
-            entries = [it.removeprefix(STATES) for it in file.entries if it.startswith(STATES)]
             with naming(self._path, file.path.name):
-                found.update(states.names(self._text(file), entries))
+                found.update(states.without_arrays(self._text(file)))
         for array in self.arrays().values():
             array.check()
         return sorted(found)

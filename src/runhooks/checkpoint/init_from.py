@@ -21,7 +21,6 @@ from runhooks.checkpoint.retention import Choice, Mode
 from runhooks.checkpoint.weights import Weights, read_weights
 from runhooks.contract import RawSession, Snapshot
 from runhooks.near_names import suggestion
-from runhooks.stores import hidden
 
 _log = logging.getLogger("runhooks")
 
@@ -63,8 +62,6 @@ class InitFrom:
     def __post_init__(self) -> None:
         arguments.given(path=self.path)
         arguments.directory(path=self.path)
-        if isinstance(self.path, str):
-            object.__setattr__(self, "path", hidden(self.path))
         if not isinstance(self.only, str | None):
             object.__setattr__(self, "only", list(self.only))  # it is gone through again
         Only(self.only)
@@ -144,17 +141,8 @@ def _check_forms(weights: Weights, sources: Mapping[str, str], present: Snapshot
     if problems:
         raise ValueError(
             f"init_from: {weights} does not fit the model: {first_of(list(problems.values()))}; to "
-            f"leave a part out: only={_all_but(next(iter(problems)))}"
+            f"leave a part out: only='!{next(iter(problems))}'"
         )
-
-
-def _all_but(name: str) -> list[str]:
-    """Return names of all that is in the same tree as the array ``name``, but not its layer."""
-    top, slash, _ = name.partition("/")
-    layer = name[: max(name.rfind("/"), name.rfind("."), 0)]
-    if not slash:
-        return [f"!{layer or name}"]
-    return [top, f"!{layer if layer != top else name}"]
 
 
 def _misfit(

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runhooks.checkpoint.attempts import sweep
 from runhooks.checkpoint.files import place_of, printable
 from runhooks.ranks import current_group
-from runhooks.stores import RetryPolicy, hidden, is_url, joined
+from runhooks.stores import RetryPolicy, is_url, joined
 from runhooks.stores.path import StorePath
 
 _log = logging.getLogger("runhooks")
@@ -186,7 +185,7 @@ class DirectoryLock:
     ) -> None:
         # TensorFlow's savers write to file systems of their own.
         self._directory = place_of(directory) if claims or not is_url(directory) else None
-        self._url = joined(hidden(os.fspath(directory))) if is_url(directory) else None
+        self._url = joined(os.fspath(directory)) if is_url(directory) else None
         self._claim: Claim | None = None
         self._file: _LockedFile | None = None
         self._leave: weakref.finalize[[], DirectoryLock] | None = None
@@ -194,8 +193,6 @@ class DirectoryLock:
 
     def acquire(self) -> None:
         """Take the lock, creating the directory; do nothing if it is held here already.
-
-        What processes that were killed have left of a checkpoint in the directory is removed.
 
         Raises:
             RuntimeError: If another process holds it, naming that process and its host, or another
@@ -251,7 +248,6 @@ class DirectoryLock:
         self._file = file
         # Not __del__, which the interpreter may call when nothing is left of the modules.
         self._leave = weakref.finalize(self, file.leave)
-        sweep(self._directory)
 
     def _leave_file(self) -> None:
         self._file = None
@@ -280,7 +276,8 @@ def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
     """Lock the file in the directory; return None where it cannot be locked."""
     path = directory / _NAME
     while True:
-        descriptor, is_ours = _opened(path)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o666)
         with ExitStack() as undo:
             undo.callback(os.close, descriptor)
             try:
@@ -294,34 +291,15 @@ def _lock_file(fcntl: Any, directory: Path) -> _LockedFile | None:
                     "is_chief=False in all processes of a training but one"
                 ) from None
             except OSError as error:
-                if not is_ours:
-                    raise
                 _log.info("%s cannot be locked: %s", directory, error)
                 return None
             if not _is_at(path, descriptor):
                 continue  # somebody has removed it: this is a lock on nothing
-            if not is_ours:
-                path.unlink()  # its owner was killed
-                continue
             with suppress(OSError):  # of a full disk: it is locked all the same
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{_this_process()}\n".encode(), 0)
             undo.pop_all()
             return _LockedFile(path.absolute(), descriptor)
-
-
-def _opened(path: Path) -> tuple[int, bool]:
-    """Open the file, making it if it is missing; return also whether it can be written.
-
-    One that another user has left may only be readable: enough to see whether it is locked.
-    """
-    flags = os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666), True
-    except PermissionError:
-        if not path.exists():
-            raise
-        return os.open(path, os.O_RDONLY | flags), False
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

@@ -6,10 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from runhooks.arrays.shards import Share
 from runhooks.arrays.trees import Container, container_of, walk
 from runhooks.checkpoint.files import printable
-from runhooks.contract import RawSession, Snapshot
 from runhooks.graph.base import GraphKeys
 from runhooks.graph.objects import MODULE_VERSIONS, OBJECT_STATES, stands_for_array
 from runhooks.near_names import suggestion
@@ -208,33 +206,3 @@ def is_run_state(name: str, states: Mapping[str, Any]) -> bool:
 
 def _dict_of(value: Any) -> Container | None:
     return container_of(value) if isinstance(value, Mapping) else None
-
-
-def ways_out(path: str, saved: Snapshot, sess: RawSession) -> str:
-    """Return, for an error, how to train on without losing what the checkpoint ``path`` holds.
-
-    Args:
-        path: The checkpoint.
-        saved: Its contents, which do not fit.
-        sess: The session.
-    """
-    try:
-        present = sess.snapshot(share=Share(0, 1)).arrays
-    except Exception:  # noqa: BLE001 - the error that is being explained matters more
-        present = {}
-    weights = {name for name in saved.arrays if not is_run_state(name, saved.states)}
-    fitting = {
-        name
-        for name, array in saved.arrays.items()
-        if name in present and present[name].shape == array.shape
-    }
-    whole = sorted(set(map(_top, weights)) - set(map(_top, {*weights, *present} - fitting)))
-    only = repr(whole[0] if len(whole) == 1 else whole) if whole else "[...]"
-    return (
-        f"give another checkpoint_dir to start over, with Scaffold(init_from=InitFrom({path!r}, "
-        f"only={only})) to begin with those of its weights"
-    )
-
-
-def _top(name: str) -> str:
-    return name.partition("/")[0]

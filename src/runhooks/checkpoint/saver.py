@@ -19,7 +19,6 @@ from runhooks.arrays.shards import Share, by_key
 from runhooks.checkpoint.files import place_of, printable
 from runhooks.checkpoint.format import content_of
 from runhooks.checkpoint.group import newest_sound, read_for
-from runhooks.checkpoint.names import ways_out
 from runhooks.checkpoint.retention import Keep, KeepBest, KeepEvery, KeepLast, Series
 from runhooks.contract import RawSession, Snapshot
 from runhooks.errors import add_note, described
@@ -256,7 +255,12 @@ class Saver:
         try:
             sess.load(snapshot, only=self._only)
         except ValueError as error:
-            add_note(error, f"while restoring checkpoint {path}: {ways_out(path, snapshot, sess)}")
+            add_note(
+                error,
+                f"while restoring checkpoint {path}: give another checkpoint_dir to start over, "
+                f"with Scaffold(init_from=InitFrom({path!r}, only=[...])) to begin with weights "
+                "of it",
+            )
             raise
         sess.checkpoint = path
 

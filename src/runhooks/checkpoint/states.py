@@ -18,7 +18,7 @@ import base64
 import json
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -74,15 +74,6 @@ def decode(encoded: EncodedStates) -> dict[str, Any]:
         return unpack(packed)
 
     return _loaded(encoded.text, array)
-
-
-def names(text: bytes, entries: Collection[str]) -> list[str]:
-    """Return the names of the states in ``text``, whose arrays are ``entries``, building none.
-
-    Raises ValueError as ``decode`` does.
-    """
-    unused = set(entries)
-    return list(_loaded(text, lambda entry, *_: unused.remove(entry)))
 
 
 def without_arrays(text: bytes) -> dict[str, Any]:

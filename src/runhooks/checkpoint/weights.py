@@ -7,10 +7,9 @@ import json
 import logging
 import os
 import zipfile
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +19,6 @@ from numpy.typing import NDArray
 
 from runhooks import arguments
 from runhooks import arrays as libraries
-from runhooks.arrays.array_library import dtype_named
 from runhooks.arrays.registry import library_of_file
 from runhooks.arrays.shards import volume
 from runhooks.arrays.trees import flatten
@@ -29,7 +27,7 @@ from runhooks.checkpoint.files import local_copy, opened, place_of, printable, s
 from runhooks.checkpoint.format import StoredCheckpoint
 from runhooks.checkpoint.group import AnyResult
 from runhooks.checkpoint.manifest import ArraySpec, is_shape
-from runhooks.checkpoint.names import Only, is_run_state, nested, other_names
+from runhooks.checkpoint.names import Only, is_run_state, other_names
 from runhooks.checkpoint.retention import Choice, Mode
 from runhooks.checkpoint.shards import read_several
 from runhooks.checkpoint.tensors import NOT_OF_THE_FILE, TensorFile
@@ -235,7 +233,7 @@ class LibraryFile(Weights):
         with _naming(path):
             self._size = size_of(path)  # it must be a regular file
             with local_copy(path) as local:
-                self._sums = _checksums(local)
+                _compare(local)
                 found = flatten(library.read_file(local)).leaves
             self._arrays = {name: leaf for name, leaf in found if library.owns(type(leaf))}
             forms = {name: self._about(name, library.host_form) for name in self._arrays}
@@ -246,8 +244,6 @@ class LibraryFile(Weights):
 
     def stream(self, wanted: Collection[str]) -> Named:
         with _naming(self.path):
-            for name in wanted:
-                self._about(name, self._library.check_readable)
             # An item may be stored once and stand for a whole array, as a sparse one's zeros do.
             nbytes = sum(self._nbytes[name] for name in wanted)
             if nbytes > _MOST_COMPRESSION * self._size:
@@ -256,14 +252,7 @@ class LibraryFile(Weights):
                     f"the {self._size} of the file"
                 )
             for name in wanted:
-                self._about(name, self._compare)
                 yield name, np.array(self._about(name, self._library.to_numpy))
-
-    def _compare(self, array: Any) -> None:
-        """Raise TypeError unless the file has a checksum of each part of ``array``, if of any."""
-        for part in self._library.memory(array) if self._sums else ():
-            if (len(part), zlib.crc32(part)) not in self._sums:
-                raise TypeError("its bytes do not match their checksum")
 
     def _about(self, name: str, ask: Callable[[Any], Any]) -> Any:
         """Return what ``ask`` says of an array; its errors name the array."""
@@ -273,21 +262,12 @@ class LibraryFile(Weights):
             raise ValueError(f"{name!r}: {error}") from error
 
 
-def _checksums(path: Path) -> Collection[tuple[int, int]]:
-    """Sizes and CRC-32s of the arrays in a zip file, the rest of which is compared with its own.
-
-    None of a file of another kind, and of one whose writer was told to compute none.
-    """
-    if not zipfile.is_zipfile(path):
-        return ()
-    with zipfile.ZipFile(path) as members:
-        listed = members.infolist()
-        if not any(it.CRC for it in listed):
-            return ()
-        for it in listed:
-            if it.filename.endswith(".pkl"):
-                members.read(it)
-    return {(it.file_size, it.CRC) for it in listed}
+def _compare(path: Path) -> None:
+    """Raise ValueError if something in a zip file does not match its CRC-32, if it has any."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as members:
+            if any(it.CRC for it in members.infolist()) and (bad := members.testzip()):
+                raise ValueError(f"the CRC-32 of {bad!r} does not match its content")
 
 
 def _weight_map(content: bytes) -> Mapping[str, str]:
@@ -341,9 +321,6 @@ def _naming(path: AnyPath) -> Iterator[None]:
 
 _log = logging.getLogger("runhooks")
 
-#: Writes the arrays with these names in a file, by these names in the weights.
-Writer = Callable[[Path, Weights, Mapping[str, str]], None]
-
 
 def export(
     source: str | os.PathLike[str],
@@ -354,17 +331,14 @@ def export(
     best: str | None = None,
     mode: Mode | None = None,
 ) -> None:
-    """Write the arrays of a checkpoint to a file for other programs, replacing an existing one.
+    """Write the arrays of a checkpoint to a safetensors file, replacing an existing one.
 
-    Except for ``.pt``, this needs memory for only one array. Names are those that ``rh.load``
-    gives: if ``only`` is a single name, the rest after it or, for that array itself, the last part
-    of its name.
+    This needs memory for only one array. Names are those that ``rh.load`` gives: if ``only`` is a
+    single name, the rest after it or, for that array itself, the last part of its name.
 
     Args:
         source: What to read, as for ``load``.
-        path: The file to write. The ending gives the format: ``.safetensors``; ``.npz``, for
-            ``numpy.load``; ``.pt`` or ``.pth``, for ``torch.load``, with names split at ``/`` into
-            dicts.
+        path: The file to write, which ends in ``.safetensors``.
         only: The arrays to write, as for ``load``.
         step: As for ``load``.
         best: As for ``load``.
@@ -375,75 +349,36 @@ def export(
         DataLossError: It is damaged.
         ValueError: ``only`` names something that is not there, or ``path`` has another ending.
         TypeError: The format cannot hold an array.
-        ImportError: PyTorch is needed and not installed.
+        ImportError: ``source`` is a file of PyTorch, which is not installed.
         OSError: The file cannot be written.
     """
     arguments.given(path=path)
     arguments.directory(path=path)
     wanted, choice = Only(only), Choice(step, best, mode)
     target = place_of(path)
-    write = _writer(target.suffix)
+    if target.suffix != SAFETENSORS:
+        raise ValueError(f"path must end in .safetensors, got the ending {target.suffix!r}")
 
     def read(weights: Weights) -> None:
-        names = wanted.relative(weights.names, weights)
-        if target.suffix in (SAFETENSORS, NPZ):  # which have nothing without a name
-            names = {short or name.rpartition("/")[2]: name for short, name in names.items()}
+        found = wanted.relative(weights.names, weights).items()
+        names = {short or name.rpartition("/")[2]: name for short, name in found}
         with replacing(target) as part:
-            write(part, weights, names)
+            _write(part, weights, names)
         _log.info("exported %d arrays of %s to %s", len(names), weights, target)
 
     read_weights(source, choice, read)
 
 
-def _writer(suffix: str) -> Writer:
-    if suffix == SAFETENSORS:
-        return _write_safetensors
-    if suffix == NPZ:
-        return _write_npz
-    library = library_of_file(suffix)
-    if library is None:
-        raise ValueError(f"path must end in .safetensors, .npz or .pt, got the ending {suffix!r}")
-
-    def write(path: Path, weights: Weights, names: Mapping[str, str]) -> None:
-        read = weights.read(names.values())
-        library.write_file(path, nested({short: read[name] for short, name in names.items()}))
-
-    return write
-
-
-def _write_safetensors(path: Path, weights: Weights, names: Mapping[str, str]) -> None:
+def _write(path: Path, weights: Weights, names: Mapping[str, str]) -> None:
+    """Write the arrays with these names, by these names in the weights."""
     specs = {short: weights.spec(name) for short, name in names.items()}
     header, offsets = tensors.foreign_header(specs)
-    with path.open("wb") as file:
-        file.write(header)
-        for short, array in _by_short_name(weights, names):
-            file.seek(offsets[short])
-            file.write(tensors.as_bytes(array))  # type: ignore[arg-type] # a buffer
-
-
-def _write_npz(path: Path, weights: Weights, names: Mapping[str, str]) -> None:
-    for short, name in names.items():
-        _check_npz(short, weights.spec(name))
-    with zipfile.ZipFile(path, "w") as members:
-        for short, array in _by_short_name(weights, names):
-            with members.open(f"{short}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-def _check_npz(name: str, spec: ArraySpec) -> None:
-    dtype = dtype_named(spec.dtype)
-    with suppress(TypeError):
-        if np.dtype(dtype.str) == dtype:  # all that the format keeps of a dtype
-            return
-    raise TypeError(f"{name!r} is {dtype}, which .npz cannot hold: export to .safetensors")
-
-
-def _by_short_name(
-    weights: Weights, names: Mapping[str, str]
-) -> Iterator[tuple[str, NDArray[Any]]]:
     short_names: dict[str, list[str]] = {}
     for short, name in names.items():
         short_names.setdefault(weights.same.get(name, name), []).append(short)
-    for name, array in weights.stream(short_names.keys()):
-        for short in short_names[name]:
-            yield short, array
+    with path.open("wb") as file:
+        file.write(header)
+        for name, array in weights.stream(short_names.keys()):
+            for short in short_names[name]:
+                file.seek(offsets[short])
+                file.write(tensors.as_bytes(array))  # type: ignore[arg-type] # a buffer

@@ -17,11 +17,9 @@ from runhooks.checkpoint.format import (
     looks_like_checkpoint,
 )
 from runhooks.checkpoint.latest import (
-    TensorFlowCheckpoint,
     find_checkpoints,
     holds_hook_states,
     tensorflow_checkpoint_near,
-    tensorflow_checkpoints,
 )
 from runhooks.checkpoint.manifest import ArraySpec
 from runhooks.cli import formats, output
@@ -113,8 +111,7 @@ def checkpoints(directory: _Directory, json: Json = False) -> None:
     """List checkpoints: what is in each, its size, whether it is sound.
 
     They are in the order of saving. Each file is compared with its checksum. Of a single checkpoint
-    the arrays are listed too. The status is 1 if one is damaged. Those that TensorFlow has saved
-    are listed and not read.
+    the arrays are listed too. The status is 1 if one is damaged.
     """
     hint = tensorflow_checkpoint_near(directory)
     if hint is None:
@@ -123,13 +120,12 @@ def checkpoints(directory: _Directory, json: Json = False) -> None:
     path = directory.resolve() if alone else directory
     with output.progress(path):
         found = _reports(path.parent if alone else path, path if alone else None)
-    of_tensorflow = [] if alone else tensorflow_checkpoints(path)
-    if not found and not of_tensorflow:
+    if not found:
         raise CommandError(hint or f"there is no checkpoint in {directory}")
     if json:
-        output.write_json([*map(_record, found), *map(_record_of_tensorflow, of_tensorflow)])
+        output.write_json([{**it._asdict(), "sound": it.fault is None} for it in found])
     else:
-        _write_list(found, of_tensorflow, alone)
+        _write_list(found, alone)
         if alone:
             _write_content(found[0])
     if any(it.fault for it in found):
@@ -149,41 +145,24 @@ def _reports(directory: AnyPath, only: AnyPath | None) -> list[CheckpointReport]
     return found
 
 
-def _record(checkpoint: CheckpointReport) -> dict[str, Any]:
-    sound = checkpoint.fault is None
-    return {**checkpoint._asdict(), "sound": sound, "read_by": "runhooks"}
-
-
-def _record_of_tensorflow(checkpoint: TensorFlowCheckpoint) -> dict[str, Any]:
-    """Return what is known of it, under the same keys."""
-    unknown = dict.fromkeys((*CheckpointReport._fields, "sound"))
-    return {**unknown, **checkpoint._asdict(), "read_by": "TensorFlow"}
-
-
-def _write_list(
-    found: Sequence[CheckpointReport], of_tensorflow: Sequence[TensorFlowCheckpoint], alone: bool
-) -> None:
+def _write_list(found: Sequence[CheckpointReport], alone: bool) -> None:
     sound = [it.path for it in found if it.fault is None and not alone]
-    latest = {*sound[-1:], *(it.path for it in of_tensorflow[-1:])}
     values = [sum(math.prod(array.shape) for array in it.arrays.values()) for it in found]
-    every: list[CheckpointReport | TensorFlowCheckpoint] = [*found, *of_tensorflow]
-    empty = [""] * len(of_tensorflow)
     columns = [
-        Column("checkpoint", [it.path.name for it in every], left=True),
-        Column("step", ["" if it.step is None else str(it.step) for it in every]),
-        Column("saved", [formats.date(it.wall_time) for it in every], rank=3),
-        Column("size", [formats.size(it.size) for it in every], rank=1),
-        Column("arrays", [*(str(len(it.arrays)) for it in found), *empty], rank=4),
-        Column("values", [*map(str, values), *empty], rank=5),
-        Column("metrics", [*map(_metrics, found), *empty], rank=2, left=True),
+        Column("checkpoint", [it.path.name for it in found], left=True),
+        Column("step", ["" if it.step is None else str(it.step) for it in found]),
+        Column("saved", [formats.date(it.wall_time) for it in found], rank=3),
+        Column("size", [formats.size(it.size) for it in found], rank=1),
+        Column("arrays", [str(len(it.arrays)) for it in found], rank=4),
+        Column("values", [*map(str, values)], rank=5),
+        Column("metrics", [*map(_metrics, found)], rank=2, left=True),
         Column(
             "",
-            ["DAMAGED" if it.fault else "sound" for it in found]
-            + ["TensorFlow reads it"] * len(of_tensorflow),
+            ["DAMAGED" if it.fault else "sound" for it in found],
             left=True,
-            styles=["bold red" if it.fault else "green" for it in found] + empty,
+            styles=["bold red" if it.fault else "green" for it in found],
         ),
-        Column("", ["latest" if it.path in latest else "" for it in every], left=True),
+        Column("", ["latest" if it.path in sound[-1:] else "" for it in found], left=True),
     ]
     write_table(columns)
     for it in found:

@@ -13,7 +13,6 @@ from importlib import metadata
 
 from runhooks.engines import EXTRAS_OF_ENGINES, framework_named
 from runhooks.errors import described
-from runhooks.stores import hidden
 from runhooks.version import __version__
 
 #: The extras of users; the others are for those who change runhooks.
@@ -30,7 +29,7 @@ def doctor(frameworks: list[str] | None = None) -> None:
     for name in named:
         if name not in EXTRAS_OF_ENGINES:
             known = ", ".join(EXTRAS_OF_ENGINES)
-            sys.exit(f"runhooks: doctor takes {known}, not {hidden(name)!r}")
+            sys.exit(f"runhooks: doctor takes {known}, not {name!r}")
     system = f"{platform.system()} {platform.machine()}"
     _say(
         f"runhooks {__version__}, Python {platform.python_version()}, {system}, "

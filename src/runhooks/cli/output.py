@@ -19,7 +19,6 @@ from rich.text import Text
 
 from runhooks.cli.formats import printable
 from runhooks.events.reading.table import json_value
-from runhooks.stores import masked
 from runhooks.stores.path import AnyPath
 
 _NO_BREAK = "\u2800"  # looks like a space, and is none
@@ -121,7 +120,7 @@ def stdout_of_data() -> Any:
 
 def complain(message: str) -> None:
     """Print an error or a warning to stderr."""
-    text = f"runhooks: {printable(masked(message, sys.argv[1:]))}"
+    text = f"runhooks: {printable(message)}"
     _errors().print(Text(text), soft_wrap=not sys.stderr.isatty())
 
 

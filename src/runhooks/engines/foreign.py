@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from runhooks.contract import RawSession
@@ -16,9 +17,7 @@ from runhooks.ranks import Group
 
 def default_graph() -> BaseGraph | None:
     """Return TensorFlow's default graph, where it builds one; None where it is eager or absent."""
-    found: BaseGraph | None = None
-    if _is_tensorflow_imported():
-        found = _tensorflow().current_graph()
+    found: BaseGraph | None = _ask_tensorflow(lambda theirs: theirs.current_graph())
     return found
 
 
@@ -30,12 +29,10 @@ def graph_of(graph: Any) -> BaseGraph:
     """
     if isinstance(graph, BaseGraph):
         return graph
-    found: BaseGraph | None = None
-    if _is_tensorflow_imported():
-        found = _tensorflow().known_graph(graph)
-    if found is not None:
-        return found
-    raise TypeError(f"graph must be a Graph, or TensorFlow's, got {graph!r}")
+    found: BaseGraph | None = _ask_tensorflow(lambda theirs: theirs.known_graph(graph))
+    if found is None:
+        raise TypeError(f"graph must be a Graph, or TensorFlow's, got {graph!r}")
+    return found
 
 
 def session_of(session: Any) -> RawSession:
@@ -46,21 +43,18 @@ def session_of(session: Any) -> RawSession:
     """
     if isinstance(session, RawSession):
         return session
-    found: RawSession | None = None
-    if _is_tensorflow_imported():
-        found = _tensorflow().known_session(session)
-    if found is not None:
-        return found
-    raise TypeError(f"session must be a RawSession, or TensorFlow's, got {session!r}")
+    found: RawSession | None = _ask_tensorflow(lambda theirs: theirs.known_session(session))
+    if found is None:
+        raise TypeError(f"session must be a RawSession, or TensorFlow's, got {session!r}")
+    return found
 
 
-def _is_tensorflow_imported() -> bool:
+def _ask_tensorflow(ask: Callable[[Any], Any]) -> Any:
+    """Call ``ask`` with the module ``graph``; return None if TensorFlow is not imported."""
     # While TensorFlow is being imported it lacks this.
-    return hasattr(sys.modules.get("tensorflow"), "compat")
-
-
-def _tensorflow() -> Any:
-    return importlib.import_module("runhooks.engines.tensorflow.graph")
+    if not hasattr(sys.modules.get("tensorflow"), "compat"):
+        return None
+    return ask(importlib.import_module("runhooks.engines.tensorflow.graph"))
 
 
 # By the module that a program has imported if it has joined a group of that framework.

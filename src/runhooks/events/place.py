@@ -6,22 +6,22 @@ import os
 from typing import Any
 
 from runhooks import arguments
-from runhooks.stores import hidden, is_url, joined, normal, without_file_scheme
+from runhooks.stores import is_url, joined, normal, without_file_scheme
 
 
 def place(**named: Any) -> str:
-    """Return the path or URL that is the one argument, passwords hidden.
+    """Return the path or URL that is the one argument.
 
     A leading ``~`` is expanded, and ``file://`` becomes the path that it means.
 
     Raises:
         TypeError: If it is neither; the message names the argument.
-        ValueError: If it is empty.
+        ValueError: If it is empty, or has a password; see ``is_url``.
     """
     ((_, given),) = named.items()
     arguments.given(**named)
     arguments.directory(**named)
-    text = hidden(os.fsdecode(without_file_scheme(os.fsdecode(given))))
+    text = os.fsdecode(without_file_scheme(os.fsdecode(given)))
     return os.path.expanduser(text)  # noqa: PTH111 - a "~" that names nobody is a name
 
 
@@ -33,5 +33,5 @@ def identity(place: str) -> str:
 def inside(place: str | os.PathLike[str], *names: str) -> str:
     """Return the place ``names`` in the folder ``place``."""
     # Not a Path, which would turn gs:// into gs:/.
-    text = hidden(os.fspath(place))
+    text = os.fspath(place)
     return joined(text, *names) if is_url(text) else os.path.join(text, *names)  # noqa: PTH118

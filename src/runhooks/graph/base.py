@@ -271,21 +271,6 @@ class StepPart(Enum):
     NONE = "none"
 
 
-class StopFlag:
-    """A variable that all sessions of a cluster share, by which a chief stops the workers."""
-
-    #: The tensor that a worker fetches to see whether the flag is set.
-    tensor: Any
-
-    def set(self, session: Any) -> None:
-        """Tell all workers to stop."""
-        raise NotImplementedError
-
-    def clear(self, session: Any) -> None:
-        """Tell all workers to go on, whatever a checkpoint has brought back."""
-        raise NotImplementedError
-
-
 class BaseGraph:
     """A graph as session layers and hooks see it: one of runhooks, or a framework's own.
 
@@ -447,10 +432,6 @@ class BaseGraph:
     def preserved_objects(self) -> AbstractContextManager[None]:
         """As ``StatefulObjects.preserved``, where there are such objects."""
         return nullcontext() if self.objects is None else self.objects.preserved()
-
-    def stop_flag(self) -> StopFlag | None:
-        """Return the flag by which a chief stops its workers; None if sessions share nothing."""
-        return None
 
 
 class _Stack(threading.local):

@@ -33,17 +33,9 @@ class UniqueNames:
 
     def unique(self, name: str) -> str:
         # Names differ by more than case, as TensorFlow's do: tags become file and folder names.
-        key = name.lower()
-        number = self._next.get(key, 0)
-        self._next[key] = number + 1
-        if number == 0:
-            return name
-        candidate = f"{name}_{number}"
-        return candidate if self._claim(candidate) else self.unique(name)
-
-    def _claim(self, name: str) -> bool:
-        key = name.lower()
-        if key in self._next:
-            return False
-        self._next[key] = 1
-        return True
+        candidate, key = name, name.lower()
+        while candidate.lower() in self._next:
+            candidate = f"{name}_{self._next[key]}"
+            self._next[key] += 1
+        self._next[candidate.lower()] = 1
+        return candidate

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum
 from typing import Any, NoReturn, TypeAlias
 
@@ -51,14 +52,12 @@ class Part:
         raise NotImplementedError
 
 
+@dataclass(slots=True, eq=False)
 class Item(Part):
     """Takes an item of a value; its errors say what the value has, and where it was asked for."""
 
-    __slots__ = ("_place", "_tensor")
-
-    def __init__(self, tensor: str, place: str) -> None:
-        self._tensor = tensor
-        self._place = place
+    tensor: str
+    place: str
 
     def __call__(self, value: Any, *args: Any) -> Any:
         (key,) = args
@@ -66,11 +65,12 @@ class Item(Part):
             return value[key]
         except Exception as error:
             if isinstance(error, KeyError) and isinstance(value, Mapping):
-                error = no_item(self._tensor, value, key)
-            add_note(error, f"the item is asked for at {self._place}")
+                error = no_item(self.tensor, value, key)
+            add_note(error, f"the item is asked for at {self.place}")
             raise error from None
 
 
+@dataclass(slots=True, eq=False)
 class Below(Part):
     """Takes what stands at a path below a value, such as ``"dense/kernel"``.
 
@@ -80,17 +80,14 @@ class Below(Part):
         missing: Returns the error to raise of a value that has nothing there.
     """
 
-    __slots__ = ("_children", "_missing", "_path")
-
-    def __init__(self, path: str, children: Children, missing: Callable[[Any], Exception]) -> None:
-        self._path = path
-        self._children = children
-        self._missing = missing
+    path: str
+    children: Children
+    missing: Callable[[Any], Exception]
 
     def __call__(self, value: Any, *args: Any) -> Any:
-        found = list(_at(self._path, value, self._children))
+        found = list(_at(self.path, value, self.children))
         if not found:
-            raise self._missing(value)
+            raise self.missing(value)
         return found[0]
 
 
@@ -285,6 +282,7 @@ CAPTURES = frozenset({Effect.CAPTURE, Effect.STEP_CAPTURE})
 READS_OBJECTS = CAPTURES | {Effect.READ}
 
 
+@dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Operation:
     """A node: a function of tensors and constants, with a name that is unique in its graph.
 
@@ -295,53 +293,24 @@ class Operation:
     ``effect`` says what else it does.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "args",
-        "assigns",
-        "control_inputs",
-        "effect",
-        "fn",
-        "graph",
-        "inputs",
-        "name",
-        "number",
-        "outputs",
-        "placement",
-        "read_args",
-        "type",
-    )
+    graph: BaseGraph
+    type: str
+    name: str
+    number: float
+    _: KW_ONLY
+    fn: Callable[..., Any] | None
+    args: tuple[Any, ...] = ()
+    inputs: tuple[Tensor, ...] = ()
+    read_args: Callable[[Mapping[Tensor, Any]], tuple[Any, ...]] = lambda values: ()
+    control_inputs: tuple[Operation, ...] = ()
+    num_outputs: InitVar[int] = 1
+    placement: Placement = Placement.ENGINE
+    assigns: Variable | None = None
+    effect: Effect = Effect.NONE
+    outputs: tuple[Tensor, ...] = field(init=False)
 
-    def __init__(
-        self,
-        graph: BaseGraph,
-        kind: str,
-        name: str,
-        number: float,
-        *,
-        fn: Callable[..., Any] | None,
-        args: tuple[Any, ...] = (),
-        inputs: tuple[Tensor, ...] = (),
-        read_args: Callable[[Mapping[Tensor, Any]], tuple[Any, ...]] = lambda values: (),
-        control_inputs: tuple[Operation, ...] = (),
-        num_outputs: int = 1,
-        placement: Placement = Placement.ENGINE,
-        assigns: Variable | None = None,
-        effect: Effect = Effect.NONE,
-    ) -> None:
-        self.graph = graph
-        self.type = kind
-        self.name = name
-        self.number = number
-        self.fn = fn
-        self.args = args
-        self.inputs = inputs
-        self.read_args = read_args
-        self.control_inputs = control_inputs
-        self.placement = placement
-        self.assigns = assigns
-        self.effect = effect
-        self.outputs: tuple[Tensor, ...] = tuple(Tensor(self, i) for i in range(num_outputs))
+    def __post_init__(self, num_outputs: int) -> None:
+        self.outputs = tuple(Tensor(self, i) for i in range(num_outputs))
 
     def __repr__(self) -> str:
         return f"<Operation {self.name!r} type={self.type}>"

@@ -8,6 +8,7 @@ again ``tail``, which needs values of the body: summaries, the global step.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -178,7 +179,7 @@ def part_of(
     kept = tuple(operations)
     known, made = set(body.given), {tensor for op in kept for tensor in op.outputs}
     taken = _inputs(kept).union(fetches)
-    assigned = {op.assigns for op in kept if op.assigns is not None}
+    assigned = _assigned(kept)
     read = {t for t in taken - known if isinstance(t, Variable)}
     return Body(
         operations=kept,
@@ -238,7 +239,7 @@ def make_plan(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
         body=_body(parts, needed, fed, fetched, _asked(graph, fetches, wanted, fed)),
         tail=parts.tail,
         fetches=fetched,
-        result=nest.map_leaves(_none_if_operation, wanted),
+        result=nest.map_leaves(lambda it: it if isinstance(it, Tensor) else None, wanted),
     )
 
 
@@ -289,10 +290,6 @@ def _fed_tensors(graph: BaseGraph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
             )
         feeds[tensor] = None
     return tuple(feeds)
-
-
-def _none_if_operation(element: Tensor | Operation) -> Tensor | None:
-    return element if isinstance(element, Tensor) else None
 
 
 def _fed_names(fed: set[Tensor]) -> str:
@@ -411,7 +408,7 @@ def _body(
 ) -> Body:
     made = {tensor for op in parts.body for tensor in op.outputs}
     read = [v for v in _variables(needed) if not v.on_host]
-    assigned = {op.assigns for op in parts.body if op.assigns is not None}
+    assigned = _assigned(parts.body)
     own = made.union(read).difference(fed)
     returned = own.difference(tensor for op in parts.head for tensor in op.outputs)
     return Body(
@@ -447,7 +444,7 @@ def core_of(body: Body) -> Body | None:
         return None
     kept = _without_last_parts(first)
     while missing := _shared_assignments(body.parties, kept):
-        kept |= with_ancestors(missing, body.operations)
+        kept |= _with_ancestors(missing, body.operations)
     operations = [op for op in body.operations if op in kept]
     taken = {tensor for op in operations for tensor in op.inputs}
     fetches = [t for t in first.fetches if _is_of_variable(t) or _is_result(t, taken)]
@@ -489,25 +486,14 @@ def _is_result(tensor: Tensor, taken: set[Tensor]) -> bool:
 
 def _shared_assignments(parties: Iterable[Party], kept: set[Operation]) -> set[Operation]:
     """Return assignments that must be in the core beside ``kept``, to keep their order."""
-    assigned = {op.assigns for op in kept if op.assigns is not None}
-    by_variable: dict[Variable, set[Operation]] = {}
-    asking: dict[Variable, int] = {}
-    for party in parties:
-        missing = [op for op in _assignments(party.operations) if op not in kept]
-        for variable in {op.assigns for op in missing if op.assigns is not None}:
-            asking[variable] = asking.get(variable, 0) + 1
-        for op in missing:
-            if op.assigns is not None:
-                by_variable.setdefault(op.assigns, set()).add(op)
-    return {
-        op
-        for variable, operations in by_variable.items()
-        if variable in assigned or asking[variable] > 1
-        for op in operations
-    }
+    assigned = _assigned(kept)
+    missing = [set(_assignments(party.operations)) - kept for party in parties]
+    asking = Counter(variable for ops in missing for variable in _assigned(ops))
+    shared = assigned.union(variable for variable, count in asking.items() if count > 1)
+    return {op for ops in missing for op in ops if op.assigns in shared}
 
 
-def with_ancestors(wanted: set[Operation], operations: Sequence[Operation]) -> set[Operation]:
+def _with_ancestors(wanted: set[Operation], operations: Sequence[Operation]) -> set[Operation]:
     """Return ``wanted``, and those of ``operations``, in the order of the graph, that they need."""
     found = set(wanted)
     needed = {tensor for op in wanted for tensor in op.inputs}
@@ -520,3 +506,7 @@ def with_ancestors(wanted: set[Operation], operations: Sequence[Operation]) -> s
 
 def _assignments(operations: Iterable[Operation]) -> list[Operation]:
     return [op for op in operations if op.assigns is not None]
+
+
+def _assigned(operations: Iterable[Operation]) -> set[Variable]:
+    return {op.assigns for op in operations if op.assigns is not None}

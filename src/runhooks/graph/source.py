@@ -12,6 +12,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -268,13 +269,11 @@ class _Ahead:
         return self._element
 
 
+@dataclass(slots=True, eq=False)
 class Count:
     """A number of elements."""
 
-    __slots__ = ("elements",)
-
-    def __init__(self) -> None:
-        self.elements = 0
+    elements: int = 0
 
 
 def _length(elements: Any) -> int | None:
@@ -472,6 +471,7 @@ class Source:
         return keeper
 
 
+@dataclass(slots=True, eq=False)
 class OpenInput:
     """An input in one session.
 
@@ -482,20 +482,11 @@ class OpenInput:
         passes: Its way through its epochs; None: it has none.
     """
 
-    __slots__ = ("by_step", "draw", "passes", "position")
-
-    def __init__(
-        self,
-        draw: Callable[[], Any],
-        position: Callable[[], dict[str, Any] | None],
-        *,
-        by_step: bool = False,
-        passes: Passes | None = None,
-    ) -> None:
-        self.draw = draw
-        self.by_step = by_step
-        self.position = position
-        self.passes = passes
+    draw: Callable[[], Any]
+    position: Callable[[], dict[str, Any] | None]
+    _: KW_ONLY
+    by_step: bool = False
+    passes: Passes | None = None
 
     def timed(self, spend: Callable[[float], None]) -> None:
         """Call ``spend`` with the seconds that each element takes, from now on."""

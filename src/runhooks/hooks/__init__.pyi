@@ -21,7 +21,6 @@ from runhooks.hooks.progress import ProgressHook as ProgressHook
 from runhooks.hooks.reduce_on_plateau import ReduceOnPlateauHook as ReduceOnPlateauHook
 from runhooks.hooks.speed import HookTimesHook as HookTimesHook
 from runhooks.hooks.speed import MemoryHook as MemoryHook
-from runhooks.hooks.speed import RecoveryCounterHook as RecoveryCounterHook
 from runhooks.hooks.speed import StepCounterHook as StepCounterHook
 from runhooks.hooks.speed import ThroughputHook as ThroughputHook
 from runhooks.hooks.stopping import StopAtStepHook as StopAtStepHook

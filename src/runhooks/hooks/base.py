@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from runhooks import clock
@@ -14,6 +14,7 @@ from runhooks.contract import (
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
+    SessionRunValues,
     StopSignal,
 )
 from runhooks.engines.foreign import session_of
@@ -25,7 +26,7 @@ from runhooks.graph.nodes import Variable
 from runhooks.ranks import current_group
 from runhooks.summary import FileWriterCache, SessionLog, SessionStatus
 from runhooks.summary.sinks.multi_writer import AnyWriter, adapted
-from runhooks.trigger import Timer, no_epochs
+from runhooks.trigger import Due, Timer, no_epochs
 
 
 def required_global_step(hook: SessionRunHook) -> Variable:
@@ -136,7 +137,7 @@ class SummaryOutput:
         self._given: Any = summary_writer
         self._writer: Any = None if summary_writer is None else adapted(summary_writer)
         self._is_others = self._writer is not summary_writer
-        self._message: Callable[[Any], Any] = _as_it_is
+        self._message: Callable[[Any], Any] = lambda message: message
 
     @property
     def has_place(self) -> bool:
@@ -197,37 +198,39 @@ class SummaryOutput:
             self._writer.flush()
 
 
-def _as_it_is(message: Any) -> Any:
-    return message
-
-
-class WritingHook(SessionRunHook):
-    """The base of hooks that write what they measure, with ``_output``, on the chief.
+class PeriodicHook(SessionRunHook):
+    """The base of hooks that act when they are due; their timer starts over in each session.
 
     Args:
-        output_dir: The directory to write to if ``summary_writer`` is None.
-        summary_writer: The writer to write with.
+        timer: Says when they are due.
     """
 
-    runs_on = "chief"
-    asks_on_all: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        output_dir: str | os.PathLike[str] | None = None,
-        summary_writer: SummaryWriter | None = None,
-    ) -> None:
-        self._output = SummaryOutput(output_dir, summary_writer)
+    def __init__(self, timer: Timer) -> None:
+        self._timer = timer
 
     def begin(self) -> None:
-        self._global_step_tensor = required_global_step(self)
-        self._output.open(on_each_rank=self.runs_on == "all")
+        required_global_step(self)
+        required_epochs(self, self._timer)
+        super().begin()
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._output.start(session)
+        self._timer.reset()
+        self._timer.start(step_of(session), session_of(session).epochs)
+
+    def next_due(self) -> Due | None:
+        return self._timer.due()
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if self._timer.should_trigger_for_step(step_of(run_context.session)):
+            self._act(run_context.session)
 
     def end(self, session: RawSession) -> None:
-        self._output.flush()
+        if self._timer.should_trigger_at_end(step_of(session)):
+            self._act(session)
+
+    def _act(self, session: RawSession) -> None:
+        """Act now; a subclass does it, and calls this method too."""
+        self._timer.update_last_triggered_step(step_of(session))
 
 
 class TimedHook(SessionRunHook):
@@ -262,21 +265,8 @@ class TimedHook(SessionRunHook):
 class TensorFlowHook(SessionRunHook):
     """The base of hooks that TensorFlow has, too, and that programs have extended.
 
-    A subclass finds the private names that it knows from TensorFlow's class. One that overrides a
-    method which nobody would call here is refused.
+    A subclass finds the private names that it knows from TensorFlow's class.
     """
-
-    #: The private methods of TensorFlow's class that are never called here.
-    never_called: ClassVar[tuple[str, ...]] = ()
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        for name in cls.never_called:
-            if hasattr(cls, name):
-                raise TypeError(
-                    f"{cls.__name__} overrides {name}, which TensorFlow's hook calls and that of "
-                    "runhooks does not: override before_run, after_run or end instead"
-                )
-        return super().__new__(cls)
 
     def begin(self) -> None:
         self._global_step_tensor = required_global_step(self)

@@ -25,7 +25,7 @@ from runhooks.hooks.base import (
     step_of,
 )
 from runhooks.ranks import current_group
-from runhooks.session.opening import opener_of
+from runhooks.session.scaffold import opener_of
 from runhooks.summary import SessionLog, SessionStatus
 from runhooks.trigger import Due, Trigger, earliest, tensorflow_timer_of
 

@@ -18,24 +18,20 @@ from typing import Any, ClassVar
 from runhooks import arguments
 from runhooks.contract import (
     RawSession,
-    SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
     StopSignal,
 )
-from runhooks.engines.foreign import session_of
-from runhooks.events.place import inside, place
+from runhooks.events.place import place
 from runhooks.events.reading.contents import RunContents
 from runhooks.events.reading.find import find_files
 from runhooks.events.reading.messages import SCALAR, Wanted
 from runhooks.events.reading.rows import RowDecoders
-from runhooks.graph import Tensor, get_default_graph
 from runhooks.hooks.base import TimedHook, step_of
 from runhooks.hooks.metrics import EvaluatingHook, EvaluationMetric, EvaluationTimer
 from runhooks.near_names import suggestion
 from runhooks.session.threads import Coordinator
-from runhooks.stores import hidden
 from runhooks.stores.path import AnyPath, path_of
 from runhooks.trigger import DefaultSecs, Due, FirstStepTimer, Timer, Trigger, trigger_of
 
@@ -83,7 +79,7 @@ class Rule:
 
     Args:
         word: ``"higher"`` or ``"lower"``, ``"increase"`` or ``"decrease"``.
-        estimator: Says where evaluations write, as do ``eval_dir`` and ``name``.
+        estimator: An evaluating hook or one of its metrics; None: ``eval_dir`` is given.
         name: The tag of the metric.
         eval_dir: The directory to which evaluations write.
         min_steps: The first global step that counts.
@@ -112,7 +108,7 @@ class Rule:
             if name is not None or eval_dir is not None:
                 raise ValueError(
                     f"metric_name and eval_dir must be left out, got {name!r} and "
-                    f"{hidden(eval_dir)!r}: {estimator!r} says both"
+                    f"{eval_dir!r}: {estimator!r} says both"
                 )
             name = estimator.name
         self._read, self._place = _source(estimator, eval_dir)
@@ -122,7 +118,7 @@ class Rule:
         arguments.whole(0, min_steps=min_steps)
         arguments.given(**limit)
         self.check(**limit)
-        self._estimator = estimator
+        self._followed = estimator if isinstance(estimator, EvaluationMetric) else None
         self._metric = name
         self._min_steps = min_steps
         self._word = word
@@ -135,7 +131,7 @@ class Rule:
         """Return the hook that goes by it."""
         name = f"{self.prefix}_{self._word}_hook({self._metric})"
         cadence = run_every_secs, run_every_steps, trigger
-        return EarlyStoppingHook(name, self, self._estimator, *cadence)
+        return EarlyStoppingHook(name, self, self._followed, *cadence)
 
     def __call__(self) -> str:
         raise NotImplementedError
@@ -160,19 +156,13 @@ def _source(estimator: Any, eval_dir: str | os.PathLike[str] | None) -> tuple[Re
     hook = estimator.evaluation if isinstance(estimator, EvaluationMetric) else estimator
     if eval_dir is None and isinstance(hook, EvaluatingHook):
         return hook.metrics_by_step, hook.title
-    arguments.directory(eval_dir=eval_dir)
-    found = eval_dir
-    if found is None and callable(of_estimator := getattr(estimator, "eval_dir", None)):
-        found = of_estimator()
-    elif found is None and (model_dir := getattr(estimator, "model_dir", None)) is not None:
-        found = inside(model_dir, "eval")
-    if found is None:
+    if eval_dir is None or hook is not None:
         raise ValueError(
-            "estimator must say where the evaluations come from: an rh.EvaluationHook of this "
-            "loop, one of its metrics, hook.metric(name), or an object with an eval_dir() or a "
-            f"model_dir; got {estimator!r}. Or give eval_dir, the directory they write to"
+            "estimator must be an rh.EvaluationHook of this loop or one of its metrics, "
+            "hook.metric(name); or give None, and eval_dir, the directory to which evaluations "
+            f"write; got {estimator!r} and eval_dir={eval_dir!r}"
         )
-    return EvalMetrics(found).read, hidden(os.fspath(found))
+    return EvalMetrics(eval_dir).read, os.fspath(eval_dir)
 
 
 class Threshold(Rule):
@@ -229,16 +219,11 @@ _RUN_EVERY_SECS = DefaultSecs(60.0)
 class EarlyStoppingHook(TimedHook):
     """Asks to stop once ``should_stop()`` is true.
 
-    In a TensorFlow cluster, the other workers stop when the chief does, and never call
-    ``should_stop``.
-
     Args:
         name: The name of the hook.
         should_stop: Called when the hook is due; returns whether to stop, or a str that says why.
-        estimator: An object whose ``config.is_chief`` says whether this process is the chief of a
-            cluster. Without that, or if it is None, each process decides for itself. For an
-            ``EvaluationMetric``, the hook is due whenever the metric is evaluated, unless another
-            cadence is given, and when a session opens.
+        metric: The hook is due whenever this metric is evaluated, unless another cadence is given,
+            and when a session opens; None: at the cadence.
         run_every_secs: Call it at the first step, and then once in that many seconds.
         run_every_steps: Call it at the multiples of this number.
         trigger: Says when to call it.
@@ -252,66 +237,34 @@ class EarlyStoppingHook(TimedHook):
         self,
         name: str,
         should_stop: Callable[[], bool | str],
-        estimator: Any,
+        metric: EvaluationMetric | None,
         run_every_secs: float | None,
         run_every_steps: int | None,
         trigger: Trigger | None,
     ) -> None:
         chosen = trigger_of(trigger, run_every_secs=run_every_secs, run_every_steps=run_every_steps)
         is_default = trigger is None and chosen.every_secs is _RUN_EVERY_SECS
-        self._follows = isinstance(estimator, EvaluationMetric) and is_default
-        super().__init__(
-            EvaluationTimer(estimator.evaluation) if self._follows else _timer(trigger, chosen)
-        )
+        followed = metric if is_default else None
+        timer = EvaluationTimer(followed.evaluation) if followed else _timer(trigger, chosen)
+        super().__init__(timer)
+        self._follows = followed is not None
         self._should_stop = should_stop
-        config = getattr(estimator, "config", None)
-        self._is_chief = getattr(config, "is_chief", None)
         self.hook_name = name
 
-    def begin(self) -> None:
-        self._flag = None if self._is_chief is None else get_default_graph().stop_flag()
-        self._chiefs_flag: Tensor | None = None  # fetched by a worker, in every run
-        if self._flag is not None and not self._is_chief:
-            self._chiefs_flag = self._flag.tensor
-        else:
-            super().begin()
-
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        if self._chiefs_flag is not None:
-            return
-        step = step_of(session)
-        self._timer.start(step, session_of(session).epochs)
-        if self._flag is not None:
-            self._flag.clear(session)
+        super().after_create_session(session, coord)
         # A run that it has ended makes no further step when it is resumed.
-        if self._follows and coord is not None and (why := self._asks_to_stop(step)):
+        if self._follows and coord is not None and (why := self._asks_to_stop(step_of(session))):
             _ask_to_stop(coord, why)
 
     def next_due(self) -> Due | None:
-        return None if self._chiefs_flag is not None else self._timer.due()
-
-    def watched(self) -> Tensor | None:
-        return self._chiefs_flag
-
-    def watch(self, step: int | None, value: Any) -> bool:
-        if value:
-            _log.info("%s: the chief has asked to stop", self.hook_name)
-        return bool(value)
-
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        return None if self._chiefs_flag is None else SessionRunArgs(self._chiefs_flag)
+        return self._timer.due()
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        if self._chiefs_flag is not None:
-            if self.watch(None, run_values.results):
-                run_context.request_stop()
-            return
         step = step_of(run_context.session)
         if self._timer.should_trigger_for_step(step):
             self._timer.update_last_triggered_step(step)
             if why := self._asks_to_stop(step):
-                if self._flag is not None:
-                    self._flag.set(run_context.session)
                 _ask_to_stop(run_context, why)
 
     def _asks_to_stop(self, step: int) -> bool | str:
@@ -349,22 +302,23 @@ def make_early_stopping_hook(
         hooks = [rh.make_early_stopping_hook(None, lambda: stop_file.exists(), run_every_steps=100)]
 
     Args:
-        estimator: None, or an object whose ``config.is_chief`` says whether this is the chief of a
-            TensorFlow cluster. Only the chief calls the function; the other workers, which need the
-            hook too, stop when the chief does. Otherwise, each process calls it for itself.
-        should_stop_fn: Returns whether to stop; a str says why.
+        estimator: None. TensorFlow takes an estimator here.
+        should_stop_fn: Returns whether to stop; a str says why. Each process that has the hook
+            calls it for itself.
         run_every_secs: Call it at the first step, and then once in that many seconds.
         run_every_steps: Call it at the multiples of this number.
         trigger: Says when to call it.
 
     Raises:
-        TypeError: If ``should_stop_fn`` is not a function.
+        TypeError: If ``should_stop_fn`` is not a function, or ``estimator`` is not None.
         ValueError: If more than one of the last three is given.
     """
+    if estimator is not None:
+        raise TypeError(f"estimator must be None, got {estimator!r}: each process decides itself")
     arguments.given(should_stop_fn=should_stop_fn)
     arguments.function(should_stop_fn=should_stop_fn)
     return EarlyStoppingHook(
-        "EarlyStoppingHook", should_stop_fn, estimator, run_every_secs, run_every_steps, trigger
+        "EarlyStoppingHook", should_stop_fn, None, run_every_secs, run_every_steps, trigger
     )
 
 
@@ -387,14 +341,12 @@ def stop_if_higher_hook(
 
     Args:
         estimator: A metric of an ``EvaluationHook`` of the loop. The hook then checks it whenever
-            it is evaluated, and when a session opens, unless another argument says otherwise. As
-            in TensorFlow, also any object with an ``eval_dir()`` that returns where evaluations
-            write, or with a ``model_dir`` in which they write to ``eval``; or None. Its
-            ``config.is_chief`` works as in ``make_early_stopping_hook``.
+            it is evaluated, and when a session opens, unless another argument says otherwise. Or
+            the ``EvaluationHook`` itself; or None, to read what another process writes.
         metric_name: The tag under which evaluations write the metric, if ``estimator`` does not
             say.
         threshold: The value to compare with.
-        eval_dir: The directory to which evaluations write; None: that of ``estimator``.
+        eval_dir: The directory to which another process writes evaluations.
         min_steps: Ignore evaluations before this global step.
         run_every_secs: Check at the first step, and then every this many seconds.
         run_every_steps: Check at the multiples of this number, after any ``EvaluationHook`` that is
@@ -402,8 +354,8 @@ def stop_if_higher_hook(
         trigger: When to check.
 
     Raises:
-        ValueError: If more than one of the last three is given, or if neither ``eval_dir`` nor
-            ``estimator`` says where to read.
+        ValueError: If more than one of the last three is given, or unless one of ``estimator`` and
+            ``eval_dir`` says where to read.
     """
     where = estimator, metric_name, eval_dir, min_steps
     rule = Threshold("higher", *where, threshold=threshold)

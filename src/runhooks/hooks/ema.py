@@ -8,12 +8,7 @@ from functools import partial
 from typing import Any
 
 from runhooks import arguments
-from runhooks.contract import (
-    RawSession,
-    SessionRunContext,
-    SessionRunValues,
-    StopSignal,
-)
+from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
 from runhooks.engines.foreign import session_of
 from runhooks.graph import Operation, Variable, call, get_default_graph, group, placeholder
 from runhooks.graph.engine import Engine

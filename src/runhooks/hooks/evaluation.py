@@ -184,7 +184,6 @@ class EvaluationHook(EvaluatingHook):
         self._steps = steps
         self._weight = weight
         self._loop = NestedLoop(hooks)
-        self._output_dir = output_dir
 
     def __getitem__(self, output: str) -> Tensor:
         """Return the tensor of an output of the test step, as of the batch that is evaluated.
@@ -204,16 +203,6 @@ class EvaluationHook(EvaluatingHook):
         if self._test_step is None and name not in self._metrics.by_key:
             raise unknown_metric(name, self.title, list(self._metrics.by_key))
         return found
-
-    def eval_dir(self) -> str:
-        """Return the directory it writes to.
-
-        Raises:
-            ValueError: If it was given no ``output_dir``.
-        """
-        if self._output_dir is None:
-            raise ValueError("this EvaluationHook has no output_dir: give it one to read from")
-        return str(self._output_dir)
 
     def begin(self) -> None:
         super().begin()

@@ -5,21 +5,14 @@ from __future__ import annotations
 import gc
 import threading
 
-from runhooks.contract import (
-    RawSession,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-    StopSignal,
-)
-from runhooks.engines.foreign import session_of
-from runhooks.hooks.base import required_global_step, step_of
-from runhooks.trigger import DefaultSteps, Due, Trigger, timer_of
+from runhooks.contract import RawSession, StopSignal
+from runhooks.hooks.base import PeriodicHook
+from runhooks.trigger import DefaultSteps, Trigger, timer_of
 
 _EVERY_N_STEPS = DefaultSteps(1000)
 
 
-class GarbageCollectionHook(SessionRunHook):
+class GarbageCollectionHook(PeriodicHook):
     """Turns Python's automatic garbage collection off while training, and collects when due.
 
     A collection pauses the process for a moment, and with it all processes that wait for it in
@@ -51,37 +44,27 @@ class GarbageCollectionHook(SessionRunHook):
     ) -> None:
         if generation not in (0, 1, 2):
             raise ValueError(f"generation must be 0, 1 or 2, got {generation!r}")
-        self._timer = timer_of(trigger, every_n_steps=every_n_steps)
+        super().__init__(timer_of(trigger, every_n_steps=every_n_steps))
         self._generation = generation
         self._is_off = False
 
-    def begin(self) -> None:
-        required_global_step(self)
-
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._timer.reset()
-        self._timer.start(step_of(session), session_of(session).epochs)
+        super().after_create_session(session, coord)
         if not self._is_off:
             self._is_off = True
             _automatic.turn_off()
             gc.collect(self._generation)
 
-    def next_due(self) -> Due | None:
-        return self._timer.due()
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        step = step_of(run_context.session)
-        if self._timer.should_trigger_for_step(step):
-            gc.collect(self._generation)
-            self._timer.update_last_triggered_step(step)
-
     def end(self, session: RawSession) -> None:
-        if self._timer.should_trigger_at_end(step_of(session)):
-            gc.collect(self._generation)
+        super().end(session)
         self._restore()
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
         self._restore()
+
+    def _act(self, session: RawSession) -> None:
+        super()._act(session)
+        gc.collect(self._generation)
 
     def _restore(self) -> None:
         if self._is_off:

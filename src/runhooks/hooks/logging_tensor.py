@@ -92,7 +92,7 @@ class LoggingTensorHook(TensorFlowHook):
         self._current_tensors = self._named.fetches()
         if self._trigger is not None:
             required_global_step(self)
-        if self._log_at_end or (self._trigger is not None and self._trigger.at_end):
+        if self._log_at_end or self._timer.trigger.at_end:
             check_for_end(get_default_graph(), self._current_tensors)
         self._logged_step = None
         self._start_over()
@@ -108,7 +108,11 @@ class LoggingTensorHook(TensorFlowHook):
                 self._start_over()
             elif self._timer.trigger.every_steps is not None:
                 # Nobody counted the runs that the hook slept through before the checkpoint.
-                self._resume(round((step - last_step) / self._steps_per_run))
+                runs_since = round((step - last_step) / self._steps_per_run)
+                last_run = self._timer.last_triggered_step()
+                if last_run is None:
+                    self._timer.update_last_triggered_step(0)
+                self._iter_count, self._announced = (last_run or 0) + 1 + runs_since, None
 
     def next_due(self) -> Due | None:
         due = self._timer.due()
@@ -139,7 +143,8 @@ class LoggingTensorHook(TensorFlowHook):
             self._iter_count += 1
 
     def end(self, session: RawSession) -> None:
-        if self._log_at_end or self._is_triggered_at_end(session):
+        is_logged = step_or_none(session) == self._logged_step
+        if self._log_at_end or (self._timer.trigger.at_end and not is_logged):
             self._log_values(session, session.run(self._current_tensors))
 
     def state_dict(self) -> Mapping[str, Any]:
@@ -151,21 +156,10 @@ class LoggingTensorHook(TensorFlowHook):
         self._logged_step = state["logged_step"]
         self._steps_per_run = state["steps_per_run"]
 
-    def _is_triggered_at_end(self, session: RawSession) -> bool:
-        at_end = self._trigger is not None and self._trigger.at_end
-        return at_end and step_or_none(session) != self._logged_step
-
     def _start_over(self) -> None:
         """The next run is the first."""
         self._timer.reset()
         self._iter_count, self._announced = 0, None
-
-    def _resume(self, runs_since: int) -> None:
-        """Go on as if the hook had logged ``runs_since`` runs ago."""
-        if self._timer.last_triggered_step() is None:
-            self._timer.update_last_triggered_step(0)
-        self._iter_count = (self._timer.last_triggered_step() or 0) + 1 + runs_since
-        self._announced = None
 
     def _log_values(self, session: RawSession, values: dict[Any, Any]) -> None:
         self._log = log_of(session)

@@ -100,8 +100,6 @@ class ProfilerHook(TimedHook, TensorFlowHook):
             step to profile then.
     """
 
-    never_called = ("_save",)
-
     def __init__(
         self,
         save_steps: int | None = None,
@@ -114,6 +112,11 @@ class ProfilerHook(TimedHook, TensorFlowHook):
         max_secs: float = 10.0,
         trigger: Trigger | None = None,
     ) -> None:
+        if "_save" in dir(self):
+            raise TypeError(
+                f"{type(self).__name__} overrides _save, which TensorFlow's hook calls and that of "
+                "runhooks does not: override before_run, after_run or end instead"
+            )
         super().__init__(tensorflow_timer_of(trigger, save_steps=save_steps, save_secs=save_secs))
         arguments.given(num_steps=num_steps, max_secs=max_secs)
         arguments.whole(num_steps=num_steps)

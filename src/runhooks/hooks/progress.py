@@ -12,12 +12,7 @@ from typing import Any, ClassVar, TextIO
 
 from runhooks import arguments, clock
 from runhooks.arrays import to_numpy
-from runhooks.contract import (
-    RawSession,
-    SessionRunContext,
-    SessionRunValues,
-    StopSignal,
-)
+from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
 from runhooks.hooks.base import step_of
 from runhooks.hooks.named_tensors import FetchingHook
 from runhooks.ranks import current_group
@@ -135,23 +130,13 @@ def _duration(secs: int) -> str:
 
 
 def _short(value: Any) -> str:
-    single = _single(value)
-    if isinstance(single, float):
-        return f"{single:.4g}"
-    try:
-        return " ".join(str(single).split())
-    except Exception:  # noqa: BLE001 (the class is the user's)
-        return f"<{type(value).__name__}>"
-
-
-def _single(value: Any) -> Any:
-    """Return the element of an array of size 1, of any library; else ``value`` itself."""
     try:
         # The shape is known without copying a large array from its device.
-        is_single = hasattr(value, "shape") and math.prod(value.shape) == 1
-        return to_numpy(value).item() if is_single else value
-    except Exception:  # noqa: BLE001 (it has no values yet, or is not an array)
-        return value
+        if hasattr(value, "shape") and math.prod(value.shape) == 1:
+            value = to_numpy(value).item()
+        return f"{value:.4g}" if isinstance(value, float) else " ".join(str(value).split())
+    except Exception:  # noqa: BLE001 (the class is the user's)
+        return f"<{type(value).__name__}>"
 
 
 class ProgressHook(FetchingHook):

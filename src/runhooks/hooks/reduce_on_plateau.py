@@ -10,80 +10,12 @@ from typing import Any
 import numpy as np
 
 from runhooks import arguments
-from runhooks.contract import (
-    RawSession,
-    StopSignal,
-)
+from runhooks.contract import RawSession, StopSignal
 from runhooks.engines.foreign import session_of
 from runhooks.graph import Tensor
 from runhooks.hooks.base import step_of
 from runhooks.hooks.metrics import EvaluationMetric, MetricHook
 from runhooks.trigger import Trigger
-
-
-class Plateau:
-    """Counts values of a metric that are no better than the best, as ``ReduceLROnPlateau`` does.
-
-    Args:
-        mode: ``"min"`` if lower is better, ``"max"`` if higher.
-        patience: How many values in a row may be no better.
-        threshold: By how much a value must be better to count.
-        threshold_mode: ``"rel"``: ``threshold`` is a fraction of the best value; ``"abs"``: a
-            difference.
-        cooldown: How many values after a plateau do not count.
-
-    Raises:
-        ValueError: For another mode, or a number below 0.
-        TypeError: For what is not a number.
-    """
-
-    def __init__(
-        self, mode: str, patience: int, threshold: float, threshold_mode: str, cooldown: int
-    ) -> None:
-        _one_of(("min", "max"), mode=mode)
-        _one_of(("rel", "abs"), threshold_mode=threshold_mode)
-        arguments.given(patience=patience, threshold=threshold, cooldown=cooldown)
-        arguments.whole(0, patience=patience, cooldown=cooldown)
-        arguments.not_negative(threshold=threshold)
-        self._sign = 1 if mode == "min" else -1
-        self._patience = patience
-        self._threshold = threshold
-        self._is_relative = threshold_mode == "rel"
-        self._cooldown = cooldown
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget all values."""
-        #: The best value, and how many since then were no better.
-        self.best, self.bad = self._sign * math.inf, 0
-        self._cooling = 0
-
-    def ends_with(self, value: float) -> bool:
-        """Take the next value; return whether patience has ended with it. A NaN is no better."""
-        if self._sign * value < self._sign * self._needed():
-            self.best, self.bad = value, 0
-        else:
-            self.bad += 1
-        if self._cooling > 0:
-            self._cooling -= 1
-            self.bad = 0
-        if self.bad <= self._patience:
-            return False
-        self._cooling, self.bad = self._cooldown, 0
-        return True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return its state, for a hook's ``state_dict``."""
-        return {"best": self.best, "bad": self.bad, "cooling": self._cooling}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state_dict`` returned."""
-        self.best, self.bad, self._cooling = state["best"], state["bad"], state["cooling"]
-
-    def _needed(self) -> float:
-        if self._is_relative and math.isfinite(self.best):
-            return self.best * (1 - self._sign * self._threshold)
-        return self.best if self._is_relative else self.best - self._sign * self._threshold
 
 
 def _one_of(allowed: tuple[str, ...], **given: str) -> None:
@@ -152,12 +84,19 @@ class ReduceOnPlateauHook(MetricHook):
     ) -> None:
         arguments.given(metric=metric, learning_rate=learning_rate, factor=factor, min_lr=min_lr)
         arguments.instance(str, learning_rate=learning_rate)
+        arguments.given(patience=patience, threshold=threshold, cooldown=cooldown)
         arguments.positive(factor=factor)
-        arguments.not_negative(min_lr=min_lr)
+        arguments.whole(0, patience=patience, cooldown=cooldown)
+        arguments.not_negative(min_lr=min_lr, threshold=threshold)
+        _one_of(("min", "max"), mode=mode)
+        _one_of(("rel", "abs"), threshold_mode=threshold_mode)
         if factor >= 1:
             raise ValueError(f"factor must be below 1, got {factor!r}")
         super().__init__(metric, every_n_steps, trigger)
-        self._plateau = Plateau(mode, patience, threshold, threshold_mode, cooldown)
+        self._sign = 1 if mode == "min" else -1
+        self._patience = patience
+        self._threshold, self._is_relative = threshold, threshold_mode == "rel"
+        self._cooldown = cooldown
         self._learning_rate = learning_rate
         self._factor = factor
         self._min_lr = min_lr
@@ -165,7 +104,9 @@ class ReduceOnPlateauHook(MetricHook):
 
     def begin(self) -> None:
         super().begin()
-        self._plateau.reset()
+        self._best = self._sign * math.inf
+        self._bad = 0  # how many values since then were no better
+        self._cooling = 0
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         super().after_create_session(session, coord)
@@ -176,11 +117,12 @@ class ReduceOnPlateauHook(MetricHook):
             self._take(session, step, None)
 
     def state_dict(self) -> Mapping[str, Any]:
-        return {**super().state_dict(), **self._plateau.state_dict()}
+        own = {"best": self._best, "bad": self._bad, "cooling": self._cooling}
+        return {**super().state_dict(), **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._plateau.load_state_dict(state)
+        self._best, self._bad, self._cooling = state["best"], state["bad"], state["cooling"]
 
     def _check_name(self, session: RawSession) -> None:
         try:
@@ -194,8 +136,28 @@ class ReduceOnPlateauHook(MetricHook):
             ) from None
 
     def _act(self, session: RawSession, step: int, value: float) -> None:
-        if self._plateau.ends_with(value):
+        if self._patience_ends_with(value):
             self._reduce(session_of(session), step)
+
+    def _patience_ends_with(self, value: float) -> bool:
+        """Take the next value; return whether patience has ended with it. A NaN is no better."""
+        if self._sign * value < self._sign * self._needed():
+            self._best, self._bad = value, 0
+        else:
+            self._bad += 1
+        if self._cooling > 0:
+            self._cooling -= 1
+            self._bad = 0
+        if self._bad <= self._patience:
+            return False
+        self._cooling, self._bad = self._cooldown, 0
+        return True
+
+    def _needed(self) -> float:
+        """Return what a value must be better than."""
+        if self._is_relative and math.isfinite(self._best):
+            return self._best * (1 - self._sign * self._threshold)
+        return self._best if self._is_relative else self._best - self._sign * self._threshold
 
     def _reduce(self, session: RawSession, step: int) -> None:
         rates = session.read(self._learning_rate)
@@ -212,5 +174,5 @@ class ReduceOnPlateauHook(MetricHook):
             _log.info(
                 "%s reduces %r from %s to %s at step %d: the best value of %r is %g",
                 *(self.hook_name or type(self).__name__, name, rates[name], rate, step),
-                *(self._metric, self._plateau.best),
+                *(self._metric, self._best),
             )

@@ -1,4 +1,4 @@
-"""Hooks that measure: steps and examples per second, the cost of hooks, memory, recoveries."""
+"""Hooks that measure: steps and examples per second, the cost of hooks, memory."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from runhooks.contract import (
 from runhooks.engines.foreign import session_of
 from runhooks.graph.base import StepPart
 from runhooks.hooks.base import (
+    PeriodicHook,
     StepReadingHook,
+    SummaryOutput,
     SummaryWriter,
     SummaryWritingHook,
-    WritingHook,
     log_of,
     step_of,
 )
@@ -44,8 +45,8 @@ _MOST_UNREAD = 1000
 AnyElement = TypeVar("AnyElement")
 
 
-class MeasuringHook(WritingHook):
-    """The base of hooks that measure when they are due; their timer starts over in each session.
+class MeasuringHook(PeriodicHook):
+    """The base of hooks that measure when they are due, and write on the chief, with ``_output``.
 
     Args:
         timer: Says when they are due.
@@ -53,35 +54,29 @@ class MeasuringHook(WritingHook):
         summary_writer: The writer to write with.
     """
 
+    runs_on = "chief"
+    asks_on_all: ClassVar[bool] = True
+
     def __init__(
         self,
         timer: Timer,
         output_dir: str | os.PathLike[str] | None,
         summary_writer: SummaryWriter | None,
     ) -> None:
-        super().__init__(output_dir, summary_writer)
-        self._timer = timer
+        super().__init__(timer)
+        self._output = SummaryOutput(output_dir, summary_writer)
+
+    def begin(self) -> None:
+        super().begin()
+        self._output.open(on_each_rank=self.runs_on == "all")
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        self._timer.reset()
-        self._timer.start(step_of(session), session_of(session).epochs)
         super().after_create_session(session, coord)
-
-    def next_due(self) -> Due | None:
-        return self._timer.due()
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        if self._timer.should_trigger_for_step(step_of(run_context.session)):
-            self._measure(run_context.session)
+        self._output.start(session)
 
     def end(self, session: RawSession) -> None:
-        if self._timer.should_trigger_at_end(step_of(session)):
-            self._measure(session)
         super().end(session)
-
-    def _measure(self, session: RawSession) -> None:
-        """Measure now; a subclass does it, and calls this method too."""
-        self._timer.update_last_triggered_step(step_of(session))
+        self._output.flush()
 
 
 class Window(NamedTuple):
@@ -145,11 +140,11 @@ class WindowHook(MeasuringHook):
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         session = run_context.session
         if self._opened is None or self._timer.should_trigger_for_step(step_of(session)):
-            self._measure(session)
+            self._act(session)
 
-    def _measure(self, session: RawSession) -> None:
+    def _act(self, session: RawSession) -> None:
         """Close the current window, if there is one, and open the next."""
-        super()._measure(session)
+        super()._act(session)
         step, now = step_of(session), clock.monotonic()
         excluded = session_of(session).non_training_secs
         opened, self._opened = self._opened, (step, now, excluded)
@@ -186,21 +181,7 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
     make_timer = staticmethod(tensorflow_timer_of)
     _last_global_step: int | None = None
 
-    def __init__(
-        self,
-        every_n_steps: int | None = _EVERY_N_STEPS,
-        every_n_secs: float | None = None,
-        output_dir: str | os.PathLike[str] | None = None,
-        summary_writer: SummaryWriter | None = None,
-        *,
-        trigger: Trigger | None = None,
-    ) -> None:
-        super().__init__(every_n_steps, every_n_secs, output_dir, summary_writer, trigger=trigger)
-        # After that many runs the timer is due, or the loop does not increase the step.
-        self._most_runs = self._timer.trigger.every_steps or math.inf
-        self._output_dir = output_dir
-        self._summary_tag = ""
-        self._warned = False
+    _warned = False
 
     def begin(self) -> None:
         super().begin()
@@ -212,14 +193,21 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
 
     def next_due(self) -> Due | None:
         due = super().next_due()
-        return due and due._replace(runs=min(due.runs, self._most_runs))
+        # After that many runs the timer is due, or the loop does not increase the step.
+        most_runs = self._timer.trigger.every_steps or math.inf
+        return due and due._replace(runs=min(due.runs, most_runs))
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         step, opened = step_of(run_context.session), self._opened
         super().after_run(run_context, run_values)
         stays = opened is not None and opened is self._opened and step == opened[0]
-        if stays and not _is_part(run_context):
-            self._warn(run_context.session)
+        if stays and not self._warned and not _is_part(run_context):
+            self._warned = True
+            log_of(run_context.session).warning(
+                "the global step has not been increased since it was last looked at: it has stayed "
+                "at %d; put global_step.assign_add(1) into what the loop runs",
+                step,
+            )
 
     def _record(self, session: RawSession, window: Window) -> None:
         self._log = log_of(session)
@@ -237,15 +225,6 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
         value = scalar_value(self._summary_tag, steps_per_sec)
         self._output.add_summary(Summary([value]), global_step)
         self._log.info("%s: %g", self._summary_tag, steps_per_sec)
-
-    def _warn(self, session: RawSession) -> None:
-        if not self._warned:
-            log_of(session).warning(
-                "the global step has not been increased since it was last looked at: it has stayed "
-                "at %d; put global_step.assign_add(1) into what the loop runs",
-                step_of(session),
-            )
-        self._warned = True
 
 
 def _is_part(run_context: SessionRunContext) -> bool:
@@ -345,9 +324,9 @@ class ThroughputHook(WindowHook):
             self._totals[label].add(value)
         super().after_run(run_context, run_values)
 
-    def _measure(self, session: RawSession) -> None:
+    def _act(self, session: RawSession) -> None:
         session_of(session).wait()
-        super()._measure(session)
+        super()._act(session)
         for total in self._totals.values():
             total.take()
         self._waited_before = self._waited(session)
@@ -440,8 +419,8 @@ class HookTimesHook(WindowHook):
         self.hook_secs = self._secs
         self.times = {}
 
-    def _measure(self, session: RawSession) -> None:
-        super()._measure(session)
+    def _act(self, session: RawSession) -> None:
+        super()._act(session)
         self._secs.clear()
 
     def _record(self, session: RawSession, window: Window) -> None:
@@ -504,40 +483,9 @@ class MemoryHook(MeasuringHook):
     def next_due(self) -> Due | None:
         return self._timer.due() if self._has_statistics else Due()
 
-    def _measure(self, session: RawSession) -> None:
-        super()._measure(session)
+    def _act(self, session: RawSession) -> None:
+        super()._act(session)
         numbers = session_of(session).engine.memory().items()
         if numbers:
             values = [scalar_value(f"memory/{name}", number) for name, number in numbers]
             self._output.add_summary(Summary(values), step_of(session))
-
-
-class RecoveryCounterHook(WritingHook):
-    """Writes the number of recoveries after each recovery, under the tag ``recoveries``.
-
-    The value is written at the first step after the recovery.
-
-        hooks = [rh.RecoveryCounterHook(output_dir="runs/a")]
-
-    Args:
-        output_dir: The directory to write to if ``summary_writer`` is None.
-        summary_writer: The writer to write with.
-
-    Raises:
-        ValueError: If neither is given.
-    """
-
-    def __init__(
-        self,
-        output_dir: str | os.PathLike[str] | None = None,
-        summary_writer: SummaryWriter | None = None,
-    ) -> None:
-        arguments.at_least_one(output_dir=output_dir, summary_writer=summary_writer)
-        super().__init__(output_dir, summary_writer)
-
-    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
-        super().after_create_session(session, coord)
-        recoveries = session_of(session).recoveries
-        if recoveries > 0:
-            summary = Summary([scalar_value("recoveries", recoveries)])
-            self._output.add_summary(summary, step_of(session) + 1)

@@ -13,8 +13,6 @@ from runhooks.contract import (
     SessionRunValues,
     StopSignal,
 )
-from runhooks.engines.foreign import graph_of
-from runhooks.graph.base import GraphKeys
 from runhooks.hooks.base import StepReadingHook, log_of, step_of, step_or_none
 from runhooks.trigger import Due
 
@@ -74,30 +72,17 @@ class StopAtStepHook(StepReadingHook):
         step = step_of(run_context.session)
         if step >= self._last_step:
             run_context.request_stop()
-        if self._start is not None and (step > self._start or self._warns(run_context)):
-            self._start = None
-
-    def _warns(self, run_context: SessionRunContext) -> bool:
-        """Warn if the loop might never stop, for the run has not changed the global step."""
-        self._runs += 1
-        if self._runs == _MANY_RUNS:
-            log_of(run_context.session).warning(
-                "the global step is still %d after %d runs, and StopAtStepHook waits for %d: run "
-                "the train operation, as in session.run('train_op')",
-                *(self._start, self._runs, self._last_step),
-            )
-            return True
-        graph = graph_of(run_context.session.graph)
-        args = run_context.original_args
-        saved = set(graph.get_collection(GraphKeys.GLOBAL_VARIABLES))
-        changed = graph.effects_of(args.fetches, args.feed_dict or ()).assignments
-        if not any(op.assigns in saved for op in changed):
-            return False
-        log_of(run_context.session).warning(
-            "a run has changed variables, but not the global step, which StopAtStepHook waits for: "
-            "add global_step.assign_add(1) to the train operation"
-        )
-        return True
+        if self._start is not None:
+            self._runs += 1
+            if step == self._start and self._runs == _MANY_RUNS:
+                log_of(run_context.session).warning(
+                    "the global step is still %d after %d runs, and StopAtStepHook waits for %d: "
+                    "run the train operation, as in session.run('train_op'), and add "
+                    "global_step.assign_add(1) to it if it does not count",
+                    *(step, self._runs, self._last_step),
+                )
+            if step > self._start or self._runs == _MANY_RUNS:
+                self._start = None
 
 
 _log = logging.getLogger("runhooks")

@@ -138,11 +138,17 @@ class WatchdogHook(SessionRunHook):
         self._abort = abort
         self._file = sys.stderr if file is None else file
         self._fd = _file_descriptor(self._file)
-        self._watch: _Watch | None = None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None  # postpones the dump when a run has ended
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._end_watch()
-        self._watch = _Watch(session, self._first_secs, self._secs, self._fd, self._abort)
+        # A session that was dropped without being closed does not hang.
+        self._session = weakref.ref(session)
+        self._mark(session_of(session).runs, self._first_secs)
+        self._ended.clear()
+        self._thread = threading.Thread(target=self._look_on, name="runhooks-watchdog", daemon=True)
+        self._thread.start()
 
     def end(self, session: RawSession) -> None:
         self._end_watch()
@@ -151,30 +157,10 @@ class WatchdogHook(SessionRunHook):
         self._end_watch()
 
     def _end_watch(self) -> None:
-        if self._watch is not None:
-            self._watch.end()
-            self._watch = None
-
-
-class _Watch:
-    """A thread that watches a session, and postpones the dump whenever a run has ended."""
-
-    def __init__(
-        self, session: RawSession, first_secs: float, secs: float, fd: int, abort: bool
-    ) -> None:
-        # A session that was dropped without being closed does not hang.
-        self._session = weakref.ref(session)
-        self._secs = secs
-        self._fd = fd
-        self._abort = abort
-        self._ended = threading.Event()
-        self._mark(session_of(session).runs, first_secs)
-        self._thread = threading.Thread(target=self._look_on, name="runhooks-watchdog", daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        self._ended.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._ended.set()
+            self._thread.join()
+            self._thread = None
 
     def _mark(self, seen: Any, secs: float) -> None:
         self._seen, self._limit_secs, self._since = seen, secs, clock.monotonic()

@@ -113,26 +113,9 @@ class Group(ABC):
     def listen(self, key: str) -> str:
         """Wait without a limit until ``key`` is set, and return its value; for threads.
 
-        Unlike ``wait`` it heeds no failure and costs the store nothing.
+        Unlike ``gather`` it heeds no failure and costs the store nothing.
         """
         return self.store_listen(self._key(key))
-
-    def wait(self, key: str, timeout_secs: float | None = None) -> str:
-        """Return the value of ``key`` once it is set.
-
-        Args:
-            key: The key.
-            timeout_secs: How many seconds to wait; None: ``barrier_secs``.
-
-        Raises:
-            PeerFailedError: If a rank has failed, also if it is this one.
-            DeadlineExceededError: If nobody has set it in that time.
-        """
-        secs = self._secs(timeout_secs)
-        value = self._wait(key, clock.monotonic() + secs)
-        if value is None:
-            raise DeadlineExceededError(f"waited {secs:g} seconds for the key {key!r}")
-        return value
 
     def gather(self, name: str, value: str, timeout_secs: float | None = None) -> list[str]:
         """Return the ``value`` of every rank, in order, once all ranks have called it.

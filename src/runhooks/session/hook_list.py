@@ -99,13 +99,8 @@ class HookList:
 
     @property
     def by_name(self) -> Mapping[str, SessionRunHook]:
-        """The hooks that take part in every run, by name."""
+        """The hooks that take part in every run, by name, in the order of their calls."""
         return self._hooks
-
-    @property
-    def hooks(self) -> tuple[SessionRunHook, ...]:
-        """The hooks that take part in every run, in the order of their calls."""
-        return tuple(self._hooks.values())
 
     def begin(self) -> None:
         """Call ``begin`` of the hooks; the default graph is the one they may add to."""
@@ -122,9 +117,7 @@ class HookList:
                 session.stopped_by = f"{name} ({why})" if why else name
         session.hooked.schedule()
 
-    def join(
-        self, hooks: Iterable[SessionRunHook], session: LiveSession | None
-    ) -> list[SessionRunHook]:
+    def join(self, hooks: Iterable[SessionRunHook], session: LiveSession) -> list[SessionRunHook]:
         """Begin those of ``hooks`` that are new here, and add them to ``session``; return all."""
         given = in_order(hooks)
         for hook in given:
@@ -240,12 +233,11 @@ class HookList:
     def _time_of(self, hook: SessionRunHook) -> AbstractContextManager[None]:
         return nullcontext() if self._placement is None else self._placement.time_of(hook)
 
-    def _join(self, hook: SessionRunHook, session: LiveSession | None) -> None:
+    def _join(self, hook: SessionRunHook, session: LiveSession) -> None:
         name = self._name(hook)
         try:
             self._begin(name, hook)
-            if session is not None:
-                self._start(name, hook, session, always=False)
+            self._start(name, hook, session, always=False)
         except BaseException:
             self._names.discard(name)
             self._numbers.clear()

@@ -27,13 +27,13 @@ from runhooks.session.scheduled_hook import NextDue, RankPlacement, ScheduledHoo
 from runhooks.session.threads import Coordinator
 from runhooks.session.turn import (
     Answering,
+    Asking,
     CallerTurns,
     Hooks,
     Request,
     RequestMerger,
     Turn,
     answer,
-    never_asked,
 )
 
 _log = logging.getLogger("runhooks")
@@ -395,7 +395,11 @@ class HookedSession:
         if due:
             stride = self.stride if turns.part is StepPart.WHOLE else 0
             context = SessionRunContext(caller, raw, None if step is None else step + stride)
-            asking = turn.asking if turn is not None else never_asked(due)
+            asking = (
+                turn.asking
+                if turn is not None
+                else [Asking(it) for it in due if it.before_run is not None]
+            )
             try:
                 for it in asking:
                     request = it.before_run(context)
@@ -566,6 +570,12 @@ class LiveSession:
     hooked: HookedSession
     #: The hook that asked the coordinator to stop while the session opened, or None.
     stopped_by: str | None = None
+
+    @classmethod
+    def of(cls, raw: RawSession, iteration: Iteration | None = None) -> LiveSession:
+        """Return ``raw`` with no hooks and no threads yet."""
+        coord = Coordinator(clean_stop_exception_types=())
+        return cls(raw, coord, HookedSession(raw, iteration))
 
     @property
     def stop_reason(self) -> str | None:

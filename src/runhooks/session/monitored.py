@@ -18,8 +18,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from runhooks import arguments, clock
-from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook, StopRequest
-from runhooks.contract.session import CallableRuns
+from runhooks.contract import CallableRuns, RawSession, SessionRunArgs, SessionRunHook, StopRequest
 from runhooks.errors import OutOfRangeError, cause, described, good_ends
 from runhooks.graph import get_default_graph
 from runhooks.ranks import Group, current_group
@@ -27,30 +26,24 @@ from runhooks.session.agreement import Agreement
 from runhooks.session.hook_list import HookList, caught, raise_first, thread_failure
 from runhooks.session.hooked import Iteration, LiveSession
 from runhooks.session.interruption import Interruption, tell_stopping
-from runhooks.session.opening import Opening, opener_of
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
-from runhooks.session.scaffold import ChiefSessionCreator, Scaffold, SessionCreator
+from runhooks.session.scaffold import ChiefSessionCreator, Scaffold, SessionCreator, opener_of
 from runhooks.session.threads import Coordinator
 from runhooks.stores.interruption import forget_interrupt
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class StepContext:
-    """Runs the session of one step, with hooks or without."""
+class StepContext(NamedTuple):
+    """Runs the session of one step, with hooks or without.
 
-    def __init__(self, session: RawSession, run_with_hooks_fn: Callable[..., Any]) -> None:
-        self._session = session
-        self._run_with_hooks = run_with_hooks_fn
+    Attributes:
+        session: The raw session, whose runs call no hooks.
+        run_with_hooks: Calls ``run`` of the monitored session.
+    """
 
-    @property
-    def session(self) -> RawSession:
-        """The raw session, whose runs call no hooks."""
-        return self._session
-
-    def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
-        """Call ``run`` of the monitored session."""
-        return self._run_with_hooks(*args, **kwargs)
+    session: RawSession
+    run_with_hooks: Callable[..., Any]
 
     def request_stop(self) -> None:
         """End the loop well: raise StopIteration."""
@@ -83,7 +76,7 @@ class CoordinatedCreator(NamedTuple):
 class MonitoredSession(CallableRuns):
     """Runs the default graph with hooks, as ``tf.compat.v1.train.MonitoredSession`` does.
 
-    It calls the hooks (``runhooks.contract.life_cycle`` says when) and saves nothing by itself. If
+    It calls the hooks (``runhooks.contract`` says when) and saves nothing by itself. If
     the session is lost, it creates a new one and repeats the run, within the limits of
     ``recovery``. The ``with`` block ends normally on OutOfRangeError and StopIteration.
 
@@ -125,30 +118,28 @@ class MonitoredSession(CallableRuns):
         self._agreement: Agreement | None = None  # with other ranks; None: there are none
         self._is_over = False
         creator = session_creator or ChiefSessionCreator()
-        is_own = isinstance(creator, SessionCreator)
-        if is_own:
-            creator.stop_request = self._stop
-        opening = Opening(
-            graph=self._graph,
-            creator=creator,
-            hooks=self._hook_list,
-            stop=self._stop,
-            grace_secs=stop_grace_period_secs,
-            compares_states=is_own and creator.owns_all_states,
-            restores_from=creator.restores_from if is_own else None,
-            iteration=self._iteration,
-        )
-        is_lost, policy = self._graph.engine.is_lost, recovery or RecoveryPolicy()
+        says_chief = True
+        if isinstance(creator, SessionCreator):  # not one of TensorFlow's
+            creator.stop_request, says_chief = self._stop, creator.is_chief
+        policy = recovery or RecoveryPolicy()
         forget_interrupt()  # of a session before this one
         with ExitStack() as at_end:
             at_end.enter_context(self._graph.in_use())
             if opener_of(self._graph).joins_ranks and current_group().size > 1:
                 policy = RecoveryPolicy(failures=0)  # one rank cannot go back without the others
-                self._join(current_group(), not is_own or creator.is_chief)
+                self._join(current_group(), says_chief)
             try:
                 with self._graph.as_default():
                     self._hook_list.begin()
-                self._session = RecoverableSession(opening, is_lost, policy)
+                self._session = RecoverableSession(
+                    self._graph,
+                    creator,
+                    self._hook_list,
+                    self._stop,
+                    stop_grace_period_secs,
+                    policy,
+                    self._iteration,
+                )
                 if self._agreement is not None:
                     self._agreement.open()
             except BaseException as error:
@@ -326,7 +317,7 @@ class MonitoredSession(CallableRuns):
 
     @property
     def _hooks(self) -> tuple[SessionRunHook, ...]:
-        return self._hook_list.hooks
+        return tuple(self._hook_list.by_name.values())
 
     @property
     def _sess(self) -> RawSession | None:
@@ -396,8 +387,12 @@ class MonitoredSession(CallableRuns):
         *,
         hooks: Iterable[SessionRunHook] | bool | None = None,
     ) -> Any:
-        caller = SessionRunArgs(fetches, feed_dict, options)
-        return run_watched(live, caller, run_metadata, self._join_named(hooks, live))
+        # None: all but those that joined later.
+        named: list[SessionRunHook] | None = [] if hooks is False else None
+        if not isinstance(hooks, bool | None):
+            with self._graph.as_default():
+                named = self._hook_list.join(hooks, live)
+        return run_watched(live, SessionRunArgs(fetches, feed_dict, options), run_metadata, named)
 
     def _check_open(self, method: str) -> None:
         if self._is_over:
@@ -408,17 +403,6 @@ class MonitoredSession(CallableRuns):
         if self._agreement is None:
             return self._session.call(act)
         return self._agreement.make_run(self._live(), partial(self._session.call, act))
-
-    def _join_named(
-        self, hooks: Iterable[SessionRunHook] | bool | None, session: LiveSession | None
-    ) -> list[SessionRunHook] | None:
-        """Return the hooks that ``run`` was given; None: all but those that joined later."""
-        if hooks is None or hooks is True:
-            return None
-        if hooks is False:
-            return []
-        with self._graph.as_default():
-            return self._hook_list.join(hooks, session)
 
     def _interrupt(self, number: int) -> None:
         self.request_stop(signal.Signals(number).name)

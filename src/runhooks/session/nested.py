@@ -9,8 +9,7 @@ from typing import Any
 from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
 from runhooks.errors import good_ends
 from runhooks.session.hook_list import HookList, caught, raise_first
-from runhooks.session.hooked import HookedSession, LiveSession
-from runhooks.session.threads import Coordinator
+from runhooks.session.hooked import LiveSession
 
 FeedDict = Mapping[Any, Any] | None
 
@@ -63,9 +62,10 @@ class NestedLoop:
         Raises:
             Exception: Whatever a run, a hook or a thread of the hooks raises.
         """
-        coord = Coordinator(clean_stop_exception_types=())
+        session = LiveSession.of(raw)
+        coord = session.coord
         try:
-            runs = self._loop(LiveSession(raw, coord, HookedSession(raw)), fetches, feeds, take)
+            runs = self._loop(session, fetches, feeds, take)
         except BaseException as error:
             coord.request_stop()
             self._hooks.on_exception(raw, error)

@@ -1,21 +1,24 @@
-"""``RecoverableSession``: replaces a lost session and repeats the run that lost it."""
+"""``RecoverableSession``: opens sessions, replaces a lost one and repeats the run that lost it."""
 
 from __future__ import annotations
 
 import logging
-import math
+import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
-from runhooks import clock
-from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook
-from runhooks.errors import add_note, described
-from runhooks.graph.base import ClosedSessionError
-from runhooks.session.hooked import LiveSession
-from runhooks.session.opening import Opening
+from runhooks import arguments, clock
+from runhooks.contract import RawSession, SessionRunArgs, SessionRunHook, StopRequest
+from runhooks.errors import FailedPreconditionError, UnavailableError, add_note, described
+from runhooks.graph.base import BaseGraph, ClosedSessionError
+from runhooks.ranks import current_group
+from runhooks.session.hook_list import HookList
+from runhooks.session.hooked import Iteration, LiveSession
+from runhooks.session.scaffold import SessionCreator, opener_of
 
 _log = logging.getLogger("runhooks")
 
@@ -44,12 +47,13 @@ class RecoveryPolicy:
     limit_secs: float = 1800.0
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            kind, noun = (int, "whole number") if name == "failures" else (int | float, "number")
-            if not isinstance(value, kind):
-                raise TypeError(f"{name} must be a {noun}, got {value!r}")
-            if not value >= 0 or (name.endswith("wait_secs") and value == math.inf):
-                raise ValueError(f"{name} must be 0 or more and finite, got {value!r}")
+        secs = {name: value for name, value in vars(self).items() if name != "failures"}
+        arguments.given(**vars(self))
+        arguments.whole(0, failures=self.failures)
+        arguments.not_negative(**secs)
+        arguments.finite(
+            first_wait_secs=self.first_wait_secs, longest_wait_secs=self.longest_wait_secs
+        )
         if self.longest_wait_secs < self.first_wait_secs:
             raise ValueError(
                 f"longest_wait_secs must not be below first_wait_secs={self.first_wait_secs!r}, "
@@ -72,19 +76,33 @@ class RecoverableSession:
     attempts: one more is made at once.
 
     Args:
-        opening: Opens its sessions.
-        is_lost: Tells which errors mean that the session is lost.
+        graph: The graph that its sessions run.
+        creator: Creates them: a ``SessionCreator``, or one of TensorFlow's.
+        hooks: Started with each of them.
+        stop: Asked when the loop is to stop.
+        grace_secs: How many seconds threads may take to stop.
         policy: How often, and for how long, it is replaced.
+        iteration: The iteration of the loop.
     """
 
     def __init__(
         self,
-        opening: Opening,
-        is_lost: Callable[[BaseException], bool],
+        graph: BaseGraph,
+        creator: Any,
+        hooks: HookList,
+        stop: StopRequest,
+        grace_secs: float,
         policy: RecoveryPolicy,
+        iteration: Iteration,
     ) -> None:
-        self._opening = opening
-        self._is_lost = is_lost
+        self._iteration = iteration
+        self._graph = graph
+        self._creator = creator
+        self._own_creator = creator if isinstance(creator, SessionCreator) else None
+        self._hooks = hooks
+        self._stop = stop
+        self._grace_secs = grace_secs
+        self._is_lost = graph.engine.is_lost
         self._policy = policy
         self._failures = 0
         self._failing_since = 0.0
@@ -167,7 +185,7 @@ class RecoverableSession:
         with self._changed:
             self._is_over = True
             if self._replacer not in (None, threading.get_ident()):
-                self._opening.stop.ask(reason)
+                self._stop.ask(reason)
                 self._changed.wait_for(lambda: self._replacer is None)
 
     def close(self) -> None:
@@ -181,7 +199,7 @@ class RecoverableSession:
             self._closing, self.session = session, None
             self._changed.notify_all()  # its threads may wait for the next
         try:
-            session.close(self._opening.grace_secs)
+            session.close(self._grace_secs)
         finally:
             self._closing = None
 
@@ -251,10 +269,29 @@ class RecoverableSession:
         return closing is not None and closing.coord.has_registered(threading.current_thread())
 
     def _open(self) -> LiveSession:
-        recoveries = self.recoveries + (self._lost is not None)
-        session = self._opening.open(recoveries, self._last_checkpoint)
+        """Open a session with its threads and hooks, at the start and at each recovery alike."""
+        opener, own = opener_of(self._graph), self._own_creator
+        with self._graph.as_default():
+            opener.prepare_graph()
+            # The creator finalizes the scaffold, and then calls open_chief or try_worker of opener.
+            raw: RawSession = opener.as_raw_session(self._creator.create_session())
+        raw.recoveries = self.recoveries + (self._lost is not None)
+        raw.stop_request = self._stop
+        session = LiveSession.of(raw, self._iteration)
+        try:
+            if own is not None and own.restores_from:
+                _check_found(raw, self._last_checkpoint, own.restores_from)
+            _check_objects(self._graph, raw)
+            opener.start_threads(raw, session.coord)
+            self._hooks.start(session)
+        except BaseException:
+            session.close(self._grace_secs)
+            raise
+        # A worker restores what the chief has saved, and does not have the chief's hooks.
+        if own is not None and own.is_chief and current_group().is_chief:
+            self._hooks.compare_states(raw)
         self.session = session
-        self._count_recovery(session.raw)
+        self._count_recovery(raw)
         return session
 
     def _close_after(self, error: Exception) -> None:
@@ -284,7 +321,7 @@ class RecoverableSession:
         secs = max(0.0, min(self._policy.wait_secs(self._failures), self._secs_left()))
         if secs > 0:
             _log.info("replacing the lost session in %g seconds: %s", secs, described(error))
-        self._is_last_attempt = self._opening.stop.wait(secs)
+        self._is_last_attempt = self._stop.wait(secs)
 
     def _secs_left(self) -> float:
         return self._failing_since + self._policy.limit_secs - clock.monotonic()
@@ -303,7 +340,7 @@ class RecoverableSession:
         if self._policy.failures == 0:
             return
         secs = clock.monotonic() - self._failing_since
-        why = self._opening.stop.reason if self._is_last_attempt else "see RecoveryPolicy"
+        why = self._stop.reason if self._is_last_attempt else "see RecoveryPolicy"
         cause = "" if first is error else f"; the session was lost by {described(first)}"
         add_note(
             error,
@@ -364,3 +401,39 @@ def _should_stop(session: LiveSession) -> bool:
         session.hooked.check_iteration()
     session.coord.raise_requested_exception()
     return session.stop_reason is not None
+
+
+def _check_found(
+    raw: RawSession, last_checkpoint: str | None, restores_from: str | os.PathLike[str]
+) -> None:
+    """Raise UnavailableError if a checkpoint that was there before is out of sight."""
+    directory = os.fspath(restores_from)
+    lies_there = [
+        path is not None and Path(path).parent == Path(directory)
+        for path in (last_checkpoint, raw.checkpoint)
+    ]
+    if lies_there == [True, False]:
+        raise UnavailableError(
+            f"no checkpoint is found in {directory!r} any more, where {last_checkpoint!r} was "
+            "saved: to start over would lose its steps",
+            path=directory,
+        )
+
+
+def _check_objects(graph: BaseGraph, raw: RawSession) -> None:
+    """Raise FailedPreconditionError if a lost session has left its objects in mid-run."""
+    objects = graph.objects
+    if objects is None:
+        return
+    if raw.recoveries and objects.changed:
+        raise FailedPreconditionError(
+            f"the session was lost and there is no checkpoint to restore: its steps have changed "
+            f"{objects} in place, which cannot be undone; give checkpoint_dir"
+        )
+    if objects.changed:
+        _log.warning(
+            "the session starts at step %s with %s as an earlier session has left them: restore a "
+            "checkpoint, or make them and the graph anew, if that is not intended",
+            *(raw.global_step, objects),
+        )
+    objects.settle()

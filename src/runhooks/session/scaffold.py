@@ -1,4 +1,8 @@
-"""``Scaffold`` and ``SessionCreator``: what a session needs, and who creates it."""
+"""``Scaffold`` and ``SessionCreator``: what a session needs, and who creates it.
+
+A creator finalizes its scaffold and lets the graph's opener make the session: ``OwnOpener`` for
+graphs of runhooks.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,24 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from runhooks import arguments, clock
-from runhooks.checkpoint import InitFrom, Saver
+from runhooks.checkpoint import InitFrom, Saver, latest_checkpoint, restore_latest
+from runhooks.checkpoint.latest import check_no_tensorflow_checkpoints
 from runhooks.contract import RawSession, StopRequest
-from runhooks.graph import get_default_graph
-from runhooks.graph.base import Place
+from runhooks.errors import DeadlineExceededError, FailedPreconditionError
+from runhooks.graph import GraphKeys, get_default_graph
+from runhooks.graph.base import BaseGraph, Place, SessionOpener
 from runhooks.ranks import current_group
-from runhooks.session.opening import opener_of
 from runhooks.session.session import Session
-from runhooks.stores import hidden
+from runhooks.stores import is_url, normal, without_file_scheme
+from runhooks.summary import merge_all
+
+_log = logging.getLogger("runhooks")
 
 
 class Scaffold:
@@ -149,8 +160,6 @@ def _given(value: Any, base: Any, name: str) -> Any:
     return value if value is not None or base is None else getattr(base, name)
 
 
-_log = logging.getLogger("runhooks")
-
 #: Between two looks at what the chief has done: a tenth of the wait so far, within these limits.
 _LOOK_AGAIN_SECS = (0.2, 5.0)
 _SAY_AGAIN_SECS = 60.0
@@ -164,10 +173,6 @@ class SessionCreator(ABC):
 
     #: Asked when the monitored session is to stop; a long wait in ``create_session`` listens to it.
     stop_request = StopRequest()
-
-    #: Whether every state in a checkpoint should belong to a hook or an input here. A worker
-    #: restores what the chief has saved, and does not have the chief's hooks.
-    owns_all_states: ClassVar[bool] = True
 
     #: Whether this process is the chief, or does not say so: of several ranks one is.
     is_chief: ClassVar[bool] = True
@@ -228,7 +233,7 @@ class ChiefSessionCreator(_ScaffoldCreator):
         if checkpoint_dir and checkpoint_filename_with_path:
             raise ValueError(
                 "checkpoint_dir and checkpoint_filename_with_path cannot both be given, "
-                f"got {hidden(checkpoint_dir)!r} and {hidden(checkpoint_filename_with_path)!r}"
+                f"got {checkpoint_dir!r} and {checkpoint_filename_with_path!r}"
             )
         self._checkpoint = _resolved(checkpoint_filename_with_path)
 
@@ -252,7 +257,6 @@ class WorkerSessionCreator(_ScaffoldCreator):
         checkpoint_dir: Where the chief saves; on a ``tf.Graph``, only used in messages.
     """
 
-    owns_all_states: ClassVar[bool] = False
     is_chief: ClassVar[bool] = False
 
     def __init__(
@@ -265,7 +269,7 @@ class WorkerSessionCreator(_ScaffoldCreator):
     ) -> None:
         super().__init__(scaffold, master, config, checkpoint_dir)
         self._max_wait_secs = math.inf if max_wait_secs is None else max_wait_secs
-        shown = hidden(os.fspath(checkpoint_dir or ""))
+        shown = os.fspath(checkpoint_dir or "")
         where = f" and checkpoint_dir={shown!r}" if shown else ""
         self._chief = f"the chief, the process with is_chief=True{where}"
 
@@ -287,19 +291,13 @@ class WorkerSessionCreator(_ScaffoldCreator):
                 message = self._too_late(waited, lacking)
                 raise opener.deadline_error(message, self.restores_from) from lacking
             if now >= said + _SAY_AGAIN_SECS:
-                self._say(waited, lacking)
-                said = now
+                level, said = logging.WARNING if waited >= _SAY_AGAIN_SECS else logging.INFO, now
+                message = "waiting for %s, %.0f of %g seconds: %s"
+                _log.log(level, message, self._chief, waited, self._max_wait_secs, lacking)
             shortest, longest = _LOOK_AGAIN_SECS
             # The chief is another process, maybe on another machine: all there is to do is to look.
             pause = min(max(shortest, waited / 10), longest, self._max_wait_secs - waited)
             self.stop_request.wait(pause)
-
-    def _say(self, waited: float, lacking: Exception | None) -> None:
-        level = logging.WARNING if waited >= _SAY_AGAIN_SECS else logging.INFO
-        limit = self._max_wait_secs
-        _log.log(
-            level, "waiting for %s, %.0f of %g seconds: %s", self._chief, waited, limit, lacking
-        )
 
     def _too_late(self, waited: float, lacking: Exception | None) -> str:
         end = self.stop_request.reason or f"max_wait_secs={self._max_wait_secs:g} has passed"
@@ -310,3 +308,138 @@ class WorkerSessionCreator(_ScaffoldCreator):
 def _resolved(place: Place) -> Place:
     """Return ``place``, which is to mean the same after a change of the working directory."""
     return opener_of(get_default_graph()).resolve(place) if place else place
+
+
+class OwnOpener(SessionOpener):
+    """Opens the sessions of graphs that runhooks computes."""
+
+    def check_target(self, master: str, config: Any) -> None:
+        if master:
+            raise ValueError(
+                f"master must be left out, got {master!r}: this engine computes in this process, "
+                "and has no session server to connect to"
+            )
+        if config is not None:
+            raise ValueError(
+                f"config must be left out, got {config!r}: it configures TensorFlow's sessions; "
+                "configure the engine's framework itself"
+            )
+
+    def resolve(self, place: str | os.PathLike[str]) -> str | os.PathLike[str]:
+        plain = without_file_scheme(place)
+        return normal(os.fspath(plain)) if is_url(plain) else Path(plain).expanduser().absolute()
+
+    def fill_scaffold(self, scaffold: Any) -> None:
+        for name, key in (
+            ("init_op", GraphKeys.INIT_OP),
+            ("ready_op", GraphKeys.READY_OP),
+            ("ready_for_local_init_op", GraphKeys.READY_FOR_LOCAL_INIT_OP),
+            ("local_init_op", GraphKeys.LOCAL_INIT_OP),
+        ):
+            if getattr(scaffold, name) is None:
+                setattr(scaffold, name, scaffold.get_or_default(name, key, _nothing))
+        if scaffold.summary_op is None:
+            summary_op = scaffold.get_or_default("summary_op", GraphKeys.SUMMARY_OP, _merged)
+            # Summaries that can no longer be merged can still be saved one by one.
+            summaries = get_default_graph().get_collection(GraphKeys.SUMMARIES) or None
+            scaffold.summary_op = summaries if summary_op is None else summary_op
+        if scaffold.saver is None:
+            saver = scaffold.get_or_default("saver", GraphKeys.SAVERS, _nothing)
+            scaffold.saver = Saver() if saver is None else saver
+
+    def open_chief(
+        self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place, path: Place
+    ) -> Session:
+        session = Session()
+        try:
+            restored = _restore(scaffold, session, checkpoint_dir, path)
+            if restored is None:
+                _initialize(scaffold, session)
+            else:
+                _log.info("resumed from step %s: %s", session.global_step, restored)
+                if scaffold.saver.is_partial:
+                    _log.warning(
+                        "%s has restored the variables in var_list of its saver alone: all others, "
+                        "and what hooks and inputs keep, start over",
+                        restored,
+                    )
+            _make_ready(scaffold, session)
+        except BaseException:
+            session.close()  # another may be made, and the device may not hold both
+            raise
+        return session
+
+    def try_worker(
+        self, scaffold: Any, master: str, config: Any, checkpoint_dir: Place
+    ) -> tuple[Session | None, Exception | None]:
+        if checkpoint_dir and latest_checkpoint(checkpoint_dir) is None:
+            return None, FailedPreconditionError("it has saved no checkpoint there yet")
+        try:
+            return self.open_chief(scaffold, master, config, checkpoint_dir, None), None
+        except FailedPreconditionError as lacking:
+            return None, lacking
+
+    def deadline_error(self, message: str, checkpoint_dir: Place) -> Exception:
+        path = None if not checkpoint_dir else str(checkpoint_dir)
+        return DeadlineExceededError(message, path=path)
+
+
+_OWN = OwnOpener()
+
+
+def opener_of(graph: BaseGraph) -> SessionOpener:
+    """Return how sessions of ``graph`` are opened: by its framework, or by ``OwnOpener``."""
+    return graph.opener or _OWN
+
+
+def _restore(scaffold: Any, session: Session, checkpoint_dir: Place, path: Place) -> str | None:
+    """Restore a checkpoint; return its path, None if there is none."""
+    if path:
+        scaffold.saver.restore(session, path)
+        return str(path)
+    if not checkpoint_dir:
+        return None
+    restored = restore_latest(scaffold.saver, session, checkpoint_dir)
+    if restored is None:
+        check_no_tensorflow_checkpoints(checkpoint_dir)
+    return restored
+
+
+def _initialize(scaffold: Any, session: Session) -> None:
+    if scaffold.init_op is not None:
+        session.run(scaffold.init_op, scaffold.init_feed_dict)
+    if scaffold.init_from is not None:
+        scaffold.init_from.load_into(session)
+    if scaffold.init_fn is not None:
+        scaffold.init_fn(session)
+
+
+def _make_ready(scaffold: Any, session: Session) -> None:
+    """Run the local init op. Raises FailedPreconditionError if the session is not ready."""
+    _check_ready(session, "ready_for_local_init_op", scaffold.ready_for_local_init_op)
+    if scaffold.local_init_op is not None:
+        session.run(scaffold.local_init_op, scaffold.local_init_feed_dict)
+    _check_ready(session, "ready_op", scaffold.ready_op)
+
+
+def _check_ready(session: Session, name: str, op: Any) -> None:
+    if op is None:
+        return
+    answer = session.run(op)
+    if answer is None:
+        return
+    lacking = np.asarray(answer)
+    # A compiled function has one output shape: it can return True, but not an empty list.
+    is_true = lacking.dtype == bool and lacking.shape == () and lacking
+    if lacking.size and not is_true:
+        raise FailedPreconditionError(
+            f"the session is not ready: the scaffold's {name} returned {lacking.tolist()}"
+        )
+
+
+def _nothing() -> None:
+    return None
+
+
+def _merged() -> Any:
+    return None if get_default_graph().finalized else merge_all()

@@ -213,11 +213,6 @@ class Turn:
             raise
 
 
-def never_asked(hooks: Hooks) -> list[Asking]:
-    """Return those of ``hooks`` that override ``before_run``, to be asked for the first time."""
-    return [Asking(hook) for hook in hooks if hook.before_run is not None]
-
-
 def answer(
     answering: Sequence[Answering],
     context: SessionRunContext,

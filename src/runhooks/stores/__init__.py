@@ -3,15 +3,7 @@
 from runhooks.stores.backend import Buffer, StoredObject
 from runhooks.stores.retry import RetryPolicy, default_policy, set_retry_policy
 from runhooks.stores.store import Store, open_store
-from runhooks.stores.urls import (
-    hidden,
-    is_url,
-    joined,
-    masked,
-    normal,
-    scheme_of,
-    without_file_scheme,
-)
+from runhooks.stores.urls import is_url, joined, normal, scheme_of, without_file_scheme
 
 __all__ = [
     "Buffer",
@@ -19,10 +11,8 @@ __all__ = [
     "Store",
     "StoredObject",
     "default_policy",
-    "hidden",
     "is_url",
     "joined",
-    "masked",
     "normal",
     "open_store",
     "scheme_of",

@@ -1,12 +1,21 @@
-"""``Backend``: the requests that a store answers, each tried once."""
+"""``Backend``: the requests that a store answers, each tried once, through fsspec."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+import errno
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from runhooks.stores.errors import shortened, status_of
+from runhooks.stores.urls import cloud_of, scheme_of
 
 #: What is written and read: bytes, a memoryview of bytes, or a flat array of bytes.
 Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
@@ -26,33 +35,162 @@ class StoredObject(NamedTuple):
     modified: float
 
 
-class Backend(Protocol):
-    """The objects below one URL. Errors are those of the library beneath."""
+#: What is sent in one request; more is sent in parts.
+_SINGLE_BYTES = 32 << 20
+_PART_BYTES = 16 << 20
+#: What fsspec's file systems call the time of an object.
+_TIMES = ("LastModified", "last_modified", "updated", "timeCreated", "mtime", "created")
+_INSTALL = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
+# Of fsspec's memory, which looks first and writes then.
+_creating = threading.Lock()
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system for ``url``, and what it calls that place.
+
+    Raises:
+        ImportError: fsspec, or what it needs for this scheme, is not installed.
+        ValueError: Nobody knows the scheme.
+    """
+    scheme = scheme_of(url)
+    needed = " ".join(["fsspec", *filter(None, [_INSTALL.get(cloud_of(url))])])
+    try:
+        core = import_module("fsspec.core")
+        # What is listed must be what is there now.
+        fs, root = core.url_to_fs(url, use_listings_cache=False, **_fewer_retries(scheme))
+    except ImportError as error:
+        message = f"{url} needs more than is installed: pip install {needed}"
+        raise ImportError(message) from error
+    except ValueError as error:
+        raise ValueError(f"{scheme}:// is not known to fsspec: {shortened(error)}") from error
+    if type(fs).__module__.startswith("obstore"):
+        raise ValueError(
+            f"{scheme}:// is registered as obstore.fsspec, which replaces what must be created "
+            "only once: leave it to fsspec"
+        )
+    if fs.async_impl:
+        fs.loop.set_default_executor(_LastingThreads())
+    return fs, root.rstrip("/")
+
+
+class _LastingThreads(ThreadPoolExecutor):
+    """Threads for the loop of fsspec, which has new ones until the very end of the process.
+
+    Python refuses to let others do anything once it ends, when the last events are stored.
+    """
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 - raised by whoever waits
+                future.set_exception(error)
+
+        try:
+            threading.Thread(target=work, name="runhooks-store", daemon=True).start()
+        except RuntimeError:  # the process ends
+            work()
+        return future
+
+
+def forget_file_system(url: str) -> None:
+    """Let fsspec make a new file system for ``url`` when it is asked for one again."""
+    with suppress(ImportError, ValueError):  # there is none
+        file_system(url)[0].clear_instance_cache()
+
+
+def _fewer_retries(scheme: str) -> dict[str, Any]:
+    """What keeps botocore from repeating each of the few tries of s3fs for many seconds."""
+    if scheme not in ("s3", "s3a"):
+        return {}
+    told = import_module("fsspec.config").conf.get(scheme, {}).get("config_kwargs") or {}
+    return {"config_kwargs": {"retries": {"total_max_attempts": 1}, **told}}
+
+
+class Backend:
+    """The objects below ``url``, through fsspec. Errors are those of the libraries beneath."""
+
+    def __init__(self, url: str) -> None:
+        self._fs, self._root = file_system(url)
+        self._is_azure = cloud_of(url) == "az"
 
     def put(self, key: str, data: Sequence[Buffer]) -> None:
         """Create or replace an object, whole or not at all."""
-        ...
+        path = self._path(key)
+        if sum(map(len, data)) <= _SINGLE_BYTES:
+            self._fs.pipe_file(path, b"".join(data))  # type: ignore[arg-type] # arrays are buffers, from 3.12 in types
+            return
+        file = self._fs.open(path, "wb", block_size=_PART_BYTES)
+        try:
+            for piece in data:
+                file.write(piece)
+        except BaseException:
+            file.discard()  # closing it would make an object of the first part
+            raise
+        file.close()
 
     def create(self, key: str, data: bytes) -> None:
         """Create an object. Raises FileExistsError if one is there."""
-        ...
+        try:
+            with _creating:
+                self._fs.pipe_file(self._path(key), data, mode="create")
+        except OSError as error:
+            if status_of(error) == 412:
+                raise FileExistsError(str(error)) from error
+            raise
 
-    def read(self, key: str, start: int, end: int | None) -> bytes | memoryview:
+    def read(self, key: str, start: int, end: int | None) -> bytes:
         """Return the bytes from ``start`` to ``end``, at least one; None: to the end."""
-        ...
+        content: bytes = self._fs.cat_file(self._path(key), start=start or None, end=end)
+        return content
 
     def stat(self, key: str) -> StoredObject:
         """Return the size and the time of an object."""
-        ...
+        info = self._fs.info(self._path(key))
+        if info["type"] != "file":
+            raise FileNotFoundError("there is no such object")
+        return _stored(key, info)
 
-    def objects(self, folder: str) -> Iterable[StoredObject]:
+    def objects(self, folder: str) -> list[StoredObject]:
         """Return all objects whose keys begin with ``folder/``; with ``""``, all."""
-        ...
+        found = self._fs.find(self._path(folder), detail=True).values()
+        return [_stored(self._key(info["name"]), info) for info in found]
 
-    def folders(self, folder: str) -> Iterable[str]:
+    def folders(self, folder: str) -> list[str]:
         """Return the names that stand before a ``/`` in the keys below ``folder``."""
-        ...
+        try:
+            found = self._fs.ls(self._path(folder), detail=True)
+        except FileNotFoundError:
+            self._require_bucket(folder)
+            return []
+        folders = (info["name"] for info in found if info["type"] == "directory")
+        return [name.rstrip("/").rpartition("/")[2] for name in folders]
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, those that are there."""
-        ...
+        for key in keys:
+            with suppress(FileNotFoundError):
+                self._fs.rm_file(self._path(key))
+
+    def _require_bucket(self, folder: str) -> None:
+        self.objects(folder)  # which raises if it is not there, but with adlfs
+        bucket = self._root.partition("/")[0]
+        if self._is_azure and not self._fs.exists(bucket):
+            raise FileNotFoundError(errno.ENOENT, f"the container {bucket} does not exist")
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}" if key else self._root
+
+    def _key(self, path: str) -> str:
+        return path[len(self._root) + 1 :]
+
+
+def _stored(key: str, info: Mapping[str, Any]) -> StoredObject:
+    time = next((info[name] for name in _TIMES if info.get(name) is not None), 0.0)
+    if isinstance(time, str):
+        time = datetime.fromisoformat(time)
+    if isinstance(time, datetime):
+        time = time.timestamp()
+    return StoredObject(key, int(info["size"]), float(time))

@@ -8,7 +8,9 @@ import os
 import shutil
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -18,12 +20,65 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from runhooks.stores.backend import Buffer, StoredObject
-from runhooks.stores.reading import WINDOW_BYTES, ReadAhead
+from runhooks.stores.interruption import interrupting
 from runhooks.stores.store import Store, open_top
 from runhooks.stores.urls import is_url
 
 if TYPE_CHECKING:
     from runhooks.stores.object_file import ObjectFile
+
+
+_WINDOW_BYTES = 8 << 20  # of an object that are read at once
+_MOST_AT_ONCE = 16  # objects that are read before somebody asks for them
+
+
+class _ReadAhead:
+    """Reads the first new bytes of the objects of ``store`` that are read next, several at a time.
+
+    One thread at a time may use it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._read_to: dict[str, int] = {}  # how far each object was read
+        self._expected: deque[tuple[str, int, int]] = deque()  # keys and ranges, in order
+        self._begun: dict[str, tuple[int, Future[bytes]]] = {}  # where, and what will be there
+        self._threads: ThreadPoolExecutor | None = None
+
+    def expect(self, objects: Iterable[tuple[str, int]]) -> None:
+        """Prepare to read what is new in ``objects``, keys and sizes in the order of reading."""
+        for _, future in self._begun.values():
+            future.cancel()
+        self._begun = {}
+        begins = ((key, self._read_to.get(key, 0), size) for key, size in objects)
+        self._expected = deque(
+            (key, begin, min(size, begin + _WINDOW_BYTES))
+            for key, begin, size in begins
+            if begin < size
+        )
+
+    def read(self, key: str, start: int, end: int) -> bytes:
+        """Return the bytes from ``start`` to ``end``, or fewer if they were expected."""
+        self._begin()
+        begin, future = self._begun.pop(key, (None, None))
+        if future is not None and begin == start:
+            with interrupting():
+                content = future.result()
+        else:
+            content = self._store.read(key, start, end)
+        self._read_to[key] = max(start + len(content), self._read_to.get(key, 0))
+        return content
+
+    def _begin(self) -> None:
+        """Begin to read what is expected, as much as fits in memory."""
+        while self._expected and len(self._begun) < _MOST_AT_ONCE:
+            key, begin, end = self._expected.popleft()
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(_MOST_AT_ONCE, "runhooks-read-ahead")
+            self._begun[key] = begin, self._threads.submit(self._store.read, key, begin, end)
+        if not self._expected and self._threads is not None:
+            self._threads.shutdown(wait=False)  # when it has read them
+            self._threads = None
 
 
 class ObjectStatus(NamedTuple):
@@ -43,7 +98,7 @@ class _Tree:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.ahead = ReadAhead(store)
+        self.ahead = _ReadAhead(store)
         self.known: dict[str, StoredObject] = {}  # as they were listed last
         self.lock = threading.Lock()
         self.last: tuple[str, int, ObjectFile] | None = None  # of which a range was read last
@@ -199,7 +254,7 @@ class StorePath:
 
     def open_expected(self) -> ObjectFile:
         """Open the object to read it to the end, as was told to ``expect``. Raises OSError."""
-        return self._opened(self._tree.ahead.read, WINDOW_BYTES)
+        return self._opened(self._tree.ahead.read, _WINDOW_BYTES)
 
     def _opened(self, read: Callable[[str, int, int], bytes], ahead_bytes: int) -> ObjectFile:
         from runhooks.stores.object_file import ObjectFile  # it needs fsspec

@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from runhooks import arguments, clock
 from runhooks.stores import interruption
-from runhooks.stores.errors import as_os_error, cause_of, is_transient, lacks_credentials
+from runhooks.stores.errors import as_os_error, is_transient, lacks_credentials
 from runhooks.stores.interruption import interrupted_at
 from runhooks.stores.urls import scheme_of
 
@@ -176,16 +176,16 @@ def ask(
             if isinstance(error, ImportError) or not isinstance(error, Exception):
                 raise error
             if lacks_credentials(error) and not patience.has_answered:
-                raise as_os_error(error, url) from cause_of(error, url)
+                raise as_os_error(error, url) from error
             if not is_transient(error):
                 patience.answered()
-                raise as_os_error(error, url) from cause_of(error, url)
+                raise as_os_error(error, url) from error
             if policy.secs:
                 patience.failed(begun)
             pause = wait * _jitter.uniform(0.5, 1)
             left = patience.left(policy.secs, begun) - pause
             if left < 0:
-                raise as_os_error(error, url) from cause_of(error, url)
+                raise as_os_error(error, url) from error
             level = logging.DEBUG if pause < _WORTH_A_WARNING_SECS else logging.WARNING
             _log.log(level, "%s; trying again for %.0f s", as_os_error(error, url), left)
             interruption.sleep(pause)

@@ -7,17 +7,14 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TypeVar
 
 from runhooks import arguments
-from runhooks.stores.backend import Backend, Buffer, StoredObject
-from runhooks.stores.errors import as_os_error, cause_of, lacks_credentials
-from runhooks.stores.fsspec_backend import FsspecBackend, forget_file_system
+from runhooks.stores.backend import Backend, Buffer, StoredObject, forget_file_system
+from runhooks.stores.errors import as_os_error, lacks_credentials
 from runhooks.stores.interruption import interrupting
-from runhooks.stores.obstore_backend import open_with_obstore
 from runhooks.stores.retry import RetryPolicy, ask, before_any_answer, default_policy, patience_with
-from runhooks.stores.urls import is_url, joined, normal, revealed, top_of
+from runhooks.stores.urls import is_url, joined, normal, top_of
 
 AnyArgument = TypeVar("AnyArgument")
 AnyResult = TypeVar("AnyResult")
@@ -54,8 +51,8 @@ def open_top(url: str) -> tuple[Store, str]:
 
     Raises as ``open_store`` does.
     """
-    top = top_of(normal(url))
-    return Store(top.url, default_policy(), (top.hiding, top.hiding_url)), top.key
+    top, key = top_of(normal(url))
+    return Store(top, default_policy()), key
 
 
 class Store:
@@ -68,10 +65,9 @@ class Store:
     TimeoutError and others if retries have failed for as long as the RetryPolicy says.
     """
 
-    def __init__(self, url: str, retry: RetryPolicy, known: tuple[str, str] | None = None) -> None:
-        #: Where the objects are, as it may be shown.
+    def __init__(self, url: str, retry: RetryPolicy) -> None:
+        #: Where the objects are.
         self.url = url
-        self._known = known or ("", url)  # a key, and its URL, which may hide more of it
         self._retry = retry
         self._patience = patience_with(url)
         self._open()
@@ -86,11 +82,8 @@ class Store:
         return other
 
     def url_of(self, key: str) -> str:
-        """Return the URL of the object ``key``, as it may be shown."""
-        known, url = self._known
-        below = key.removeprefix(known)
-        is_below = not known or (key.startswith(known) and below[:1] in ("", "/"))
-        return joined(url, below) if is_below else joined(self.url, key)
+        """Return the URL of the object ``key``."""
+        return joined(self.url, key)
 
     def put(self, key: str, data: Buffer | Sequence[Buffer]) -> None:
         """Create or replace the object ``key``, completely or not at all.
@@ -124,8 +117,8 @@ class Store:
     def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         """Return the content of the object ``key``, or its bytes from ``start`` to ``end``."""
         if end is not None:
-            return self._read_range(key, (start, end))
-        return bytes(self._call(key, lambda backend: backend.read(key, start, None)))
+            return self._read_range(key, start, end)
+        return self._call(key, lambda backend: backend.read(key, start, None))
 
     def read_ranges(self, key: str, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of the object ``key`` in several ranges, read in parallel.
@@ -134,7 +127,7 @@ class Store:
             key: Its key.
             ranges: Where each starts and ends.
         """
-        return _together(partial(self._read_range, key), list(ranges))
+        return _together(lambda where: self._read_range(key, *where), list(ranges))
 
     def read_into(self, key: str, into: memoryview, start: int = 0) -> None:
         """Fill ``into`` with the bytes of the object ``key`` from ``start`` on.
@@ -147,7 +140,7 @@ class Store:
 
         def fill(first: int) -> None:
             last = min(first + part, size)
-            into[first:last] = self._get(key, start + first, start + last)
+            into[first:last] = self._read_range(key, start + first, start + last)
 
         _together(fill, range(0, size, part))
 
@@ -157,15 +150,15 @@ class Store:
 
     def objects(self, folder: str = "") -> list[StoredObject]:
         """Return the objects whose keys begin with ``folder/``, by key; all of them for ``""``."""
-        found = self._call(folder, lambda backend: list(backend.objects(folder)))
-        # Other programs mark folders by empty objects, whose last "/" obstore takes away.
+        found = self._call(folder, lambda backend: backend.objects(folder))
+        # Other programs mark folders by empty objects.
         below = f"{folder}/" if folder else ""
         names = ((it, it.key.removeprefix(below)) for it in found if it.key.startswith(below))
         return sorted(it for it, name in names if name and not name.endswith("/"))
 
     def folders(self, folder: str = "") -> list[str]:
         """Return the names directly below ``folder`` that have objects below them, sorted."""
-        return sorted(self._call(folder, lambda backend: list(backend.folders(folder))))
+        return sorted(self._call(folder, lambda backend: backend.folders(folder)))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the objects ``keys``; a missing one is no error."""
@@ -173,10 +166,7 @@ class Store:
         if listed := [keys] if isinstance(keys, str) else list(keys):
             self._call("", lambda backend: backend.delete(listed))
 
-    def _read_range(self, key: str, where: tuple[int, int]) -> bytes:
-        return bytes(self._get(key, *where))
-
-    def _get(self, key: str, start: int, end: int) -> bytes | memoryview:
+    def _read_range(self, key: str, start: int, end: int) -> bytes:
         if start >= end:
             return b""
         content = self._call(key, lambda backend: backend.read(key, start, end), end - start)
@@ -185,7 +175,12 @@ class Store:
         return content
 
     def _open(self) -> None:
-        self._backend = _backend(self.url)
+        try:
+            self._backend = Backend(self.url)
+        except (ImportError, ValueError):
+            raise
+        except Exception as error:
+            raise as_os_error(error, self.url) from error
         self._opened_by: int | None = os.getpid()  # None: it is to be opened anew
 
     def _call(
@@ -205,16 +200,6 @@ class Store:
 
 
 _BYTES = (bytes, bytearray, memoryview)
-
-
-def _backend(url: str) -> Backend:
-    try:
-        return open_with_obstore(revealed(url)) or FsspecBackend(url)
-    except (ImportError, ValueError):
-        raise
-    except Exception as error:  # noqa: BLE001 - of any library
-        failed = error
-    raise as_os_error(failed, url) from cause_of(failed, url)
 
 
 def _together(

@@ -265,18 +265,6 @@ class FileWriter(QueuedWriter):
         """
         self._add(_graph_event(graph, graph_def, step_or_zero(global_step, "the graph")))
 
-    def add_meta_graph(
-        self, meta_graph_def: bytes | Message, global_step: int | None = None
-    ) -> None:
-        """Add ``meta_graph_def``, a ``MetaGraphDef`` of TensorFlow or the bytes of one.
-
-        Raises:
-            TypeError: It is neither.
-        """
-        _check_message(meta_graph_def=meta_graph_def)
-        at = step_or_zero(global_step, "the meta graph")
-        self._add(Event(clock.wall(), at, meta_graph_def=meta_graph_def))
-
     def add_run_metadata(
         self, run_metadata: bytes | Message, tag: str, global_step: int | None = None
     ) -> None:
@@ -290,11 +278,13 @@ class FileWriter(QueuedWriter):
         Raises:
             TypeError: It is neither.
         """
-        _check_message(run_metadata=run_metadata)
-        encoded = (
-            run_metadata if isinstance(run_metadata, bytes) else run_metadata.SerializeToString()
-        )
-        record = proto.text_field(1, checked_tag(tag)) + proto.bytes_field(2, encoded)
+        if not isinstance(run_metadata, bytes):
+            if not hasattr(run_metadata, "SerializeToString"):
+                raise TypeError(
+                    f"run_metadata must be a message or the bytes of one, got {run_metadata!r}"
+                )
+            run_metadata = run_metadata.SerializeToString()
+        record = proto.text_field(1, checked_tag(tag)) + proto.bytes_field(2, run_metadata)
         at = step_or_zero(global_step, "the run metadata")
         self._add(Event(clock.wall(), at, tagged_run_metadata=record))
 
@@ -330,12 +320,6 @@ def _graph_event(graph: AnyGraph | None, graph_def: AnyGraph | None, step: int) 
     arguments.exactly_one(graph=graph, graph_def=graph_def)
     given = graph if graph is not None else graph_def
     return Event(clock.wall(), step, graph_def=encode_graph(given))
-
-
-def _check_message(**given: Any) -> None:
-    ((name, message),) = given.items()
-    if not isinstance(message, bytes) and not hasattr(message, "SerializeToString"):
-        raise TypeError(f"{name} must be a message or the bytes of one, got {message!r}")
 
 
 class FileWriterCache:

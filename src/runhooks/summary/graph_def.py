@@ -1,12 +1,11 @@
 """A graph as TensorBoard's graph tab reads it.
 
-Field numbers are those of TensorFlow's ``graph.proto``, ``node_def.proto`` and
-``attr_value.proto``.
+Field numbers are those of TensorFlow's ``graph.proto`` and ``node_def.proto``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias
 
 from runhooks.events import Message
@@ -14,44 +13,6 @@ from runhooks.events.format import proto
 from runhooks.events.format.proto import fields
 
 _PRODUCER = 22  # the oldest graph version that all readers in use take
-
-
-def encode_graph_def(nodes: Iterable[bytes]) -> bytes:
-    """Return ``nodes``, as ``encode_node`` makes them, as a ``GraphDef``."""
-    listed = [proto.bytes_field(1, node) for node in nodes]
-    return b"".join((*listed, proto.bytes_field(4, proto.varint_field(1, _PRODUCER))))
-
-
-def encode_node(
-    name: str,
-    operation: str,
-    inputs: Iterable[str] = (),
-    attributes: Mapping[str, bytes] | None = None,
-) -> bytes:
-    """Return a ``NodeDef``; ``attributes`` by name, each an ``AttrValue``, as below."""
-    parts = [proto.bytes_field(1, name.encode()), proto.bytes_field(2, operation.encode())]
-    parts += [proto.bytes_field(3, source.encode()) for source in inputs]
-    for key, value in (attributes or {}).items():
-        parts.append(
-            proto.bytes_field(5, proto.bytes_field(1, key.encode()) + proto.bytes_field(2, value))
-        )
-    return b"".join(parts)
-
-
-def text_attribute(text: str) -> bytes:
-    """Return an attribute that is a string."""
-    return proto.bytes_field(2, text.encode())
-
-
-def shapes_attribute(shapes: Iterable[Sequence[int]]) -> bytes:
-    """Return an attribute that is a list of shapes."""
-    listed = b"".join(proto.bytes_field(7, _shape(shape)) for shape in shapes)
-    return proto.bytes_field(1, listed)
-
-
-def _shape(shape: Sequence[int]) -> bytes:
-    sizes = (proto.bytes_field(2, proto.int_field(1, size)) for size in shape)
-    return b"".join(sizes)
 
 
 class GraphLike(Protocol):
@@ -90,7 +51,8 @@ def encode_graph(graph: AnyGraph | None) -> bytes:
         raise TypeError(
             f"graph must be a Graph of runhooks or TensorFlow, or a GraphDef, got {graph!r}"
         )
-    return encode_graph_def(map(_node, message.get_operations()))
+    nodes = [proto.bytes_field(1, _node(it)) for it in message.get_operations()]
+    return b"".join((*nodes, proto.bytes_field(4, proto.varint_field(1, _PRODUCER))))
 
 
 def _checked(graph_def: bytes) -> bytes:
@@ -103,6 +65,9 @@ def _checked(graph_def: bytes) -> bytes:
 
 
 def _node(operation: Any) -> bytes:
+    """Return ``operation`` as a ``NodeDef``."""
     inputs = [tensor.name.removesuffix(":0") for tensor in operation.inputs]
     controls = [f"^{control.name}" for control in operation.control_inputs]
-    return encode_node(operation.name, operation.type, inputs + controls)
+    parts = [proto.bytes_field(1, operation.name.encode())]
+    parts.append(proto.bytes_field(2, operation.type.encode()))
+    return b"".join((*parts, *(proto.bytes_field(3, it.encode()) for it in inputs + controls)))

@@ -231,32 +231,31 @@ def scalars(
             )
         return found
 
-    computed = _computed("ScalarsOf", name, "numbers", values, pick)
-    return _summary_of_each("ScalarsSummary", name, computed, collections, family, scalar_value)
+    part = "ScalarsOf", "numbers"
+    return _by_path("ScalarsSummary", name, part, values, pick, collections, family, scalar_value)
 
 
-def _computed(
-    kind: str, name: str, part: str, values: Any, compute: Callable[[Any], dict[str, Any]]
-) -> Tensor:
-    """Add an operation, called ``name/part``, that computes what a summary is made of, by path."""
-    op = graph_of(values).add(
-        kind, compute, (values,), name=f"{names.cleaned(name, 'summary')}/{part}"
-    )
-    return op.outputs[0]
-
-
-def _summary_of_each(
+def _by_path(
     kind: str,
     name: str,
-    by_path: Tensor,
+    part: tuple[str, str],
+    values: Any,
+    compute: Callable[[Any], dict[str, Any]],
     collections: Sequence[str] | None,
     family: str | None,
     make: Callable[[str, Any], Value],
 ) -> Tensor:
+    """Add a summary of what ``compute`` returns by path, with the tag ``name/path`` each.
+
+    ``part``: the type of the operation that computes it, and the end of its name, ``name/part``.
+    """
+    of_part, ending = part
+    full_name = f"{names.cleaned(name, 'summary')}/{ending}"
+    computed = graph_of(values).add(of_part, compute, (values,), name=full_name).outputs[0]
     return summary_op(
         kind,
         name,
-        by_path,
+        computed,
         collections,
         family,
         lambda tag, found: [make(_tag(tag, path), it) for path, it in found.items()],
@@ -312,8 +311,8 @@ def histogram(
         leaves = engine.leaves(value).items()
         return {path: _counted(engine, _tag(name, path), leaf) for path, leaf in leaves}
 
-    counted = _computed("HistogramCounts", name, "counts", values, count)
-    return _summary_of_each("HistogramSummary", name, counted, collections, family, histogram_value)
+    part, make = ("HistogramCounts", "counts"), histogram_value
+    return _by_path("HistogramSummary", name, part, values, count, collections, family, make)
 
 
 def _tag(tag: str, path: str) -> str:
@@ -517,10 +516,8 @@ def gradient_norms(
                 layers[layer] = layers[layer] + square if layer in layers else square
         return {layer: square**0.5 for layer, square in layers.items()}
 
-    computed = _computed("GradientNorms", name, "norms", gradients, norms)
-    return _summary_of_each(
-        "GradientNormsSummary", name, computed, collections, family, scalar_value
-    )
+    part, kind = ("GradientNorms", "norms"), "GradientNormsSummary"
+    return _by_path(kind, name, part, gradients, norms, collections, family, scalar_value)
 
 
 def _layer(path: str) -> str:

@@ -2,7 +2,6 @@
 
     from runhooks.tensorboard import SummaryWriter      # torch.utils.tensorboard, tensorboardX
     from runhooks.tensorboard import metric_writers     # clu
-    from runhooks.tensorboard import flax               # flax.metrics.tensorboard
     from runhooks.tensorboard import EventAccumulator   # tensorboard.backend.event_processing
 
 None of them needs PyTorch, TensorFlow or Protocol Buffers, but for what is theirs.

@@ -20,7 +20,6 @@ from runhooks.events.reading.find import find_files
 from runhooks.events.reading.messages import TENSOR, Wanted, parse_value
 from runhooks.events.reading.rows import RowDecoders
 from runhooks.events.reading.tensor import parse_tensor, tensor_array
-from runhooks.stores import hidden
 from runhooks.stores.path import StorePath, path_of
 
 
@@ -154,7 +153,7 @@ class EventAccumulator:
         *,
         purge_orphaned_data: bool = True,
     ) -> None:
-        self.path = hidden(os.fspath(path))
+        self.path = os.fspath(path)
         self._place = path if isinstance(path, StorePath) else path_of(place(path=path))
         rows = RowDecoders(Wanted())
         self._contents = RunContents(rows, purge_orphaned_data)

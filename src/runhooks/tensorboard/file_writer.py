@@ -10,7 +10,6 @@ from runhooks import arguments, clock
 from runhooks.events import Event, Message
 from runhooks.events.format import proto
 from runhooks.events.writing.write_queue import MAX_QUEUE, Batch, Sink, WriteQueue
-from runhooks.stores import hidden
 from runhooks.summary import FileWriter as EventFileWriter
 from runhooks.summary import Summary
 from runhooks.summary.file_writer import FileOptions, SharedFile
@@ -49,7 +48,7 @@ class FileWriter(EventFileWriter):
     ) -> None:
         arguments.whole(0, max_queue=max_queue)
         arguments.not_negative(flush_secs=flush_secs)
-        self._given = hidden(os.fspath(log_dir))
+        self._given = os.fspath(log_dir)
         super().__init__(
             self._given,
             max_queue=max(max_queue, MAX_QUEUE),

@@ -40,7 +40,6 @@ from runhooks.summary import (
 from runhooks.summary.kinds.video import video_value
 
 __all__ = [
-    "AsyncMultiWriter",
     "AsyncWriter",
     "LoggingWriter",
     "MetricWriter",
@@ -216,13 +215,11 @@ class AsyncWriter(MetricWriter):
 
     Args:
         writer: The writer.
-        num_workers: How many threads call it. With more than one, the order may change. None: a
-            few more than there are processors.
     """
 
-    def __init__(self, writer: MetricWriter, *, num_workers: int | None = 1) -> None:
+    def __init__(self, writer: MetricWriter) -> None:
         self._writer = writer
-        self._threads = ThreadPoolExecutor(num_workers, "AsyncWriter")
+        self._threads = ThreadPoolExecutor(1, "AsyncWriter")
         self._calls: deque[Future[None]] = deque()
         self._lock = Lock()
         self._closed = False
@@ -258,18 +255,6 @@ class AsyncWriter(MetricWriter):
         while self._calls and (wait or self._calls[0].done()):
             made.append(self._calls.popleft().result)
         return made
-
-
-class AsyncMultiWriter(MultiWriter):
-    """Passes everything on to all of ``writers``, to each in a thread of its own.
-
-    Args:
-        writers: The writers.
-        num_workers: As that of ``AsyncWriter``.
-    """
-
-    def __init__(self, writers: Sequence[MetricWriter], *, num_workers: int | None = 1) -> None:
-        super().__init__([AsyncWriter(writer, num_workers=num_workers) for writer in writers])
 
 
 def create_default_writer(

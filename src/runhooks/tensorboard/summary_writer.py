@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks import arguments, clock
-from runhooks.arrays import to_numpy
 from runhooks.arrays.values import NUMBERS
 from runhooks.errors import call_all
 from runhooks.events import Message, SessionLog, SessionStatus
-from runhooks.events.format.proto import int_field
 from runhooks.events.place import inside, place
 from runhooks.stores.path import path_of
 from runhooks.summary import (
@@ -35,7 +33,6 @@ from runhooks.summary import (
     tensor_value,
 )
 from runhooks.summary.kinds.histogram import Bins, counted_histogram_value
-from runhooks.summary.kinds.image import Boxes, check_pillow
 from runhooks.summary.kinds.projector import Embedding, write_embedding
 from runhooks.summary.kinds.scalar import kept_number
 from runhooks.summary.kinds.scalar import scalar_value as number_value
@@ -54,7 +51,7 @@ _ENCODED = {"%": "%25", "/": "%2f", "\\": "%5c"}
 class SummaryWriter(ClosedAtEnd):
     """Writes event files in ``log_dir`` with the methods of ``torch.utils.tensorboard``.
 
-    Every method and argument of torch's ``SummaryWriter`` is there, and most of those that
+    All methods in torch's documentation are there, with all arguments, and most of what
     tensorboardX has besides; where the two differ, it does what torch's does. What TensorBoard
     shows is the same.
 
@@ -300,40 +297,6 @@ class SummaryWriter(ClosedAtEnd):
             dataformats = f"N{dataformats}"
         self.add_image(tag, img_tensor, global_step, walltime, dataformats)
 
-    def add_image_with_boxes(
-        self,
-        tag: str,
-        img_tensor: Any,
-        box_tensor: Any,
-        global_step: Any = None,
-        walltime: float | None = None,
-        rescale: float = 1,
-        dataformats: str = "CHW",
-        labels: str | Sequence[str] | None = None,
-    ) -> None:
-        """Add an image and draw boxes on it.
-
-        Args:
-            tag: Its tag.
-            img_tensor: The image, as for ``add_image``.
-            box_tensor: ``[n, 4]``: xmin, ymin, xmax and ymax of each box, in pixels.
-            global_step: Its step.
-            walltime: Its time.
-            rescale: By how much the image is enlarged afterwards.
-            dataformats: What its axes are, as for ``add_image``.
-            labels: A text for each box. They are left out if there is not one for each.
-
-        Raises:
-            ImportError: Pillow is not installed.
-        """
-        check_pillow("add_image_with_boxes")
-        texts = [labels] if isinstance(labels, str) else labels
-        if texts is not None and len(texts) != len(box_tensor):
-            texts = None
-        boxes = Boxes(box_tensor, None if texts is None else list(texts), rescale)
-        value = picture_value(tag, img_tensor, dataformats, grid=True, boxes=boxes)
-        self._add(value, global_step, walltime)
-
     def add_figure(
         self,
         tag: str,
@@ -443,45 +406,6 @@ class SummaryWriter(ClosedAtEnd):
         """
         thresholds = min(num_thresholds, _MOST_THRESHOLDS)
         value = pr_curve_value(tag, labels, predictions, thresholds, weights)
-        self._add(value, global_step, walltime)
-
-    def add_pr_curve_raw(
-        self,
-        tag: str,
-        true_positive_counts: Any,
-        false_positive_counts: Any,
-        true_negative_counts: Any,
-        false_negative_counts: Any,
-        precision: Any,
-        recall: Any,
-        global_step: Any = None,
-        num_thresholds: int = _MOST_THRESHOLDS,
-        weights: Any = None,
-        walltime: float | None = None,
-    ) -> None:
-        """Add a precision-recall curve that was counted elsewhere.
-
-        Args:
-            tag: Its tag.
-            true_positive_counts: By threshold, ``[n]``, like the other five.
-            false_positive_counts: The labels that are false, of those predicted true.
-            true_negative_counts: The labels that are false, of those predicted false.
-            false_negative_counts: The labels that are true, of those predicted false.
-            precision: How many of those predicted true are true, 0.0 to 1.0.
-            recall: How many of those that are true are predicted so, 0.0 to 1.0.
-            global_step: Its step.
-            num_thresholds: How many thresholds it is shown with; 127 at most.
-            weights: Has no effect: what is given is counted already.
-            walltime: Its time.
-        """
-        counts = true_positive_counts, false_positive_counts, true_negative_counts
-        rows = [to_numpy(row) for row in (*counts, false_negative_counts, precision, recall)]
-        if len({row.shape for row in rows}) > 1:
-            got = ", ".join(str(list(row.shape)) for row in rows)
-            raise ValueError(f"the rows of pr_curve summary {tag!r} must have one shape, got {got}")
-        arguments.whole(num_thresholds=num_thresholds)
-        about = SummaryMetadata("pr_curves", int_field(2, min(num_thresholds, _MOST_THRESHOLDS)))
-        value = tensor_value(tag, np.stack(rows).astype(np.float32), about)
         self._add(value, global_step, walltime)
 
     def add_mesh(
@@ -607,14 +531,17 @@ class SummaryWriter(ClosedAtEnd):
                 dicts.
 
         Raises:
-            ImportError: PyTorch is not installed.
+            ImportError: PyTorch or TensorBoard is not installed.
             RuntimeError: The module cannot be traced.
         """
         try:
-            from runhooks.engines.torch.module_graph import module_graph
+            from runhooks.engines.torch.engine import module_graph
+
+            graph, run_metadata = module_graph(model, input_to_model, verbose, use_strict_trace)
         except ImportError as error:
-            raise ImportError("add_graph needs PyTorch: pip install torch") from error
-        graph, run_metadata = module_graph(model, input_to_model, verbose, use_strict_trace)
+            raise ImportError(
+                "add_graph needs PyTorch and TensorBoard: pip install torch tensorboard"
+            ) from error
         writer = self._get_file_writer()
         writer.add_graph(graph)
         writer.add_run_metadata(run_metadata, "step1")

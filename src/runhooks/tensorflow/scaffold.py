@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from runhooks import session
+from runhooks.session import scaffold
 
 
 def _alias(name: str) -> property:
@@ -19,19 +19,8 @@ def _alias(name: str) -> property:
     return property(get, put, doc=f"As ``{name}``.")
 
 
-class Scaffold(session.Scaffold):
+class Scaffold(scaffold.Scaffold):
     """As ``runhooks.Scaffold``, for programs written against ``tf.compat.v1.train.Scaffold``."""
-
-    _init_op = _alias("init_op")
-    _init_feed_dict = _alias("init_feed_dict")
-    _ready_op = _alias("ready_op")
-    _ready_for_local_init_op = _alias("ready_for_local_init_op")
-    _local_init_op = _alias("local_init_op")
-    _local_init_feed_dict = _alias("local_init_feed_dict")
-    _summary_op = _alias("summary_op")
-    _saver = _alias("saver")
-    _init_fn = _alias("init_fn")
-    _user_init_fn = _alias("_given_init_fn")
 
     @staticmethod
     def default_local_init_op() -> Any:
@@ -40,3 +29,11 @@ class Scaffold(session.Scaffold):
         It belongs to TensorFlow's default graph, that of a function too; None outside any graph.
         """
         return tf.compat.v1.train.Scaffold.default_local_init_op()
+
+
+_PUBLIC = (
+    *("init_op", "init_feed_dict", "local_init_op", "local_init_feed_dict", "init_fn"),
+    *("ready_op", "ready_for_local_init_op", "summary_op", "saver"),
+)
+for _private, _name in [*((f"_{it}", it) for it in _PUBLIC), ("_user_init_fn", "_given_init_fn")]:
+    setattr(Scaffold, _private, _alias(_name))

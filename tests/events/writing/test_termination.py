@@ -120,8 +120,8 @@ import threading
 class Stuck:
     def SerializeToString(self):
         threading.Event().wait()
-from runhooks.events.writing import termination
-termination.GRACE_SECS = 0.1
+from runhooks.events.writing import background
+background.GRACE_SECS = 0.1
 writer = FileWriter(sys.argv[1])
 writer.add_event(Event(0.0, 1, summary=Stuck()))
 terminate()

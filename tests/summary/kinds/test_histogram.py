@@ -149,16 +149,6 @@ def test_jax_counts_on_the_device_what_numpy_counts(dtype: type) -> None:
     assert theirs.sum_squares == pytest.approx(ours.sum_squares, rel=1e-4)
 
 
-def test_tensorboard_reads_it(accumulate) -> None:
-    accumulator = accumulate(histogram_value("weights", normal), histogram_value("none", []))
-    (event,) = accumulator.Histograms("weights")
-    histogram = event.histogram_value
-    assert (event.step, histogram.num) == (7, normal.size)
-    assert (histogram.min, histogram.max) == (normal.min(), normal.max())
-    assert sum(histogram.bucket) == normal.size
-    assert accumulator.Histograms("none")[0].histogram_value.num == 0
-
-
 @pytest.mark.parametrize("kind", [lambda it: array("B", it), deque, memoryview])
 def test_what_only_numpy_can_read_has_the_values_of_the_call(kind) -> None:
     numbers = bytearray([1, 2, 3])

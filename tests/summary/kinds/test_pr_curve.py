@@ -42,15 +42,6 @@ def test_it_is_tensorboards_curve(predictions, num_thresholds, random, weighted)
     )
 
 
-def test_a_perfect_classifier() -> None:
-    labels = np.array([[0, 1], [1, 0]])
-    positives, negatives, _, _, precision, recall = curve(labels, labels * 0.8 + 0.1, 3)
-    assert positives.tolist() == [2, 2, 0]
-    assert negatives.tolist() == [2, 0, 0]
-    assert precision[:2].tolist() == [0.5, 1]
-    assert recall.tolist() == [1, 1, 0]
-
-
 def test_what_is_not_finite_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     labels, predictions = [True, True, False, True], [0.9, np.nan, 0.1, np.inf]
     assert np.array_equal(curve(labels, predictions), curve([True, False], [0.9, 0.1]))

@@ -68,8 +68,3 @@ def test_any_other_size_is_refused(value: object) -> None:
 def test_what_is_not_a_number_is_refused_at_once(value: object) -> None:
     with pytest.raises(TypeError, match="scalar 'loss' must"):
         scalar_value("loss", value)
-
-
-def test_tensorboard_reads_it(accumulate) -> None:
-    (point,) = accumulate(scalar_value("loss", np.float32(0.1))).Scalars("loss")
-    assert (point.step, point.value) == (7, np.float32(0.1))

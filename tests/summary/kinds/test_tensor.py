@@ -79,12 +79,6 @@ def test_what_is_no_tensor_is_refused(value: object) -> None:
         written(value)
 
 
-def test_tensorboard_keeps_it(accumulate) -> None:
-    (event,) = accumulate(tensor_value("t", np.arange(6).reshape(2, 3))).Tensors("t")
-    assert event.step == 7
-    assert make_ndarray(event.tensor_proto).tolist() == [[0, 1, 2], [3, 4, 5]]
-
-
 @pytest.mark.parametrize(
     ("text", "shape"),
     [

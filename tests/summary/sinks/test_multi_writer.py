@@ -77,15 +77,6 @@ def test_it_is_closed_when_all_are():
     assert multi.closed
 
 
-def test_a_session_that_starts_again_is_told_to_each():
-    memories = [MemoryWriter(), MemoryWriter()]
-    with MultiWriter(memories) as multi:
-        for step in (1, 2, 3):
-            multi.scalar("loss", step, step)
-        multi.add_session_log(summary.SessionLog(summary.SessionStatus.START), 2)
-    assert [values(memory) for memory in memories] == [[("loss", 1, 1.0)]] * 2
-
-
 def test_what_cannot_be_written_with_is_refused():
     with pytest.raises(TypeError, match="must have add_summary"):
         MultiWriter(["runs/a"])

@@ -40,6 +40,7 @@ from runhooks.engines.jax.held import (
     hold,
     is_held,
     nnx_objects,
+    path_text,
     release,
     without_variable,
     without_variables,
@@ -119,7 +120,9 @@ class JaxEngine(Engine):
                 f"{structure}"
             )
         return jax.tree_util.tree_map_with_path(
-            lambda path, before, after: _conform_leaf(name, _text(path), before, after), old, new
+            lambda path, before, after: _conform_leaf(name, path_text(path), before, after),
+            old,
+            new,
         )
 
     def add(self, name: str, old: Any, delta: Any) -> Any:
@@ -182,7 +185,7 @@ class JaxEngine(Engine):
         if isinstance(held, Static) and held is not value:
             return {"": value}
         with_paths = jax.tree_util.tree_leaves_with_path(without_variables(held))
-        return by_path((_text(path), leaf) for path, leaf in with_paths)
+        return by_path((path_text(path), leaf) for path, leaf in with_paths)
 
     def with_leaves(self, value: Any, leaves: Sequence[Any]) -> Any:
         return jax.tree.unflatten(_structure(hold(value)), leaves)
@@ -190,7 +193,7 @@ class JaxEngine(Engine):
     def children(self, value: Any) -> dict[str, Any]:
         value = without_variable(release(hold(value)))
         flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda it: it is not value)
-        children = {_text(path): without_variable(child) for path, child in flat if path}
+        children = {path_text(path): without_variable(child) for path, child in flat if path}
         # Objects of nnx keep their own records beside the user's attributes.
         return {key: it for key, it in children.items() if not key.startswith("_pytree__")}
 
@@ -299,10 +302,6 @@ def _takes(old: Any, number: Any) -> bool:
 
 def _structure(value: Any) -> Any:
     return jax.tree.structure(value)
-
-
-def _text(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 ENGINE = JaxEngine()

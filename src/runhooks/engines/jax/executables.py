@@ -101,31 +101,16 @@ def note_new_forms(
             add_note(error, f"{tensor.name!r} is given {new} here, and was given {old} before")
 
 
-class _Form:
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text
-
-
 def _form_of(value: Any) -> str:
     with suppress(TypeError):  # JAX cannot take it
         value = jax.eval_shape(lambda it: it, value)
-    return str(jax.tree.map(_form_of_leaf, value))
+    return str(jax.tree.map(_form_of_leaf, value)).replace("'", "")
 
 
-def _form_of_leaf(leaf: Any) -> _Form:
+def _form_of_leaf(leaf: Any) -> str:
     shape = getattr(leaf, "shape", ())
     dtype = getattr(leaf, "dtype", type(leaf).__name__)
-    return _Form(f"{dtype}{list(shape)}")
-
-
-class Evaluated(NamedTuple):
-    """What tracing a body gives: values by tensor, and the leaves of variables' new values."""
-
-    values: dict[Tensor, Any]
-    new: list[Any]
+    return f"{dtype}{list(shape)}"
 
 
 class FlatBody:
@@ -160,8 +145,8 @@ class FlatBody:
         pairs = zip(self.body.assigned, self._structures)  # noqa: B905 - then come those only read
         return {v: [next(rest) for _ in range(it.num_leaves)] for v, it in pairs}
 
-    def evaluate(self, args: Sequence[Any]) -> Evaluated:
-        """Compute all operations."""
+    def evaluate(self, args: Sequence[Any]) -> tuple[dict[Tensor, Any], list[Any]]:
+        """Compute all operations; return values by tensor, and the leaves of new values."""
         given_end = self._leaves + len(self.body.given)
         rest = iter(args)
         old = [
@@ -174,7 +159,7 @@ class FlatBody:
         traced = dict(zip(self._constants, args[given_end:], strict=True))
         operations = ready(self.body.operations, lambda op: partial(_own_args, op, traced))
         new = evaluate(operations, self._engine.conform, values, variables)
-        return Evaluated(values, jax.tree.leaves([new[v] for v in self.body.assigned]))
+        return values, jax.tree.leaves([new[v] for v in self.body.assigned])
 
 
 def own_buffers(inputs: Sequence[Any], new: Sequence[Any]) -> list[Any]:

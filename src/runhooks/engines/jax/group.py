@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import jax
@@ -82,15 +83,10 @@ def _naming_loss() -> Iterator[None]:
         ) from error
 
 
-_groups: dict[Any, JaxGroup] = {}
+_group_of = lru_cache(maxsize=1)(JaxGroup)  # another one once it is initialized anew
 
 
 def group() -> JaxGroup | None:
     """Return the group of ``jax.distributed``; None if it is not initialized."""
     client = distributed.global_state.client
-    if client is None:
-        return None
-    if client not in _groups:  # else it was shut down and initialized anew
-        _groups.clear()
-        _groups[client] = JaxGroup(client)
-    return _groups[client]
+    return None if client is None else _group_of(client)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Number
 from typing import Any, NoReturn
 
@@ -77,21 +78,21 @@ class NnxFrame:
         return bool(self.graphdef == other.graphdef and self.structure == other.structure)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class NnxObject:
     """A module, an optimizer or another object of flax's nnx: its frame, and its arrays."""
 
-    __slots__ = ("arrays", "frame")
-
-    def __init__(self, frame: NnxFrame, arrays: Iterable[Any]) -> None:
-        self.frame = frame
-        self.arrays = arrays
+    frame: NnxFrame
+    arrays: Iterable[Any]
 
     @classmethod
     def of(cls, value: Any) -> NnxObject:
         """Return ``value``, an object of nnx, taken apart."""
         graphdef, state = sys.modules["flax.nnx"].split(value)
         flat, structure = jax.tree_util.tree_flatten_with_path(state)
-        keys = tuple(jax.tree_util.DictKey(_path_without_values(path)) for path, _ in flat)
+        # Each variable of nnx adds "value" below its own name.
+        names = [path_text(path).removesuffix("/value") for path, _ in flat]
+        keys = tuple(map(jax.tree_util.DictKey, names))
         return cls(NnxFrame(graphdef, structure, keys), [leaf for _, leaf in flat])
 
     def whole(self) -> Any:
@@ -100,9 +101,9 @@ class NnxObject:
         return sys.modules["flax.nnx"].merge(self.frame.graphdef, state)
 
 
-def _path_without_values(path: Any) -> str:
-    # Each variable of nnx adds "value" below its own name.
-    return jax.tree_util.keystr(path, simple=True, separator="/").removesuffix("/value")
+def path_text(path: Any) -> str:
+    """Return a path of JAX as text, such as ``"layers/0/kernel"``."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 jax.tree_util.register_pytree_node(Static, lambda it: ((), it), lambda it, _: it)
@@ -172,12 +173,16 @@ def hold(value: Any) -> Any:
     return jax.tree.map(_held, value, is_leaf=_is_whole)
 
 
+def _is_part(it: Any) -> bool:
+    return isinstance(it, Static | NnxObject)
+
+
 def _is_whole(it: Any) -> bool:
-    return isinstance(it, Static | NnxObject) or is_nnx(it) or _is_equinox(it)
+    return _is_part(it) or is_nnx(it) or _is_equinox(it)
 
 
 def _held(it: Any) -> Any:
-    if isinstance(it, Static | NnxObject):
+    if _is_part(it):
         return it
     if is_nnx(it):
         return NnxObject.of(it)
@@ -201,7 +206,7 @@ def _is_equinox(it: Any) -> bool:
 
 def release(value: Any) -> Any:
     """Return a copy of what ``hold`` made, in new containers, as its user knows it."""
-    return jax.tree.map(_released, value, is_leaf=lambda it: isinstance(it, Static | NnxObject))
+    return jax.tree.map(_released, value, is_leaf=_is_part)
 
 
 def _released(it: Any) -> Any:
@@ -230,16 +235,13 @@ def changed_part(old: Any, new: Any) -> tuple[str, str] | None:
 
 
 def _parts(value: Any) -> dict[str, Any]:
-    flat = jax.tree_util.tree_leaves_with_path(
-        value, is_leaf=lambda it: isinstance(it, Static | NnxObject)
-    )
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
+    flat = jax.tree_util.tree_leaves_with_path(value, is_leaf=_is_part)
+    return {path_text(path): leaf for path, leaf in flat}
 
 
 def is_held(value: Any) -> bool:
     """Return whether ``release`` would change something in ``value``."""
-    leaves = jax.tree.leaves(value, is_leaf=lambda it: isinstance(it, Static | NnxObject))
-    return any(isinstance(leaf, Static | NnxObject) for leaf in leaves)
+    return any(map(_is_part, jax.tree.leaves(value, is_leaf=_is_part)))
 
 
 #: An array of up to so many bytes is small: every run of a step returns it.
@@ -249,6 +251,7 @@ _SMALL_BYTES = 4096
 _MOST_SMALL = 64
 
 
+@dataclass(slots=True, eq=False)
 class Leaf:
     """Stands for an array in the value of a tensor.
 
@@ -258,11 +261,8 @@ class Leaf:
         is_new: Whether it is a leaf of the new value of a variable.
     """
 
-    __slots__ = ("index", "is_new")
-
-    def __init__(self, index: int = 0, *, is_new: bool = False) -> None:
-        self.index = index
-        self.is_new = is_new
+    index: int = 0
+    is_new: bool = False
 
     def __jax_array__(self) -> NoReturn:
         """What has this attribute is an array wherever values are held; this one is not there."""
@@ -386,11 +386,6 @@ class _Arrays:
             return jnp.asarray(leaf)
         is_array = isinstance(leaf, np.generic | np.ndarray) and leaf.dtype.kind in "biufcV"
         return jnp.array(leaf) if is_array or isinstance(leaf, jax.Array) else None
-
-
-def arrays_of(tree: Any, arrays: Sequence[Any], new: Sequence[Any]) -> Any:
-    """Return a tree of ``Leaf``s with the arrays in their place."""
-    return jax.tree.map(lambda it: new[it.index] if it.is_new else arrays[it.index], tree)
 
 
 _NOT_READ = object()

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
@@ -20,7 +20,7 @@ from runhooks.engines.jax.executables import (
     note_failure,
     note_new_forms,
 )
-from runhooks.engines.jax.held import Leaf, arrays_of, hold, is_held, release
+from runhooks.engines.jax.held import Leaf, hold, is_held, release
 from runhooks.errors import add_note
 from runhooks.graph import nest
 from runhooks.graph.engine import AssignedError, BoundBody, BoundedCache, Engine
@@ -36,6 +36,7 @@ from runhooks.graph.plan import (
     stepping_party,
 )
 
+Executable = TypeVar("Executable", CoreExecutable, PartExecutable)
 Executables = Callable[[Body, str], PartExecutable]
 
 
@@ -64,7 +65,11 @@ class Binding:
 
     def read(self, arrays: Sequence[Any], new: Sequence[Any]) -> dict[Tensor, Any]:
         """Return what is read of the core, given what it returns."""
-        return {t: arrays_of(tree, arrays, new) for t, tree in self.trees.items()}
+
+        def array(leaf: Leaf) -> Any:
+            return new[leaf.index] if leaf.is_new else arrays[leaf.index]
+
+        return {tensor: jax.tree.map(array, tree) for tensor, tree in self.trees.items()}
 
 
 def bind(
@@ -265,7 +270,13 @@ class JaxBody(BoundBody):
     def _run(self, *args: Any) -> list[Any]:
         """Make the run, as ``step``."""
         given = args[self._leaves :]
-        binding, settled = self._bound(args, given)
+        signature = signature_of(given)
+        settled: Sequence[Any] = args
+        binding = self._bindings.get(signature)
+        if binding is None:
+            binding, settled = self._bind(args, given)
+            self._bindings[signature] = binding
+            self._forms = forms_of(given)
         values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
         assigned: dict[Variable, Any] = {}
         self._compute(binding.before, settled, values, assigned)
@@ -330,24 +341,20 @@ class JaxBody(BoundBody):
         core_body, party = core_of(self._body), stepping_party(self._body)
         if core_body is None or party is None:
             return None
-        name = party.name
-        core: CoreExecutable = self._shared.get_or_make(
-            self._key("core", core_body), lambda: CoreExecutable(self._traced(core_body), name)
-        )
-        return core
+        return self._executable(CoreExecutable, core_body, party.name)
 
     def _part_executable(self, body: Body, party: str) -> PartExecutable:
-        executable: PartExecutable = self._shared.get_or_make(
-            self._key("part", body), lambda: PartExecutable(self._traced(body), party)
+        return self._executable(PartExecutable, body, party)
+
+    def _executable(
+        self, kind: Callable[[FlatBody, str], Executable], body: Body, party: str
+    ) -> Executable:
+        # Sessions of one graph begin with equal structures, unless a function makes others.
+        key = kind, body, *[self._structures[v] for v in (*body.assigned, *body.kept)]
+        executable: Executable = self._shared.get_or_make(
+            key, lambda: kind(FlatBody(self._engine, body, self._structures), party)
         )
         return executable
-
-    def _key(self, kind: str, body: Body) -> Any:
-        # Sessions of one graph begin with equal structures, unless a function makes others.
-        return kind, body, *[self._structures[v] for v in (*body.assigned, *body.kept)]
-
-    def _traced(self, body: Body) -> FlatBody:
-        return FlatBody(self._engine, body, self._structures)
 
     def _args_of(
         self, traced: FlatBody, args: Sequence[Any], values: Mapping[Tensor, Any]
@@ -381,18 +388,11 @@ class JaxBody(BoundBody):
             assigned |= traced.by_variable(results)
             values.update(zip(traced.body.fetches, results[traced.new_leaves :], strict=True))
 
-    def _bound(self, args: Sequence[Any], given: Sequence[Any]) -> tuple[Binding, Sequence[Any]]:
-        """Return the binding of a run, and its arguments as the step settles them."""
-        signature = signature_of(given)
-        binding = self._bindings.get(signature)
-        if binding is None:
-            binding, args = self._bind(args, given)
-            self._bindings[signature] = binding
-            self._forms = forms_of(given)
-        return binding, args
-
     def _bind(self, args: Sequence[Any], given: Sequence[Any]) -> tuple[Binding, Sequence[Any]]:
-        """Trace everything, so that errors come before anything is computed."""
+        """Return the binding of a run, and its arguments as the step settles them.
+
+        It traces everything, so that errors come before anything is computed.
+        """
         core, traced = self._core, None
         values: dict[Tensor, Any] = dict(zip(self._body.given, given, strict=True))
         if core is not None:

@@ -13,8 +13,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from runhooks.checkpoint.attempts import discard
 from runhooks.checkpoint.latest import HOOK_STATES
 from runhooks.checkpoint.tensors import COMMIT
 from runhooks.errors import DataLossError, NotFoundError
-from runhooks.stores import hidden
 from runhooks.summary import FileWriter
 
 _gfile = tf.io.gfile
@@ -47,44 +45,15 @@ def check_scheme(path: str | os.PathLike[str]) -> None:
     if separator and scheme not in known:
         names = ", ".join(f"{name}://" for name in sorted(filter(None, known)))
         raise ValueError(
-            f"checkpoints of a tf.Graph cannot be at {hidden(os.fspath(path))!r}: TensorFlow "
+            f"checkpoints of a tf.Graph cannot be at {os.fspath(path)!r}: TensorFlow "
             f"writes them, and knows {names} and local paths; give one of these, or import a "
             f"package that adds {scheme}://, such as tensorflow_io"
         )
 
 
-def upload(folder: Path, url: str, last: str) -> None:
-    """Copy the files of ``folder`` to ``url``, the one named ``last`` after all others.
-
-    What was there is removed first. Raises ``tf.errors.OpError`` if it cannot be written.
-    """
-    remove(url)
-    _gfile.makedirs(url)
-    for path in sorted(folder.iterdir(), key=lambda path: (path.name == last, path.name)):
-        _gfile.copy(str(path), f"{url}/{path.name}")
-
-
-@contextmanager
-def downloaded(url: str) -> Iterator[Path]:
-    """Copy the files at ``url`` into a temporary folder, which is empty if there are none."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for file in names_in(url):
-            _gfile.copy(f"{url}/{file}", str(folder / file))
-        yield folder
-
-
 def names_in(url: str) -> list[str]:
     """Return the names of the files and folders in ``url``; none if there is no such folder."""
-    if not _gfile.isdir(url):
-        return []
-    return [name.rstrip("/") for name in _gfile.listdir(url)]
-
-
-def remove(url: str) -> None:
-    """Remove the folder ``url``, if there is one."""
-    if _gfile.isdir(url):
-        _gfile.rmtree(url)
+    return [it.rstrip("/") for it in _gfile.listdir(url)] if _gfile.isdir(url) else []
 
 
 v1 = tf.compat.v1
@@ -99,7 +68,7 @@ _PART = re.compile(r"(\.index|-\d{5}-of-\d{5})$")
 def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
     """Write ``states`` for the checkpoint ``path``, before it: so no checkpoint lacks them.
 
-    Raises as ``write_checkpoint`` does.
+    Raises as ``write_checkpoint`` does, or ``tf.errors.OpError``.
     """
     if not states:
         return
@@ -108,9 +77,10 @@ def save_states(path: str, states: Mapping[str, Any], step: int) -> None:
         write_checkpoint(Path(path + HOOK_STATES), snapshot, global_step=step)
         return
     with tempfile.TemporaryDirectory() as folder:
-        local = Path(folder, "states")
+        local, url = Path(folder, "states"), path + HOOK_STATES
         write_checkpoint(local, snapshot, global_step=step)
-        upload(local, path + HOOK_STATES, last=COMMIT)
+        _gfile.makedirs(url)
+        _gfile.copy(str(local / COMMIT), f"{url}/{COMMIT}", overwrite=True)  # all there is in it
 
 
 def load_states(path: str) -> dict[str, Any]:
@@ -118,8 +88,12 @@ def load_states(path: str) -> dict[str, Any]:
     try:
         if not is_url(path):
             return read_checkpoint(Path(path + HOOK_STATES)).states
-        with downloaded(path + HOOK_STATES) as folder:
-            return read_checkpoint(folder).states if any(folder.iterdir()) else {}
+        file = f"{path}{HOOK_STATES}/{COMMIT}"
+        if not _gfile.exists(file):
+            return {}
+        with tempfile.TemporaryDirectory() as folder:
+            _gfile.copy(file, f"{folder}/{COMMIT}")
+            return read_checkpoint(Path(folder)).states
     except NotFoundError:
         return {}
     except DataLossError as error:
@@ -135,7 +109,7 @@ def sweep_states(path: str) -> None:
     for name in names:
         if name.endswith(HOOK_STATES) and name.removesuffix(HOOK_STATES) not in checkpoints:
             if is_url(path):
-                remove(f"{parent}/{name}")
+                _gfile.rmtree(f"{parent}/{name}")
             else:
                 discard(Path(parent, name))
 

@@ -13,46 +13,9 @@ from runhooks.engines.tensorflow.engine import ENGINE, TensorFlow
 from runhooks.engines.tensorflow.fetches import analyzed
 from runhooks.engines.tensorflow.opener import TensorFlowOpener
 from runhooks.engines.tensorflow.session import is_session, observed
-from runhooks.graph.base import BaseGraph, GraphKeys, StopFlag, entered
+from runhooks.graph.base import BaseGraph, GraphKeys, entered
 
 v1 = tf.compat.v1
-
-
-_SCOPE = "signal_early_stopping"
-
-
-class TensorFlowStopFlag(StopFlag):
-    """A variable of the default graph that all sessions of a cluster share; made once a graph.
-
-    Its name is the one that ``tf.estimator`` gave it: each restores what the other has saved.
-    """
-
-    def __init__(self) -> None:
-        step = v1.train.get_global_step()
-        # On the device where the other processes look for it, whatever device scope this is in.
-        with tf.device("" if step is None else step.device):
-            with v1.variable_scope(_SCOPE, reuse=v1.AUTO_REUSE):
-                variable = v1.get_variable(
-                    "STOP", [], tf.bool, v1.zeros_initializer(), trainable=False
-                )
-            self.tensor = v1.get_default_graph().as_graph_element(variable)
-            self._set = _assign(variable, "set", True)
-            self._clear = _assign(variable, "clear", False)
-
-    def set(self, session: Any) -> None:
-        session.run(self._set)
-
-    def clear(self, session: Any) -> None:
-        session.run(self._clear)
-
-
-def _assign(variable: Any, name: str, value: bool) -> Any:
-    name = f"{variable.op.name}/{name}"
-    try:
-        return v1.get_default_graph().get_operation_by_name(name)
-    except KeyError:
-        with tf.name_scope(f"{variable.op.name}/"):
-            return v1.group(v1.assign(variable, value), name=name.rpartition("/")[2])
 
 
 _ATTRIBUTE = "runhooks_graph"
@@ -134,9 +97,6 @@ class TensorFlowGraph(BaseGraph):
             step = v1.train.get_global_step(self._graph)
             return [] if step is None else [step]
         return found
-
-    def stop_flag(self) -> StopFlag:
-        return TensorFlowStopFlag()
 
 
 def graph_of(graph: Any) -> TensorFlowGraph:

@@ -133,24 +133,10 @@ class TorchEngine(EagerEngine):
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         gpus = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(count)]
         metal = ["mps"] if torch.backends.mps.is_available() else []
-        return {
-            "devices": ", ".join(["cpu", *gpus, *metal]),
-            "distributed": ", ".join(name for name, there in _backends() if there),
-        }
+        return {"devices": ", ".join(["cpu", *gpus, *metal])}
 
     def start_profile(self, folder: Path, step: int) -> Callable[[], Path]:
         return start_torch_profile(folder, step)
-
-
-def _backends() -> list[tuple[str, bool]]:
-    distributed = torch.distributed
-    if not distributed.is_available():
-        return []
-    return [
-        ("nccl", distributed.is_nccl_available()),
-        ("gloo", distributed.is_gloo_available()),
-        ("mpi", distributed.is_mpi_available()),
-    ]
 
 
 def start_torch_profile(folder: Path, step: int) -> Callable[[], Path]:
@@ -173,6 +159,23 @@ def start_torch_profile(folder: Path, step: int) -> Callable[[], Path]:
     return stop
 
 
+def module_graph(
+    module: torch.nn.Module, inputs: Any, verbose: bool, strict: bool
+) -> tuple[bytes, bytes]:
+    """Return the ``GraphDef`` of ``module``, called with ``inputs``, and a ``RunMetadata`` of it.
+
+    Torch makes them of a trace in evaluation mode, with TensorBoard's messages.
+
+    Raises:
+        ImportError: TensorBoard is not installed.
+        RuntimeError: The module cannot be traced.
+    """
+    from torch.utils.tensorboard._pytorch_graph import graph
+
+    made, run_metadata = graph(module, inputs, verbose, strict)
+    return made.SerializeToString(), run_metadata.SerializeToString()
+
+
 ENGINE = TorchEngine()
 
 
@@ -184,21 +187,21 @@ class Averages:
     """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        self._tensors = dict(tensors)
-        averages = {id(tensor): ENGINE.wide(tensor) for tensor in tensors.values()}
-        self._averages = {name: averages[id(tensor)] for name, tensor in tensors.items()}
-        unique = {id(tensor): (averages[id(tensor)], tensor) for tensor in tensors.values()}
-        pairs = list(unique.values())
-        floats = [it for it in pairs if it[0].is_floating_point() or it[0].is_complex()]
-        self._others = [it for it in pairs if not (it[0].is_floating_point() or it[0].is_complex())]
+        pairs = {id(tensor): (ENGINE.wide(tensor), tensor) for tensor in tensors.values()}
+        self._averages = {name: pairs[id(tensor)][0] for name, tensor in tensors.items()}
         # Torch moves many tensors at once, of one kind.
-        self._floats = [it for it in floats if not is_distributed(it[0])]
-        self._sharded = [it for it in floats if is_distributed(it[0])]
+        self._floats: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._sharded: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._others: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for average, tensor in pairs.values():
+            is_inexact = average.is_floating_point() or average.is_complex()
+            kind = self._sharded if is_distributed(average) else self._floats
+            (kind if is_inexact else self._others).append((average, tensor))
 
     @property
     def names(self) -> list[str]:
         """The names of the tensors."""
-        return list(self._tensors)
+        return list(self._averages)
 
     @torch.no_grad()
     def update(self, weight: float) -> None:

@@ -115,14 +115,10 @@ class Graph(ValueGraph):
 
     def check_new(self, argument: str, name: str) -> None:
         """Raise ValueError if ``name``, under the scope, is the name of a value of an object."""
-        if self._values.has(self.scope + name):
+        if self.values.has(self.scope + name):
             raise ValueError(
                 f"{argument} must not be a name that fetches a value of an object, got {name!r}"
             )
-
-    def note_defaulted(self, parameter: str) -> None:
-        """Note a parameter of a step that is not a placeholder because it has a default."""
-        self._values.defaulted.add(self.scope + parameter)
 
 
 def graph(
@@ -132,7 +128,6 @@ def graph(
     *,
     data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,
     epochs: int | None = 1,
-    nvtx: bool = False,
     **objects: Any,
 ) -> Graph:
     """Turn your own train step, unchanged, into a graph with the operation ``"train_op"``.
@@ -154,17 +149,15 @@ def graph(
             ``step`` or ``global_step`` receives the global step; one called ``key`` or ``rng``, a
             fresh ``torch.Generator`` in each run.
         epochs: How many times to go through ``data``, if it can be iterated again. None: forever.
-        nvtx: Whether to mark each run as an NVTX range, for Nsight.
         **objects: What the step changes, by the names that hooks and checkpoints use: modules,
             optimizers, and whatever else has a ``state_dict``; a ``torch.Generator`` too.
 
     Raises:
         TypeError, ValueError: As ``Graph`` and ``step``.
-        RuntimeError: For ``nvtx`` without CUDA.
     """
     made = Graph(**objects)
     with made.as_default():
-        _add_step(made, fn, outputs, name, data=data, epochs=epochs, nvtx=nvtx)
+        _add_step(made, fn, outputs, name, data=data, epochs=epochs)
     return made
 
 
@@ -175,7 +168,6 @@ def step(
     *,
     args: Iterable[Any] | None = None,
     counts: bool = True,
-    nvtx: bool = False,
 ) -> Operation:
     """Add a step to the default graph, a ``Graph`` of ``rh.torch``; return its operation.
 
@@ -191,14 +183,13 @@ def step(
         counts: Whether a run of this step increases the global step. Use False for micro-steps that
             accumulate gradients: the global step then counts updates, and checkpoints hold the
             gradients.
-        nvtx: Whether to mark each run as an NVTX range, for Nsight.
 
     Raises:
         TypeError: Outside a ``Graph`` of ``rh.torch``, or if a parameter of ``fn`` cannot be a
             placeholder.
         ValueError: For a name that is not allowed, taken, or the name of an object; in the first
             run, if ``fn`` does not return all ``outputs``.
-        RuntimeError: If the graph is finalized, or for ``nvtx`` without CUDA.
+        RuntimeError: If the graph is finalized.
     """
     within = get_default_graph()
     if not isinstance(within, Graph):
@@ -206,7 +197,7 @@ def step(
             f"step needs a graph of rh.torch.Graph(model=model, ...) as the default graph, "
             f"got {within!r}"
         )
-    return _add_step(within, fn, outputs, name, args=args, counts=counts, nvtx=nvtx)
+    return _add_step(within, fn, outputs, name, args=args, counts=counts)
 
 
 def _add_step(
@@ -219,7 +210,6 @@ def _add_step(
     data: Any = None,
     epochs: int | None = 1,
     counts: bool = True,
-    nvtx: bool,
 ) -> Operation:
     wanted = _checked_names(within, name, outputs)
     called, given = fn, () if args is None else _listed(args)
@@ -231,9 +221,7 @@ def _add_step(
     )
     op = within.add(
         "Step",
-        step_function(
-            called, within.objects, within.scope + name, wanted, counts=counts, nvtx=nvtx
-        ),
+        step_function(called, within.objects, within.scope + name, wanted, counts=counts),
         given,
         name=name,
         control_inputs=controls,
@@ -282,7 +270,7 @@ def _parameters(within: Graph, fn: Callable[..., Any]) -> list[inspect.Parameter
                 "give args, the tensors to call it with"
             )
         if name not in [it.name for it in given]:
-            within.note_defaulted(name)
+            within.values.defaulted.add(within.scope + name)
     return given
 
 

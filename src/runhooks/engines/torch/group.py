@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -129,15 +130,13 @@ def _naming_loss() -> Iterator[None]:
         ) from error
 
 
-_groups: dict[Any, TorchGroup] = {}
+@lru_cache(maxsize=1)
+def _group_of(world: Any) -> TorchGroup:
+    return TorchGroup()
 
 
 def group() -> TorchGroup | None:
     """Return the group of ``torch.distributed``; None if it is not initialized."""
     if not distributed.is_available() or not distributed.is_initialized():
         return None
-    world = distributed.group.WORLD
-    if world not in _groups:  # else another was destroyed
-        _groups.clear()
-        _groups[world] = TorchGroup()
-    return _groups[world]
+    return _group_of(distributed.group.WORLD)

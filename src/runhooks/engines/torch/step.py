@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from runhooks.arrays import trees
 from runhooks.arrays.torch import synchronize
 from runhooks.engines.eager import Evaluate, ReadArgs
@@ -126,19 +124,14 @@ def step_function(
     outputs: Sequence[str],
     *,
     counts: bool,
-    nvtx: bool,
 ) -> Callable[..., Any]:
     """Return what a step calls: ``fn``, counted by ``objects``, its ``outputs`` checked at first.
 
     Raises:
         TypeError: If ``fn`` cannot be called.
-        RuntimeError: For ``nvtx`` without CUDA.
     """
     if not callable(fn):
         raise TypeError(f"fn must be a callable, got {fn!r}")
-    if nvtx and not torch.cuda.is_available():
-        raise RuntimeError("nvtx=True needs CUDA, which is not available here: leave it out")
-
     gradients = objects.pending_gradients
     unseen = [output_of(name, output, outputs) for output in outputs]
 
@@ -152,11 +145,7 @@ def step_function(
             unseen.pop()
         return returned
 
-    def marked(*args: Any) -> Any:
-        with torch.cuda.nvtx.range(name):
-            return begun(*args)
-
-    return marked if nvtx else begun
+    return begun
 
 
 def output_of(step: str, output: str, outputs: Sequence[str]) -> Callable[[Any], Any]:

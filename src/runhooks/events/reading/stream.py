@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from runhooks.events.place import place
@@ -92,9 +92,8 @@ class StreamReader:
         self._files: dict[AnyPath, _StreamedFile] = {}
 
     def new(self) -> Iterator[StreamPoint]:
-        """Yield the new points, run by run. Raises OSError if the path cannot be read."""
-        for piece in self._pieces():
-            yield from piece
+        """Return the new points, run by run. Raises OSError if the path cannot be read."""
+        return chain.from_iterable(self._pieces())
 
     def _pieces(self) -> Iterator[Iterable[StreamPoint]]:
         """Yield the points, many at a time."""

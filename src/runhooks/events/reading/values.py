@@ -6,8 +6,9 @@ tensors are those of TensorBoard's plugins.
 
 from __future__ import annotations
 
-import struct
+import wave
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,9 +28,6 @@ from runhooks.events.reading.messages import (
     text_of,
 )
 from runhooks.events.reading.tensor import tensor_array
-
-_CHUNK = struct.Struct("<4sI")  # of a WAV file: its name, and how many bytes follow
-_FORMAT = struct.Struct("<HHIIH")  # encoding, channels, frames and bytes a second, bytes a frame
 
 
 class Histogram(NamedTuple):
@@ -188,20 +186,13 @@ def _audio_tensor(array: NDArray[Any]) -> tuple[Audio, ...]:
 
 
 def _wav(encoded: bytes) -> Audio:
-    """Return a WAV file with the data of its header. Format: RFC 2361, appendix."""
-    chunks, at = {}, 12
-    while encoded[:4] == b"RIFF" and at + 8 <= len(encoded):
-        name, length = _CHUNK.unpack_from(encoded, at)
-        chunks[name] = at + 8, length
-        at += 8 + length + length % 2
-    begin, length = chunks.get(b"fmt ", (0, 0))
-    if length < _FORMAT.size or begin + length > len(encoded):  # another format, or truncated
-        return Audio(0.0, 0, 0, encoded, "audio/wav")
-    _, channels, sample_rate, _, frame_bytes = _FORMAT.unpack_from(encoded, begin)
-    _, data_bytes = chunks.get(b"data", (0, 0))
-    return Audio(
-        float(sample_rate), channels, data_bytes // max(frame_bytes, 1), encoded, "audio/wav"
-    )
+    """Return a WAV file with the data of its header."""
+    try:
+        with wave.open(BytesIO(encoded)) as file:
+            rate, channels, frames = file.getframerate(), file.getnchannels(), file.getnframes()
+    except (wave.Error, EOFError, RuntimeError):  # another format, truncated, or damaged
+        rate = channels = frames = 0
+    return Audio(float(rate), channels, frames, encoded, "audio/wav")
 
 
 def _text_tensor(array: NDArray[Any]) -> str | NDArray[Any]:

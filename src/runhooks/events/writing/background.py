@@ -3,6 +3,7 @@
 It sleeps until a worker is scheduled, waits a moment for others, and lets each scheduled worker
 work. It starts when it is first needed, never ends, and is a daemon: when the process ends, all
 workers are flushed, and from then on a scheduled worker works at once, in the calling thread.
+SIGTERM does the same in a program without a handler of its own.
 
 A signal handler may schedule and flush: it may interrupt any line here, so no lock is taken.
 """
@@ -13,11 +14,13 @@ import atexit
 import logging
 import os
 import queue
+import signal
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import FrameType
 from typing import Protocol
 
 from runhooks import clock
@@ -29,6 +32,10 @@ LINGER_SECS = 0.2
 
 # For each of the workers, although the time is over: it may have nothing to do.
 _LEAST_SECS = 0.05
+
+#: Seconds that the handler of SIGTERM waits for the files, less than the grace period of usual
+#: supervisors.
+GRACE_SECS = 5
 
 _logger = logging.getLogger("runhooks")
 
@@ -56,16 +63,11 @@ class _Background:
     def __init__(self) -> None:
         self._workers: weakref.WeakValueDictionary[int, Worker] = weakref.WeakValueDictionary()
         self._finished = False
-        self._at_start: list[Callable[[], object]] = []
         self._start_afresh()
 
     def _start_afresh(self) -> None:
         self._scheduled: queue.SimpleQueue[tuple[Worker, bool]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-
-    def call_at_start(self, call: Callable[[], object]) -> None:
-        """Call ``call`` whenever the thread starts: the first time, and in each forked child."""
-        self._at_start.append(call)
 
     def register(self, worker: Worker) -> None:
         """Include ``worker`` in ``flush_all`` and in forks, as long as it is referenced."""
@@ -90,8 +92,7 @@ class _Background:
         thread = threading.Thread(target=self._serve, name="runhooks-events", daemon=True)
         thread.start()
         self._thread = thread
-        for call in self._at_start:
-            call()
+        _install()
         if "multiprocessing.util" in sys.modules:
             # A child of multiprocessing ends without atexit.
             from multiprocessing.util import Finalize
@@ -177,10 +178,8 @@ if hasattr(os, "register_at_fork"):
 
 
 register = _background.register
-call_at_start = _background.call_at_start
 schedule = _background.schedule
 settle_all = _background.settle_all
-finish_all = _background.finish_all
 
 
 def flush_all(timeout: float | None = None) -> None:
@@ -193,3 +192,81 @@ def flush_all(timeout: float | None = None) -> None:
         DeadlineExceededError: If a writer is not flushed within ``timeout``.
     """
     _background.flush_all(timeout)
+
+
+_guarded: weakref.WeakSet[object] = weakref.WeakSet()
+_masks = threading.local()
+
+
+def guard(writer: object) -> None:
+    """Have SIGTERM flush all files before it ends the process, unless it has a handler already.
+
+    This holds until ``writer``, and all others that are guarded, are released or gone. Python sets
+    handlers in the main thread only; in any other thread this does nothing. A handler that is set
+    later replaces this one.
+
+    In a child of multiprocessing it does nothing, either. A pool that ends its workers sends
+    SIGTERM once, and waits for them for ever; but Python calls handlers between two bytecodes, and
+    never in a worker that waits for a lock.
+    """
+    _guarded.add(writer)
+    _install()
+
+
+def release(writer: object) -> None:
+    """Stop guarding ``writer``; after the last one our handler, if still set, is removed."""
+    _guarded.discard(writer)
+    if not _guarded and _is_ours() and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _install() -> None:
+    if threading.current_thread() is not threading.main_thread() or _is_child():
+        return
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _flush_and_end)
+
+
+def _is_child() -> bool:
+    multiprocessing = sys.modules.get("multiprocessing")
+    return multiprocessing is not None and multiprocessing.parent_process() is not None
+
+
+def _is_ours() -> bool:
+    return signal.getsignal(signal.SIGTERM) is _flush_and_end
+
+
+def _flush_and_end(number: int, frame: FrameType | None) -> None:
+    if not _is_ours():
+        # Another handler has replaced this one and calls it: it decides how the process ends.
+        return
+    try:
+        _background.finish_all(timeout=GRACE_SECS)
+    except Exception as error:  # noqa: BLE001 (no caller is left)
+        _logger.error("events were lost as SIGTERM ended the process: %s", error_text(error))
+    finally:
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+
+def _before_fork() -> None:
+    # A signal that comes too early would find the handler in a child not yet ready for it.
+    if _is_ours():
+        _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+
+
+def _forked() -> None:
+    # A child with nothing to write is to be ended by the system: see guard.
+    if _is_ours():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _unmask()
+
+
+def _unmask() -> None:
+    before = _masks.__dict__.pop("before", None)
+    if before is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_unmask, after_in_child=_forked)

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from runhooks import arguments
 from runhooks.errors import DeadlineExceededError, add_note, add_to_message, described, error_text
-from runhooks.events.writing import background, termination
+from runhooks.events.writing import background
 
 #: ``"wait"``: the caller waits until everything added before is written. ``"raise"``: the call
 #: raises ``queue.Full``. ``"drop"``: the item is not written, but counted.
@@ -125,7 +125,7 @@ class WriteQueue:
         self._closed = False
         self._start_afresh()
         background.register(self)
-        termination.guard(self)
+        background.guard(self)
 
     def _start_afresh(self) -> None:
         self._items: list[Any] = []
@@ -225,7 +225,7 @@ class WriteQueue:
         self._wait_for_all()
         with self._writing:
             self._sink.close()
-        termination.release(self)
+        background.release(self)
         self._raise_error()
 
     def reopen(self) -> bool:
@@ -243,7 +243,7 @@ class WriteQueue:
             self._log_errors()
         self._closed = False
         self._set_mark()
-        termination.guard(self)
+        background.guard(self)
         return True
 
     def work(self) -> None:

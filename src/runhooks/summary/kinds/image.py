@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import struct
 import zlib
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,26 +55,12 @@ _AXES = set(map(frozenset, ("HW", "HWC", "NHW", "NHWC")))
 _COLUMNS = 8  # of a grid
 _NOTHING = 1e-6  # what is below this is not scaled up
 _BLOCK = 1 << 16  # numbers at a time, so that what is made on the way takes no fresh memory
-_PEN, _THICKNESS = "Red", 2
-_MARGIN = 0.05  # around a label, of its height
 _BAD_PIXELS: dict[int, tuple[int, ...]] = {
     1: (255,),
     2: (255, 255),
     3: (255, 0, 0),
     4: (255, 0, 0, 255),
 }
-
-
-class Boxes(NamedTuple):
-    """Boxes to draw on a picture.
-
-    ``corners``: ``[n, 4]``, xmin, ymin, xmax, ymax in pixels. ``labels``: a text for each, or None.
-    ``rescale``: by how much the picture is enlarged afterwards.
-    """
-
-    corners: Any
-    labels: list[str] | None
-    rescale: float
 
 
 def image_value(tag: str, images: Any, max_outputs: int = 3) -> Value:
@@ -104,10 +89,8 @@ def picture_value(
     tag: str,
     image: Any,
     data_format: str | None = None,
-    max_outputs: int | None = None,
     *,
     grid: bool = False,
-    boxes: Boxes | None = None,
 ) -> Value:
     """Return ``image``, one or a batch, to be written as PNG under one tag.
 
@@ -119,10 +102,8 @@ def picture_value(
         data_format: What its axes are: the letters of ``"HW"``, ``"HWC"``, ``"NHW"`` or ``"NHWC"``
             in any order, with 1 to 4 channels. None: ``"HW"``, ``"HWC"`` or ``"NHWC"``, by their
             number.
-        max_outputs: How many images of a batch to write at most; None: all.
         grid: Whether a batch is written as one picture, 8 images in a row. Any integers then have
             the range 0 to 1, as in torch.
-        boxes: What to draw on the picture.
 
     Raises:
         ValueError: ``image`` has another shape, or ``data_format`` is none of these.
@@ -134,29 +115,13 @@ def picture_value(
             f"the axes of {_name(tag)} must be those of HW, HWC, NHW or NHWC, in any order, "
             f"got {data_format!r}"
         )
-    if max_outputs is not None:
-        arguments.whole(0, max_outputs=max_outputs)
     check = partial(_check_picture, axes, grid)
     kept = keep(_name(tag), image, check)
-    if boxes is not None:
-        corners = keep(_name_of_boxes(tag), boxes.corners, _check_boxes)
-        boxes = boxes._replace(corners=corners)
-    return Value(tag, (kept, _Picture(axes, max_outputs, grid, boxes)), _encode_picture)
-
-
-class _Picture(NamedTuple):
-    axes: str | None
-    max_outputs: int | None
-    grid: bool
-    boxes: Boxes | None
+    return Value(tag, (kept, axes, grid), _encode_picture)
 
 
 def _name(tag: str) -> str:
     return f"image summary {tag!r}"
-
-
-def _name_of_boxes(tag: str) -> str:
-    return f"the boxes of {_name(tag)}"
 
 
 def _check_batch(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -190,13 +155,6 @@ def _check_picture(
         )
 
 
-def _check_boxes(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    if len(shape) != 2 or shape[1] != 4:
-        raise ValueError(
-            f"{what} must have the shape [n, 4], xmin, ymin, xmax, ymax, got {list(shape)}"
-        )
-
-
 def _encode_batch(tag: str, data: tuple[Any, int]) -> bytes:
     images, max_outputs = data
     batch = read(_name(tag), images, _check_batch)[:max_outputs]
@@ -207,18 +165,16 @@ def _encode_batch(tag: str, data: tuple[Any, int]) -> bytes:
     return b"".join(map(image_entry, tags, pixels))
 
 
-def _encode_picture(tag: str, data: tuple[Any, _Picture]) -> bytes:
-    image, (given, max_outputs, grid, boxes) = data
+def _encode_picture(tag: str, data: tuple[Any, str | None, bool]) -> bytes:
+    image, given, grid = data
     array = read(_name(tag), image, partial(_check_picture, given, grid))
     axes = given or _AXES_BY_RANK[array.ndim]
     missing = "".join(axis for axis in "NC" if axis not in axes)
     named = missing + axes
     batch = array[(None,) * len(missing)].transpose([named.index(axis) for axis in "NHWC"])
-    batch = in_rows(batch, _COLUMNS)[None] if grid else batch[:max_outputs]
+    if grid:
+        batch = in_rows(batch, _COLUMNS)[None]
     pixels = as_pixels("image", tag, batch)
-    if boxes is not None:
-        corners = read(_name_of_boxes(tag), boxes.corners, _check_boxes)
-        return image_entry(tag, _with_boxes(pixels[0], corners, boxes))
     if grid or "N" not in axes:
         return image_entry(tag, pixels[0])
     # As tf.summary.image has it: width and height as text, and a PNG file for each.
@@ -303,48 +259,3 @@ def _scaled(image: NDArray[Any]) -> NDArray[np.uint8]:
     pixels[finite] = good * (np.float32(top) / farthest if farthest >= _NOTHING else 0) + zero
     pixels[~finite] = _BAD_PIXELS[pixels.shape[-1]]
     return pixels
-
-
-def check_pillow(what: str) -> None:
-    """Raise ImportError, which says what to install, if there is no Pillow; ``what`` needs it."""
-    try:
-        import PIL  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f"{what} needs Pillow: pip install pillow") from error
-
-
-def _with_boxes(
-    pixels: NDArray[np.uint8], corners: NDArray[Any], boxes: Boxes
-) -> NDArray[np.uint8]:
-    """Return a picture with red boxes, each with its label inside of its lower left corner."""
-    from PIL import Image, ImageDraw
-
-    if pixels.shape[-1] == 1:
-        pixels = np.repeat(pixels, 3, axis=-1)
-    picture: Any = Image.fromarray(pixels)
-    draw = ImageDraw.Draw(picture)
-    for number, corner in enumerate(corners.tolist()):
-        _draw_box(draw, corner, boxes.labels[number] if boxes.labels else "")
-    height, width = pixels.shape[:2]
-    size = int(width * boxes.rescale), int(height * boxes.rescale)
-    if size != (width, height):
-        picture = picture.resize(size, Image.Resampling.LANCZOS)
-    drawn: NDArray[np.uint8] = np.asarray(picture)
-    return drawn
-
-
-def _draw_box(draw: Any, corner: list[float], label: str) -> None:
-    from PIL import ImageFont
-
-    left, top, right, bottom = corner
-    outline = [(left, top), (left, bottom), (right, bottom), (right, top), (left, top)]
-    draw.line(outline, width=_THICKNESS, fill=_PEN)
-    if not label:
-        return
-    font = ImageFont.load_default()
-    x_min, y_min, x_max, y_max = font.getbbox(label)
-    text_width, text_height = x_max - x_min, y_max - y_min
-    margin = math.ceil(_MARGIN * text_height)
-    above = bottom - text_height - 2 * margin
-    draw.rectangle([(left, above), (left + text_width, bottom)], fill=_PEN)
-    draw.text((left + margin, bottom - text_height - margin), label, fill="black", font=font)

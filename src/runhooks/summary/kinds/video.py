@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runhooks import arguments
-from runhooks.summary.kinds.image import as_pixels, check_pillow, image_entry
+from runhooks.summary.kinds.image import as_pixels, image_entry
 from runhooks.summary.kinds.real_numbers import keep, read
 from runhooks.summary.message import Value
 
@@ -40,7 +40,10 @@ def video_value(tag: str, video: Any, frames_per_second: float = 4, axes: str = 
         TypeError: ``video`` is not made of real numbers.
         ImportError: Pillow is not installed.
     """
-    check_pillow(f"the {_name(tag)}")
+    try:
+        import PIL  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f"the {_name(tag)} needs Pillow: pip install pillow") from error
     arguments.positive(fps=frames_per_second)
     order = axes.upper()
     if sorted(order) != sorted(_AXES):

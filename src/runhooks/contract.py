@@ -1,4 +1,64 @@
-"""``RawSession``: a session with no hooks around it, as hooks and session layers see it."""
+"""The contract of hooks: their methods, the messages of a run, the session that they see.
+
+The life cycle says which methods are called, and when; the only place that does. The test suite
+compares the two tables that end this text with recorded sessions on every engine. Each line is a
+name and the events it stands for, in order; a name from a line above stands for that whole line.
+The first table has phases, the second whole life cycles.
+
+``each:`` calls the method of every hook, in the order in which the hooks were given; hooks whose
+``first`` is true come before all others, those whose ``last`` is true after them. ``until:`` calls
+it up to the hook that raises, ``begun:`` for the hooks whose ``begin`` has returned. A hook that
+says when it is next due (``SessionRunHook.next_due``) is not called in the runs until then.
+
+    open        The session is made. ``begin`` may add to the default graph; after it the scaffold
+                makes the graph final, and adding to it raises RuntimeError.
+    run         One call of ``run``: the fetches of the caller and of all hooks go into one
+                session-run.
+    bad-run     The session-run raises: no hook's ``after_run`` is called.
+    recovery    The session is lost: a new one is created, restored from the latest checkpoint.
+    end         The ``with`` block ended well, by OutOfRangeError or StopIteration, or ``close`` was
+                called. ``end`` of every hook is called, even if another raises.
+    failure     The ``with`` block ended by any other exception: no ``end``.
+    raises      The exception goes on to the caller.
+
+    stop-by-hook        A hook called ``run_context.request_stop()``, which only makes
+                        ``should_stop()`` true; ``stop-by-caller``: the caller called
+                        ``session.request_stop()``.
+    thread-raises       A thread under the coordinator failed: ``should_stop()`` is true, and
+                        ``run``, ``close`` and the end of the ``with`` block raise it.
+    lost-in-a-run       The session is replaced and the run repeated; the same happens if a hook
+                        finds the session lost, in ``before_run`` or ``after_run``.
+    lost-in-creation    A session is lost, and the first attempt to create another fails too.
+    lost-at-the-start   The first attempt of all to create a session fails.
+    lost-for-good       One failure more than the ``RecoveryPolicy`` allows (two here), without a
+                        step in between.
+
+open      each:begin  finalize-graph  create-session  each:after_create_session
+run       each:before_run  session-run  each:after_run
+bad-run   each:before_run  session-run
+recovery  close-session  create-session  each:after_create_session
+end       each:end  close-session
+failure   each:on_exception  close-session  raises
+
+clean-end                     open  run  run  end
+stop-by-hook                  open  run  end
+stop-by-caller                open  run  end
+end-of-input                  open  run  bad-run  end
+run-raises                    open  bad-run  failure
+begin-raises                  until:begin  begun:on_exception  raises
+after_create_session-raises   each:begin  finalize-graph  create-session  until:after_create_session  close-session  each:on_exception  raises
+before_run-raises             open  until:before_run  failure
+after_run-raises              open  each:before_run  session-run  until:after_run  failure
+end-raises                    open  run  end  raises
+thread-raises                 open  run  failure
+lost-in-a-run                 open  bad-run  recovery  run  end
+lost-in-before_run            open  until:before_run  recovery  run  end
+lost-in-after_run             open  each:before_run  session-run  until:after_run  recovery  run  end
+lost-in-creation              open  bad-run  close-session  create-session  create-session  each:after_create_session  run  end
+lost-in-after_create_session  each:begin  finalize-graph  create-session  until:after_create_session  recovery  run  end
+lost-at-the-start             each:begin  finalize-graph  create-session  create-session  each:after_create_session  run  end
+lost-for-good                 open  bad-run  recovery  bad-run  recovery  bad-run  failure
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -7,16 +67,218 @@ import queue
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from runhooks import arguments
 from runhooks.arrays.shards import Share
 from runhooks.graph import nest
 from runhooks.graph.base import ClosedSessionError, Framework, StepPart
 from runhooks.graph.epochs import Epochs
 from runhooks.graph.nest import KnownFetches
 from runhooks.graph.objects import Resized
+from runhooks.trigger import Due
+
+if TYPE_CHECKING:
+    from runhooks.graph.nodes import Tensor
+
+
+class SessionRunArgs(NamedTuple):
+    """The request of a hook, or of the caller: the arguments of ``session.run``.
+
+    As ``tf.compat.v1.train.SessionRunArgs``.
+
+    Attributes:
+        fetches: A tensor, operation, variable or name, or any nesting of lists, tuples, named
+            tuples and dicts of these.
+        feed_dict: Values by tensor, or None.
+        options: The framework's run options, or None.
+    """
+
+    fetches: Any
+    feed_dict: Mapping[Any, Any] | None = None
+    options: Any = None
+
+
+class SessionRunValues(NamedTuple):
+    """The results of a run for one hook.
+
+    Attributes:
+        results: The values, in the structure of the hook's fetches; None if it asked for nothing.
+        options: The framework's run options; None where it has none.
+        run_metadata: The framework's run metadata; None where it has none.
+    """
+
+    results: Any
+    options: Any = None
+    run_metadata: Any = None
+
+
+class SessionRunContext:
+    """One call of ``run``, as hooks see it: the argument of ``before_run`` and ``after_run``.
+
+    Attributes:
+        original_args: The request of the caller of ``run``.
+        session: The raw session: a run on it calls no hook.
+        next_step: The expected global step after this run; None if unknown. An estimate: one more
+            than the current step, or as many more as the previous run made; the current step if
+            this run does not increase it. TensorFlow's context does not have it.
+        stop_requested: Whether a hook has asked to stop in this run.
+        stop_reason: The reason of the hook that asked to stop, if it gave one.
+    """
+
+    __slots__ = ("next_step", "original_args", "session", "stop_reason", "stop_requested")
+
+    def __init__(
+        self, original_args: SessionRunArgs, session: RawSession, next_step: int | None = None
+    ) -> None:
+        self.original_args = original_args
+        self.session = session
+        self.next_step = next_step
+        self.stop_requested = False
+        self.stop_reason: str | None = None
+
+    def request_stop(self, reason: str | None = None) -> None:
+        """Ask the loop to stop: ``should_stop()`` of the session is true after this run.
+
+        Args:
+            reason: Why, in a few words; shown after the hook's name in ``session.stop_reason`` and
+                in the log. TensorFlow's context does not have it.
+        """
+        arguments.instance(str, reason=reason)
+        self.stop_requested = True
+        self.stop_reason = self.stop_reason or reason
+
+
+class SessionRunHook:
+    """Base class of hooks: extend it and override what you need. Its methods do nothing.
+
+    The first five methods are those of ``tf.compat.v1.train.SessionRunHook`` and keep its
+    contract; ``runhooks.contract`` says when each is called. The rest is optional and
+    specific to runhooks: a hook written for TensorFlow needs none of it.
+
+        class StopWhenGood(rh.SessionRunHook):
+            def before_run(self, run_context):
+                return rh.SessionRunArgs("loss")
+
+            def after_run(self, run_context, run_values):
+                if run_values.results < 0.01:
+                    run_context.request_stop()
+
+
+        hooks = [StopWhenGood()]
+    """
+
+    #: Whether this hook is called before all others in every phase, as one that evaluates is, so
+    #: that every hook that acts on a step has the results of that step.
+    first: ClassVar[bool] = False
+
+    #: Whether this hook is called after all others in every phase, as one that saves checkpoints
+    #: must be, so that a checkpoint holds what the other hooks made of the step.
+    last: ClassVar[bool] = False
+
+    #: Where this hook is called if several ranks train together: ``"all"`` ranks, in the same runs,
+    #: or the ``"chief"`` alone, as one that only writes. A hook of all ranks that acts by seconds
+    #: goes by a ``Timer``, which follows the clock of the chief.
+    runs_on: str = "all"
+
+    #: Whether all ranks call a hook of the ``"chief"`` where each holds a part of the model, so
+    #: that all read what it, or another hook, asks for in the same run. It still writes on the
+    #: chief alone.
+    asks_on_all: ClassVar[bool] = False
+
+    #: The name of this hook in messages and in checkpoints, by which its state is found again.
+    #: None: the name of its class, with ``_1`` added for a second hook of that class.
+    hook_name: str | None = None
+
+    #: For a hook that measures hooks: the session adds the seconds that the calls of each hook
+    #: take to this dict, by the hook's name. None: nothing is measured.
+    hook_secs: dict[str, float] | None = None
+
+    #: For a hook that keeps other objects in checkpoints, by name: each has ``state_dict`` and
+    #: ``load_state_dict``. None: the hook itself is kept, by its own name.
+    saved_objects: Mapping[str, Any] | None = None
+
+    def begin(self) -> None:
+        """Called once, before the session exists.
+
+        The graph to be launched is the default graph; this is the last chance to add to it. A
+        second call on the same graph must add nothing.
+        """
+
+    def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
+        """Called when a session has been created: at the start and after every recovery."""
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        """Called before each run; return what to fetch and feed in that same run, or None.
+
+        A request that needs a step of ``rh.torch`` which the caller's fetches do not make waits
+        for the next run that does: the hook stays due, and ``after_run`` is not called.
+        """
+        return None
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Called after each run that succeeded; ``run_values.results`` has the requested values."""
+
+    def end(self, session: RawSession) -> None:
+        """Called once when the loop has ended normally, with a session that can still run."""
+
+    def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
+        """Called instead of ``end`` if the loop ends with ``exception``.
+
+        ``session`` is None if it could not be created or is lost.
+        """
+
+    def next_due(self) -> Due | None:
+        """Return when this hook next has something to do; None, the default, means every run.
+
+        Asked when a session opens, and after each run that the hook has taken part in. Until it is
+        due, neither ``before_run`` nor ``after_run`` is called. If a run takes the step further
+        than expected, only ``after_run`` is called, with ``results`` None. A subclass that
+        overrides ``before_run`` or ``after_run``, but not this method, is called in every run.
+        """
+        return None
+
+    def watched(self) -> Tensor | None:
+        """Return the one tensor that ``before_run`` asks for in every run, or None.
+
+        If no other hook is due in a run, ``watch`` is then called instead of ``before_run`` and
+        ``after_run``, at a fraction of their cost. Called after ``after_create_session``.
+        """
+        return None
+
+    def watch(self, step: int, value: Any) -> bool | None:
+        """Called with the global step after the run and the value of ``watched()``.
+
+        Return True to ask the loop to stop.
+        """
+        return None
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Return the state that checkpoints keep for this hook, by name; empty for nothing.
+
+        Values may be anything that JSON can hold, tuples, bytes, dicts with keys other than str,
+        NumPy numbers and arrays, and torch and JAX arrays. They are restored as equal values;
+        arrays on the CPU or the default device.
+        """
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned. Called before ``after_create_session``."""
+
+
+class StopSignal(Protocol):
+    """The part of a coordinator that a hook needs."""
+
+    def should_stop(self) -> bool:
+        """Return whether the threads of the session were asked to stop."""
+        ...
+
+    def request_stop(self, ex: BaseException | None = None) -> None:
+        """Ask them to stop, because of ``ex`` if given."""
+        ...
+
 
 _LOOK_SECS = 1.0
 
@@ -463,15 +725,3 @@ class RawSession(CallableRuns):
     def unclaimed_states(self) -> list[str]:
         """Return the names of restored states that belong to nothing attached here, sorted."""
         return sorted(self._loaded_states.keys() - self._attached.keys())
-
-
-class StopSignal(Protocol):
-    """The part of a coordinator that a hook needs."""
-
-    def should_stop(self) -> bool:
-        """Return whether the threads of the session were asked to stop."""
-        ...
-
-    def request_stop(self, ex: BaseException | None = None) -> None:
-        """Ask them to stop, because of ``ex`` if given."""
-        ...
