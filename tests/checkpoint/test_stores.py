@@ -265,7 +265,7 @@ def test_leftovers_are_removed_a_day_later(memory, at_step, monkeypatch, fake_cl
 
 @pytest.mark.parametrize("fault", ["503", "lost request", "lost answer"])
 def test_every_request_may_fail_once(bucket, proxy, at_step, fault):
-    fails = itertools.cycle([True, False])
+    fails = itertools.cycle([True, False, False])  # s3fs may need two requests for an answer
     lock = threading.Lock()
 
     def decide(method, path):
@@ -290,11 +290,11 @@ def test_a_store_that_stays_away_is_an_error_of_a_disk(bucket, proxy, patient, a
     save(Saver(), at_step(1), bucket)
     patient(RetryPolicy(0))
     proxy.decide = lambda method, path: "503"
-    with pytest.raises(OSError, match="SlowDown") as caught:
+    with pytest.raises(OSError, match="(?i)SlowDown|reduce your request rate") as caught:
         save(Saver(), at_step(2), bucket)
     assert caught.value.filename.startswith(bucket)
     # Not "damaged": the training must not go on from an older checkpoint, or start over.
-    with pytest.raises(OSError, match="SlowDown"):
+    with pytest.raises(OSError, match="(?i)SlowDown|reduce your request rate"):
         restore_latest(Saver(), at_step(0), bucket)
     proxy.decide = lambda method, path: None
     assert restore_latest(Saver(), at_step(0), bucket) == f"{bucket}/model.ckpt-1"
@@ -329,7 +329,7 @@ def test_an_error_of_the_background_comes_to_light(bucket, proxy, patient, at_st
     patient(RetryPolicy(0))
     proxy.decide = lambda method, path: "503" if method == "PUT" else None
     save(saver, at_step(2), bucket)
-    with pytest.raises(OSError, match="SlowDown"):
+    with pytest.raises(OSError, match="(?i)SlowDown|reduce your request rate"):
         saver.wait()
     proxy.decide = lambda method, path: None
     assert checkpoints(bucket) == [f"{bucket}/model.ckpt-1"]

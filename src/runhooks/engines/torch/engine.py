@@ -7,6 +7,7 @@ that a training step changes in place, see ``runhooks.torch``.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -172,7 +173,9 @@ def module_graph(
     """
     from torch.utils.tensorboard._pytorch_graph import graph
 
-    made, run_metadata = graph(module, inputs, verbose, strict)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`torch.jit.trace", DeprecationWarning)
+        made, run_metadata = graph(module, inputs, verbose, strict)
     return made.SerializeToString(), run_metadata.SerializeToString()
 
 
