@@ -125,12 +125,13 @@ class ReduceOnPlateauHook(MetricHook):
         min_lr: The lowest rate.
         every_n_steps: For a tensor: fetch it at the multiples of this number.
         trigger: For a tensor: says when to fetch it.
+        every_n_epochs: For a tensor: fetch it at the last step of every so many epochs.
         hook_name: As in ``SessionRunHook``.
 
     Raises:
-        ValueError: For a number out of its range; for a tensor without ``every_n_steps`` or
-            ``trigger``, and a metric with one of these; when a session opens, if nothing is called
-            ``learning_rate``.
+        ValueError: For a number out of its range; for a tensor without exactly one of
+            ``every_n_steps``, ``every_n_epochs`` and ``trigger``, and a metric with one of these;
+            when a session opens, if nothing is called ``learning_rate``.
         TypeError: For an argument of the wrong type.
     """
 
@@ -148,6 +149,7 @@ class ReduceOnPlateauHook(MetricHook):
         min_lr: float = 0.0,
         every_n_steps: int | None = None,
         trigger: Trigger | None = None,
+        every_n_epochs: float | None = None,
         hook_name: str | None = None,
     ) -> None:
         arguments.given(metric=metric, learning_rate=learning_rate, factor=factor, min_lr=min_lr)
@@ -156,7 +158,7 @@ class ReduceOnPlateauHook(MetricHook):
         arguments.not_negative(min_lr=min_lr)
         if factor >= 1:
             raise ValueError(f"factor must be below 1, got {factor!r}")
-        super().__init__(metric, every_n_steps, trigger)
+        super().__init__(metric, every_n_steps, trigger, every_n_epochs)
         self._plateau = Plateau(mode, patience, threshold, threshold_mode, cooldown)
         self._learning_rate = learning_rate
         self._factor = factor
