@@ -29,4 +29,5 @@ from runhooks.session import SessionCreator as SessionCreator
 from runhooks.session import SingularMonitoredSession as SingularMonitoredSession
 from runhooks.session import WorkerSessionCreator as WorkerSessionCreator
 from runhooks.training import MonitoredTrainingSession as MonitoredTrainingSession
+from runhooks.training import train as train
 from runhooks.trigger import SecondOrStepTimer as SecondOrStepTimer
