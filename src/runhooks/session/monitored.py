@@ -28,6 +28,7 @@ from runhooks.session.hook_list import HookList, caught, raise_first, thread_fai
 from runhooks.session.hooked import LiveSession
 from runhooks.session.interruption import Interruption, tell_stopping
 from runhooks.session.opening import Opening, opener_of
+from runhooks.session.plain_log import show_log
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
 from runhooks.session.scaffold import ChiefSessionCreator, Scaffold, SessionCreator
 from runhooks.session.threads import Coordinator
@@ -113,6 +114,7 @@ class MonitoredSession(CallableRuns):
     ) -> None:
         arguments.not_negative(stop_grace_period_secs=stop_grace_period_secs)
         arguments.instance(RecoveryPolicy, recovery=recovery)
+        show_log()
         self._graph = get_default_graph()
         self._hook_list = HookList(hooks)
         self._stop = StopRequest()
