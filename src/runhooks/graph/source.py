@@ -497,6 +497,11 @@ class OpenInput:
         self.position = position
         self.passes = passes
 
+    def mapped(self, fn: Callable[[Any], Any]) -> None:
+        """Give ``fn`` of each element, from now on."""
+        draw = self.draw
+        self.draw = lambda: fn(draw())
+
     def timed(self, spend: Callable[[float], None]) -> None:
         """Call ``spend`` with the seconds that each element takes, from now on."""
         draw = self.draw

@@ -11,6 +11,7 @@ from runhooks.arrays import trees
 from runhooks.arrays.torch import synchronize
 from runhooks.engines.eager import Evaluate, ReadArgs
 from runhooks.engines.torch.capture import CAPTURED, Capture
+from runhooks.engines.torch.device import Device
 from runhooks.engines.torch.engine import TorchEngine
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.errors import add_note
@@ -30,11 +31,20 @@ class StepEngine(TorchEngine):
 
     Operations that do not depend on a step are computed first, so that they find the objects as
     they were when the run began; then the steps; then what depends on them. A step is called with
-    the fed values as they are.
+    the fed values as they are, on ``device`` if there is one.
     """
 
-    def __init__(self, objects: TorchObjects) -> None:
+    def __init__(self, objects: TorchObjects, device: Device | None = None) -> None:
         self._objects = objects
+        self._device = device
+        if device is not None:
+            self.put = device.put
+
+    def random_key(self, seed: int, stream: int, runs: Any) -> torch.Generator:
+        if self._device is None:
+            return super().random_key(seed, stream, runs)
+        with torch.device(self._device.generator()):
+            return super().random_key(seed, stream, runs)
 
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
         evaluate, objects = super().evaluator(operations), self._objects
@@ -127,8 +137,11 @@ def step_function(
     *,
     counts: bool,
     nvtx: bool,
+    carries: bool = False,
 ) -> Callable[..., Any]:
     """Return what a step calls: ``fn``, counted by ``objects``, its ``outputs`` checked at first.
+
+    ``carries``: whether its outputs are the last of what ``fn`` returns, behind its states.
 
     Raises:
         TypeError: If ``fn`` cannot be called.
@@ -148,7 +161,7 @@ def step_function(
         returned = fn(*args)
         # In the first run, and not when a hook asks for one hours later.
         while unseen:
-            unseen[-1](returned)
+            unseen[-1](returned[-1] if carries else returned)
             unseen.pop()
         return returned
 
