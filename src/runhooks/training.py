@@ -73,21 +73,18 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
             ``save_summaries_secs`` seconds (default: 100 steps), steps per second every
             ``log_step_count_steps`` steps, and recoveries; None: ``checkpoint_dir``.
         save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph.
-        recovery: As for ``MonitoredSession``.
-        saver: Saves and restores checkpoints, as that of a ``Scaffold``.
+        saver: As that of a ``Scaffold``; ``recovery``: as for ``MonitoredSession``.
 
     Raises:
         ValueError: For a wrong ``master`` or ``config``, a negative cadence, a cadence in both
-            steps and seconds, or the directory ""; if ``scaffold`` has a saver and ``saver`` is
-            given.
+            steps and seconds, the directory "", or a ``saver`` beside that of ``scaffold``.
     """
     arguments.directory(checkpoint_dir=checkpoint_dir, summary_dir=summary_dir)
     opener, scaffold = opener_of(get_default_graph()), _with_saver(scaffold, saver)
     creator: SessionCreator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
     if not is_chief:
         creator = WorkerSessionCreator(scaffold, master, config, max_wait_secs, checkpoint_dir)
-    all_hooks = in_order(hooks)
-    # Each of several ranks has all hooks; those that are for the chief are not called on the rest.
+    all_hooks = in_order(hooks)  # each of several ranks has all, and calls those that are for it
     if is_chief or (opener.joins_ranks and current_group().size > 1):
         summaries = scaffold, log_step_count_steps, save_summaries_steps, save_summaries_secs
         checkpoints = scaffold, save_graph_def, save_checkpoint_steps, save_checkpoint_secs
@@ -102,7 +99,7 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
     return MonitoredSession(creator, all_hooks, stop_grace_period_secs, recovery=recovery)
 
 
-def train(
+def train(  # noqa: D417 - the others are those of MonitoredTrainingSession
     train_op: Any,
     checkpoint_dir: str | os.PathLike[str] | None = None,
     hooks: Iterable[SessionRunHook] | None = None,
@@ -121,9 +118,9 @@ def train(
 ) -> int | None:
     """Train the default graph: run ``train_op`` in a ``MonitoredTrainingSession`` until the end.
 
-    The loop in one line, after ``tf.contrib.training.train``, for programs that do nothing between
-    runs. It ends with the data, at ``max_steps``, when a hook asks for it, or after Ctrl-C and
-    SIGTERM. Called again with the same ``checkpoint_dir``, it goes on where it was.
+    As ``tf.contrib.training.train``, for programs that do nothing between runs. It ends with the
+    data, at ``max_steps``, when a hook asks for it, or after Ctrl-C and SIGTERM. Called again with
+    the same ``checkpoint_dir``, it goes on where it was.
 
         graph = rh.graph(train_step, ["loss"], data=batches, epochs=10, weights=np.zeros(2))
         with graph.as_default():
@@ -133,37 +130,22 @@ def train(
         train_op: What each run computes: the operation of the step, such as ``"train_op"``, or
             anything else that ``session.run`` takes. It must not need to be fed, except by a hook.
         checkpoint_dir: As for ``MonitoredTrainingSession``, like all that is not described here.
-        hooks: The hooks.
-        saver: As for ``MonitoredTrainingSession``.
         max_steps: The global step to stop at, as by ``StopAtStepHook(last_step=max_steps)``. None:
             go on to the end of the data.
-        scaffold: As for ``MonitoredTrainingSession``.
-        chief_only_hooks: The same.
-        save_checkpoint_secs: The same.
-        save_checkpoint_steps: The same.
-        save_summaries_secs: The same.
-        save_summaries_steps: The same.
-        log_step_count_steps: The same.
-        summary_dir: The same.
-        recovery: The same.
 
     Returns:
         The last global step; None if the graph has none.
 
     Raises:
-        TypeError: If ``train_op`` is None.
-        ValueError: For ``max_steps`` below 1, and as ``MonitoredTrainingSession``.
-        Exception: Whatever a run or a hook raises.
+        TypeError, ValueError: As ``MonitoredTrainingSession`` and ``StopAtStepHook``.
     """
     arguments.given(train_op=train_op)
     arguments.steps(max_steps=max_steps)
-    all_hooks = list(hooks or ())
-    if max_steps is not None:
-        all_hooks.append(StopAtStepHook(last_step=int(max_steps)))
+    stops = [] if max_steps is None else [StopAtStepHook(last_step=int(max_steps))]
     with MonitoredTrainingSession(
         checkpoint_dir=checkpoint_dir,
         scaffold=scaffold,
-        hooks=all_hooks,
+        hooks=[*(hooks or ()), *stops],
         chief_only_hooks=chief_only_hooks,
         save_checkpoint_secs=save_checkpoint_secs,
         save_summaries_steps=save_summaries_steps,

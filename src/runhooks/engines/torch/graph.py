@@ -162,13 +162,8 @@ def graph(
     This is a ``Graph(**objects)`` with one ``step``. Outputs, parameters, gradients, activations
     and learning rates can be fetched by name, in any run and by any hook.
 
-    What the step carries from run to run is given as a value, and received and returned by it:
-
-        def train_step(x, y, hidden, lr):
-            ...
-            return hidden, lr, {"loss": loss}
-
-        graph = rh.torch.graph(train_step, data=batches, model=model, hidden=zeros, lr=20.0)
+    Values that it carries from run to run, taking and returning them, are given by name as well:
+    ``hidden=torch.zeros(1, 4, 8), lr=20.0``.
 
     Args:
         fn: Your own function, which changes the objects in place and returns its outputs: a dict, a
@@ -191,14 +186,12 @@ def graph(
             optimizers, and whatever else has a ``state_dict``; a ``torch.Generator`` too. And
             values: tensors, numbers, arrays of NumPy, and dicts, lists, tuples and dataclasses of
             these. The step receives them by its parameters of these names, in the kinds given
-            here, and returns them anew: first, in the order of the parameters, or in a dict by
-            name. They are stored detached from what computed them. Checkpoints hold them; they can
-            be fetched by name, as they were before the run: ``"hidden"``, ``"hidden/0"``.
+            here, and returns them anew: first, in the order of the parameters, or by name in a
+            dict. They are stored detached, saved, and fetched by name as they were before the run.
 
     Raises:
-        TypeError, ValueError: As ``Graph`` and ``step``; also for a value that is no parameter of
-            ``fn``, and in the first run, for values that are not where they belong in what ``fn``
-            returns, with the ``outputs`` to write.
+        TypeError, ValueError: As ``Graph`` and ``step``; for a value that is no parameter of
+            ``fn``; in the first run, if ``fn`` does not return the values where they belong.
         RuntimeError: For ``nvtx`` without CUDA.
     """
     values = {key: it for key, it in objects.items() if is_carried(it)}
