@@ -56,7 +56,7 @@ def test_it_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     needs_feed = name == "FeedFnHook"
     data = None if needs_feed else lambda step: iter(np.full(9, 0.1))
-    graph = rh.graph(train_step, state=initial, data=data)
+    graph = rh.graph(train_step, state=initial, data=data, steps_per_epoch=3)
     with graph.as_default():
         metrics = {"accuracy": rh.call(lambda: 0.9), "loss": rh.call(lambda: 0.5)}
         names = {
@@ -68,6 +68,7 @@ def test_it_runs(name, tmp_path, monkeypatch):
             "estimator": SimpleNamespace(model_fn=model_fn, model_dir="runs/a"),
             "input_fn": lambda: (None, None),
             "loader": Loader(),
+            "scheduler": SimpleNamespace(step=lambda: None),
             "stop_file": Path("stop"),
         }
         exec(example_of(name), names)

@@ -239,7 +239,7 @@ class SavedStateHook(SessionRunHook):
     Inputs of the graph need no hook. An object that the checkpoint does not contain is left
     unchanged.
 
-        loop = {"best": math.inf, "rate": 20.0}  # what the loop keeps beside the graph
+        loop = {"best": 0.0, "rate": 20.0}  # what the loop keeps beside the graph
         hooks = [rh.SavedStateHook(loop=loop, noise=np.random.default_rng(0))]
 
     Args:
