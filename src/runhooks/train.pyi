@@ -29,4 +29,5 @@ from runhooks.session.scaffold import WorkerSessionCreator as WorkerSessionCreat
 from runhooks.session.threads import Coordinator as Coordinator
 from runhooks.session.threads import LooperThread as LooperThread
 from runhooks.training import MonitoredTrainingSession as MonitoredTrainingSession
+from runhooks.training import train as train
 from runhooks.trigger import SecondOrStepTimer as SecondOrStepTimer

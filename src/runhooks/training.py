@@ -1,4 +1,4 @@
-"""``MonitoredTrainingSession``: a monitored session with the hooks that training usually has."""
+"""``MonitoredTrainingSession``, with the hooks that training usually has, and a loop around it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from runhooks.graph.base import SessionOpener
 from runhooks.hooks import (
     CheckpointSaverHook,
     StepCounterHook,
+    StopAtStepHook,
     SummarySaverHook,
 )
 from runhooks.ranks import current_group
@@ -54,6 +55,7 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
     save_graph_def: bool = True,
     *,
     recovery: RecoveryPolicy | None = None,
+    saver: Any = None,
 ) -> MonitoredSession:
     """Return a ``MonitoredSession`` that saves checkpoints and summaries, and resumes.
 
@@ -70,19 +72,18 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
             ``save_summaries_secs`` seconds (default: 100 steps), and steps per second every
             ``log_step_count_steps`` steps; None: ``checkpoint_dir``.
         save_graph_def: Whether to write ``graph.pbtxt`` and meta graphs of a TensorFlow graph.
-        recovery: As for ``MonitoredSession``.
+        saver: As that of a ``Scaffold``; ``recovery``: as for ``MonitoredSession``.
 
     Raises:
         ValueError: For a wrong ``master`` or ``config``, a negative cadence, a cadence in both
-            steps and seconds, or the directory "".
+            steps and seconds, the directory "", or a ``saver`` beside that of ``scaffold``.
     """
     arguments.directory(checkpoint_dir=checkpoint_dir, summary_dir=summary_dir)
-    opener, scaffold = opener_of(get_default_graph()), scaffold or Scaffold()
+    opener, scaffold = opener_of(get_default_graph()), _with_saver(scaffold, saver)
     creator: SessionCreator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
     if not is_chief:
         creator = WorkerSessionCreator(scaffold, master, config, max_wait_secs, checkpoint_dir)
-    all_hooks = in_order(hooks)
-    # Each of several ranks has all hooks; those that are for the chief are not called on the rest.
+    all_hooks = in_order(hooks)  # each of several ranks has all, and calls those that are for it
     if is_chief or (opener.joins_ranks and current_group().size > 1):
         summaries = scaffold, log_step_count_steps, save_summaries_steps, save_summaries_secs
         checkpoints = scaffold, save_graph_def, save_checkpoint_steps, save_checkpoint_secs
@@ -95,6 +96,86 @@ def MonitoredTrainingSession(  # noqa: D417, N802 - TensorFlow's name and argume
         if checkpoint_dir:  # before a file is written
             all_hooks.insert(0, DirectoryLockHook(opener, checkpoint_dir, all_hooks))
     return MonitoredSession(creator, all_hooks, stop_grace_period_secs, recovery=recovery)
+
+
+def train(  # noqa: D417 - the others are those of MonitoredTrainingSession
+    train_op: Any,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    hooks: Iterable[SessionRunHook] | None = None,
+    *,
+    saver: Any = None,
+    max_steps: int | None = None,
+    scaffold: Scaffold | None = None,
+    chief_only_hooks: Iterable[SessionRunHook] | None = None,
+    save_checkpoint_secs: float | None = USE_DEFAULT,
+    save_checkpoint_steps: int | None = USE_DEFAULT,
+    save_summaries_secs: float | None = USE_DEFAULT,
+    save_summaries_steps: int | None = USE_DEFAULT,
+    log_step_count_steps: int | None = 100,
+    summary_dir: str | os.PathLike[str] | None = None,
+    recovery: RecoveryPolicy | None = None,
+) -> int | None:
+    """Train the default graph: run ``train_op`` in a ``MonitoredTrainingSession`` until the end.
+
+    As ``tf.contrib.training.train``, for programs that do nothing between runs. It ends with the
+    data, at ``max_steps``, when a hook asks for it, or after Ctrl-C and SIGTERM. Called again with
+    the same ``checkpoint_dir``, it goes on where it was.
+
+        graph = rh.graph(train_step, ["loss"], data=batches, epochs=10, weights=np.zeros(2))
+        with graph.as_default():
+            rh.train.train("train_op", "runs/a", [rh.LoggingTensorHook(["loss"], 100)])
+
+    Args:
+        train_op: What each run computes: the operation of the step, such as ``"train_op"``, or
+            anything else that ``session.run`` takes. It must not need to be fed, except by a hook.
+        checkpoint_dir: As for ``MonitoredTrainingSession``, like all that is not described here.
+        max_steps: The global step to stop at, as by ``StopAtStepHook(last_step=max_steps)``. None:
+            go on to the end of the data.
+
+    Returns:
+        The last global step; None if the graph has none.
+
+    Raises:
+        TypeError, ValueError: As ``MonitoredTrainingSession`` and ``StopAtStepHook``.
+    """
+    arguments.given(train_op=train_op)
+    arguments.steps(max_steps=max_steps)
+    stops = [] if max_steps is None else [StopAtStepHook(last_step=int(max_steps))]
+    with MonitoredTrainingSession(
+        checkpoint_dir=checkpoint_dir,
+        scaffold=scaffold,
+        hooks=[*(hooks or ()), *stops],
+        chief_only_hooks=chief_only_hooks,
+        save_checkpoint_secs=save_checkpoint_secs,
+        save_summaries_steps=save_summaries_steps,
+        save_summaries_secs=save_summaries_secs,
+        log_step_count_steps=log_step_count_steps,
+        save_checkpoint_steps=save_checkpoint_steps,
+        summary_dir=summary_dir,
+        recovery=recovery,
+        saver=saver,
+    ) as session:
+        while not session.should_stop():
+            session.run(train_op)
+    return session.global_step
+
+
+def _with_saver(scaffold: Any, saver: Any) -> Any:
+    """Return ``scaffold``, or a new one, with ``saver`` if that is given."""
+    if saver is None:
+        return scaffold or Scaffold()
+    made = Scaffold(saver=saver, copy_from_scaffold=scaffold)
+    if scaffold is None:
+        return made
+    if scaffold.saver not in (None, saver):
+        raise ValueError(
+            f"saver must be left out for a scaffold that has one, got saver={saver!r} and a "
+            f"scaffold with {scaffold.saver!r}: give one of them"
+        )
+    if not isinstance(scaffold, Scaffold):  # a framework's own, which cannot be given one later
+        return made
+    scaffold.saver = saver  # not a copy: hooks may look into this one when it is final
+    return scaffold
 
 
 def _for_chief(hooks: list[SessionRunHook]) -> list[SessionRunHook]:

@@ -4,6 +4,7 @@ import inspect
 import re
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_it_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     needs_feed = name == "FeedFnHook"
     data = None if needs_feed else lambda step: iter(np.full(9, 0.1))
-    graph = rh.graph(train_step, state=initial, data=data)
+    graph = rh.graph(train_step, state=initial, data=data, steps_per_epoch=3)
     with graph.as_default():
         metrics = {"accuracy": rh.call(lambda: 0.9), "loss": rh.call(lambda: 0.5)}
         names = {
@@ -61,6 +62,7 @@ def test_it_runs(name, tmp_path, monkeypatch):
             "test_loss": metrics["loss"],
             "evaluation": rh.EvaluationHook(metrics, every_n_steps=1),
             "loader": Loader(),
+            "scheduler": SimpleNamespace(step=lambda: None),
             "stop_file": Path("stop"),
         }
         exec(example_of(name), names)

@@ -92,6 +92,10 @@ HOOKS = {
         ),
         *("every_n_steps", None, ROUND, None),
     ),
+    "call": (
+        lambda act, here, tmp_path, **cadence: rh.CallHook(lambda: act(here.step), **cadence),
+        *("every_n_steps", None, ROUND, None),
+    ),
     "checkpoint": (
         lambda act, here, tmp_path, **cadence: rh.CheckpointSaverHook(
             tmp_path / "saved", listeners=[Listener(act)], **cadence

@@ -2,6 +2,7 @@
 
 import logging
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -228,7 +229,7 @@ def test_parts_are_known_by_name_whatever_the_order_of_the_hooks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "part", [object(), None, {}, iter([1])], ids=["object", "None", "dict", "iterator"]
+    "part", [object(), None, [], iter([1])], ids=["object", "None", "list", "iterator"]
 )
 def test_part_without_a_state_is_refused_by_its_name(part):
     with pytest.raises(TypeError, match=r"loader.*state_dict"):
@@ -245,6 +246,28 @@ def test_part_that_the_checkpoint_does_not_know_stays_as_it_is_and_is_told(
         checkpoint_of(tmp_path, rh.SavedStateHook(batches=batches, others=others))
     assert (next(batches), next(others)) == (1, 2)
     assert "for others" in caplog.text
+
+
+@pytest.mark.parametrize("make", [dict, SimpleNamespace])
+def test_content_of_a_dict_goes_on_in_place(make, tmp_path):
+    def kept(it):
+        return it if make is dict else vars(it)
+
+    loop = make(best=1.5, name="first", seen=[1, {"two": 2}], weights=np.arange(3.0))
+    kept(loop)["later"] = True
+    checkpoint_of(tmp_path, rh.SavedStateHook(loop=loop))
+    kept(loop).clear()
+    kept(loop)["other"] = 1
+    content = kept(loop)
+    with rh.Graph().as_default():
+        rh.train.get_or_create_global_step()
+        hooks = [rh.SavedStateHook(loop=loop)]
+        with rh.MonitoredTrainingSession(checkpoint_dir=tmp_path, hooks=hooks):
+            assert kept(loop) is content
+            assert sorted(content) == ["best", "later", "name", "seen", "weights"]
+            assert (content["best"], content["name"], content["later"]) == (1.5, "first", True)
+            assert content["seen"] == [1, {"two": 2}]
+            assert content["weights"].tolist() == [0.0, 1.0, 2.0]
 
 
 GENERATORS = {

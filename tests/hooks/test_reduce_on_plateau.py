@@ -196,7 +196,7 @@ def test_arguments(arguments, message):
 
 def test_a_metric_of_an_evaluation_has_its_own_cadence(model):
     metric = rh.EvaluationHook({"loss": model.loss}, every_n_steps=1).metric("loss")
-    with pytest.raises(ValueError, match="every_n_steps and trigger must be left out"):
+    with pytest.raises(ValueError, match="every_n_epochs and trigger must be left out"):
         rh.ReduceOnPlateauHook(metric, every_n_steps=1)
 
 

@@ -232,7 +232,8 @@ def test_at_end_refuses_what_only_a_step_has(training):
         ({"fn": lambda **batch: None}, TypeError, "plain parameters"),
         ({"fn": lambda: None, "outputs": "loss"}, TypeError, "must be a list of names"),
         ({"fn": lambda: None, "outputs": ["a b"]}, ValueError, "got 'a b'"),
-        ({"fn": lambda: None, "model": 3}, TypeError, "model must have state_dict"),
+        ({"fn": lambda: None, "model": 3}, TypeError, "'model' is not a parameter of lambda"),
+        ({"fn": lambda: None, "model": object()}, TypeError, "model must have state_dict"),
         (
             {"fn": lambda: None, "loader": DataLoader([1])},
             TypeError,

@@ -36,10 +36,11 @@ class PruningHook(MetricHook):
             ``every_n_steps``.
         every_n_steps: For a tensor: fetch it at the multiples of this number.
         trigger: For a tensor: says when to fetch it.
+        every_n_epochs: For a tensor: fetch it at the last step of every so many epochs.
 
     Raises:
-        ValueError: For a tensor without ``every_n_steps`` or ``trigger``, and a metric with one of
-            these.
+        ValueError: For a tensor without exactly one of ``every_n_steps``, ``every_n_epochs`` and
+            ``trigger``, and a metric with one of these.
         TypeError: If ``trial`` has no ``report``.
     """
 
@@ -50,10 +51,11 @@ class PruningHook(MetricHook):
         every_n_steps: int | None = None,
         *,
         trigger: Trigger | None = None,
+        every_n_epochs: float | None = None,
     ) -> None:
         if not isinstance(trial, optuna.trial.BaseTrial):
             raise TypeError(f"trial must be a trial of Optuna, got {trial!r}")
-        super().__init__(metric, every_n_steps, trigger)
+        super().__init__(metric, every_n_steps, trigger, every_n_epochs)
         self._trial = trial
         self._reported: int | None = None
 

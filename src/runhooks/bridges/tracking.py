@@ -24,11 +24,12 @@ class TrackingHook(FetchingHook):
         tensors: Tensors, or their names: a dict by the name to log them under, or a list.
         every_n_steps: Log at the multiples of this number.
         trigger: Says when to log.
+        every_n_epochs: Log at the last step of every so many epochs.
 
     Raises:
         TypeError: If ``log`` cannot be called or ``tensors`` is neither a dict nor a list.
-        ValueError: Unless exactly one of ``every_n_steps`` and ``trigger`` is given; in a run, for
-            a value that is not a single number.
+        ValueError: Unless exactly one of ``every_n_steps``, ``every_n_epochs`` and ``trigger`` is
+            given; in a run, for a value that is not a single number.
     """
 
     def __init__(
@@ -38,10 +39,12 @@ class TrackingHook(FetchingHook):
         every_n_steps: int | None = None,
         *,
         trigger: Trigger | None = None,
+        every_n_epochs: float | None = None,
     ) -> None:
         if not callable(log):
             raise TypeError(f"log must be a function of numbers and a step, got {log!r}")
-        super().__init__(timer_of(trigger, every_n_steps=every_n_steps), tensors)
+        timer = timer_of(trigger, every_n_steps=every_n_steps, every_n_epochs=every_n_epochs)
+        super().__init__(timer, tensors)
         self._log = log
 
     def _take(self, session: RawSession, step: int, values: Any) -> None:

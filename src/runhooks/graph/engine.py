@@ -115,6 +115,9 @@ class Engine(Framework):
     #: Whether ``form`` is there.
     finds_forms: ClassVar[bool] = False
 
+    #: Puts a value that was fed or drawn where the graph computes; None: it stays where it is.
+    put: Callable[[Any], Any] | None = None
+
     def bind(
         self, body: Body, structures: Mapping[Variable, Any], shared: BoundedCache[Any, Any]
     ) -> BoundBody:

@@ -125,7 +125,12 @@ def step_not_named(
     named = [e for e in elements if isinstance(e, Operation) or e.op.effect is Effect.STEP]
     steps -= graph.effects_of(named, feed_keys).steps
     outputs = [op for op in needed if op.effect is Effect.STEP_OUTPUT and op.inputs[0].op in steps]
-    return (outputs[0].inputs[0].op, outputs[0]) if outputs else None
+    if not outputs:
+        return None
+    step = outputs[0].inputs[0].op
+    # The group of a step and of what stores its states is what programs know as the step.
+    groups = (it for it in graph.get_operations() if not it.outputs and step in it.control_inputs)
+    return next(groups, step), outputs[0]
 
 
 class Graph(BaseGraph):

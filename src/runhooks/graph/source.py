@@ -488,6 +488,11 @@ class OpenInput:
     by_step: bool = False
     passes: Passes | None = None
 
+    def mapped(self, fn: Callable[[Any], Any]) -> None:
+        """Give ``fn`` of each element, from now on."""
+        draw = self.draw
+        self.draw = lambda: fn(draw())
+
     def timed(self, spend: Callable[[float], None]) -> None:
         """Call ``spend`` with the seconds that each element takes, from now on."""
         draw = self.draw

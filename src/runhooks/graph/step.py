@@ -323,7 +323,7 @@ def step_graph(
     if not callable(fn):
         raise TypeError(f"train_step must be a callable, got {fn!r}")
     names.check(name)
-    output_names = _checked_outputs(outputs)
+    output_names = checked_outputs(outputs)
     made = StepGraph(engine, steps_per_epoch=steps_per_epoch)
     with made.as_default():
         given = given_parameters(fn, states)
@@ -358,11 +358,16 @@ def step_graph(
     return made
 
 
-def _checked_outputs(outputs: Iterable[Any]) -> list[Names]:
+def checked_outputs(outputs: Iterable[Any]) -> list[Names]:
+    """Return ``outputs``, which must be different names, or tuples of names.
+
+    Raises:
+        TypeError, ValueError: If they are not.
+    """
     if isinstance(outputs, str):
         raise TypeError(f'outputs must be a list of names such as ["loss"], got {outputs!r}')
     checked: list[Names] = [
-        names.check(it) if isinstance(it, str) else tuple(_checked_outputs(it)) for it in outputs
+        names.check(it) if isinstance(it, str) else tuple(checked_outputs(it)) for it in outputs
     ]
     flat = list(nest.leaves(checked))
     if len(set(flat)) < len(flat):

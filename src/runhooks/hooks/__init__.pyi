@@ -12,6 +12,7 @@ from runhooks.hooks.evaluation import EvaluationHook as EvaluationHook
 from runhooks.hooks.garbage_collection import GarbageCollectionHook as GarbageCollectionHook
 from runhooks.hooks.logging_tensor import LoggingTensorHook as LoggingTensorHook
 from runhooks.hooks.nan_tensor import NanTensorHook as NanTensorHook
+from runhooks.hooks.others import CallHook as CallHook
 from runhooks.hooks.others import FeedFnHook as FeedFnHook
 from runhooks.hooks.others import FinalOpsHook as FinalOpsHook
 from runhooks.hooks.others import GlobalStepWaiterHook as GlobalStepWaiterHook

@@ -294,10 +294,10 @@ class MetricHook(FetchingHook):
         metric: The metric of an evaluation; or a tensor or its name, a single number.
         every_n_steps: For a tensor: fetch it at the multiples of this number.
         trigger: For a tensor: says when to fetch it.
+        every_n_epochs: For a tensor: fetch it at the last step of every so many epochs.
 
     Raises:
-        ValueError: For a tensor without ``every_n_steps`` or ``trigger``, and a metric with one of
-            these.
+        ValueError: For a tensor without one of these cadences, and a metric with one.
     """
 
     def __init__(
@@ -305,14 +305,18 @@ class MetricHook(FetchingHook):
         metric: EvaluationMetric | Tensor | str,
         every_n_steps: int | None,
         trigger: Trigger | None,
+        every_n_epochs: float | None = None,
     ) -> None:
+        cadence = {"every_n_steps": every_n_steps, "every_n_epochs": every_n_epochs}
+        given = {k: it for k, it in {**cadence, "trigger": trigger}.items() if it is not None}
         self._evaluated = metric if isinstance(metric, EvaluationMetric) else None
         if self._evaluated is None:
-            super().__init__(timer_of(trigger, every_n_steps=every_n_steps), {"metric": metric})
-        elif every_n_steps is not None or trigger is not None:
+            super().__init__(timer_of(trigger, **cadence), {"metric": metric})
+        elif given:
             raise ValueError(
-                "every_n_steps and trigger must be left out for a metric of an evaluation, each "
-                f"value of which counts, got every_n_steps={every_n_steps!r}, trigger={trigger!r}"
+                "every_n_steps, every_n_epochs and trigger must be left out for a metric of an "
+                "evaluation, each value of which counts, got "
+                f"{', '.join(f'{name}={it!r}' for name, it in given.items())}"
             )
         else:
             super().__init__(EvaluationTimer(self._evaluated.evaluation), ())

@@ -71,8 +71,11 @@ class NamedTensors:
             raise TypeError(f"tensors must be a dict or a list, got {tensors!r}")
         if isinstance(tensors, Mapping):
             self.by_key: dict[Any, Any] = {label: tensors[label] for label in sorted(tensors)}
+            #: The keys, in the order of the list, where one may occur twice.
+            self.listed: list[Any] = list(self.by_key)
         else:
-            self.by_key = {tensor: tensor for tensor in tensors}
+            self.listed = list(tensors)
+            self.by_key = {tensor: tensor for tensor in self.listed}
 
     def __len__(self) -> int:
         return len(self.by_key)

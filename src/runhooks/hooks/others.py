@@ -1,9 +1,10 @@
-"""Hooks of one job each: feeding, final values, waiting for others, saving what is elsewhere."""
+"""Hooks of one job each: calling, feeding, final values, waiting for others, saving the rest."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from runhooks import arguments
@@ -16,9 +17,83 @@ from runhooks.contract import (
 )
 from runhooks.engines.foreign import graph_of, session_of
 from runhooks.errors import OutOfRangeError, good_ends
+from runhooks.graph.base import get_default_graph
 from runhooks.graph.generators import GeneratorState, has_generator_state
-from runhooks.hooks.base import TensorFlowHook, log_of
-from runhooks.trigger import Due
+from runhooks.hooks.base import TensorFlowHook, log_of, step_of
+from runhooks.hooks.named_tensors import FetchingHook, check_for_end
+from runhooks.trigger import Due, Trigger, timer_of
+
+
+class CallHook(FetchingHook):
+    """Calls a function of your own after the last step of every so many epochs, or of steps.
+
+    For what needs no class: the step of a scheduler, a line to print, a file to write. The tensors
+    are fetched in the run after which the function is called; in all others nothing is fetched.
+    Variables, and with them the global step, are as they were before that run. A resumed run calls
+    it at the same steps as an uninterrupted one.
+
+        hooks = [
+            rh.CallHook(scheduler.step, every_n_epochs=1),
+            rh.CallHook(print, ["epoch", "loss"], every_n_epochs=1),
+        ]
+
+    What the function returns is ignored. To stop the loop, extend ``SessionRunHook`` and call
+    ``run_context.request_stop()``. Of several ranks, each calls it; give the hook to
+    ``chief_only_hooks`` of a ``MonitoredTrainingSession`` to call it on the chief alone.
+
+    Args:
+        fn: Called with the values of ``tensors``: ``fn(*values)`` for a list, ``fn(**values)`` for
+            a dict, and ``fn()`` without any.
+        tensors: A tensor or its name, a list of these, or a dict of them by parameter of ``fn``.
+        every_n_epochs: Call it at the last step of every so many epochs.
+        every_n_steps: Call it at the multiples of this number.
+        trigger: Says when to call it.
+        hook_name: As in ``SessionRunHook``.
+
+    Raises:
+        ValueError: Unless exactly one of ``every_n_epochs``, ``every_n_steps`` and ``trigger`` is
+            given. In ``begin``: for an unknown name, a cadence in epochs where nothing says when
+            one ends, and tensors at the end that need feeds or inputs.
+        TypeError: For an argument of the wrong type.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        tensors: Mapping[str, Any] | Iterable[Any] = (),
+        every_n_epochs: float | None = None,
+        every_n_steps: int | None = None,
+        *,
+        trigger: Trigger | None = None,
+        hook_name: str | None = None,
+    ) -> None:
+        arguments.given(fn=fn)
+        arguments.function(fn=fn)
+        timer = timer_of(trigger, every_n_epochs=every_n_epochs, every_n_steps=every_n_steps)
+        super().__init__(timer, tensors)
+        self._fn = fn
+        self._is_by_name = isinstance(tensors, Mapping)
+        self.hook_name = hook_name
+
+    def begin(self) -> None:
+        super().begin()
+        if self._timer.trigger.at_end and self._request is not None:
+            check_for_end(get_default_graph(), self._request.fetches)
+
+    def end(self, session: RawSession) -> None:
+        # The timer is not updated: a run that resumes here keeps to its steps.
+        if self._timer.should_trigger_at_end(step_of(session)):
+            self._call(None if self._request is None else session.run(self._request.fetches))
+
+    def _take(self, session: RawSession, step: int, values: Any) -> None:
+        self._call(values)
+
+    def _call(self, values: Mapping[Any, Any] | None) -> None:
+        values = values or {}
+        if self._is_by_name:
+            self._fn(**values)
+        else:
+            self._fn(*[values[tensor] for tensor in self._tensors.listed])
 
 
 class FeedFnHook(SessionRunHook):
@@ -164,21 +239,42 @@ class SavedStateHook(SessionRunHook):
     Inputs of the graph need no hook. An object that the checkpoint does not contain is left
     unchanged.
 
-        hooks = [rh.SavedStateHook(loader=loader, noise=np.random.default_rng(0))]
+        loop = {"best": 0.0, "rate": 20.0}  # what the loop keeps beside the graph
+        hooks = [rh.SavedStateHook(loop=loop, noise=np.random.default_rng(0))]
 
     Args:
         **objects: By name in checkpoints: anything with ``state_dict`` and ``load_state_dict``,
-            such as a data loader whose batches are fed; a random generator of NumPy or
-            ``random.Random``; or the modules ``numpy.random`` and ``random``, for their global
-            generators. The names in all such hooks must differ.
+            such as a data loader whose batches are fed; a dict or a ``SimpleNamespace`` of numbers,
+            texts, arrays and containers of these, whose content is replaced in place; a random
+            generator of NumPy or ``random.Random``; or the modules ``numpy.random`` and ``random``,
+            for their global generators. The names in all such hooks must differ.
 
     Raises:
-        TypeError: For an object without these methods.
+        TypeError: For any other object.
     """
 
     def __init__(self, **objects: Any) -> None:
-        self.saved_objects = {
-            name: GeneratorState(it) if has_generator_state(it) else it
-            for name, it in objects.items()
-        }
+        self.saved_objects = {name: _with_state(it) for name, it in objects.items()}
         arguments.stateful(**self.saved_objects)
+
+
+def _with_state(it: Any) -> Any:
+    if has_generator_state(it):
+        return GeneratorState(it)
+    if type(it) is dict:
+        return _Content(it)
+    return _Content(vars(it)) if isinstance(it, SimpleNamespace) else it
+
+
+class _Content:
+    """The content of a dict as a state; loaded in place, where the program looks for it."""
+
+    def __init__(self, content: dict[Any, Any]) -> None:
+        self._content = content
+
+    def state_dict(self) -> dict[Any, Any]:
+        return dict(self._content)
+
+    def load_state_dict(self, state: Mapping[Any, Any]) -> None:
+        self._content.clear()
+        self._content.update(state)

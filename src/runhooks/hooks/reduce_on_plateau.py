@@ -57,12 +57,13 @@ class ReduceOnPlateauHook(MetricHook):
         min_lr: The lowest rate.
         every_n_steps: For a tensor: fetch it at the multiples of this number.
         trigger: For a tensor: says when to fetch it.
+        every_n_epochs: For a tensor: fetch it at the last step of every so many epochs.
         hook_name: As in ``SessionRunHook``.
 
     Raises:
-        ValueError: For a number out of its range; for a tensor without ``every_n_steps`` or
-            ``trigger``, and a metric with one of these; when a session opens, if nothing is called
-            ``learning_rate``.
+        ValueError: For a number out of its range; for a tensor without exactly one of
+            ``every_n_steps``, ``every_n_epochs`` and ``trigger``, and a metric with one of these;
+            when a session opens, if nothing is called ``learning_rate``.
         TypeError: For an argument of the wrong type.
     """
 
@@ -80,6 +81,7 @@ class ReduceOnPlateauHook(MetricHook):
         min_lr: float = 0.0,
         every_n_steps: int | None = None,
         trigger: Trigger | None = None,
+        every_n_epochs: float | None = None,
         hook_name: str | None = None,
     ) -> None:
         arguments.given(metric=metric, learning_rate=learning_rate, factor=factor, min_lr=min_lr)
@@ -92,7 +94,7 @@ class ReduceOnPlateauHook(MetricHook):
         _one_of(("rel", "abs"), threshold_mode=threshold_mode)
         if factor >= 1:
             raise ValueError(f"factor must be below 1, got {factor!r}")
-        super().__init__(metric, every_n_steps, trigger)
+        super().__init__(metric, every_n_steps, trigger, every_n_epochs)
         self._sign = 1 if mode == "min" else -1
         self._patience = patience
         self._threshold, self._is_relative = threshold, threshold_mode == "rel"

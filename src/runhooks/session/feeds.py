@@ -37,8 +37,10 @@ def check_arguments(engine: Framework, feed_dict: Any, options: Any, run_metadat
         )
 
 
-def converter(tensor: Tensor) -> Converter:
+def converter(tensor: Tensor, put: Converter | None = None) -> Converter:
     """Return a function from the caller's value to the one to feed.
+
+    ``put``: as ``Engine.put``; values of variables are not put anywhere.
 
     It raises TypeError or ValueError naming the tensor. A list becomes an array. For a placeholder
     with a dtype, arrays of the same kind are converted, as float64 to float32; floats do not become
@@ -47,7 +49,11 @@ def converter(tensor: Tensor) -> Converter:
     if isinstance(tensor, Variable) and tensor.on_host:
         return lambda value: _array(tensor, value, np.dtype(np.int64), ())[()]
     dtype, shape = tensor.op.args if tensor.op.type == "Placeholder" else (None, None)
-    return _alike(tensor) if dtype is None and shape is None else _formed(tensor, dtype, shape)
+    is_any = dtype is None and shape is None
+    convert = _alike(tensor) if is_any else _formed(tensor, dtype, shape)
+    if put is None or isinstance(tensor, Variable):
+        return convert
+    return lambda value: put(convert(value))
 
 
 def _alike(tensor: Tensor) -> Converter:

@@ -200,6 +200,8 @@ class SessionInputs:
         step = self._values.global_step or 0
         opened = source.open(op.name, step, self._positions.get(op.name))
         self._positions.pop(op.name, None)
+        if (put := self._graph.engine.put) is not None:
+            opened.mapped(put)
         if self._add_secs is not None:
             opened.timed(self._add_secs)
         self.opened[op] = opened

@@ -26,6 +26,7 @@ from runhooks.session.agreement import Agreement
 from runhooks.session.hook_list import HookList, caught, raise_first, thread_failure
 from runhooks.session.hooked import Iteration, LiveSession
 from runhooks.session.interruption import Interruption, tell_stopping
+from runhooks.session.plain_log import show_log
 from runhooks.session.recoverable import RecoverableSession, RecoveryPolicy, run_watched
 from runhooks.session.scaffold import ChiefSessionCreator, Scaffold, SessionCreator, opener_of
 from runhooks.session.threads import Coordinator
@@ -106,6 +107,7 @@ class MonitoredSession(CallableRuns):
     ) -> None:
         arguments.not_negative(stop_grace_period_secs=stop_grace_period_secs)
         arguments.instance(RecoveryPolicy, recovery=recovery)
+        show_log()
         self._graph = get_default_graph()
         self._hook_list = HookList(hooks)
         self._stop = StopRequest()

@@ -355,7 +355,8 @@ class PlannedRun:
     def __init__(self, graph: Graph, fetches: Any, feed_keys: tuple[Any, ...]) -> None:
         self._graph = graph
         self._plan = plan = make_plan(graph, fetches, feed_keys)
-        self._feeds = [(key, converter(t)) for key, t in zip(feed_keys, plan.feeds, strict=True)]
+        fed, put = zip(feed_keys, plan.feeds, strict=True), graph.engine.put
+        self._feeds = [(key, converter(tensor, put)) for key, tensor in fed]
         self.inputs = plan.inputs
         self.changed = {*plan.body.assigned, *_assigned_on_host(plan)}
         needed = {*self.changed, *plan.body.kept, *plan.counters}

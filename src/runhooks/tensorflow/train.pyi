@@ -4,6 +4,7 @@ from runhooks.contract import SessionRunArgs as SessionRunArgs
 from runhooks.contract import SessionRunContext as SessionRunContext
 from runhooks.contract import SessionRunHook as SessionRunHook
 from runhooks.contract import SessionRunValues as SessionRunValues
+from runhooks.hooks import CallHook as CallHook
 from runhooks.hooks import CheckpointSaverHook as CheckpointSaverHook
 from runhooks.hooks import CheckpointSaverListener as CheckpointSaverListener
 from runhooks.hooks import EvaluationHook as EvaluationHook

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -29,7 +30,7 @@ from runhooks.engines.torch.objects import (
 from runhooks.graph import nest
 from runhooks.graph.graph import Graph
 from runhooks.graph.named_values import NamedValues
-from runhooks.graph.nodes import CAPTURES, Effect, Operation, Tensor
+from runhooks.graph.nodes import CAPTURES, Below, Effect, Operation, Placement, Tensor
 from runhooks.near_names import did_you_mean, nearest
 
 _log = logging.getLogger("runhooks")
@@ -245,6 +246,12 @@ class ObjectTensors(NamedValues):
         self._objects = objects
         #: Parameters of steps that are not placeholders because they have a default.
         self.defaulted: set[str] = set()
+        self._carried: dict[str, frozenset[str]] = {}  # the paths in each
+
+    def carry(self, name: str, tensor: Tensor, paths: frozenset[str]) -> None:
+        """Let ``name`` mean the state ``tensor``, and names below it its parts, at ``paths``."""
+        self.add(name, tensor)
+        self._carried[name] = paths
 
     def given(self, name: str) -> Tensor | None:
         """Return the tensor that steps are given by this name; None: there is none."""
@@ -262,6 +269,8 @@ class ObjectTensors(NamedValues):
 
     def _make(self, name: str) -> Operation | None:
         kind, _, target = name.partition("/")
+        if target in self._carried.get(kind, ()):
+            return self._part(name, kind, target)
         if name == GLOBAL_NORM and self._objects.modules():
             return self._capture(name, GLOBAL_NORM, "")
         found = self._objects.find(target)
@@ -278,6 +287,22 @@ class ObjectTensors(NamedValues):
         if rate_groups(self._objects.optimizers(), name):
             return self._operation(name, Effect.READ, partial(_rate, self._objects, name))
         return None
+
+    def _part(self, name: str, owner: str, path: str) -> Operation:
+        whole, children = self._given[owner], self._graph.engine.children
+        missing = partial(ValueError, f"{owner!r} has lost {path!r}")
+        return Operation(
+            self._graph,
+            "Part",
+            name,
+            # After the state, and before what else is added.
+            whole.op.number + (zlib.crc32(path.encode()) + 1) / 2**33,
+            fn=Below(path, children, lambda whole: missing()),
+            args=(whole,),
+            inputs=(whole,),
+            read_args=nest.args_reader((whole,)),
+            placement=Placement.EITHER,
+        )
 
     def _capture(self, name: str, kind: str, target: str) -> Operation:
         def read(captured: Any) -> Any:
@@ -331,6 +356,7 @@ class ObjectTensors(NamedValues):
     def _known(self, name: str) -> Iterator[str]:
         yield from (op.name for op in self._graph.get_operations())
         yield from self._given
+        yield from (f"{it}/{path}" for it, paths in self._carried.items() for path in paths)
         yield from (f"{it}/{RATE}" for it in self._objects.optimizers())
         yield from (GLOBAL_NORM, RATE)
         kind = name.partition("/")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,14 +12,24 @@ import torch
 from torch.optim import Optimizer
 
 from runhooks.engines.torch.capture import ObjectTensors
+from runhooks.engines.torch.carried import CarriedState, CarryingStep, is_carried
+from runhooks.engines.torch.device import Device
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.engines.torch.step import StepEngine, output_of, step_function
-from runhooks.graph import names
+from runhooks.graph import names, nest
 from runhooks.graph.base import get_default_graph
-from runhooks.graph.build import get_or_create_global_step, placeholder
+from runhooks.graph.build import get_or_create_global_step, group, placeholder
 from runhooks.graph.named_values import ValueGraph
-from runhooks.graph.nodes import Effect, Operation, Tensor
-from runhooks.graph.step import drawn, given_parameters, made_for, positional
+from runhooks.graph.nodes import Effect, Operation, Tensor, Variable
+from runhooks.graph.step import (
+    checked_outputs,
+    drawn,
+    given_parameters,
+    made_for,
+    name_of,
+    positional,
+)
+from runhooks.graph.step_result import Names, ResultRule
 
 _log = logging.getLogger("runhooks")
 
@@ -77,20 +87,40 @@ class Graph(ValueGraph):
     such a thread a generator of its own.
 
     Args:
+        device: Where the steps compute, such as ``"cuda"``. The modules among the objects are moved
+            there now, and each batch that is drawn or fed when it comes, as
+            ``batch.to(device, non_blocking=True)``: tensors in dicts, lists, tuples and
+            dataclasses, too. None: everything stays where it is.
+        steps_per_epoch: As for ``rh.inputs``.
         **objects: What the steps change, by name (letters, digits and ``_``): modules, optimizers,
             schedulers, gradient scalers, loaders; anything with ``state_dict`` and
             ``load_state_dict``, or ``get_state`` and ``set_state``, such as a ``torch.Generator``.
 
     Raises:
         TypeError: For an object without these methods.
-        ValueError: For a name that is not allowed.
+        ValueError: For a name that is not allowed, a device that torch does not know, and
+            ``steps_per_epoch`` below 1.
     """
 
-    def __init__(self, **objects: Any) -> None:
+    def __init__(
+        self,
+        *,
+        device: torch.device | str | int | None = None,
+        steps_per_epoch: int | None = None,
+        **objects: Any,
+    ) -> None:
         self._objects = TorchObjects(objects)
-        super().__init__(StepEngine(self._objects))
+        self._device = None if device is None else Device(device)
+        super().__init__(StepEngine(self._objects, self._device), steps_per_epoch=steps_per_epoch)
+        if self._device is not None:
+            self._device.take(self._objects.modules().values())
         self._values = ObjectTensors(self, self._objects)
         self._objects.warn_of_unsaved()
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where its steps compute; None: wherever their values are."""
+        return None if self._device is None else self._device.device
 
     @property
     def objects(self) -> TorchObjects:
@@ -123,25 +153,31 @@ class Graph(ValueGraph):
 
 def graph(
     fn: Callable[..., Any],
-    outputs: Iterable[str] = (),
+    outputs: Iterable[Names] = (),
     name: str = "train_op",
     *,
     data: Iterable[Any] | Callable[[int], Iterable[Any]] | None = None,
     epochs: int | None = 1,
+    steps_per_epoch: int | None = None,
+    device: torch.device | str | int | None = None,
     **objects: Any,
 ) -> Graph:
     """Turn your own train step, unchanged, into a graph with the operation ``"train_op"``.
 
         graph = rh.torch.graph(train_step, ["loss"], model=model, optimizer=optimizer)
 
-    This is a ``Graph(**objects)`` with one ``step``.
-    Outputs, parameters, gradients, activations and
-    learning rates can be fetched by name, in any run and by any hook.
+    This is a ``Graph(**objects)`` with one ``step``. Outputs, parameters, gradients, activations
+    and learning rates can be fetched by name, in any run and by any hook.
+
+    Values that it carries from run to run, taking and returning them, are given by name as well:
+    ``hidden=torch.zeros(1, 4, 8), lr=20.0``.
 
     Args:
         fn: Your own function, which changes the objects in place and returns its outputs: a dict, a
             named tuple or a dataclass has them by name, anything else in order. Or it returns None.
         outputs: Names of the outputs that others may fetch. Each becomes a tensor of that name.
+            With values that the step returns anew, as for ``rh.graph``: names for what else it
+            returns, or for all its elements.
         name: The name of the operation that makes a step and increases the global step.
         data: The source of the parameters of ``fn`` without a default, as for ``rh.inputs``, such
             as a loader. An element is a tuple in their order, or has their names: a dict, a named
@@ -149,15 +185,28 @@ def graph(
             ``step`` or ``global_step`` receives the global step; one called ``key`` or ``rng``, a
             fresh ``torch.Generator`` in each run.
         epochs: How many times to go through ``data``, if it can be iterated again. None: forever.
+        steps_per_epoch: As for ``rh.inputs``: how many steps count as an epoch, where ``data`` do
+            not tell.
+        device: As for ``Graph``.
         **objects: What the step changes, by the names that hooks and checkpoints use: modules,
-            optimizers, and whatever else has a ``state_dict``; a ``torch.Generator`` too.
+            optimizers, and whatever else has a ``state_dict``; a ``torch.Generator`` too. And
+            values: tensors, numbers, arrays of NumPy, and dicts, lists, tuples and dataclasses of
+            these. The step receives them by its parameters of these names, in the kinds given
+            here, and returns them anew: first, in the order of the parameters, or by name in a
+            dict. They are stored detached, saved, and fetched by name as they were before the run.
 
     Raises:
-        TypeError, ValueError: As ``Graph`` and ``step``.
+        TypeError, ValueError: As ``Graph`` and ``step``; for a value that is no parameter of
+            ``fn``; in the first run, if ``fn`` does not return the values where they belong.
     """
-    made = Graph(**objects)
+    values = {key: it for key, it in objects.items() if is_carried(it)}
+    rest = {key: it for key, it in objects.items() if key not in values}
+    made = Graph(device=device, steps_per_epoch=steps_per_epoch, **rest)
     with made.as_default():
-        _add_step(made, fn, outputs, name, data=data, epochs=epochs)
+        if values:
+            _add_carrying_step(made, fn, outputs, name, values, data=data, epochs=epochs)
+        else:
+            _add_step(made, fn, outputs, name, data=data, epochs=epochs)
     return made
 
 
@@ -203,7 +252,7 @@ def step(
 def _add_step(
     within: Graph,
     fn: Callable[..., Any],
-    outputs: Iterable[str],
+    outputs: Iterable[Any],
     name: str,
     *,
     args: Iterable[Any] | None = None,
@@ -231,16 +280,77 @@ def _add_step(
     warn_of_forgotten(op.name, fn, within.objects)
     if not counts:
         within.objects.keep_pending_gradients()
+    _add_outputs(within, op, wanted, name)
+    return op
+
+
+def _add_outputs(
+    within: Graph,
+    op: Operation,
+    wanted: Sequence[str],
+    name: str,
+    controls: Sequence[Operation] = (),
+) -> None:
+    """Add the outputs ``wanted`` of the step ``op``, called ``name``; ``controls`` go with each."""
     for output in wanted:
         taken = within.has_operation(within.scope + output)
         within.add(
             "StepOutput",
-            output_of(op.name, output, wanted),
-            (op.outputs[0],),
+            output_of(name, output, wanted),
+            (op.outputs[-1],),
             name=f"{name}/{output}" if taken else output,
+            control_inputs=controls,
             effect=Effect.STEP_OUTPUT,
         )
-    return op
+
+
+def _add_carrying_step(
+    within: Graph,
+    fn: Callable[..., Any],
+    outputs: Iterable[Any],
+    name: str,
+    values: Mapping[str, Any],
+    *,
+    data: Any,
+    epochs: int | None,
+) -> None:
+    """Add a step that takes ``values`` and returns them anew, and what stores these."""
+    named = checked_outputs(outputs)
+    wanted = _checked_names(within, name, [it for it in nest.leaves(named) if it not in values])
+    parameters = _parameters(within, fn, values)
+    put = within.engine.put
+    states = {key: CarriedState(it, put, within.engine) for key, it in values.items()}
+    variables: dict[str, Variable] = {}
+    for key, state in states.items():
+        variables[key] = Variable(state.initial, name=key, trainable=False)
+        within.values.carry(within.scope + key, variables[key], state.paths)
+    in_order = [it.name for it in parameters if it.name in states]
+    places = {i: states[it.name] for i, it in enumerate(parameters) if it.name in states}
+    title = names.cleaned(name_of(fn), "step")
+    rule = ResultRule(title, in_order, named, within.engine)
+    carrying = CarryingStep(positional(fn, parameters), places, rule)
+    count = get_or_create_global_step().assign_add(1, name=f"{name}/count").op
+    op = within.add(
+        "Step",
+        step_function(
+            *(carrying, within.objects, within.scope + name, wanted),
+            counts=True,
+            carries=True,
+        ),
+        _tensors(within, parameters, name, data, epochs),
+        name=f"{name}/{title}",
+        num_outputs=len(in_order) + 1,
+        control_inputs=[count],
+        effect=Effect.STEP,
+    )
+    within.objects.steps[op.name] = fn
+    warn_of_forgotten(name, fn, within.objects)
+    stored = [
+        variables[key].assign(new, name=f"{name}/{key}").op
+        for key, new in zip(in_order, op.outputs, strict=False)  # the last are the outputs
+    ]
+    group(op, *stored, name=name)
+    _add_outputs(within, op, wanted, name, stored)
 
 
 def _checked_names(within: Graph, name: str, outputs: Iterable[str]) -> list[str]:
@@ -258,11 +368,13 @@ def _checked_names(within: Graph, name: str, outputs: Iterable[str]) -> list[str
     return outputs
 
 
-def _parameters(within: Graph, fn: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of ``fn`` that are given."""
+def _parameters(
+    within: Graph, fn: Callable[..., Any], states: Collection[str] = ()
+) -> list[inspect.Parameter]:
+    """Return the parameters of ``fn`` that are given, ``states`` among them."""
     if not callable(fn):
         raise TypeError(f"fn must be a callable, got {fn!r}")
-    given = given_parameters(fn, ())
+    given = given_parameters(fn, states)
     for name, parameter in inspect.signature(fn).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(

@@ -19,6 +19,7 @@ from runhooks import arguments
 from runhooks.arrays.shards import Share, to_host
 from runhooks.arrays.torch import ARRAYS, form, is_distributed
 from runhooks.engines.conform import fitted
+from runhooks.engines.torch.carried import is_carried
 from runhooks.engines.torch.engine import Averages
 from runhooks.engines.torch.states import (
     SEED,
@@ -454,6 +455,11 @@ def _stateful(name: str, it: Any) -> Any:
         raise TypeError(
             f"{name} must have state_dict and load_state_dict, which a DataLoader has not: give it "
             "as data, whose position is kept, or make it a StatefulDataLoader of torchdata"
+        )
+    if is_carried(it):
+        raise TypeError(
+            f"{name} is a value, which steps take and return anew: rh.torch.graph takes such, for "
+            "the step that has a parameter of this name; or make it a variable, rh.Variable(...)"
         )
     arguments.stateful(**{name: it})
     return it

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from runhooks.arrays import trees
 from runhooks.arrays.torch import synchronize
 from runhooks.engines.eager import Evaluate, ReadArgs
 from runhooks.engines.torch.capture import CAPTURED, Capture
+from runhooks.engines.torch.device import Device
 from runhooks.engines.torch.engine import TorchEngine
 from runhooks.engines.torch.objects import TorchObjects
 from runhooks.errors import add_note
@@ -28,11 +31,20 @@ class StepEngine(TorchEngine):
 
     Operations that do not depend on a step are computed first, so that they find the objects as
     they were when the run began; then the steps; then what depends on them. A step is called with
-    the fed values as they are.
+    the fed values as they are, on ``device`` if there is one.
     """
 
-    def __init__(self, objects: TorchObjects) -> None:
+    def __init__(self, objects: TorchObjects, device: Device | None = None) -> None:
         self._objects = objects
+        self._device = device
+        if device is not None:
+            self.put = device.put
+
+    def random_key(self, seed: int, stream: int, runs: Any) -> torch.Generator:
+        if self._device is None:
+            return super().random_key(seed, stream, runs)
+        with torch.device(self._device.generator()):
+            return super().random_key(seed, stream, runs)
 
     def evaluator(self, operations: Sequence[Operation]) -> Evaluate:
         evaluate, objects = super().evaluator(operations), self._objects
@@ -124,8 +136,11 @@ def step_function(
     outputs: Sequence[str],
     *,
     counts: bool,
+    carries: bool = False,
 ) -> Callable[..., Any]:
     """Return what a step calls: ``fn``, counted by ``objects``, its ``outputs`` checked at first.
+
+    ``carries``: whether its outputs are the last of what ``fn`` returns, behind its states.
 
     Raises:
         TypeError: If ``fn`` cannot be called.
@@ -141,7 +156,7 @@ def step_function(
         returned = fn(*args)
         # In the first run, and not when a hook asks for one hours later.
         while unseen:
-            unseen[-1](returned)
+            unseen[-1](returned[-1] if carries else returned)
             unseen.pop()
         return returned
 
