@@ -53,15 +53,15 @@ _log = logging.getLogger("runhooks")
 AnyResult = TypeVar("AnyResult")
 
 
-def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = False) -> list[Any]:
-    """Return what ``act`` has returned on each rank; raise on all if it has raised on one.
+def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = False) -> Any:
+    """Return what ``act`` has returned on the chief; raise on all if it has raised on one.
 
     All ranks call it. One that has raised raises its own error.
 
     Args:
         group: The ranks.
         name: What they do.
-        act: Returns values of JSON.
+        act: Returns values of JSON, on the chief alone.
         restores: Whether they restore a checkpoint: what is damaged for one of them is damaged for
             all, and what is gone for the chief is gone. The training goes on with another one.
 
@@ -71,28 +71,68 @@ def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = 
         PeerFailedError: Another one has raised another error.
         DeadlineExceededError: Ranks are missing; it names them.
     """
+    return act() if group.size == 1 else _met(group, name, act, restores, _of_chief)
+
+
+def collected(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
+    """Return what ``act`` has returned on each rank, on the chief; [] on the others.
+
+    All ranks call it. Raises as ``agreed`` does.
+    """
     if group.size == 1:
         return [act()]
+
+    def keep(contents: list[Any], chief: int) -> None:
+        group.set(f"collected/{name}", json.dumps(contents))  # one reads it, not all
+
+    _met(group, name, act, False, keep)
+    if not group.is_chief:
+        return []
+    found = group.get(f"collected/{name}")
+    group.delete(f"collected/{name}")
+    assert found is not None
+    return list(json.loads(found))
+
+
+def _of_chief(contents: list[Any], chief: int) -> Any:
+    return contents[chief]
+
+
+def _met(
+    group: Group,
+    name: str,
+    act: Callable[[], Any],
+    restores: bool,
+    conclude: Callable[[list[Any], int], Any],
+) -> Any:
+    """Return what ``conclude`` makes of what all have returned, on rank 0."""
     failure: Exception | None = None
     try:
         end, content = "done", act()
     except Exception as error:  # noqa: BLE001 - raised below, once the others know
         failure = error
         end, *content = _end_with(error, group, restores)
+
+    def worst_of(values: Sequence[str]) -> str:
+        replies = [json.loads(it) for it in values]
+        ends = [it for it, _ in replies]
+        worst = max(ends, key=_ENDS.index)
+        if worst == "done":
+            return json.dumps([worst, 0, conclude([it for _, it in replies], group.chief)])
+        rank = ends.index(worst)
+        return json.dumps([worst, rank, replies[rank][1]])
+
     try:
-        replies = list(map(json.loads, group.gather(name, json.dumps([end, content]))))
+        worst, rank, found = json.loads(group.agree(name, json.dumps([end, content]), worst_of))
     except Exception as error:
         if failure is None:
             raise
         raise failure from error
-    ends = [it for it, _ in replies]
-    worst = max(ends, key=_ENDS.index)
     if worst == "done":
-        return [content for _, content in replies]
+        return found
     if failure is not None and end == worst:
         raise failure
-    rank = ends.index(worst)
-    text, path = replies[rank][1]
+    text, path = found
     if worst == "damaged":
         raise DataLossError(f"rank {rank} says: {text}", path=path)
     raise NotFoundError(text, path=path) if worst == "gone" else PeerFailedError(rank, text)
@@ -178,15 +218,15 @@ class _GroupSave:
         self._may_be_complete = False
 
     def run(self, content: Content, manifest: Manifest, replaces: bool) -> Checkpoint:
-        chief = self._group.chief
         try:
-            begun = self._agreed("begins", lambda: self._begin(content))[chief]
+            begun = self._agreed("begins", lambda: self._begin(content))
             self._attempt = begun["attempt"]
             of_chief = None if self._group.is_chief else begun["digests"]
             step = manifest.global_step
-            written = self._agreed("is written", lambda: self._write(content, step, of_chief))
+            what = f"{self._name} is written"
+            written = collected(self._group, what, lambda: self._write(content, step, of_chief))
             done = self._agreed("is committed", lambda: self._commit(manifest, written, replaces))
-            return checkpoint_of(self._path, Manifest.from_json(done[chief]))
+            return checkpoint_of(self._path, Manifest.from_json(done))
         except BaseException:
             if self._group.is_chief and self._attempt and not self._may_be_complete:
                 attempts.abandon(self._path, self._attempt)
@@ -257,7 +297,7 @@ class _GroupSave:
     def _file_of(self, rank: int) -> str:
         return f"{self._attempt}-{rank}.safetensors"
 
-    def _agreed(self, what: str, act: Callable[[], Mapping[str, Any]]) -> list[Any]:
+    def _agreed(self, what: str, act: Callable[[], Mapping[str, Any]]) -> Any:
         return agreed(self._group, f"{self._name} {what}", act)
 
 
@@ -294,7 +334,7 @@ def newest_sound(
     def keep(path: AnyPath) -> None:
         results.append(read(path))
 
-    while name := agreed(group, "restoring tries", newest)[group.chief]:
+    while name := agreed(group, "restoring tries", newest):
         tried.add(name)
         path = directory / name
         try:
