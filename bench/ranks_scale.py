@@ -70,6 +70,14 @@ class Cost(NamedTuple):
     secs: float
 
 
+#: What the tables show of it: a title, a unit, and how much that is.
+FIGURES: Sequence[tuple[str, str, Callable[[Cost], float]]] = (
+    ("requests", "requests", lambda cost: cost.requests),
+    ("bytes", "kB", lambda cost: cost.size / 1000),
+    ("seconds of the simulation", "s", lambda cost: cost.secs),
+)
+
+
 class Count:
     """What one connection has sent; it outlives the connection."""
 
@@ -117,13 +125,14 @@ class Ranks:
     """The ranks of one process, each with a thread of its own."""
 
     def __init__(self, port: int, ranks: Sequence[int], size: int) -> None:
-        from torch.distributed import TCPStore
+        from torch import distributed
 
         from runhooks.engines.torch.group import TorchGroup
 
         self.counts: list[Count] = []
         self.requests = self.size = 0
-        stores = [TCPStore("127.0.0.1", port, None, False) for _ in ranks]
+        torch: Any = distributed
+        stores = [torch.TCPStore("127.0.0.1", port, None, False) for _ in ranks]
         counted = [CountedStore(store, self.counts) for store in stores]
         pairs = zip(counted, ranks, strict=True)
         self.groups = [TorchGroup(store, rank, size) for store, rank in pairs]
@@ -253,11 +262,14 @@ def costs(size: int) -> tuple[dict[str, Cost], float]:
 
 def hosted() -> Any:
     """Return a store that is reached by IPv4: torch asks the name server for other addresses."""
-    from torch.distributed import TCPStore
+    from torch import distributed
 
+    torch: Any = distributed
     listening = socket.create_server(("127.0.0.1", 0), backlog=4096)
     port, handle = listening.getsockname()[1], listening.detach()
-    return TCPStore("127.0.0.1", port, None, True, wait_for_workers=False, master_listen_fd=handle)
+    return torch.TCPStore(
+        "127.0.0.1", port, None, True, wait_for_workers=False, master_listen_fd=handle
+    )
 
 
 def _line_of(process: subprocess.Popen[str]) -> str:
@@ -274,11 +286,7 @@ def _open_files() -> int:
 def tables(effort: Effort) -> Iterator[Growth]:
     sizes = effort.sizes(*SIZES)
     found = [costs(size) for size in sizes]
-    for title, unit, figure in (
-        ("requests", "requests", lambda cost: cost.requests),
-        ("bytes", "kB", lambda cost: cost.size / 1000),
-        ("seconds of the simulation", "s", lambda cost: cost.secs),
-    ):
+    for title, unit, figure in FIGURES:
         made = [
             _table(title, unit, {name: figure(of_size[phase]) for phase, name in NAMED.items()})
             for of_size, _ in found

@@ -1,4 +1,4 @@
-"""What R ranks agree on costs O(R) requests to a TCPStore in all, also in one that is used again."""
+"""What R ranks agree on costs O(R) requests to a store, which may have been used before."""
 
 import logging
 import resource
@@ -79,7 +79,9 @@ def test_ranks_that_start_again_on_a_used_store_find_each_other(is_late):
             for rank in first:
                 turns[rank].set()
             if 1 in first:
-                assert all(said.acquire(timeout=60) for _ in first)  # at the door of the life before
+                assert all(
+                    said.acquire(timeout=60) for _ in first
+                )  # at the door of the life before
             for rank in then:
                 turns[rank].set()
             assert set(found) == {f"{life} 0, {life} 1, {life} 2"}

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from runhooks import clock
 from runhooks.errors import OpError
 from runhooks.ranks.group import Group
-from runhooks.ranks.proposals import LOOP_ENDED, STOP, Proposals
+from runhooks.ranks.proposals import BEGUN, DECIDED, LOOP_ENDED, PROPOSE, PROPOSED, STOP, Proposals
 from runhooks.ranks.pulse import BEATS, Pulse
 
 _log = logging.getLogger("runhooks")
@@ -101,10 +101,10 @@ class Decisions:
         self._group.start_training()
         self._exchange = exchange = self._group.exchange
         proposals = Proposals(self._group.size, exchange)
-        exchange.handle("propose", proposals.take)
-        exchange.handle("begun", proposals.take_begun)
-        exchange.handle("proposed", self._freeze)
-        exchange.handle("decided", self._decide)
+        exchange.handle(PROPOSE, proposals.take)
+        exchange.handle(BEGUN, proposals.take_begun)
+        exchange.handle(PROPOSED, self._freeze)
+        exchange.handle(DECIDED, self._decide)
         exchange.handle(LOOP_ENDED, self._watch_beside)
         exchange.at_failure = self._take_failure
 
@@ -196,7 +196,7 @@ class Decisions:
             self._open = Proposal(kind, text, rank, heard_at)
             self._is_stopping = self._is_stopping or kind == STOP
             self.frozen = True
-        self._exchange.say("begun", number, self.begun)  # read after the loop is frozen
+        self._exchange.say(BEGUN, number, self.begun)  # read after the loop is frozen
 
     def _decide(self, run: int) -> None:
         with self._changed:
@@ -279,7 +279,7 @@ class Decisions:
                 if said is None or isinstance(said, Exception):
                     return said
                 if said[0] != STOP or not self._is_stopping:
-                    self._exchange.say("propose", *said)
+                    self._exchange.say(PROPOSE, *said)
             if clock.monotonic() >= beat_at:  # however much there is to propose
                 beat_at = clock.monotonic() + secs / BEATS
                 if (silent := pulse.beat()) is not None:

@@ -107,9 +107,10 @@ class Exchange:
             self._changed.notify_all()
 
     def attend(self) -> None:
-        """Listen until ``leave`` is called."""
+        """Listen until ``leave`` is called, or until there is a failure."""
         self.is_attended = True
-        self.need(_TRAINING)
+        if self.failure is None:
+            self.need(_TRAINING)
 
     def leave(self) -> None:
         """Listen no more, but for what is needed; on rank 0, until the others have said bye."""
@@ -153,11 +154,16 @@ class Exchange:
         """
         failure = [rank, cause, self._store.rank]
         said = json.dumps([_FAILED, *failure])
-        if self._set_once(_FAILED, said) == said:
-            entry = self._heard + 1
-            while self._set_once(f"log/{entry}", said) != said:
-                entry += 1
-            self._push(_FAILED, *failure)
+        if self._set_once(_FAILED, said) != said:
+            return
+        entry = 0
+        while True:
+            entry = max(entry, self._heard) + 1
+            is_written = self._set_once(f"log/{entry}", said) == said
+            # Else all have heard of another entry there, which was trimmed meanwhile.
+            if is_written and (self._heard < entry or self.failure is not None):
+                break
+        self._push(_FAILED, *failure)
 
     def look(self) -> None:
         """Look into the store for a failure. Raises UnavailableError if it does not answer."""
@@ -212,8 +218,11 @@ class Exchange:
     def close(self) -> None:
         """End the ear, as another training begins."""
         with self._changed:
-            self._is_lost = True
+            is_deaf, self._is_lost = self._waits_in_store, True
             self._changed.notify_all()
+        if is_deaf and self._is_host:
+            with suppress(OpError):
+                self._push(_NOTHING)
 
     def notify(self) -> None:
         """Let those who wait look whether they are done."""

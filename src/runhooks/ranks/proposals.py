@@ -11,6 +11,10 @@ from runhooks.ranks.exchange import Exchange
 
 STOP, LOOP_ENDED = "stop", "loop ended"
 
+#: What ranks tell rank 0, and what it tells all.
+PROPOSE, BEGUN = "propose", "begun"
+PROPOSED, DECIDED = "proposed", "decided"
+
 
 class Proposed(NamedTuple):
     """What ``rank`` proposes."""
@@ -61,7 +65,7 @@ class Proposals:
             return
         self._begun[rank] = run
         if len(self._begun) == self._size:
-            self._exchange.tell("decided", max(self._begun.values()) + 1)
+            self._exchange.tell(DECIDED, max(self._begun.values()) + 1)
             self._exchange.trim()
             self._is_open = False
             self._open_next()
@@ -71,4 +75,4 @@ class Proposals:
             self._is_open = True
             self._number += 1
             self._begun = {}
-            self._exchange.tell("proposed", self._number, *self._waiting.popleft())
+            self._exchange.tell(PROPOSED, self._number, *self._waiting.popleft())

@@ -20,8 +20,8 @@ class RankStore(ABC):
 
     An adapter for a runtime implements ``store_get``, ``store_set``, ``store_set_once``,
     ``store_delete``, ``store_add`` and ``store_listen``, and the others if it has a better way.
-    They raise ``UnavailableError`` when the store is gone. One thread makes all requests but those of
-    ``enter``, ``store_listen`` and ``store_pop``, which another calls, because they may wait.
+    They raise ``UnavailableError`` when the store is gone. One thread makes all requests but those
+    of ``enter``, ``store_listen`` and ``store_pop``, which another calls, because they may wait.
 
     Args:
         rank: The number of this process, from 0.
