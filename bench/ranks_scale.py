@@ -25,7 +25,7 @@ import runhooks as rh
 from bench.measure import Contender, Effort
 from bench.table import Growth, Table, tabulated
 from runhooks.ranks import Group
-from runhooks.ranks.pulse import BEATS
+from runhooks.ranks.decisions import BEATS
 
 SIZES = (2, 16, 64, 256, 1_000)
 PROCESSES = 2
@@ -180,7 +180,7 @@ class Ranks:
         self.together(meet)
 
     def beat(self) -> None:
-        from runhooks.ranks.pulse import Pulse
+        from runhooks.ranks.decisions import Pulse
 
         for group in self.groups:
             Pulse(group).beat()
@@ -240,6 +240,7 @@ def costs(size: int) -> tuple[dict[str, Cost], float]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env=os.environ | {"RES_OPTIONS": "timeout:1 attempts:1"},
         )
         for part in itertools.pairwise(bounds)
     ]
@@ -261,7 +262,7 @@ def costs(size: int) -> tuple[dict[str, Cost], float]:
 
 
 def hosted() -> Any:
-    """Return a store that is reached by IPv4: torch asks the name server for other addresses."""
+    """Return a store that is reached by IPv4: torch asks a name server for other addresses."""
     from torch import distributed
 
     torch: Any = distributed

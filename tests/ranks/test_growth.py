@@ -9,8 +9,7 @@ import pytest
 from torch.distributed import FileStore
 
 from bench.ranks_scale import Ranks, hosted
-from runhooks.engines.torch.group import TorchGroup
-from runhooks.ranks.limits import make_room
+from runhooks.engines.torch.group import TorchGroup, make_room
 
 
 def requests(*phases, size):

@@ -23,10 +23,11 @@ from runhooks import clock
 from runhooks.errors import OpError
 from runhooks.ranks.group import Group
 from runhooks.ranks.proposals import BEGUN, DECIDED, LOOP_ENDED, PROPOSE, PROPOSED, STOP, Proposals
-from runhooks.ranks.pulse import BEATS, Pulse
 
 _log = logging.getLogger("runhooks")
 
+#: Looks for a sign of life in ``Group.silence_secs``.
+BEATS = 10
 _LEAVE_SECS = 5.0  # that a rank stays, after a failure, for the others to read the store it hosts
 _ABORTED_SECS = 5.0  # that a loop has to end after its collectives were aborted
 
@@ -305,3 +306,28 @@ def _exit_soon(secs: float) -> None:
 def _show_stacks() -> None:
     with suppress(Exception):
         faulthandler.dump_traceback(file=2)
+
+
+class Pulse:
+    """Gives signs of life, and finds a rank that has given none for long.
+
+    Rank 0 watches all, the others watch rank 0. What counts is how often this rank has looked: one
+    that was stopped itself has not.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._beats = 0
+        watched = [0] if group.rank else range(1, group.size)
+        self._seen: dict[int, tuple[str | None, int]] = dict.fromkeys(watched, (None, 0))
+
+    def beat(self) -> int | None:
+        """Give a sign, look for those of the others, and return a rank that is silent."""
+        self._beats += 1
+        self._group.set(f"beat/{self._group.rank}", str(self._beats))
+        signs = self._group.peek(f"beat/{rank}" for rank in self._seen)
+        for (rank, (last, times)), sign in zip(list(self._seen.items()), signs, strict=True):
+            self._seen[rank] = (sign, 0) if sign != last else (last, times + 1)
+            if times + 1 > BEATS and sign == last:
+                return rank
+        return None

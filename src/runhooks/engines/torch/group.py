@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import resource
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
@@ -18,7 +20,6 @@ from torch import distributed
 
 from runhooks.errors import UnavailableError
 from runhooks.ranks import Group
-from runhooks.ranks.limits import make_room
 
 # A wait that runs out is reported by torch on stderr: this one does not.
 _FOR_EVER = timedelta(days=20)
@@ -27,6 +28,9 @@ _ABSENT = "\0"
 _DOOR, _WELCOME = "runhooks/door", "runhooks/welcome/"
 _QUEUES = "queues-"  # in a door: the store has them
 _CONNECTIONS = 3  # of a rank to the store: torch's own, and two of ours
+_OTHER_FILES = 256  # that the host of the store has open besides
+
+_log = logging.getLogger("runhooks")
 
 # It has no public names for these.
 _default_store = attrgetter("_get_default_store")(distributed.distributed_c10d)
@@ -186,6 +190,30 @@ def _naming_loss() -> Iterator[None]:
             f"the store of torch.distributed cannot be reached any more, its host may have ended: "
             f"{error}"
         ) from error
+
+
+def make_room(connections: int, is_elsewhere: bool) -> None:
+    """Let this process open ``connections`` and some files more, or warn of its limit.
+
+    Args:
+        connections: How many there will be to the store.
+        is_elsewhere: Whether another process hosts the store, which has started this one, so that
+            their limits are the same.
+    """
+    needed = connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if not is_elsewhere:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft < needed:
+        host = "the launcher, which hosts" if is_elsewhere else "this process, which may host"
+        _log.warning(
+            "%s the store of the ranks, may have %d files open, and the connections of all ranks "
+            "need %d: start the training after `ulimit -n %d`, or ranks cannot connect",
+            *(host, soft, needed, needed),
+        )
 
 
 def _is_hosted_by_launcher() -> bool:
