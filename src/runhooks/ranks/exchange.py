@@ -62,6 +62,7 @@ class Exchange:
         self._heard = 0  # the entries up to here
         self._heard_by = [0] * store.size  # as far as rank 0 knows
         self._trimmed = 0  # all ranks have heard the entries up to here; they are deleted
+        self._others = frozenset(range(1, store.size))
         self._gone: set[int] = set()
         self.is_attended = False
         self.failure: Exception | None = None
@@ -150,20 +151,19 @@ class Exchange:
     def fail(self, rank: int, cause: str) -> None:
         """Tell all ranks that ``rank`` has failed. The first failure counts.
 
+        Who comes later tells of the first, too, whose teller may have died meanwhile.
+
         No lock is held: the collector may drop a session, which tells of it, wherever it runs.
         """
-        failure = [rank, cause, self._store.rank]
-        said = json.dumps([_FAILED, *failure])
-        if self._set_once(_FAILED, said) != said:
-            return
-        entry = 0
+        said = json.dumps([_FAILED, rank, cause, self._store.rank])
+        first, entry = self._set_once(_FAILED, said), 0
         while True:
             entry = max(entry, self._heard) + 1
-            is_written = self._set_once(f"log/{entry}", said) == said
+            is_written = self._set_once(f"log/{entry}", first) == first
             # Else all have heard of another entry there, which was trimmed meanwhile.
             if is_written and (self._heard < entry or self.failure is not None):
                 break
-        self._push(_FAILED, *failure)
+        self._push(*json.loads(first))
 
     def look(self) -> None:
         """Look into the store for a failure. Raises UnavailableError if it does not answer."""
@@ -192,7 +192,7 @@ class Exchange:
 
     def wait_for_byes(self, secs: float, failed: int | None = None) -> None:
         """On rank 0, wait until the others need the store no more, ``failed`` excepted."""
-        others = set(range(1, self._store.size)) - {failed}
+        others = self._others - {failed}
         with self._changed:
             self._changed.wait_for(lambda: others <= self._gone or self._is_lost, secs)
         self.release(_BYES)
@@ -268,7 +268,7 @@ class Exchange:
     def _take_bye(self, rank: int) -> None:
         with self._changed:
             self._gone.add(rank)
-            if len(self._gone) == self._store.size - 1:
+            if self._others <= self._gone:
                 self._needs.discard(_BYES)
             self._changed.notify_all()
 
