@@ -249,7 +249,7 @@ def test_a_checkpoint_that_is_committed_stays_whole_when_another_rank_fails_then
     class Dies(LocalGroup):
         """A rank that is killed when it has written its file."""
 
-        def agree(self, name: str, *args: Any, **options: Any) -> str:
+        def agree(self, name, *args, **options):
             if name.endswith("is committed"):
                 self.fail("killed")
                 raise RuntimeError("killed")
