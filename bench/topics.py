@@ -29,6 +29,7 @@ TOPICS = {
     "tensorflow": "tensorflow_step",
     "bridges": "bridges",
     "ranks": "ranks",
+    "ranks-scale": "ranks_scale",
     "leaves": "leaves",
     "hooks": "hooks",
     "writers": "writers",

@@ -243,6 +243,46 @@ def test_a_rank_that_never_comes_is_named(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_checkpoint_that_is_committed_stays_whole_when_another_rank_fails_then(
+    tmp_path: Path,
+) -> None:
+    class Dies(LocalGroup):
+        """A rank that is killed when it has written its file."""
+
+        def agree(self, name, *args, **options):
+            if name.endswith("is committed"):
+                self.fail("killed")
+                raise RuntimeError("killed")
+            return super().agree(name, *args, **options)
+
+    memory = LocalGroup.together(1)[0]._memory
+    ranks = [Rank(kind(rank, 2, memory)) for rank, kind in enumerate((LocalGroup, Dies))]
+    chief, other = on_all(ranks, lambda it: it.save(tmp_path / "model.ckpt"))
+    assert isinstance(chief, PeerFailedError)
+    assert isinstance(other, RuntimeError)
+    again = make(2)
+    assert on_all(again, lambda it: it.restore(tmp_path)) == [str(tmp_path / "model.ckpt-0")] * 2
+
+
+def test_digests_of_the_chief_are_read_by_ranks_that_have_others_alone(tmp_path: Path) -> None:
+    class Reads(LocalGroup):
+        """Notes the keys of digests that this rank reads."""
+
+        def store_get(self, key: str) -> str | None:
+            if "digests attempt" in key:
+                read.append(self.rank)
+            return super().store_get(key)
+
+    read: list[int] = []
+    memory = LocalGroup.together(1)[0]._memory
+    ranks = [Rank(Reads(rank, 3, memory)) for rank in range(3)]
+    for it in ranks:
+        it.session.assign({"own": np.full(3, float(it.rank == 2))})
+    on_all(ranks, lambda it: it.save(tmp_path / "model.ckpt"))
+    assert read == [2]
+    assert not any("digests attempt" in key for key in memory.values)
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_damage_that_one_rank_finds_takes_all_to_the_checkpoint_before(tmp_path, caplog, rank):
     saved_by(2, tmp_path / "model.ckpt", steps=2)

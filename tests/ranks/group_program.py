@@ -34,9 +34,9 @@ group = current_group()
 assert (group.rank, group.size, group.is_chief) == (rank, 2, rank == 0)
 assert current_group() is group
 first = group.set_once("once", str(rank))
-assert group.gather("first", first) == [first, first]
+assert group.agree("first", first, "".join) == first + first
 for _ in range(3):
-    assert group.gather("g", str(rank)) == ["0", "1"]
+    assert group.agree("g", str(rank), "".join) == "01"
 assert group.get("absent") is None
 group.delete("absent")
 

@@ -1,16 +1,14 @@
 """What a rank asks of the store is answered within a limit, whoever asks, or the store is lost."""
 
-import queue
 import subprocess
 import sys
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import pytest
 
 from runhooks.errors import UnavailableError
 from runhooks.ranks import Group, LocalGroup, requests
-from runhooks.ranks.decisions import Decisions
 
 
 class StoreOfProcess(LocalGroup):
@@ -147,48 +145,3 @@ with ThreadPoolExecutor(2) as pool:
 def test_a_forked_child_has_no_part_in_the_training():
     done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=60)
     assert done.stdout == "[None, 7]\n", done.stderr
-
-
-class Late(LocalGroup):
-    """A rank whose first proposal comes to the store late."""
-
-    def __init__(self, memory):
-        super().__init__(1, 2, memory)
-        self.comes, self.let = threading.Event(), threading.Event()
-
-    def store_set_once(self, key, value):
-        if "log" in key and not self.comes.is_set():
-            self.comes.set()
-            assert self.let.wait(60)
-        return super().store_set_once(key, value)
-
-
-class Trims(LocalGroup):
-    """A rank that tells when it has deleted an entry of the log."""
-
-    def __init__(self, memory):
-        super().__init__(0, 2, memory)
-        self.trimmed = queue.SimpleQueue()
-
-    def store_delete(self, key):
-        super().store_delete(key)
-        if "log" in key:
-            self.trimmed.put(key)
-
-
-def test_a_proposal_under_way_holds_up_no_decision_and_is_not_lost():
-    memory = LocalGroup.together(2)[0]._memory
-    groups = [Trims(memory), Late(memory)]
-    first, late = [Decisions(group) for group in groups]
-    for decisions in (first, late):
-        decisions.start()
-    late.propose("late", "")
-    assert groups[1].comes.wait(60)
-    first.propose("first", "")
-    groups[0].trimmed.get(timeout=60)  # both have decided
-    groups[1].let.set()  # and its place in the log is free again
-    groups[0].trimmed.get(timeout=60)
-    for decisions in (first, late):
-        assert [it.kind for it in decisions.due(1)] == ["first", "late"]
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(Decisions.leave, (first, late)))

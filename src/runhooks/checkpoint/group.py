@@ -1,9 +1,10 @@
 """All ranks of a group write one checkpoint, and restore the same one.
 
 Ranks meet in the group's store, never in a collective. For a save they meet three times: when it
-begins, when all have written, and when the chief has committed; to restore, twice for each
-checkpoint that is tried. An error of one is told to all where they meet next, so a checkpoint is
-complete on all of them, or absent, and restored on all of them, or on none.
+begins, when all have written, and when the chief has committed; once more if arrays that are not
+sharded differ; to restore, twice for each checkpoint that is tried. An error of one is told to all
+where they meet next, so a checkpoint is complete on all of them, or absent, and restored on all of
+them, or on none.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -53,15 +54,15 @@ _log = logging.getLogger("runhooks")
 AnyResult = TypeVar("AnyResult")
 
 
-def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = False) -> list[Any]:
-    """Return what ``act`` has returned on each rank; raise on all if it has raised on one.
+def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = False) -> Any:
+    """Return what ``act`` has returned on the chief; raise on all if it has raised on one.
 
     All ranks call it. One that has raised raises its own error.
 
     Args:
         group: The ranks.
         name: What they do.
-        act: Returns values of JSON.
+        act: Returns values of JSON, on the chief alone.
         restores: Whether they restore a checkpoint: what is damaged for one of them is damaged for
             all, and what is gone for the chief is gone. The training goes on with another one.
 
@@ -71,28 +72,76 @@ def agreed(group: Group, name: str, act: Callable[[], Any], *, restores: bool = 
         PeerFailedError: Another one has raised another error.
         DeadlineExceededError: Ranks are missing; it names them.
     """
+    return _met(group, name, act, _of_chief, restores)
+
+
+def collected(group: Group, name: str, act: Callable[[], Any]) -> list[Any]:
+    """Return what ``act`` has returned on each rank, on the chief; [] on the others.
+
+    All ranks call it. Raises as ``agreed`` does.
+    """
     if group.size == 1:
         return [act()]
+
+    def keep(contents: list[Any], chief: int) -> None:
+        group.set(f"collected/{name}", json.dumps(contents))  # one reads it, not all
+
+    _met(group, name, act, keep)
+    if not group.is_chief:
+        return []
+    found = group.get(f"collected/{name}")
+    group.delete(f"collected/{name}")
+    assert found is not None
+    return list(json.loads(found))
+
+
+def _of_chief(contents: list[Any], chief: int) -> Any:
+    return contents[chief]
+
+
+def _begun(contents: list[Any], chief: int) -> Mapping[str, Any]:
+    attempt, digest = contents[chief]
+    differ = any(it != digest for _, it in contents)
+    return {"attempt": attempt, "digest": digest, "differ": differ}
+
+
+def _met(
+    group: Group,
+    name: str,
+    act: Callable[[], Any],
+    conclude: Callable[[list[Any], int], Any],
+    restores: bool = False,
+) -> Any:
+    """Return what ``conclude`` makes of what all have returned, on rank 0."""
+    if group.size == 1:
+        return conclude([act()], 0)
     failure: Exception | None = None
     try:
         end, content = "done", act()
     except Exception as error:  # noqa: BLE001 - raised below, once the others know
         failure = error
         end, *content = _end_with(error, group, restores)
+
+    def worst_of(values: Sequence[str]) -> str:
+        replies = [json.loads(it) for it in values]
+        ends = [it for it, _ in replies]
+        worst = max(ends, key=_ENDS.index)
+        if worst == "done":
+            return json.dumps([worst, 0, conclude([it for _, it in replies], group.chief)])
+        rank = ends.index(worst)
+        return json.dumps([worst, rank, replies[rank][1]])
+
     try:
-        replies = list(map(json.loads, group.gather(name, json.dumps([end, content]))))
+        worst, rank, found = json.loads(group.agree(name, json.dumps([end, content]), worst_of))
     except Exception as error:
         if failure is None:
             raise
         raise failure from error
-    ends = [it for it, _ in replies]
-    worst = max(ends, key=_ENDS.index)
     if worst == "done":
-        return [content for _, content in replies]
+        return found
     if failure is not None and end == worst:
         raise failure
-    rank = ends.index(worst)
-    text, path = replies[rank][1]
+    text, path = found
     if worst == "damaged":
         raise DataLossError(f"rank {rank} says: {text}", path=path)
     raise NotFoundError(text, path=path) if worst == "gone" else PeerFailedError(rank, text)
@@ -166,6 +215,10 @@ def check_free(path: AnyPath) -> None:
         raise FileExistsError(f"{path} exists and is not a checkpoint: save elsewhere")
 
 
+def _digest(digests: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
+
+
 class _GroupSave:
     """One save by all ranks."""
 
@@ -174,35 +227,61 @@ class _GroupSave:
         self._path = path
         # Several savers may be at work in threads: each meets the others under a name of its own.
         self._name = f"checkpoint {path.parent.name}/{path.name.rpartition('-')[0] or path.name}"
-        self._attempt = ""
+        self._attempt = self._shown = ""
         self._may_be_complete = False
 
     def run(self, content: Content, manifest: Manifest, replaces: bool) -> Checkpoint:
-        chief = self._group.chief
         try:
-            begun = self._agreed("begins", lambda: self._begin(content))[chief]
-            self._attempt = begun["attempt"]
-            of_chief = None if self._group.is_chief else begun["digests"]
-            step = manifest.global_step
-            written = self._agreed("is written", lambda: self._write(content, step, of_chief))
+            held = self._begin_together(content)
+            step, what = manifest.global_step, f"{self._name} is written"
+            written = collected(self._group, what, lambda: self._write(content, step, held))
+            if self._shown and self._group.is_chief:
+                self._group.delete(self._shown)  # all have read it
             done = self._agreed("is committed", lambda: self._commit(manifest, written, replaces))
-            return checkpoint_of(self._path, Manifest.from_json(done[chief]))
+            return checkpoint_of(self._path, Manifest.from_json(done))
         except BaseException:
             if self._group.is_chief and self._attempt and not self._may_be_complete:
                 attempts.abandon(self._path, self._attempt)
             raise
 
-    def _begin(self, content: Content) -> Mapping[str, Any]:
+    def _begin_together(self, content: Content) -> Container[str] | None:
+        """Begin an attempt; return the arrays that the chief has, too, and writes.
+
+        None: this is the chief. Its digests of arrays are read only by ranks that have others.
+        """
+        group, digests = self._group, dict[str, str]()
+
+        def begin() -> list[str]:
+            attempt = self._begin()
+            digests.update(digests_of(content.arrays) if group.size > 1 else {})
+            return [attempt, _digest(digests)]
+
+        begun = _met(group, f"{self._name} begins", begin, _begun)
+        self._attempt = begun["attempt"]
+        if begun["differ"]:
+            self._shown = f"digests {self._attempt}"
+            self._agreed("differs", lambda: self._show(json.dumps(digests)))
+        if group.is_chief:
+            return None
+        if _digest(digests) == begun["digest"]:
+            return digests
+        theirs = json.loads(group.get(self._shown) or "{}")
+        return {name for name, digest in digests.items() if theirs.get(name) == digest}
+
+    def _show(self, digests: str) -> None:
+        if self._group.is_chief:
+            self._group.set(self._shown, digests)
+
+    def _begin(self) -> str:
         if not self._group.is_chief:
-            return {}
+            return ""
         check_free(self._path)
-        digests = digests_of(content.arrays) if self._group.size > 1 else {}
-        return {"attempt": attempts.new_attempt(), "digests": digests}
+        return attempts.new_attempt()
 
     def _write(
-        self, content: Content, step: int | None, of_chief: Mapping[str, str] | None
+        self, content: Content, step: int | None, held: Container[str] | None
     ) -> Mapping[str, Any]:
-        blocks, about = blocks_to_write(content.arrays, of_chief)
+        blocks, about = blocks_to_write(content.arrays, held)
         file = encoded(blocks, about, content.states)
         path = self._path / self._file_of(self._group.rank)
         return {"step": step, "file": attempts.write_file(path, file)}
@@ -223,6 +302,7 @@ class _GroupSave:
         except FileExistsError:
             self._may_be_complete = False
             raise
+        self._may_be_complete = True  # whatever becomes of the others
         return manifest.to_json()
 
     def _whole(
@@ -257,7 +337,7 @@ class _GroupSave:
     def _file_of(self, rank: int) -> str:
         return f"{self._attempt}-{rank}.safetensors"
 
-    def _agreed(self, what: str, act: Callable[[], Mapping[str, Any]]) -> list[Any]:
+    def _agreed(self, what: str, act: Callable[[], Any]) -> Any:
         return agreed(self._group, f"{self._name} {what}", act)
 
 
@@ -294,7 +374,7 @@ def newest_sound(
     def keep(path: AnyPath) -> None:
         results.append(read(path))
 
-    while name := agreed(group, "restoring tries", newest)[group.chief]:
+    while name := agreed(group, "restoring tries", newest):
         tried.add(name)
         path = directory / name
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -34,19 +34,18 @@ def digests_of(content: RankArrays) -> dict[str, str]:
 
 
 def blocks_to_write(
-    content: RankArrays, of_chief: Mapping[str, str] | None
+    content: RankArrays, held: Container[str] | None
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return the blocks that a rank writes, by their keys, and what its file says of them.
 
     Args:
         content: Its arrays and shards.
-        of_chief: What ``digests_of`` gives the chief: an array that it has too is not written
-            again. None: this is the chief.
+        held: The names of arrays that the chief has, too, and writes. None: this is the chief.
     """
     values: dict[str, NDArray[Any]] = {}
     samples: dict[str, int] = {}
     for name, array in content.items():
-        for start, own in _blocks(name, array, of_chief):
+        for start, own in _blocks(name, array, held):
             values[name + OWN if start is None else key_of(name, start)] = own
         if isinstance(array, ShardedArray) and array.sample is not None and volume(array.shape):
             samples[name] = int(google_crc32c.value(np.ascontiguousarray(array.sample).tobytes()))
@@ -277,16 +276,16 @@ def read_several(stored: Mapping[str, StoredArray]) -> Iterator[tuple[str, NDArr
 
 
 def _blocks(
-    name: str, array: NDArray[Any] | ShardedArray, of_chief: Mapping[str, str] | None
+    name: str, array: NDArray[Any] | ShardedArray, held: Container[str] | None
 ) -> Iterable[tuple[Start | None, NDArray[Any]]]:
     """The blocks of ``array`` to write, with where each starts; None: this rank's own."""
     if isinstance(array, ShardedArray):
-        if volume(array.shape) or of_chief is not None:
+        if volume(array.shape) or held is not None:
             return [shard for shard in array.shards if shard.values.size]
         array = np.empty(array.shape, array.dtype)  # nobody holds an item of it
-    if of_chief is None:
+    if held is None:
         return [((0,) * array.ndim, array)]
-    return [] if of_chief.get(name) == _digest(array) else [(None, array)]
+    return [] if name in held else [(None, array)]
 
 
 def _digest(array: NDArray[Any]) -> str:

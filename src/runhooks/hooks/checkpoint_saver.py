@@ -345,7 +345,7 @@ def _state_error(session: RawSession) -> str:
     """Return why the state is not worth saving, on all ranks if on one; "" if it is."""
     error, group = session_of(session).state_error, current_group()
     found = "" if error is None else str(error)
-    return found if group.size == 1 else max(group.gather("errors in the state", found))
+    return found if group.size == 1 else group.agree("errors in the state", found, max)
 
 
 def _check_basename(name: Any) -> None:

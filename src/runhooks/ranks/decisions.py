@@ -1,37 +1,33 @@
 """``Decisions``: what all ranks of a group do before the same run, agreed beside their loops.
 
-A *proposal* is an entry in a log that all ranks share. On each rank a thread waits for the next
-entry. It freezes its loop at the next boundary between two runs, *then* reads which run the loop
-has begun last, and all ranks exchange these numbers. The decision holds before the run after the
-largest of them: a loop may have begun one run since its number was read, but not two, as it looks
-at ``frozen`` after it has set ``begun``. Without a proposal a loop pays for that look alone.
+A rank *proposes* to rank 0, which tells all. Each rank freezes its loop at the next boundary
+between two runs, *then* reads which run the loop has begun last, and tells rank 0. The decision,
+which rank 0 tells all, holds before the run after the largest of these: a loop may have begun one
+run since its number was read, but not two, as it looks at ``frozen`` after it has set ``begun``.
+Without a proposal a loop pays for that look alone.
 """
 
 from __future__ import annotations
 
 import atexit
 import faulthandler
-import itertools
 import json
 import logging
 import queue
 import signal
 import threading
-import time
 from contextlib import suppress
 from typing import NamedTuple
 
 from runhooks import clock
 from runhooks.errors import OpError
 from runhooks.ranks.group import Group
+from runhooks.ranks.proposals import BEGUN, DECIDED, LOOP_ENDED, PROPOSE, PROPOSED, STOP, Proposals
 
 _log = logging.getLogger("runhooks")
 
-_END, _FAILED, _LOOP_ENDED, STOP = "end", "failed", "loop ended", "stop"
-
 #: Looks for a sign of life in ``Group.silence_secs``.
-_BEATS = 10
-_LOOK_AGAIN_SECS = 0.002
+BEATS = 10
 _LEAVE_SECS = 5.0  # that a rank stays, after a failure, for the others to read the store it hosts
 _ABORTED_SECS = 5.0  # that a loop has to end after its collectives were aborted
 
@@ -52,11 +48,21 @@ class Decision(NamedTuple):
     rank: int
 
 
+class Proposal(NamedTuple):
+    """What is open: all loops wait at their next boundary."""
+
+    kind: str
+    text: str
+    rank: int
+    heard_at: float
+
+
 class Decisions:
     """One rank's part in the decisions of a training.
 
     The loop sets ``begun`` to the number of a run, and then looks at ``frozen``: if it is true, it
-    calls ``due``. Two threads work beside it; neither makes a collective.
+    calls ``due``. Two threads work beside it, the ear of the exchange and one that speaks; neither
+    makes a collective.
 
     Args:
         group: The ranks.
@@ -78,26 +84,35 @@ class Decisions:
         self.stop_at: int | None = None
         self.heard_at = 0.0
         self._changed = threading.Condition()
-        self._is_open = False
+        self._open: Proposal | None = None
+        self._is_stopping = False
         self._pending: list[Decision] = []
         self._failure: Exception | None = None
         self._answered = threading.Event()
         self._is_out = threading.Event()
-        self._heard = 0  # the entries up to here
-        self._trimmed = 0  # all ranks have heard the entries up to here; they are deleted
-        self._numbers = itertools.count(1)
-        self._unheard: set[int] = set()  # the numbers of proposals of this rank
-        self._mouth: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=act, name=f"runhooks-rank-{name}", daemon=True)
-            for name, act in (("listener", self._listen), ("speaker", self._speak))
-        ]
+        self._mouth: queue.SimpleQueue[tuple[str, str] | Exception | None] = queue.SimpleQueue()
+        self._speaker = threading.Thread(
+            target=self._speak, name="runhooks-rank-speaker", daemon=True
+        )
+        self._exchange = group.exchange
+
+    def begin(self) -> None:
+        """Begin a new training of the group, in which others may speak before this rank does."""
+        atexit.unregister(_exit_soon)  # after a training that has failed
+        self._group.start_training()
+        self._exchange = exchange = self._group.exchange
+        proposals = Proposals(self._group.size, exchange)
+        exchange.handle(PROPOSE, proposals.take)
+        exchange.handle(BEGUN, proposals.take_begun)
+        exchange.handle(PROPOSED, self._freeze)
+        exchange.handle(DECIDED, self._decide)
+        exchange.handle(LOOP_ENDED, self._watch_beside)
+        exchange.at_failure = self._take_failure
 
     def start(self) -> None:
-        """Start the threads."""
-        atexit.unregister(_exit_soon)  # after a training that has failed
-        for thread in self._threads:
-            thread.start()
+        """Listen all the time, and speak."""
+        self._exchange.attend()
+        self._speaker.start()
 
     def propose(self, kind: str, text: str) -> None:
         """Propose a decision to all ranks. Any thread, and a signal handler, may call it."""
@@ -112,7 +127,7 @@ class Decisions:
         """
         self._group.check_process()
         with self._changed:
-            self._changed.wait_for(lambda: not self._is_open or self._failure is not None)
+            self._changed.wait_for(lambda: self._open is None or self._failure is not None)
             self._check()
             found = [it for it in self._pending if it.run <= run]
             self._pending = [it for it in self._pending if it.run > run]
@@ -136,7 +151,7 @@ class Decisions:
         """
         self._is_out.set()
         if self.stop_at is not None and self.runs + 1 < self.stop_at:
-            self.propose(_LOOP_ENDED, json.dumps([self.runs, step]))
+            self.propose(LOOP_ENDED, json.dumps([self.runs, step]))
 
     def failure(self) -> Exception | None:
         """Return the failure of another rank, or of the agreement itself; None if there is none."""
@@ -147,16 +162,14 @@ class Decisions:
 
     def leave(self) -> None:
         """End the threads once all ranks have come here. Raises as ``due`` does."""
-        group = self._group
-        group.barrier("leave")
-        if group.rank == 0:
-            self._append(_END, "")
-        self._end_threads()
+        self._exchange.leave()
+        self._group.barrier("leave")
+        self._end_speaker()
         with suppress(OpError):
-            if group.rank:
-                group.set(f"left/{group.rank}", "")
+            if self._group.rank:
+                self._exchange.say_bye()
             else:
-                self._wait_for_others("left", group.grace_secs)
+                self._exchange.wait_for_byes(self._group.grace_secs)
 
     def tell_failure(self, cause: str, rank: int) -> None:
         """Tell the other ranks that ``rank``, which may be this one, has failed."""
@@ -168,60 +181,36 @@ class Decisions:
         """End the threads after ``tell_failure``, without waiting for the other ranks."""
         if self._group.has_own_process:
             atexit.register(_exit_soon, self._group.grace_secs)
-        self._end_threads()
+        self._end_speaker()
         if self._group.rank == 0:  # which may be where the store is
             with suppress(OpError):
-                self._wait_for_others("heard", _LEAVE_SECS)
+                self._exchange.wait_for_byes(_LEAVE_SECS, self._group.failed_rank())
 
     def _check(self) -> None:
         if self._failure is not None:
             self._answered.set()
             raise self._failure
 
-    def _listen(self) -> None:
-        entry = 0
-        try:
-            while True:
-                entry += 1
-                kind, text, rank, number = json.loads(self._group.listen(f"log/{entry}"))
-                if rank == self._group.rank:
-                    self._unheard.discard(number)
-                self._heard = entry
-                if kind == _END:
-                    return
-                if kind == _FAILED:
-                    if failure := self._group.failure():
-                        raise failure
-                    return
-                if kind == _LOOP_ENDED:
-                    threading.Thread(
-                        target=self._watch, args=(rank, *json.loads(text)), daemon=True
-                    ).start()
-                elif kind != STOP or self.stop_at is None:  # they stop once
-                    self._decide(kind, text, rank)
-                    self._trim(entry)
-        except Exception as error:  # noqa: BLE001 - the loop raises it
-            self._take_failure(error)
-
-    def _decide(self, kind: str, text: str, rank: int) -> None:
+    def _freeze(self, number: int, kind: str, text: str, rank: int) -> None:
         heard_at = clock.monotonic()
         with self._changed:
-            self._is_open = self.frozen = True
-        begun = self._group.gather("decision", str(self.begun))  # read after the loop is frozen
-        run = max(map(int, begun)) + 1
+            self._open = Proposal(kind, text, rank, heard_at)
+            self._is_stopping = self._is_stopping or kind == STOP
+            self.frozen = True
+        self._exchange.say(BEGUN, number, self.begun)  # read after the loop is frozen
+
+    def _decide(self, run: int) -> None:
         with self._changed:
+            assert self._open is not None
+            kind, text, rank, heard_at = self._open
             self._pending.append(Decision(run, kind, text, rank))
-            if kind == STOP and self.stop_at is None:
+            if kind == STOP:
                 self.stop_at, self.heard_at = run, heard_at
-            self._is_open = False
+            self._open = None
             self._changed.notify_all()
 
-    def _trim(self, entry: int) -> None:
-        """Delete the log up to ``entry``, about which all ranks have told what they have begun."""
-        if self._group.rank == 0:
-            for heard in range(self._trimmed + 1, entry + 1):
-                self._group.delete(f"log/{heard}")
-            self._trimmed = entry
+    def _watch_beside(self, rank: int, runs: int, step: int | None) -> None:
+        threading.Thread(target=self._watch, args=(rank, runs, step), daemon=True).start()
 
     def _watch(self, ended: int, runs: int, step: int | None) -> None:
         """Let rank ``ended``, whose loop has made ``runs`` runs, fail if this one is stuck."""
@@ -243,22 +232,21 @@ class Decisions:
             if self._is_out.wait(secs) or self._failure is not None:
                 return
 
-    def _fail(self, cause: str, rank: int | None = None) -> None:
+    def _fail(self, cause: str, rank: int) -> None:
         with suppress(OpError):
             self._group.fail(cause, rank)
-            self._append(_FAILED, cause)
 
-    def _take_failure(self, error: Exception) -> None:
+    def _take_failure(self, error: Exception | None) -> None:
+        """Let the loop raise ``error``; None: the failure of this rank, which raises its own."""
+        if error is None:
+            return
         with self._changed:
-            if self._failure is not None:  # the other thread has taken it
-                return
             self._failure = error
             self.frozen = True
             self._changed.notify_all()
+        self._mouth.put(error)
         with suppress(OpError):
-            self._group.set(f"heard/{self._group.rank}", "")
-        if not self._answered.wait(self._group.grace_secs):
-            self._end_stuck(error)
+            self._exchange.say_bye()
 
     def _end_stuck(self, error: Exception) -> None:
         _log.error(
@@ -274,50 +262,36 @@ class Decisions:
             signal.raise_signal(signal.SIGKILL)
 
     def _speak(self) -> None:
-        watch, secs = _Pulse(self._group), self._group.silence_secs
-        beat_at = clock.monotonic() + secs / _BEATS
         try:
-            while True:
-                with suppress(queue.Empty):
-                    proposal = self._mouth.get(timeout=max(0.0, beat_at - clock.monotonic()))
-                    if proposal is None:
-                        return
-                    if proposal[0] != STOP or self.stop_at is None:
-                        self._append(*proposal)
-                if clock.monotonic() >= beat_at:  # however much there is to propose
-                    beat_at = clock.monotonic() + secs / _BEATS
-                    if (silent := watch.beat()) is not None:
-                        self._fail(f"it has given no sign of life for {secs:g} seconds", silent)
-                        return
-        except Exception as error:  # noqa: BLE001 - the listener may wait for a store that is frozen
-            self._take_failure(error)
+            failure = self._speak_until_failure()
+        except Exception as error:  # noqa: BLE001 - the ear may wait for a store that is frozen
+            self._exchange.lose(error)
+            failure = self._failure
+        if failure is not None and not self._answered.wait(self._group.grace_secs):
+            self._end_stuck(failure)
 
-    def _append(self, kind: str, text: str) -> None:
-        number, entry = next(self._numbers), 0
-        self._unheard.add(number)
-        said = json.dumps([kind, text, self._group.rank, number])
+    def _speak_until_failure(self) -> Exception | None:
+        """Propose, and give signs of life, until this rank leaves; return what failed before."""
+        pulse, secs = Pulse(self._group), self._group.silence_secs
+        beat_at = clock.monotonic() + secs / BEATS
         while True:
-            entry = max(entry, self._heard) + 1
-            if self._group.set_once(f"log/{entry}", said) != said:  # it is another's
-                continue
-            if self._heard < entry or number not in self._unheard:
-                return
-            # It was another's, heard by all ranks and trimmed while this one came to it.
-            self._group.delete(f"log/{entry}")
+            with suppress(queue.Empty):
+                said = self._mouth.get(timeout=max(0.0, beat_at - clock.monotonic()))
+                if said is None or isinstance(said, Exception):
+                    return said
+                if said[0] != STOP or not self._is_stopping:
+                    self._exchange.say(PROPOSE, *said)
+            if clock.monotonic() >= beat_at:  # however much there is to propose
+                beat_at = clock.monotonic() + secs / BEATS
+                if (silent := pulse.beat()) is not None:
+                    self._fail(f"it has given no sign of life for {secs:g} seconds", silent)
+                    self._exchange.look()  # the ear may wait for what the silent rank was to say
 
-    def _end_threads(self) -> None:
+    def _end_speaker(self) -> None:
         self._answered.set()
         self._mouth.put(None)
-        for thread in self._threads:
-            if thread.is_alive() and thread is not threading.current_thread():
-                thread.join(_LEAVE_SECS)
-
-    def _wait_for_others(self, what: str, secs: float) -> None:
-        deadline = clock.monotonic() + secs
-        missing = [rank for rank in range(1, self._group.size) if rank != self._group.failed_rank()]
-        while missing and clock.monotonic() < deadline:
-            missing = [rank for rank in missing if self._group.get(f"{what}/{rank}") is None]
-            time.sleep(_LOOK_AGAIN_SECS)
+        if self._speaker.is_alive() and self._speaker is not threading.current_thread():
+            self._speaker.join(_LEAVE_SECS)
 
 
 def _exit_soon(secs: float) -> None:
@@ -334,7 +308,7 @@ def _show_stacks() -> None:
         faulthandler.dump_traceback(file=2)
 
 
-class _Pulse:
+class Pulse:
     """Gives signs of life, and finds a rank that has given none for long.
 
     Rank 0 watches all, the others watch rank 0. What counts is how often this rank has looked: one
@@ -351,9 +325,9 @@ class _Pulse:
         """Give a sign, look for those of the others, and return a rank that is silent."""
         self._beats += 1
         self._group.set(f"beat/{self._group.rank}", str(self._beats))
-        for rank, (last, times) in self._seen.items():
-            sign = self._group.get(f"beat/{rank}")
+        signs = self._group.peek(f"beat/{rank}" for rank in self._seen)
+        for (rank, (last, times)), sign in zip(list(self._seen.items()), signs, strict=True):
             self._seen[rank] = (sign, 0) if sign != last else (last, times + 1)
-            if times + 1 > _BEATS and sign == last:
+            if times + 1 > BEATS and sign == last:
                 return rank
         return None

@@ -3,56 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
-import time
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
-from runhooks import arguments, clock
-from runhooks.errors import DeadlineExceededError, PeerFailedError, UnavailableError
-from runhooks.ranks.requests import Requests
+from runhooks import arguments
+from runhooks.errors import PeerFailedError
+from runhooks.ranks.exchange import Exchange
+from runhooks.ranks.meetings import Meetings
+from runhooks.ranks.store import RankStore
 
 _T = TypeVar("_T")
 
-#: Between two looks into the store: a tenth of the wait so far, within these limits, in seconds.
-_LOOK_AGAIN_SECS = (0.0002, 0.05)
-_LOOK_FOR_FAILURE_SECS = 0.1
 
-
-class Group(ABC):
-    """The processes of one training, and the key-value store that they share.
+class Group(RankStore):
+    """The processes of one training, and what they do together through their store.
 
     Any thread may call any method, and none uses the framework's collective operations: ranks wait
     for keys. Every wait except that of ``listen`` ends: with the result, with ``PeerFailedError``
     if a rank has failed, with ``UnavailableError`` if the store is gone or does not answer for
     ``silence_secs``, or this process is a fork, or with ``DeadlineExceededError``.
 
-    An adapter for a runtime implements ``store_get``, ``store_set``, ``store_set_once``,
-    ``store_delete``, ``store_listen`` and ``abort``. They raise ``UnavailableError`` when the store
-    is gone. One thread makes all requests but those of ``store_listen``, which another calls.
-
-    Args:
-        rank: The number of this process, from 0.
-        size: How many processes there are.
-
     Attributes:
-        rank: The number of this process.
-        size: How many processes there are.
         chief: The rank that writes event files and logs and commits checkpoints.
         barrier_secs: The default time in seconds that ranks wait for each other.
-        grace_secs: The seconds after another rank's failure that this rank has to leave its current
-            work, before the runtime is aborted and finally the process is ended.
-        silence_secs: The seconds without a sign of life after which a process counts as failed,
-            and without an answer after which the store does.
         error: What has failed on this rank beside its loop; None if nothing has.
+        exchange: What the ranks of this training tell each other.
     """
-
-    #: What the runtime is called in messages.
-    runtime: ClassVar[str] = "the group"
 
     #: Whether all ranks must ask for the same in the same run, since a run is one program of them.
     runs_one_program: ClassVar[bool] = False
@@ -61,23 +40,13 @@ class Group(ABC):
     has_own_process: ClassVar[bool] = True
 
     barrier_secs: float = 600.0
-    grace_secs: float = 30.0
-    silence_secs: float = 100.0
 
     def __init__(self, rank: int, size: int) -> None:
-        arguments.whole(1, size=size)
-        arguments.whole(0, rank=rank)
-        if rank >= size:
-            raise ValueError(f"rank must be below size={size}, got {rank}")
-        self.rank = rank
-        self.size = size
+        super().__init__(rank, size)
         self.chief = 0
         self.error: Exception | None = None
         self._training = 0
-        self._process = os.getpid()
-        self._requests = Requests()
-        self._passed: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._begin()
 
     @property
     def is_chief(self) -> bool:
@@ -85,14 +54,14 @@ class Group(ABC):
         return self.rank == self.chief
 
     def start_training(self) -> None:
-        """Begin a new training; keys, barriers and failures of earlier ones no longer count.
+        """Begin a new training; keys, meetings and failures of earlier ones no longer count.
 
         All ranks start their trainings in the same order.
         """
-        with self._lock:
-            self._training += 1
-            self._passed.clear()
-            self.error = None
+        self.exchange.close()
+        self._training += 1
+        self.error = None
+        self._begin()
 
     def set(self, key: str, value: str) -> None:
         """Set or replace ``key``."""
@@ -106,6 +75,10 @@ class Group(ABC):
         """Return the value of ``key``; None if nobody has set it."""
         return self.request(self.store_get, self._key(key))
 
+    def peek(self, keys: Iterable[str]) -> list[str | None]:
+        """Return what ``get`` does of several keys, for none of which anybody waits."""
+        return self.request(self.store_peek, [self._key(key) for key in keys])
+
     def delete(self, key: str) -> None:
         """Delete ``key``; nothing happens if it is not set."""
         self.request(self.store_delete, self._key(key))
@@ -113,48 +86,46 @@ class Group(ABC):
     def listen(self, key: str) -> str:
         """Wait without a limit until ``key`` is set, and return its value; for threads.
 
-        Unlike ``gather`` it heeds no failure and costs the store nothing.
+        It heeds no failure and costs the store nothing.
         """
         return self.store_listen(self._key(key))
 
-    def gather(self, name: str, value: str, timeout_secs: float | None = None) -> list[str]:
-        """Return the ``value`` of every rank, in order, once all ranks have called it.
+    def agree(
+        self,
+        name: str,
+        value: str,
+        conclude: Callable[[Sequence[str]], str],
+        timeout_secs: float | None = None,
+    ) -> str:
+        """Return what rank 0 concludes from the values of all ranks, once all have called it.
+
+        What all ranks get is to be short, as each of them reads it.
 
         Args:
             name: What the ranks do; each calls it equally often under that name.
             value: What this rank contributes.
+            conclude: Called on rank 0 with the values, in the order of the ranks.
             timeout_secs: How many seconds to wait; None: ``barrier_secs``.
 
         Raises:
             PeerFailedError: If a rank has failed, also if it is this one.
             DeadlineExceededError: Naming the ranks that were missing.
+            Exception: On rank 0, whatever ``conclude`` raises.
         """
         arguments.instance(str, name=name, value=value)
-        secs = self._secs(timeout_secs)
-        deadline = clock.monotonic() + secs
-        with self._lock:
-            self._passed[name] += 1
-            turn = self._passed[name]
-        place = f"at/{name}/{turn}"
-        self.set(f"{place}/{self.rank}", value)
-        collect = self._collect if self.rank == 0 else self._collected
-        together = collect(place, deadline)
-        if together is None:
-            missing = [rank for rank in range(self.size) if self.get(f"{place}/{rank}") is None]
-            raise self.too_late(name, missing, secs)
-        if self.rank == 0 and turn > 1:  # whoever is here has left the one before
-            self._forget(f"at/{name}/{turn - 1}")
-        values: list[str] = json.loads(together)
-        return values
+        arguments.not_negative(timeout_secs=timeout_secs)
+        secs = self.barrier_secs if timeout_secs is None else timeout_secs
+        if self.size == 1:
+            return conclude([value])
+        return self._meetings.agree(name, value, conclude, secs)
 
     def barrier(self, name: str, timeout_secs: float | None = None) -> None:
-        """Return once all ranks have called it, like ``gather`` without values."""
-        self.gather(name, "", timeout_secs)
+        """Return once all ranks have called it, like ``agree`` without values."""
+        self.agree(name, "", lambda values: "", timeout_secs)
 
     def fail(self, cause: str, rank: int | None = None) -> None:
         """Tell all ranks that this one, or ``rank``, has failed. The first failure counts."""
-        failed = self.rank if rank is None else rank
-        self.set_once("failed", json.dumps([failed, cause, self.rank]))
+        self.exchange.fail(self.rank if rank is None else rank, cause)
 
     def failure(self) -> PeerFailedError | None:
         """Return the error for the failure of another rank; None if none has failed.
@@ -169,45 +140,9 @@ class Group(ABC):
         found, _ = self._failure()
         return None if found is None else found.rank
 
-    def request(self, act: Callable[..., _T], *args: Any) -> _T:
-        """Return ``act(*args)``, which asks the store; UnavailableError if it does not answer."""
-        self.check_process()
-        return self._requests.answer(self.silence_secs, act, *args)
-
-    def check_process(self) -> None:
-        """Raise UnavailableError in a forked child: what it says would count as said by the rank.
-
-        It has neither the threads of the rank nor connections of its own.
-        """
-        if os.getpid() != self._process:
-            raise UnavailableError(
-                f"this process was forked by rank {self.rank}, process {self._process}, and has no "
-                "part in its training: end it by os._exit, or start one with multiprocessing's "
-                "method 'spawn'"
-            )
-
-    @abstractmethod
-    def store_get(self, key: str) -> str | None:
-        """Return the value of ``key``, or None, at once."""
-
-    @abstractmethod
-    def store_set(self, key: str, value: str) -> None:
-        """Set ``key``."""
-
-    @abstractmethod
-    def store_set_once(self, key: str, value: str) -> str:
-        """Atomically set ``key`` unless it is set, and return its value."""
-
-    @abstractmethod
-    def store_delete(self, key: str) -> None:
-        """Forget ``key``."""
-
-    @abstractmethod
-    def store_listen(self, key: str) -> str:
-        """Return the value of ``key`` once it is set."""
-
-    def abort(self) -> None:  # noqa: B027 - not every runtime can
-        """Make hanging collective operations raise, if the runtime can; the group ends."""
+    def _begin(self) -> None:
+        self.exchange = Exchange(self, self._key(""))
+        self._meetings = Meetings(self, self.exchange)
 
     def _key(self, key: str) -> str:
         return f"runhooks/{self._training}/{key}"
@@ -217,53 +152,8 @@ class Group(ABC):
         found = self.get("failed")
         if found is None:
             return None, None
-        rank, cause, told_by = json.loads(found)
+        _, rank, cause, told_by = json.loads(found)
         return PeerFailedError(rank, cause), told_by
-
-    def _secs(self, timeout_secs: float | None) -> float:
-        arguments.not_negative(timeout_secs=timeout_secs)
-        return self.barrier_secs if timeout_secs is None else timeout_secs
-
-    def _wait(self, key: str, deadline: float) -> str | None:
-        start = looked = clock.monotonic()
-        shortest, longest = _LOOK_AGAIN_SECS
-        while (value := self.get(key)) is None:
-            now = clock.monotonic()
-            if now >= deadline or now - looked >= _LOOK_FOR_FAILURE_SECS:
-                looked = now
-                failure, _ = self._failure()
-                if failure is not None:  # also that of this rank: nobody comes to meet it any more
-                    raise failure
-            if now >= deadline:
-                return None
-            time.sleep(min(max(shortest, (now - start) / 10), longest, deadline - now))
-        return value
-
-    def _collect(self, place: str, deadline: float) -> str | None:
-        values = []
-        for rank in range(self.size):
-            value = self._wait(f"{place}/{rank}", deadline)
-            if value is None:
-                return None
-            values.append(value)
-        together = json.dumps(values)
-        self.set(f"{place}/all", together)
-        return together
-
-    def _collected(self, place: str, deadline: float) -> str | None:
-        return self._wait(f"{place}/all", deadline)
-
-    def _forget(self, place: str) -> None:
-        for last in (*range(self.size), "all"):
-            self.delete(f"{place}/{last}")
-
-    def too_late(self, name: str, missing: Iterable[int], secs: float) -> DeadlineExceededError:
-        """Return the error for ranks that have not reached ``name`` within ``secs`` seconds."""
-        ranks = ", ".join(map(str, missing)) or "0"  # 0 has not told the others that all are here
-        return DeadlineExceededError(
-            f"waited {secs:g} seconds for all {self.size} ranks at {name!r}: rank {ranks} has not "
-            "come; all ranks must make the same calls, and see whether it hangs or is slow"
-        )
 
 
 class LocalGroup(Group):
@@ -309,6 +199,11 @@ class LocalGroup(Group):
         with self._memory.changed:
             self._memory.values.pop(key, None)
 
+    def store_add(self, key: str) -> int:
+        with self._memory.changed:
+            self._memory.counts[key] += 1
+            return self._memory.counts[key]
+
     def store_listen(self, key: str) -> str:
         with self._memory.changed:
             self._memory.changed.wait_for(lambda: key in self._memory.values)
@@ -325,6 +220,7 @@ class AloneGroup(LocalGroup):
 class _Memory:
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
+        self.counts: Counter[str] = Counter()
         self.changed = threading.Condition()
 
 

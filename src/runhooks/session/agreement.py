@@ -10,7 +10,8 @@ import json
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from runhooks import clock
@@ -18,7 +19,8 @@ from runhooks.contract import SessionRunHook, StopRequest
 from runhooks.errors import OutOfRangeError, PeerFailedError, add_note, described
 from runhooks.graph.base import BaseGraph
 from runhooks.ranks import Group
-from runhooks.ranks.decisions import STOP, Decisions
+from runhooks.ranks.decisions import Decisions
+from runhooks.ranks.proposals import STOP
 from runhooks.session.hook_list import HookList, caught
 from runhooks.session.hooked import LiveSession
 from runhooks.session.scheduled_hook import RankPlacement
@@ -42,54 +44,65 @@ def agree_on_start(
         DeadlineExceededError: Naming the ranks that are missing.
         PeerFailedError: If another rank has failed.
     """
-    group.start_training()
     compared = {name: _described(hook) for name, hook in hooks.items()}
     names = sorted(op.name for op in graph.get_operations())
-    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
-    mine = {"chief": says_chief, "hooks": compared, "graph": digest}
-    ranks = [json.loads(it) for it in group.gather("start", json.dumps(mine))]
-    group.chief = _chief_of([it["chief"] for it in ranks])
-    _compare_hooks([it["hooks"] for it in ranks], group.chief)
-    if len({it["graph"] for it in ranks}) > 1:
-        given = [json.loads(it) for it in group.gather("names", json.dumps(names))]
-        _compare_graphs(given, group.chief)
+    digests = [_digest(json.dumps(compared)), _digest("\n".join(names))]
+    found = json.loads(group.agree("start", json.dumps([says_chief, *digests]), _compared))
+    if "refused" in found:
+        raise ValueError(found["refused"])
+    group.chief = found["chief"]
+    if "differing" in found:
+        here = group.rank in (group.chief, found["differing"])
+        mine = json.dumps([compared, names]) if here else ""
+        raise RuntimeError(group.agree("details", mine, partial(_difference, **found)))
 
 
-def _chief_of(says: list[bool]) -> int:
-    chiefs = [rank for rank, it in enumerate(says) if it]
-    if len(chiefs) == len(says):  # nobody has said anything
-        return 0
-    if len(chiefs) != 1:
-        found = f"ranks {', '.join(map(str, chiefs))} are" if chiefs else "no rank is"
-        raise ValueError(
-            f"{found} the chief: pass is_chief=True on one of the {len(says)} ranks, or leave it "
-            "out on all, for rank 0"
-        )
-    return chiefs[0]
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _compare_hooks(ranks: list[dict[str, Any]], chief: int) -> None:
-    for rank, hooks in enumerate(ranks):
-        for name in (*ranks[chief], *hooks):
-            here, there = hooks.get(name), ranks[chief].get(name)
-            if here != there:
-                raise RuntimeError(
-                    f"rank {rank} runs another program than rank {chief}: its hook {name} is "
-                    f"{here or 'missing'}, that of rank {chief} is {there or 'missing'}; give all "
-                    "ranks the same hooks, or let a hook that only writes run on the chief alone: "
-                    "hook.runs_on = 'chief'"
-                )
+def _compared(values: Sequence[str]) -> str:
+    """Return the chief of all ranks, and a rank whose hooks or graph differ; or what is wrong."""
+    ranks = [json.loads(it) for it in values]
+    chiefs = [rank for rank, (says_chief, *_) in enumerate(ranks) if says_chief]
+    if len(chiefs) not in (1, len(ranks)):  # all of them: nobody has said anything
+        return json.dumps({"refused": _no_chief(chiefs, len(ranks))})
+    found = {"chief": chiefs[0]}
+    _, *expected = ranks[chiefs[0]]
+    for part in (0, 1):
+        for rank, (_, *digests) in enumerate(ranks):
+            if digests[part] != expected[part]:
+                return json.dumps(found | {"differing": rank})
+    return json.dumps(found)
 
 
-def _compare_graphs(ranks: list[list[str]], chief: int) -> None:
-    for rank, names in enumerate(ranks):
-        different = sorted(set(names) ^ set(ranks[chief]))
-        if different:
-            owner = rank if different[0] in names else chief
-            raise RuntimeError(
-                f"rank {rank} runs another program than rank {chief}: only the graph of rank "
-                f"{owner} has the operation {different[0]!r}; build the same graph on all ranks"
+def _no_chief(chiefs: list[int], size: int) -> str:
+    shown = ", ".join(map(str, chiefs[:_SHOWN])) + ", …" * (len(chiefs) > _SHOWN)
+    found = f"ranks {shown} are" if chiefs else "no rank is"
+    return (
+        f"{found} the chief: pass is_chief=True on one of the {size} ranks, or leave it out on "
+        "all, for rank 0"
+    )
+
+
+def _difference(values: Sequence[str], chief: int, differing: int) -> str:
+    """Return how what rank ``differing`` runs differs from what the chief does."""
+    (theirs, their_names), (ours, our_names) = (json.loads(values[it]) for it in (differing, chief))
+    other = f"rank {differing} runs another program than rank {chief}"
+    for name in (*ours, *theirs):
+        here, there = theirs.get(name), ours.get(name)
+        if here != there:
+            return (
+                f"{other}: its hook {name} is {here or 'missing'}, that of rank {chief} is "
+                f"{there or 'missing'}; give all ranks the same hooks, or let a hook that only "
+                "writes run on the chief alone: hook.runs_on = 'chief'"
             )
+    different = min(set(their_names) ^ set(our_names), default="")
+    owner = differing if different in their_names else chief
+    return (
+        f"{other}: only the graph of rank {owner} has the operation {different!r}; build the same "
+        "graph on all ranks"
+    )
 
 
 def _described(hook: SessionRunHook) -> str:
@@ -109,6 +122,7 @@ def _triggers(attributes: Iterable[tuple[str, Any]]) -> Iterable[str]:
 _log = logging.getLogger("runhooks")
 
 _STRIKE = "strike"
+_SHOWN = 8  # of many ranks, in a message that all of them read
 
 
 class Agreement:
@@ -143,6 +157,7 @@ class Agreement:
 
     def start(self, says_chief: bool) -> None:
         """Start the training together. Raises as ``agree_on_start``."""
+        self._decisions.begin()
         hooks = self._hooks.by_name
         compared = {name: it for name, it in hooks.items() if self._placement.is_shared(it)}
         agree_on_start(self._group, says_chief, compared, self._graph)
@@ -310,18 +325,26 @@ class Agreement:
             self._decisions.wait_for_stop()
             self._act(math.inf, None)
         self._decisions.end_loop(step)
-        steps = self._group.gather("end", str(step))
+        steps = self._group.agree("end", str(step), _range)
         self._ended_at = clock.monotonic()
         secs = self._ended_at - self._decisions.heard_at
         _log.info(
             "all %d ranks stop before run %s, %.2f seconds after it was asked for",
             *(self._group.size, self._decisions.stop_at, secs),
         )
-        if len(set(steps)) > 1 and self._group.is_chief:
+        if steps and self._group.is_chief:
             _log.warning(
                 "the ranks have ended at different global steps, %s: their data differ in length",
-                ", ".join(steps),
+                steps,
             )
+
+
+def _range(steps: Sequence[str]) -> str:
+    """Return at which steps ranks have ended, with one rank for each; "" if at the same."""
+    ranks = {step: rank for rank, step in reversed(list(enumerate(steps)))}
+    shown = [f"{step} on rank {rank}" for step, rank in sorted(ranks.items())]
+    more = ", …" * (len(shown) > _SHOWN)
+    return "" if len(ranks) == 1 else ", ".join(shown[:_SHOWN]) + more
 
 
 def _is_for_all(record: logging.LogRecord) -> bool:

@@ -58,6 +58,10 @@ class JaxGroup(Group):
         with _naming_loss():
             self._client.key_value_delete(key)
 
+    def store_add(self, key: str) -> int:
+        with _naming_loss():
+            return int(self._client.key_value_increment(key, 1))
+
     def store_listen(self, key: str) -> str:
         with _naming_loss():
             while True:

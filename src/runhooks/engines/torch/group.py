@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
+import resource
 import threading
-import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import lru_cache
@@ -16,13 +18,19 @@ from typing import Any, ClassVar
 import torch
 from torch import distributed
 
-from runhooks import clock
 from runhooks.errors import UnavailableError
 from runhooks.ranks import Group
 
 # A wait that runs out is reported by torch on stderr: this one does not.
 _FOR_EVER = timedelta(days=20)
-_LOOK_AGAIN_SECS = 0.005
+
+_ABSENT = "\0"
+_DOOR, _WELCOME = "runhooks/door", "runhooks/welcome/"
+_QUEUES = "queues-"  # in a door: the store has them
+_CONNECTIONS = 3  # of a rank to the store: torch's own, and two of ours
+_OTHER_FILES = 256  # that the host of the store has open besides
+
+_log = logging.getLogger("runhooks")
 
 # It has no public names for these.
 _default_store = attrgetter("_get_default_store")(distributed.distributed_c10d)
@@ -30,80 +38,133 @@ _abort = attrgetter("_abort_process_group")(distributed.distributed_c10d)
 
 
 class TorchGroup(Group):
-    """The default process group; its store is used through connections of its own.
+    """Ranks that share a store of ``torch.distributed``, used through connections of their own.
 
     A request blocks its connection until it is answered: the thread that makes the requests and the
-    one that listens have one each, so that neither holds up the other, nor torch itself. To connect
+    one that waits have one each, so that neither holds up the other, nor torch itself. To connect
     takes time, as torch asks the name server for the address on both sides, so no thread connects
     twice.
+
+    When ranks are started again their launcher may give them the store of those before, with all
+    keys in it. So rank 0 hangs out a *door*, where all keys of this group begin, and nothing there
+    is believed before rank 0 has answered what this rank alone has said.
+
+    Args:
+        store: The store.
+        rank: The number of this rank, from 0.
+        size: How many ranks there are.
     """
 
     runtime: ClassVar[str] = "torch.distributed"
 
-    def __init__(self) -> None:
-        super().__init__(distributed.get_rank(), distributed.get_world_size())
-        self._store = _default_store()
-        self._prefix = ""
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self._store = store
+        self._door = ""
         self._of_thread = _OfThread()
-        self._meeting = threading.Lock()
-        self._has_met = False
+        if rank == 0:
+            make_room(_CONNECTIONS * size, _is_hosted_by_launcher())
 
-    def gather(self, name: str, value: str, timeout_secs: float | None = None) -> list[str]:
-        with self._meeting:
-            if not self._has_met:
-                self._meet(name, self.barrier_secs if timeout_secs is None else timeout_secs)
-                self._has_met = True
-        return super().gather(name, value, timeout_secs)
+    @property
+    def has_entered(self) -> bool:
+        return self._door != ""
 
-    def _meet(self, name: str, secs: float) -> None:
-        """Agree on a prefix of all keys that is new.
-
-        When ranks are started again their launcher may give them the store of those before, with
-        all keys in it. So nothing there is believed that does not answer what this rank has said.
-        """
-        own, deadline, others = uuid.uuid4().hex, clock.monotonic() + secs, range(1, self.size)
-        prefix = own if self.rank == 0 else ""
-        missing = list(others) if self.rank == 0 else [0]
-        self.request(self.store_set, f"runhooks/hello/{self.rank}", own)
-        while missing:
+    def enter(self, inbox: str) -> None:
+        word = uuid.uuid4().hex
+        with _naming_loss():
             if self.rank == 0:
-                said = [self.request(self.store_get, f"runhooks/hello/{rank}") for rank in others]
-                self.request(self.store_set, "runhooks/prefix", json.dumps([prefix, said]))
-                missing = [
-                    it for it in missing if not self.request(self.store_get, f"{prefix}/heard/{it}")
-                ]
-            elif found := self.request(self.store_get, "runhooks/prefix"):
-                prefix, said = json.loads(found)
-                if said[self.rank - 1] == own:
-                    self.request(self.store_set, f"{prefix}/heard/{self.rank}", own)
-                    missing = []
-            if missing and clock.monotonic() >= deadline:
-                raise self.too_late(name, missing, secs)
-            time.sleep(_LOOK_AGAIN_SECS if missing else 0)
-        self._prefix = f"{prefix}/"
+                self._open(word)
+            else:
+                self._door = self._find(inbox, word)
+
+    def _open(self, word: str) -> None:
+        """Hang out a new door, and tell who waits at the one before."""
+        before, queues = self.store_get(_DOOR), _QUEUES if self._has_queues() else ""
+        door = f"runhooks/{queues}{word}/"
+        self.store_set(_DOOR, door)
+        if before is not None:
+            for rank in range(1, self.size):
+                if (said := self.store_get(f"{before}hello/{rank}")) is not None:
+                    self.store_set(_WELCOME + said, door)
+        self._door = door
+
+    def _find(self, inbox: str, word: str) -> str:
+        """Return the door of rank 0.
+
+        One that was there before is found, too. Then rank 0 finds this rank there: it looks once it
+        has hung out its own, and this rank looks for another door once it has said its word.
+        """
+        found = self.store_listen(_DOOR)
+        while True:
+            self.store_set(f"{found}hello/{self.rank}", word)
+            latest = self.store_get(_DOOR)
+            if latest is None or latest == found:
+                break
+            found = latest
+        self.store_push(found + inbox, json.dumps([self.rank, 0, "hello", word]))
+        return self.store_listen(_WELCOME + word)
+
+    def welcome(self, word: str) -> None:
+        self.request(self._let_in, word)
+
+    def _let_in(self, word: str) -> None:
+        with _naming_loss():
+            self._connection().set(_WELCOME + word, self._door)
+
+    def _has_queues(self) -> bool:
+        try:
+            self._connection().queue_len(_DOOR)
+        except NotImplementedError:  # a store of files has none
+            return False
+        return True
 
     def store_get(self, key: str) -> str | None:
         with _naming_loss():
-            store, key = self._connection(), self._prefix + key
-            return bytes(store.get(key)).decode() if store.check([key]) else None
+            store, place = self._connection(), self._door + key
+            return bytes(store.get(place)).decode() if store.check([place]) else None
+
+    def store_peek(self, keys: Sequence[str]) -> list[str | None]:
+        with _naming_loss():
+            store, places = self._connection(), [self._door + key for key in keys]
+            if len(places) > 1 and store.check(places):  # else it would wait
+                return [bytes(value).decode() for value in store.multi_get(places)]
+            # This sets nothing: no key has the value for which it would. It wakes those who wait.
+            found = [bytes(store.compare_set(it, _ABSENT, _ABSENT)).decode() for it in places]
+            return [None if value == _ABSENT else value for value in found]
 
     def store_set(self, key: str, value: str) -> None:
         with _naming_loss():
-            self._connection().set(self._prefix + key, value)
+            self._connection().set(self._door + key, value)
 
     def store_set_once(self, key: str, value: str) -> str:
         with _naming_loss():
-            return bytes(self._connection().compare_set(self._prefix + key, "", value)).decode()
+            return bytes(self._connection().compare_set(self._door + key, "", value)).decode()
 
     def store_delete(self, key: str) -> None:
         with _naming_loss():
-            self._connection().delete_key(self._prefix + key)
+            self._connection().delete_key(self._door + key)
+
+    def store_add(self, key: str) -> int:
+        with _naming_loss():
+            return int(self._connection().add(self._door + key, 1))
 
     def store_listen(self, key: str) -> str:
         with _naming_loss():
-            store, key = self._connection(), self._prefix + key
-            store.wait([key], _FOR_EVER)
-            return bytes(store.get(key)).decode()
+            return bytes(self._connection().get(self._door + key)).decode()
+
+    def store_push(self, key: str, value: str) -> None:
+        place = self._door + key
+        if _QUEUES not in place:
+            super().store_push(key, value)
+            return
+        with _naming_loss():
+            self._connection().queue_push(place, value)
+
+    def store_pop(self, key: str) -> str:
+        if _QUEUES not in self._door:
+            return super().store_pop(key)
+        with _naming_loss():
+            return bytes(self._connection().queue_pop(self._door + key)).decode()
 
     def abort(self) -> None:
         with suppress(Exception):  # a backend may not be able to
@@ -112,6 +173,7 @@ class TorchGroup(Group):
     def _connection(self) -> Any:
         if self._of_thread.store is None:
             self._of_thread.store = self._store.clone()
+            self._of_thread.store.set_timeout(_FOR_EVER)
         return self._of_thread.store
 
 
@@ -130,9 +192,37 @@ def _naming_loss() -> Iterator[None]:
         ) from error
 
 
+def make_room(connections: int, is_elsewhere: bool) -> None:
+    """Let this process open ``connections`` and some files more, or warn of its limit.
+
+    Args:
+        connections: How many there will be to the store.
+        is_elsewhere: Whether another process hosts the store, which has started this one, so that
+            their limits are the same.
+    """
+    needed = connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if not is_elsewhere:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft < needed:
+        host = "the launcher, which hosts" if is_elsewhere else "this process, which may host"
+        _log.warning(
+            "%s the store of the ranks, may have %d files open, and the connections of all ranks "
+            "need %d: start the training after `ulimit -n %d`, or ranks cannot connect",
+            *(host, soft, needed, needed),
+        )
+
+
+def _is_hosted_by_launcher() -> bool:
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
 @lru_cache(maxsize=1)
 def _group_of(world: Any) -> TorchGroup:
-    return TorchGroup()
+    return TorchGroup(_default_store(), distributed.get_rank(), distributed.get_world_size())
 
 
 def group() -> TorchGroup | None:

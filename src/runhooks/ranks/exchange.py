@@ -1,0 +1,301 @@
+"""``Exchange``: what the ranks of one training tell each other.
+
+A rank tells rank 0 something by a message in rank 0's inbox; rank 0 tells all by an entry in a
+log. One thread of each rank, its *ear*, waits in the store: that of rank 0 for the next message,
+those of the others for the next entry. Nobody asks again and again, so what all ranks do together
+costs each of them a few requests, however many they are.
+
+A failure needs no rank 0: whoever tells of it first writes it to the log.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from runhooks import clock
+from runhooks.errors import OpError, PeerFailedError, UnavailableError
+from runhooks.ranks.store import RankStore
+
+#: Looks into the store, by whoever waits, in ``RankStore.silence_secs``.
+_LOOKS = 10
+_LINGER_SECS = 5.0  # that an ear stays, with its connection, when nobody needs it
+
+_FAILED, _HELLO, _BYE, _NOTHING = "failed", "hello", "bye", "nothing"
+_TRAINING, _BYES = "training", "byes"
+
+
+class Exchange:
+    """One rank's part in the exchange of a training.
+
+    Args:
+        store: The store of the ranks.
+        place: Where the keys of this training begin.
+
+    Attributes:
+        failure: The failure of a rank, which may be this one, or of the store; None if there is
+            none. Nothing is told any more then.
+        is_attended: Whether this rank listens all the time.
+        at_failure: Called once there is one, with the error to raise here: None for that of this
+            rank, told by itself.
+    """
+
+    def __init__(self, store: RankStore, place: str) -> None:
+        self._store = store
+        self._place = place
+        self._is_host = store.rank == 0
+        self._handlers: dict[str, Callable[..., None]] = {
+            _HELLO: lambda rank, word: store.welcome(word),
+            _FAILED: lambda rank, *failure: self._end_with_failure(*failure),
+            _BYE: self._take_bye,
+            _NOTHING: lambda rank: None,
+        }
+        self._order = threading.RLock()  # of what rank 0 takes and tells
+        self._changed = threading.Condition()  # nobody asks the store meanwhile
+        self._needs: set[str] = set()
+        self._ear: threading.Thread | None = None
+        self._waits_in_store = False
+        self._is_lost = False
+        self._heard = 0  # the entries up to here
+        self._heard_by = [0] * store.size  # as far as rank 0 knows
+        self._trimmed = 0  # all ranks have heard the entries up to here; they are deleted
+        self._others = frozenset(range(1, store.size))
+        self._gone: set[int] = set()
+        self.is_attended = False
+        self.failure: Exception | None = None
+        self.at_failure: Callable[[Exception | None], None] = lambda error: None
+
+    def handle(self, kind: str, handler: Callable[..., None]) -> None:
+        """Call ``handler`` with what is told of a kind: to rank 0, after the rank that says it."""
+        self._handlers[kind] = handler
+
+    def need(self, what: str) -> None:
+        """Listen until ``release(what)``, or until there is a failure.
+
+        Raises:
+            UnavailableError: No thread can be started that listens.
+        """
+        with self._changed:
+            self._needs.add(what)
+            self._changed.notify_all()
+            if self._ear is not None or self._is_lost:
+                return
+            self._ear = threading.Thread(target=self._listen, name="runhooks-rank-ear", daemon=True)
+            try:
+                self._ear.start()
+            except RuntimeError as error:
+                self._ear = None
+                raise UnavailableError(
+                    f"no thread can be started that listens to the other ranks: {error}"
+                ) from error
+
+    def release(self, what: str) -> None:
+        """Listen no more for ``what``."""
+        with self._changed:
+            self._needs.discard(what)
+            is_idle = not self._needs and self._waits_in_store and not self._is_lost
+        if is_idle and self._is_host:  # else it would still wait there when this process exits
+            with suppress(OpError):
+                self._push(_NOTHING)
+
+    def forget(self, what: str) -> None:
+        """Listen no more for ``what``; the ear says so, which does not wait in the store."""
+        with self._changed:
+            self._needs.discard(what)
+            self._changed.notify_all()
+
+    def attend(self) -> None:
+        """Listen until ``leave`` is called, or until there is a failure."""
+        self.is_attended = True
+        if self.failure is None:
+            self.need(_TRAINING)
+
+    def leave(self) -> None:
+        """Listen no more, but for what is needed; on rank 0, until the others have said bye."""
+        if self._is_host:
+            self.need(_BYES)
+        self.is_attended = False
+        self.release(_TRAINING)
+
+    def has_entered(self) -> bool:
+        """Return whether this rank has found the others."""
+        return self._store.has_entered
+
+    def say(self, kind: str, *content: Any) -> None:
+        """Tell rank 0. Raises UnavailableError if the store does not answer."""
+        if self._is_host:
+            with self._order:
+                self._handlers[kind](0, *content)
+        else:
+            self._push(kind, *content)
+
+    def tell(self, kind: str, *content: Any) -> None:
+        """Tell all ranks, also this one, which is rank 0."""
+        said = json.dumps([kind, *content])
+        with self._order:
+            if self.failure is None:
+                self._hear(self._set_once(f"log/{self._heard + 1}", said))
+
+    def trim(self) -> None:
+        """On rank 0, delete the entries of the log that all ranks have heard."""
+        with self._order:
+            self._heard_by[0] = self._heard
+            last = min(self._heard_by)
+            for entry in range(self._trimmed + 1, last + 1):
+                self._store.request(self._store.store_delete, f"{self._place}log/{entry}")
+            self._trimmed = max(self._trimmed, last)
+
+    def fail(self, rank: int, cause: str) -> None:
+        """Tell all ranks that ``rank`` has failed. The first failure counts.
+
+        Who comes later tells of the first, too, whose teller may have died meanwhile.
+
+        No lock is held: the collector may drop a session, which tells of it, wherever it runs.
+        """
+        said = json.dumps([_FAILED, rank, cause, self._store.rank])
+        first, entry = self._set_once(_FAILED, said), 0
+        while True:
+            entry = max(entry, self._heard) + 1
+            is_written = self._set_once(f"log/{entry}", first) == first
+            # Else all have heard of another entry there, which was trimmed meanwhile.
+            if is_written and (self._heard < entry or self.failure is not None):
+                break
+        self._push(*json.loads(first))
+
+    def look(self) -> None:
+        """Look into the store for a failure. Raises UnavailableError if it does not answer."""
+        found = self.get(_FAILED)
+        if found is not None and self.has_entered():
+            self._end_with_failure(*json.loads(found)[1:])
+
+    def wait_until(self, done: Callable[[], bool], deadline: float) -> bool:
+        """Return whether ``done()`` is true before the clock says ``deadline``.
+
+        Raises:
+            PeerFailedError: A rank has failed, which may be this one.
+            UnavailableError: The store is gone, or does not answer.
+        """
+        while True:
+            secs = min(deadline - clock.monotonic(), self._store.silence_secs / _LOOKS)
+            with self._changed:
+                is_told = self._changed.wait_for(lambda: done() or self.failure is not None, secs)
+                if done():
+                    return True
+                if is_told:
+                    raise self._raised()
+            if clock.monotonic() >= deadline:
+                return False
+            self.look()
+
+    def wait_for_byes(self, secs: float, failed: int | None = None) -> None:
+        """On rank 0, wait until the others need the store no more, ``failed`` excepted."""
+        others = self._others - {failed}
+        with self._changed:
+            self._changed.wait_for(lambda: others <= self._gone or self._is_lost, secs)
+        self.release(_BYES)
+
+    def say_bye(self) -> None:
+        """Say that this rank needs the store no more."""
+        self.say(_BYE)
+
+    def lose(self, error: Exception) -> None:
+        """End the exchange, as the store cannot be used any more."""
+        with self._changed:
+            self._is_lost = True
+        self._end(error)
+
+    def set(self, key: str, value: str) -> None:
+        """Set or replace ``key``."""
+        self._store.request(self._store.store_set, self._place + key, value)
+
+    def get(self, key: str) -> str | None:
+        """Return the value of ``key``; None if nobody has set it."""
+        return self._store.request(self._store.store_get, self._place + key)
+
+    def close(self) -> None:
+        """End the ear, as another training begins."""
+        with self._changed:
+            is_deaf, self._is_lost = self._waits_in_store, True
+            self._changed.notify_all()
+        if is_deaf and self._is_host:
+            with suppress(OpError):
+                self._push(_NOTHING)
+
+    def notify(self) -> None:
+        """Let those who wait look whether they are done."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _listen(self) -> None:
+        inbox, store = self._place + "inbox", self._store
+        try:
+            if not store.has_entered:
+                store.enter(inbox)
+                self.notify()
+            while self._stays():
+                if self._is_host:
+                    self._take(*json.loads(store.store_pop(inbox)))
+                else:
+                    self._hear(store.store_listen(f"{self._place}log/{self._heard + 1}"))
+        except Exception as error:  # noqa: BLE001 - whoever waits raises it
+            self.lose(error)
+
+    def _stays(self) -> bool:
+        with self._changed:
+            self._waits_in_store = False
+            if self._changed.wait_for(lambda: bool(self._needs) or self._is_lost, _LINGER_SECS):
+                self._waits_in_store = not self._is_lost
+            if not self._waits_in_store:
+                self._ear = None
+            return self._waits_in_store
+
+    def _take(self, rank: int, heard: int, kind: str, *content: Any) -> None:
+        with self._order:
+            self._heard_by[rank] = max(self._heard_by[rank], heard)
+            self._handlers[kind](rank, *content)
+
+    def _hear(self, entry: str) -> None:
+        kind, *content = json.loads(entry)
+        self._heard += 1
+        if kind == _FAILED:
+            self._end_with_failure(*content)
+        else:
+            self._handlers[kind](*content)
+
+    def _take_bye(self, rank: int) -> None:
+        with self._changed:
+            self._gone.add(rank)
+            if self._others <= self._gone:
+                self._needs.discard(_BYES)
+            self._changed.notify_all()
+
+    def _end_with_failure(self, rank: int, cause: str, told_by: int) -> None:
+        is_own = rank == told_by == self._store.rank
+        self._end(PeerFailedError(rank, cause), is_own)
+
+    def _end(self, error: Exception, is_own: bool = False) -> None:
+        with self._changed:
+            if self.failure is not None:
+                return
+            self.failure = error
+            # Rank 0, which may be where the store is, stays until the others have heard of it.
+            is_awaited = self._is_host and (self.is_attended or _BYES in self._needs)
+            self._needs = {_BYES} if is_awaited else set()
+            self._changed.notify_all()
+        self.at_failure(None if is_own else error)
+
+    def _raised(self) -> Exception:
+        assert self.failure is not None
+        if isinstance(self.failure, PeerFailedError):  # each who raises it has one of his own
+            return PeerFailedError(self.failure.rank, self.failure.cause)
+        return self.failure
+
+    def _push(self, kind: str, *content: Any) -> None:
+        said = json.dumps([self._store.rank, self._heard, kind, *content])
+        self._store.request(self._store.store_push, self._place + "inbox", said)
+
+    def _set_once(self, key: str, value: str) -> str:
+        return self._store.request(self._store.store_set_once, self._place + key, value)
