@@ -324,6 +324,8 @@ class Saver:
 
     def _metrics_of(self, step: int | None) -> dict[str, float]:
         """Return the values at ``step`` of the metrics by which checkpoints are ranked."""
+        if step is None:
+            return {}
         values = {rule.name: rule.metric.by_step() for rule in self.best_rules}
         return {name: float(it[step]) for name, it in values.items() if step in it}
 

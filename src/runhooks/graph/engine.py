@@ -196,7 +196,7 @@ class Engine(Framework):
     def examples(self, *batch: Any) -> int:
         """Return how many examples a batch has: the length of its first array; 1 if it has none."""
         leaves = (leaf for part in batch for leaf in self.leaves(part).values())
-        shapes = (getattr(leaf, "shape", ()) for leaf in leaves)
+        shapes: list[Sequence[int]] = [getattr(leaf, "shape", ()) for leaf in leaves]
         return next((int(shape[0]) for shape in shapes if len(shape)), 1)
 
     def new_sums(self) -> Any:

@@ -138,7 +138,7 @@ class Epochs:
         done, drawn, length = progress.done, progress.drawn, progress.length
         if drawn >= length:
             done, drawn = done + 1, 0
-        part = min(Fraction(target) - done, 1)
+        part: Fraction = min(Fraction(target) - done, Fraction(1))
         return max(0, math.ceil(part * length) - drawn)
 
     @property
@@ -168,8 +168,10 @@ class Epochs:
         if progress.is_at_end:  # to look into the next epoch would begin it
             done, drawn = done + 1, 0
         if length is None:
-            can_tell = draws and self._looks_ahead and passes is not None and drawn
-            return Fraction(done + bool(can_tell and passes.next_is_last))
+            is_last = False
+            if draws and drawn and self._looks_ahead and passes is not None:
+                is_last = passes.next_is_last
+            return Fraction(done + is_last)
         return done + Fraction(min(drawn + draws, length), length or 1)
 
     def _found(self) -> OpenInput | Mapping[str, Any]:

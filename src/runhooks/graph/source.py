@@ -276,6 +276,12 @@ class Count:
     elements: int = 0
 
 
+def _was_last(position: Mapping[str, Any]) -> bool:
+    """Return whether the last element of an epoch had been drawn."""
+    drawn: int = position.get("drawn", 0)
+    return 0 < drawn == position.get("length")
+
+
 def _length(elements: Any) -> int | None:
     try:
         return len(elements)
@@ -330,24 +336,21 @@ class Source:
             TypeError: If the source is not an iterable and does not return one.
             Exception: Whatever the source raises.
         """
-        done = 0 if position is None else position.get("epoch", 0)
-        if position is not None and self._epochs is not None:
-            was_last = 0 < position.get("drawn", 0) == position.get("length")
-            if done + was_last >= self._epochs:
-                return self._at_end(name, step, position)
+        known, done = position or {}, (position or {}).get("epoch", 0)
+        if self._epochs is not None and done + _was_last(known) >= self._epochs:
+            return self._at_end(name, step, known)
         place = position if position is not None and "state" in position else None
         try:
             source, generators, random = self._source, None, None
             if self._given is None and not callable(source):
                 generators = generators_of(source)  # to ask for a state may draw from them
-                random = None if position is None else position.get("random")
+                random = known.get("random")
             keeper = self._placed(source, place)
             elements = source(step) if callable(source) else source
             keeper = keeper or self._placed(elements, place)
             first = None if keeper is None or self._first is None else self._first[1]
-            is_between = position is not None and "ended" in position
             passes = Passes(
-                *(elements, keeper, first, self._epochs, done, is_between),
+                *(elements, keeper, first, self._epochs, done, "ended" in known),
                 *(generators, random, self._arrange),
             )
             if keeper is None and (keeper := passes.keeper) and place is not None:
@@ -356,10 +359,10 @@ class Source:
             if keeper is None and position is None:
                 passes.empty = name
             if keeper is None and not by_step:
-                self._go_on(passes, name, step, {} if place is not None else position or {})
+                self._go_on(passes, name, step, {} if place is not None else known)
             else:
-                passes.note_drawn((position or {}).get("drawn", 0))
-                passes.skip(0, (position or {}).get("ahead", 0))
+                passes.note_drawn(known.get("drawn", 0))
+                passes.skip(0, known.get("ahead", 0))
         except Exception as error:
             add_note(
                 error,
@@ -374,12 +377,8 @@ class Source:
                 name,
                 step,
             )
-        return OpenInput(
-            passes.draw,
-            passes.position,
-            by_step=by_step,
-            passes=passes if self.has_epochs else None,
-        )
+        way = passes if self.has_epochs else None
+        return OpenInput(passes.draw, passes.position, by_step=by_step, passes=way)
 
     @property
     def is_generator(self) -> bool:

@@ -171,9 +171,8 @@ class EvaluationHook(EvaluatingHook):
         arguments.whole(steps=steps)
         timer = timer_of(trigger, every_n_epochs=every_n_epochs, every_n_steps=every_n_steps)
         super().__init__(timer, output_dir, summary_writer, hook_name)
-        is_function = not isinstance(test_step, Mapping)
-        self._test_step = test_step if is_function else None
-        self._metrics = NamedTensors(() if is_function else test_step)
+        self._test_step = None if isinstance(test_step, Mapping) else test_step
+        self._metrics = NamedTensors(test_step if isinstance(test_step, Mapping) else ())
         self._data = data
         self._outputs = outputs
         self._evaluated: EvaluatedStep | None = None

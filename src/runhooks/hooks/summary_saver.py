@@ -14,6 +14,7 @@ from runhooks.contract import (
     StopSignal,
 )
 from runhooks.engines.foreign import session_of
+from runhooks.graph import Graph
 from runhooks.graph.base import BaseGraph, GraphKeys, get_default_graph
 from runhooks.hooks.base import (
     SummaryOutput,
@@ -148,7 +149,7 @@ def summaries_of(graph: BaseGraph, summary_op: Any) -> list[Any]:
     found = _listed(summary_op)
     for summary in found:
         _check_summary(graph, summary)
-    if graph.opener is None:  # TensorFlow's programs have their summaries written by both
+    if isinstance(graph, Graph):  # TensorFlow's programs have their summaries written by both
         others = graph.get_collection_ref(GraphKeys.SUMMARIES)
         others[:] = [it for it in others if all(it is not summary for summary in found)]
     return found

@@ -311,7 +311,8 @@ class NextDue:
 
     def find(self, hooks: Iterable[ScheduledHook]) -> bool:
         """Set it anew; return whether a hook is due already by the time of the group."""
-        step, run, time, shared_time, epoch = (math.inf,) * 5
+        step, run, time, shared_time = (math.inf,) * 4
+        epoch: float | Fraction = math.inf
         self.always = is_due = False
         for hook in hooks:
             if hook.always:
