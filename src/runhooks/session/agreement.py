@@ -18,6 +18,7 @@ from runhooks import clock
 from runhooks.contract import SessionRunHook, StopRequest
 from runhooks.errors import OutOfRangeError, PeerFailedError, add_note, described
 from runhooks.graph.base import BaseGraph
+from runhooks.graph.epochs import epoch_input, steps_per_epoch
 from runhooks.ranks import Group
 from runhooks.ranks.decisions import Decisions
 from runhooks.ranks.proposals import STOP
@@ -46,14 +47,15 @@ def agree_on_start(
     """
     compared = {name: _described(hook) for name, hook in hooks.items()}
     names = sorted(op.name for op in graph.get_operations())
-    digests = [_digest(json.dumps(compared)), _digest("\n".join(names))]
+    epoch = _epoch_of(graph) if any(map(_goes_by_epochs, hooks.values())) else ""
+    digests = [_digest(json.dumps(compared)), _digest("\n".join(names)), _digest(epoch)]
     found = json.loads(group.agree("start", json.dumps([says_chief, *digests]), _compared))
     if "refused" in found:
         raise ValueError(found["refused"])
     group.chief = found["chief"]
     if "differing" in found:
         here = group.rank in (group.chief, found["differing"])
-        mine = json.dumps([compared, names]) if here else ""
+        mine = json.dumps([compared, names, epoch]) if here else ""
         raise RuntimeError(group.agree("details", mine, partial(_difference, **found)))
 
 
@@ -69,7 +71,7 @@ def _compared(values: Sequence[str]) -> str:
         return json.dumps({"refused": _no_chief(chiefs, len(ranks))})
     found = {"chief": chiefs[0]}
     _, *expected = ranks[chiefs[0]]
-    for part in (0, 1):
+    for part in range(len(expected)):
         for rank, (_, *digests) in enumerate(ranks):
             if digests[part] != expected[part]:
                 return json.dumps(found | {"differing": rank})
@@ -87,7 +89,9 @@ def _no_chief(chiefs: list[int], size: int) -> str:
 
 def _difference(values: Sequence[str], chief: int, differing: int) -> str:
     """Return how what rank ``differing`` runs differs from what the chief does."""
-    (theirs, their_names), (ours, our_names) = (json.loads(values[it]) for it in (differing, chief))
+    (theirs, their_names, their_epoch), (ours, our_names, our_epoch) = (
+        json.loads(values[it]) for it in (differing, chief)
+    )
     other = f"rank {differing} runs another program than rank {chief}"
     for name in (*ours, *theirs):
         here, there = theirs.get(name), ours.get(name)
@@ -97,12 +101,35 @@ def _difference(values: Sequence[str], chief: int, differing: int) -> str:
                 f"{there or 'missing'}; give all ranks the same hooks, or let a hook that only "
                 "writes run on the chief alone: hook.runs_on = 'chief'"
             )
+    if their_epoch != our_epoch:
+        return (
+            f"an epoch of rank {differing} is {their_epoch}, and one of rank {chief} {our_epoch}, "
+            "so hooks that go by epochs would act at different steps: give all ranks the same "
+            "number of batches, or steps_per_epoch"
+        )
     different = min(set(their_names) ^ set(our_names), default="")
     owner = differing if different in their_names else chief
     return (
         f"{other}: only the graph of rank {owner} has the operation {different!r}; build the same "
         "graph on all ranks"
     )
+
+
+def _goes_by_epochs(hook: SessionRunHook) -> bool:
+    timers = vars(hook).values() if hasattr(hook, "__dict__") else ()
+    return any(isinstance(it, Timer) and it.trigger.every_epochs is not None for it in timers)
+
+
+def _epoch_of(graph: BaseGraph) -> str:
+    """Return how long an epoch is on this rank; raise ValueError if that is unknown."""
+    steps, data = steps_per_epoch(graph), epoch_input(graph)
+    length = None if data is None else data.args[0].length
+    if steps is None and length is None:
+        raise ValueError(
+            "a hook goes by epochs, and the data have no length by which several ranks could act "
+            "at the same step: give the graph, or rh.inputs, steps_per_epoch"
+        )
+    return f"{length} elements" if steps is None else f"{steps} steps"
 
 
 def _described(hook: SessionRunHook) -> str:
