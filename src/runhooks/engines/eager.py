@@ -203,16 +203,17 @@ class EagerEngine(Engine):
         return self.cast(new, old)
 
     def new_sums(self) -> Any:
-        return self.array(np.zeros(5))
+        return self.array(np.zeros(4))
 
-    def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any, epoch: Any) -> Any:
-        old = self.arrays.to_numpy(sums).astype(np.float64)
-        if old[0] != epoch:
-            old = np.zeros(5)
-        count = float(self.arrays.to_numpy(weight))
-        added = single_number(name, self.arrays.to_numpy(value)) * count
-        total, lost = compensated(old[1], old[2], added)
-        return np.array([epoch, total, lost, old[3] + count, 0.0])
+    def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
+        total, lost, count, _ = self.arrays.to_numpy(sums).tolist()
+        added = weight if isinstance(weight, int | float) else self._number("weight", weight)
+        number = value if isinstance(value, float) else self._number(name, value)
+        total, lost = compensated(total, lost, number * added)
+        return np.array([total, lost, count + added, 0.0])
+
+    def _number(self, name: str, value: Any) -> float:
+        return single_number(name, self.arrays.to_numpy(value))
 
     def random_key(self, seed: int, stream: int, runs: Any) -> Any:
         """Return a ``numpy.random.Generator``, unless a subclass has keys of its own."""

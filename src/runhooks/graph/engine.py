@@ -195,24 +195,27 @@ class Engine(Framework):
 
     def examples(self, *batch: Any) -> int:
         """Return how many examples a batch has: the length of its first array; 1 if it has none."""
-        leaves = (leaf for part in batch for leaf in self.leaves(part).values())
-        shapes: list[Sequence[int]] = [getattr(leaf, "shape", ()) for leaf in leaves]
-        return next((int(shape[0]) for shape in shapes if len(shape)), 1)
+        for part in batch:
+            shape = getattr(part, "shape", None)
+            if shape is None:
+                shapes = [getattr(leaf, "shape", ()) for leaf in self.leaves(part).values()]
+                shape = next(filter(len, shapes), ())
+            if len(shape):
+                return int(shape[0])
+        return 1
 
     def new_sums(self) -> Any:
-        """Return the array in which ``add_to_sums`` adds up: five zeros."""
+        """Return the zeros in which ``add_to_sums`` adds up."""
         raise NotImplementedError
 
-    def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any, epoch: Any) -> Any:
-        """Return ``sums`` with ``value`` added as often as ``weight`` says; anew in a new epoch.
+    def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
+        """Return ``sums`` with ``value`` added as often as ``weight`` says.
 
         Args:
             name: The name of the value.
-            sums: The epoch that they are of; the sum and what it lacks by rounding; the weight and
-                what that lacks.
+            sums: The sum and what it lacks by rounding, the weight and what that lacks.
             value: A single number.
             weight: Another.
-            epoch: The number of the present epoch.
 
         Raises:
             ValueError: If ``value`` is not a single number.
@@ -221,7 +224,7 @@ class Engine(Framework):
 
     def mean_of_sums(self, sums: Any) -> Any:
         """Return the mean that ``add_to_sums`` has added up."""
-        return (sums[1] + sums[2]) / (sums[3] + sums[4])
+        return (sums[0] + sums[1]) / (sums[2] + sums[3])
 
     def integer(self, value: int) -> Any:
         """Return an integer kept on the host, such as the global step, as the engine takes it.

@@ -49,11 +49,12 @@ def epoch_mean(
     counted = _examples(graph, value) if weight is None else weight
     counted = _tensor(graph, counted) if isinstance(counted, str) else counted
     sums = Variable(engine.new_sums, name=f"{name}/sums", trainable=False)
-    added = call(
-        partial(engine.add_to_sums, value.name), sums, value, counted, epoch, name=f"{name}/add"
-    )
+    added = call(partial(engine.add_to_sums, value.name), sums, value, counted, name=f"{name}/add")
     total = sums.assign(added, name=f"{name}/update")
+    fresh = sums.assign(call(engine.new_sums, name=f"{name}/zeros"), name=f"{name}/reset")
     graph.add_to_collection(GraphKeys.STEP_UPDATES, total.op)
+    graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
+    graph.add_to_collection(GraphKeys.EPOCH_RESETS, fresh.op)
     mean: Tensor = call(engine.mean_of_sums, total, name=name)
     return mean
 

@@ -152,19 +152,17 @@ class JaxEngine(Engine):
         return jax.device_put(new, old.sharding) if old.committed else new
 
     def new_sums(self) -> Any:
-        return jnp.zeros(5, jnp.float32)
+        return jnp.zeros(4, jnp.float32)
 
-    def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any, epoch: Any) -> Any:
+    def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
         if jnp.size(value) != 1:
             raise ValueError(
                 f"{name!r} must be a single number, got an array of shape {jnp.shape(value)}"
             )
-        old = jnp.where(sums[0] == epoch, sums, 0)
         count = jnp.asarray(weight, sums.dtype)
         added = jnp.reshape(value, ()).astype(sums.dtype) * count
-        first = jnp.asarray(epoch, sums.dtype)
-        parts = *_compensated(old[1], old[2], added), *_compensated(old[3], old[4], count)
-        return jnp.stack([first, *parts])
+        total, weights = _compensated(sums[0], sums[1], added), _compensated(*sums[2:], count)
+        return jnp.stack([*total, *weights])
 
     def integer(self, value: int) -> Any:
         if cast(Any, jax.config).jax_enable_x64:

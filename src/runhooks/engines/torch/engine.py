@@ -90,21 +90,23 @@ class TorchEngine(EagerEngine):
         return leaf.detach().to(torch.float32) if is_short else leaf.detach().clone()
 
     def new_sums(self) -> torch.Tensor:
-        return torch.zeros(5, dtype=torch.float64)
+        return torch.zeros(4, dtype=torch.float64)
 
-    def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any, epoch: Any) -> Any:
+    @torch.no_grad()
+    def add_to_sums(self, name: str, sums: Any, value: Any, weight: Any) -> Any:
         added = value if isinstance(value, torch.Tensor) else torch.tensor(value)
         if added.numel() != 1:
             raise ValueError(
                 f"{name!r} must be a single number, got a tensor of shape {tuple(added.shape)}"
             )
-        added = added.detach().reshape(()).to(sums.device, sums.dtype)
-        count = torch.as_tensor(weight, dtype=sums.dtype, device=sums.device)
-        # No value is read here: the device need not be waited for.
-        old = torch.where(sums[0] == epoch, sums, torch.zeros_like(sums))
-        new = torch.stack([added * count, count])
-        total = torch.cat([old[1:2] + new[:1], old[2:3], old[3:4] + new[1:], old[4:]])
-        return torch.cat([torch.full_like(sums[:1], epoch), total])
+        # No value is read, so the device need not be waited for.
+        total, _, count, _ = sums.unbind()  # a copy, which may be changed
+        if isinstance(weight, torch.Tensor):
+            total.add_(added.reshape(()).to(total.device) * weight.to(total.device))
+        else:
+            total.add_(added.reshape(()).to(total.device), alpha=weight)
+        count.add_(weight)
+        return sums
 
     def random_key(self, seed: int, stream: int, runs: Any) -> torch.Generator:
         (number,) = np.random.SeedSequence([seed, stream, int(runs)]).generate_state(1, np.uint64)
