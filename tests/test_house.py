@@ -86,6 +86,7 @@ PROBES = {
         ("checkpoint.saver", "rule.wanted"),
         ("checkpoint.retention", "self.metric.by_step"),
         ("graph.engine", "leaf.shape"),
+        ("graph.engine", "part.shape"),
         ("graph.epoch_means", "found.persistent"),
         ("graph.epoch_means", "metrics.<name>"),
         ("graph.epoch_means", "metrics.compute"),

@@ -198,10 +198,10 @@ class Engine(Framework):
         for part in batch:
             shape = getattr(part, "shape", None)
             if shape is None:
-                shapes = [getattr(leaf, "shape", ()) for leaf in self.leaves(part).values()]
-                shape = next(filter(len, shapes), ())
-            if len(shape):
-                return int(shape[0])
+                leaves = self.leaves(part).values()
+                shape = next((it for leaf in leaves if (it := getattr(leaf, "shape", ()))), ())
+            for size in shape:
+                return int(size)
         return 1
 
     def new_sums(self) -> Any:

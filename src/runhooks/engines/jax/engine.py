@@ -161,8 +161,10 @@ class JaxEngine(Engine):
             )
         count = jnp.asarray(weight, sums.dtype)
         added = jnp.reshape(value, ()).astype(sums.dtype) * count
-        total, weights = _compensated(sums[0], sums[1], added), _compensated(*sums[2:], count)
-        return jnp.stack([*total, *weights])
+        total, lost, weights, lacking = sums
+        total, lost = _compensated(total, lost, added)
+        weights, lacking = _compensated(weights, lacking, count)
+        return jnp.stack([total, lost, weights, lacking])
 
     def integer(self, value: int) -> Any:
         if cast(Any, jax.config).jax_enable_x64:
