@@ -36,6 +36,10 @@ COUNTS = (
     "checks for signals, lost sessions and failed threads."
 )
 FETCHED = "loss fetched by the loop"
+ELEMENT = (
+    "What the step returns is taken out of its result; what has to be computed from that, as an "
+    "element of an array, is an executable of its own. Return the number from the step."
+)
 
 
 def initial() -> State:
@@ -50,15 +54,22 @@ def compiled() -> Any:
     return jax.jit(step, donate_argnums=0)
 
 
-def fetching_session(hooks_of: Callable[[rh.Tensor], list[rh.SessionRunHook]]) -> Loop:
-    """A loop that fetches the loss of each step, as those that print it do, with hooks of it."""
-    with rh.Graph(engine="jax").as_default():
-        state = rh.Variable(initial, name="state")
-        new_state = rh.call(step, state)
-        loss = new_state["weights"][0]
-        count = rh.train.get_or_create_global_step().assign_add(1)
-        train_op = rh.group(state.assign(new_state), count)
-        return running(rh.MonitoredSession(hooks=hooks_of(loss)), (train_op, loss))
+def step_with_metrics(state: State) -> tuple[State, dict[str, Any]]:
+    new_state = step(state)
+    return new_state, {"loss": new_state["weights"][0], "first": new_state["weights"]}
+
+
+def fetching_session(
+    hooks_of: Callable[[rh.Tensor], list[rh.SessionRunHook]], *, of_array: bool = False
+) -> Loop:
+    """A loop that fetches the loss of each step, as those that print it do, with hooks of it.
+
+    ``of_array``: the loss is an element of an array, which a second executable takes out.
+    """
+    graph = rh.jax.graph(step_with_metrics, state=initial)
+    with graph.as_default():
+        loss = graph["first"][0] if of_array else graph["loss"]
+        return running(rh.MonitoredSession(hooks=hooks_of(loss)), ("train_op", loss))
 
 
 def clu(call: Any, state: State, actions: list[Any]) -> Loop:
@@ -118,6 +129,12 @@ def that_ask() -> list[Contender]:
         ),
         Contender("five do", fetching_session(five), FETCHED, 5.0),
         Contender("NanTensorHook(late=True)", fetching_session(late), FETCHED, 1.5),
+        Contender(
+            "an element of an array fetched by the loop",
+            fetching_session(lambda loss: [], of_array=True),
+            FETCHED,
+            why=ELEMENT,
+        ),
     ]
 
 
