@@ -26,7 +26,7 @@ def scaled(model, x):
 
 
 def feeds(x, *values):
-    return lambda: ({x: value} for value in values)
+    return [{x: value} for value in values]
 
 
 def points(path):
@@ -57,9 +57,9 @@ def test_means_over_the_feeds_with_the_weights_of_that_step(model, x, scaled, tm
 def test_weighted_means(model, x):
     n = rh.placeholder("n")
     batches = [{x: 1.0, n: 3}, {x: 5.0, n: 1}, {x: math.nan, n: 0}]  # of 3, 1 and no examples
-    evaluation = rh.EvaluationHook({"x": x}, lambda: batches, every_n_steps=1, weight=n)
+    evaluation = rh.EvaluationHook({"x": x}, batches, every_n_steps=1, weight=n)
     loop([evaluation], model.train_op, 1)
-    assert evaluation.metrics_at(1) == {"x": 2.0}
+    assert evaluation.metrics_by_step() == {1: {"x": 2.0}}
 
 
 def test_an_input_of_its_own_begins_anew_in_each_evaluation(model):
@@ -68,7 +68,7 @@ def test_an_input_of_its_own_begins_anew_in_each_evaluation(model):
     evaluation = rh.EvaluationHook({"x": test_data}, every_n_steps=2, hooks=[inner])
     loop([evaluation], model.train_op, 4)
     assert [float(x) for x in inner.results] == [1.0, 2.0, 3.0] * 2
-    assert evaluation.metrics_at(4) == {"x": 2.0}
+    assert evaluation.metrics_by_step()[4] == {"x": 2.0}
 
 
 def test_an_evaluation_of_a_few_steps(model, x):
@@ -76,7 +76,7 @@ def test_an_evaluation_of_a_few_steps(model, x):
     by_input = rh.EvaluationHook({"x": test_data}, every_n_steps=2, steps=2)
     by_feeds = rh.EvaluationHook({"x": x}, feeds(x, 1.0, 2.0, 3.0), every_n_steps=2, steps=2)
     loop([by_input, by_feeds], model.train_op, 4)
-    assert by_input.metrics_at(4) == by_feeds.metrics_at(4) == {"x": 1.5}
+    assert by_input.last_metrics == by_feeds.last_metrics == {"x": 1.5}
 
 
 def test_feeds_in_the_place_of_the_input_of_the_training(graph):
@@ -89,7 +89,7 @@ def test_feeds_in_the_place_of_the_input_of_the_training(graph):
         for step in (1, 2, 3):
             sess.run(train_op)
             drawn.append(int(sess.run(total, hooks=False)))
-            assert evaluation.metrics_at(step) == {"batch": 75.0}
+            assert evaluation.metrics_by_step()[step] == {"batch": 75.0}
     assert drawn == [0, 1, 3]  # none was taken from the training
 
 
@@ -104,7 +104,7 @@ def test_a_recovery_evaluates_again_what_it_makes_again(model, tmp_path):
         model.faults.fail(rh.errors.AbortedError("lost"))
         for _ in range(2):
             sess.run(model.train_op)
-            assert hook.metrics_at(2) == ({"loss": 4.0} if sess.global_step == 2 else {})
+            assert hook.metrics_by_step() == ({2: {"loss": 4.0}} if sess.global_step == 2 else {})
     assert rh.read_eval_metrics(tmp_path) == {2: {"loss": 4.0}}
 
 
@@ -124,28 +124,43 @@ def test_the_training_is_the_same_as_without(model, x, scaled):
     assert model.faults.drawn == 8  # an element a step
 
 
-def test_the_best_checkpoints_are_kept(model, x, tmp_path):
-    values = iter([1.0, 3.0, 2.0])
-    hook = rh.EvaluationHook({"x": x}, lambda: [{x: next(values)}], every_n_steps=1)
-    saver = rh.Saver(keep=[rh.KeepBest("x", 1)], metrics=hook.metrics_at)
-    hooks = [hook, rh.CheckpointSaverHook(tmp_path, save_steps=1, saver=saver)]
+@pytest.mark.parametrize("save_steps", [1, 100])
+def test_the_best_checkpoints_are_kept(model, x, tmp_path, save_steps):
+    values = {1: 1.0, 2: 3.0, 3: 2.0}
+    hook = rh.EvaluationHook({"x": x}, lambda step: [{x: values[step]}], every_n_steps=1)
+    saver = rh.Saver(keep=[rh.KeepBest(hook.metric("x"), 1)])
+    hooks = [hook, rh.CheckpointSaverHook(tmp_path, save_steps=save_steps, saver=saver)]
     loop(hooks, model.train_op, 3)
     kept = sorted(path.name for path in tmp_path.glob("model.ckpt-*"))
     assert kept == ["model.ckpt-2", "model.ckpt-3"]  # the best, and the newest
 
 
-@pytest.mark.parametrize(("evaluate", "save", "told"), [(3, 5, 1), (3, 3, 0), (4, 2, 0), (2, 4, 0)])
-def test_metrics_that_are_in_no_checkpoint_are_told_once(
-    evaluate, save, told, model, tmp_path, caplog
+@pytest.mark.parametrize(
+    ("mode", "evaluate", "save", "expected"),
+    [
+        ("max", 3, 5, [0, 3, 5, 6, 9, 10, 12]),  # the loss rises: each is the best so far
+        ("min", 3, 5, [0, 3, 5, 10, 12]),
+        ("max", 3, 3, [0, 3, 6, 9, 12]),
+        ("min", 4, 2, [0, 2, 4, 6, 8, 10, 12]),
+    ],
+)
+def test_an_evaluation_among_the_best_is_saved_whatever_the_cadence(
+    mode, evaluate, save, expected, model, tmp_path, caplog
 ):
-    hook = rh.EvaluationHook({"loss": model.loss}, lambda: [{}], every_n_steps=evaluate)
-    saver = rh.Saver(keep=[rh.KeepBest("loss")], metrics=hook.metrics_at)
+    class Saved(rh.CheckpointSaverListener):
+        steps = ()
+
+        def after_save(self, session, global_step_value):
+            self.steps += (global_step_value,)
+
+    saved = Saved()
+    hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=evaluate)
+    saver = rh.Saver(keep=[rh.KeepBest(hook.metric("loss"), mode=mode)])
     stop = rh.stop_if_no_decrease_hook(hook, "loss", 99, run_every_secs=None, run_every_steps=1)
-    hooks = [hook, stop, rh.CheckpointSaverHook(tmp_path, save_steps=save, saver=saver)]
-    loop(hooks, model.train_op, 12)
-    warned = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
-    assert len(warned) == told
-    assert all("step 5 has no number for 'loss'" in it and "step 3" in it for it in warned)
+    save_hook = rh.CheckpointSaverHook(tmp_path, save_steps=save, saver=saver, listeners=[saved])
+    loop([save_hook, stop, hook], model.train_op, 12)
+    assert list(saved.steps) == expected
+    assert not [it for it in caplog.records if it.levelname == "WARNING"]
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
@@ -156,7 +171,7 @@ def test_its_results_are_there_for_every_hook_that_acts_on_the_step(model, tmp_p
         def after_run(self, run_context, run_values):
             step = run_context.session.global_step
             if step % 5 == 0:
-                self.seen += ((step, hook.metrics_at(step)),)
+                self.seen += ((step, hook.metrics_by_step()[step]),)
 
     hook = rh.EvaluationHook({"loss": model.loss}, every_n_steps=5, output_dir=tmp_path)
     stop = rh.stop_if_higher_hook(hook, "loss", 15.0, run_every_steps=5)
@@ -191,7 +206,7 @@ def test_a_stop_of_its_hooks_ends_the_evaluation(model, x):
         for _ in range(4):
             sess.run(model.train_op)
         assert not sess.should_stop()
-    assert hook.metrics_at(4) == {"x": 1.0}
+    assert hook.metrics_by_step()[4] == {"x": 1.0}
 
 
 @pytest.mark.parametrize("phase", ["after_create_session", "before_run", "after_run", "end"])
@@ -244,7 +259,7 @@ def test_a_metric_that_is_no_number(model, x):
 
 def test_feeds_that_serve_one_evaluation_alone(model, x):
     batches = iter([{x: 1.0}])
-    hook = rh.EvaluationHook({"x": x}, lambda: batches, every_n_steps=1)
+    hook = rh.EvaluationHook({"x": x}, lambda step: batches, every_n_steps=1)
     with pytest.raises(RuntimeError, match="made no run") as error:
         loop([hook], model.train_op, 2)
     assert error.value.__notes__ == [
@@ -256,18 +271,15 @@ def test_feeds_that_serve_one_evaluation_alone(model, x):
 def test_hook_that_no_session_has_says_so_when_its_metrics_are_asked_for(model, tmp_path):
     evaluation = rh.EvaluationHook({"loss": model.loss}, every_n_steps=1, output_dir=tmp_path)
     with pytest.raises(RuntimeError, match="no session has the hook"):
-        evaluation.metrics_at(1)
+        evaluation.metrics_by_step()
     stop = rh.stop_if_higher_hook(evaluation, "loss", 1.0, run_every_secs=None, run_every_steps=1)
     with pytest.raises(RuntimeError, match="no session has the hook"):
         loop([stop], model.train_op, 1)
     loop([stop, evaluation], model.train_op, 1)
 
 
-def test_unknown_metric_to_rank_by_is_told_before_the_first_step(model, tmp_path):
-    evaluation = rh.EvaluationHook({"accuracy": model.loss}, every_n_steps=2)
-    saver = rh.Saver(keep=[rh.KeepBest("acuracy")], metrics=evaluation.metrics_at)
-    hooks = [evaluation, rh.CheckpointSaverHook(tmp_path, save_steps=2, saver=saver)]
-    message = r"KeepBest\('acuracy'\) of the saver: there is no metric .*did you mean 'accuracy'"
+def test_unknown_metric_to_rank_by_is_told_before_the_first_step(model):
+    evaluation = rh.EvaluationHook({"accuracy": model.loss}, every_n_steps=2, hook_name="test_set")
+    message = "no metric 'acuracy' in test_set; did you mean 'accuracy'"
     with pytest.raises(ValueError, match=message):
-        rh.MonitoredSession(hooks=hooks)
-    assert not list(tmp_path.glob("model.ckpt*"))
+        rh.KeepBest(evaluation.metric("acuracy"))
