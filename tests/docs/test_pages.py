@@ -209,14 +209,13 @@ def test_evaluation(page):
     names, _ = page(
         "evaluation.md",
         rh=rh,
-        graph=rh.jax.graph(train_step, state=create_state, data=data),
-        evaluate=lambda state, x, y: (scores_of(state["params"], x).argmax(-1) == y).mean(),
-        test_images=images,
-        test_labels=labels,
+        graph=rh.jax.graph(train_step, state=create_state, data=data, steps_per_epoch=50),
+        scores_of=scores_of,
+        test_loader=[(images, labels)],
     )
     assert names["session"].global_step == 100
     assert names["evaluation"].metrics_by_step() == {50: {"accuracy": 1.0}, 100: {"accuracy": 1.0}}
-    assert names["averaged"].metrics_by_step()[100] == {"ema_accuracy": 1.0}
+    assert names["averaged"].metrics_by_step()[100] == {"accuracy": 1.0}
     assert names["ema"].num_updates == 100
     assert rh.load("runs/a", "ema/state/params/dense/kernel").shape == (2, 2)
     assert {"gradient_norm", "gradient_norm/dense"} <= rh.events.read("runs/a")["."].scalars.keys()
