@@ -146,7 +146,9 @@ def hooked(args: argparse.Namespace) -> None:
         rh.summary.scalar("loss")
         rh.summary.scalar("accuracy")
         means = ["epoch", rh.epoch_mean("loss"), rh.epoch_mean("accuracy")]
-        test = rh.EvaluationHook(test_step, test_data, every_n_epochs=1, output_dir=args.dir / "test")
+        test = rh.EvaluationHook(
+            test_step, test_data, every_n_epochs=1, output_dir=args.dir / "test"
+        )
         rh.train.train(
             "train_op",
             args.dir,

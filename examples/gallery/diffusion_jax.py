@@ -56,7 +56,12 @@ def load(batch_size: int) -> Any:
 
 
 def create_params() -> Any:
-    shapes = {"first": (64, WIDTH), "time": (32, WIDTH), "middle": (WIDTH, WIDTH), "last": (WIDTH, 64)}
+    shapes = {
+        "first": (64, WIDTH),
+        "time": (32, WIDTH),
+        "middle": (WIDTH, WIDTH),
+        "last": (WIDTH, 64),
+    }
     keys = jax.random.split(jax.random.key(0), len(shapes))
     return {
         name: {

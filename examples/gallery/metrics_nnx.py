@@ -140,7 +140,9 @@ def hooked(args: argparse.Namespace) -> None:
     with graph.as_default():
         rh.summary.scalar("loss")
         metrics = ["epoch", rh.epoch_metrics("metrics")]
-        test = rh.EvaluationHook(test_step, test_data, every_n_epochs=1, output_dir=args.dir / "test")
+        test = rh.EvaluationHook(
+            test_step, test_data, every_n_epochs=1, output_dir=args.dir / "test"
+        )
         rh.train.train(
             "train_op",
             args.dir,
