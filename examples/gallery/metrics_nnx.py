@@ -100,7 +100,7 @@ def report(epoch: int, metrics: Any) -> None:
 
 
 def arrays_of(objects: Any) -> Any:
-    """All arrays of nnx objects but the keys of dropout, which never change, as msgpack has none."""
+    """All arrays but the keys of dropout, which never change, and which msgpack does not take."""
     return nnx.to_pure_dict(nnx.state(objects, nnx.Not(nnx.RngKey)))
 
 

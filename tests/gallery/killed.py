@@ -13,11 +13,11 @@ import sys
 
 def strike(frame, event, argument):
     global entered
-    if event == "call" and frame.f_code.co_qualname == function:
-        if frame.f_code.co_filename == program:
-            entered += 1
-            if entered == count:
-                os.kill(os.getpid(), signal.SIGKILL)
+    code = frame.f_code
+    if event == "call" and code.co_qualname == function and code.co_filename == program:
+        entered += 1
+        if entered == count:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

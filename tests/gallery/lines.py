@@ -1,6 +1,6 @@
 """How many lines the loops of the gallery have: ``python -m tests.gallery.lines``.
 
-With ``--write``, the numbers are put into the table of docs/gallery.md.
+With ``--write``, the numbers are put into the table of docs/gallery.md, and the loops below it.
 """
 
 import ast
@@ -14,23 +14,29 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "gallery"
 PAGE = ROOT / "docs" / "gallery.md"
 NO_CODE = {"COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER", "ENCODING"}
+LOOPS = re.compile(r"(<!-- the loops of (\w+) -->\n).*?(<!-- end -->)", re.S)
 ROW = re.compile(r"^\| \[(\w+)\.py\]\(\S+\) \| (.+) \| (\S+) \| (\S+) \|$", re.M)
 
 
 def counts(program):
     """Return how many lines of code ``plain`` and ``hooked`` have, each with what it alone uses."""
     source = Path(program).read_text()
+    code = lines_of_code(source)
+    return tuple(sum(len(code & lines_of(it)) for it in loop) for loop in loops(source))
+
+
+def loops(source):
+    """Return the functions that only ``plain`` uses, with itself, and those of ``hooked``."""
     defined = {
         it.name: it
         for it in ast.parse(source).body
         if isinstance(it, ast.FunctionDef | ast.ClassDef)
     }
     plain, hooked = (used_by(name, defined) for name in ("plain", "hooked"))
-    code = lines_of_code(source)
-    return tuple(
-        sum(len(code & lines_of(defined[name])) for name in names)
+    return [
+        sorted((defined[name] for name in names), key=lambda it: it.lineno)
         for names in (plain - hooked, hooked - plain)
-    )
+    ]
 
 
 def used_by(name, defined):
@@ -44,9 +50,12 @@ def used_by(name, defined):
     return found
 
 
+def first_line(node):
+    return min([node.lineno, *(it.lineno for it in node.decorator_list)])
+
+
 def lines_of(node):
-    first = min([node.lineno, *(it.lineno for it in node.decorator_list)])
-    lines = set(range(first, node.end_lineno + 1))
+    lines = set(range(first_line(node), node.end_lineno + 1))
     if ast.get_docstring(node) is not None:
         lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     return lines
@@ -74,7 +83,21 @@ def page_with(found):
         plain, hooked = found[name]
         return f"| [{name}.py](../examples/gallery/{name}.py) | {shows} | {plain} | {hooked} |"
 
-    return ROW.sub(filled, PAGE.read_text())
+    return LOOPS.sub(with_loops, ROW.sub(filled, PAGE.read_text()))
+
+
+def with_loops(marks):
+    source = (PROGRAMS / f"{marks[2]}.py").read_text()
+    tabs = [
+        f"/// tab | {title}\n```py\n{code_of(source, loop)}\n```\n///\n"
+        for title, loop in zip(("by hand", "under runhooks"), loops(source), strict=True)
+    ]
+    return f"{marks[1]}\n{''.join(tabs)}\n{marks[3]}"
+
+
+def code_of(source, nodes):
+    lines = source.splitlines()
+    return "\n\n\n".join("\n".join(lines[first_line(it) - 1 : it.end_lineno]) for it in nodes)
 
 
 if __name__ == "__main__":
