@@ -147,6 +147,17 @@ def test_pytorch(page, caplog):
     assert names["session"].global_step == 2  # updates
 
 
+@pytest.mark.usefixtures("one_thread")
+def test_porting(page):
+    _, printed = page("porting.md")  # it compares the weights of both loops itself
+    by_hand = [line.split()[-1] for line in printed if line.startswith("epoch ")][:3]
+    hooked = [line.split()[3] for line in printed if line.startswith("epoch, loss: ")]
+    assert [float(it.strip("tensor(,")) for it in hooked] == pytest.approx(
+        [float(it) for it in by_hand], abs=1e-3
+    )
+    assert rh.read_eval_metrics("runs/mlp/test").keys() == {8, 16, 24}
+
+
 def test_resume(page):
     _, printed = page("resume.md")
     assert printed == ["SIGTERM at step 130", "StopAtStepHook at step 300"]
