@@ -130,7 +130,9 @@ def test_short_floats_are_averaged_in_float32(graph, engine):
     w = rh.call(lambda state: state["params"]["w"].sum(), graph.get_tensor_by_name("state:0"))
     evaluation = rh.EvaluationHook({"w": w}, every_n_steps=STEPS, averages=ema)
     assert averages(ema, hooks=[evaluation]) == pytest.approx(expected, rel=1e-6)
-    assert evaluation.metrics_by_step().get(STEPS, {})["w"] == pytest.approx(2 * expected[-1], rel=0.01)
+    assert evaluation.metrics_by_step().get(STEPS, {})["w"] == pytest.approx(
+        2 * expected[-1], rel=0.01
+    )
 
 
 @pytest.mark.every_engine

@@ -95,7 +95,7 @@ def test_iterator_that_feeds_switch_may_serve_both(graph):
         tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
     handles = []
     hook = train.EvaluationHook(
-        {"element": element}, lambda: [{handle: handles[1]}] * 3, every_n_steps=2
+        {"element": element}, lambda step: [{handle: handles[1]}] * 3, every_n_steps=2
     )
     with train.MonitoredSession(hooks=[hook]) as running:
         handles += running.run(string_handles, hooks=False)
