@@ -102,7 +102,7 @@ class TorchEngine(EagerEngine):
         # No value is read, so the device need not be waited for.
         total, _, count, _ = sums.unbind()  # a copy, which may be changed
         if isinstance(weight, torch.Tensor):
-            total.add_(added.reshape(()).to(total.device) * weight.to(total.device))
+            total.add_(added.reshape(()).to(total) * weight.reshape(()).to(total.device))
         else:
             total.add_(added.reshape(()).to(total.device), alpha=weight)
         count.add_(weight)
