@@ -1,10 +1,14 @@
 """Steps that draw their batches from data, such as a loader."""
 
+import pickle
+
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import runhooks as rh
+from runhooks.arrays import library_of
 
 
 @pytest.fixture
@@ -68,3 +72,11 @@ def test_a_step_by_hand_takes_a_list_of_arguments(training, loader):
     with rh.torch.Graph(**training.objects).as_default():
         with pytest.raises(TypeError, match="args must be a list of what to call fn with"):
             rh.torch.step(training.step, args=rh.inputs(loader))
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<i8", ">c8", "?"])
+def test_an_array_from_another_process_is_a_tensor_whatever_the_order_of_its_bytes(dtype):
+    array = pickle.loads(pickle.dumps(np.array([[1, 0], [2, 3]], dtype)))
+    tensor = library_of(torch.ones(1)).from_numpy(array)
+    assert str(tensor.dtype) == f"torch.{array.dtype.name}"
+    assert tensor.tolist() == array.tolist()
