@@ -103,6 +103,12 @@ def test_cadences(page):
     assert len(run.scalars["loss"].steps) == 200
 
 
+def test_epochs(page):
+    names, printed = page("epochs.md")
+    assert [line.split()[0] for line in printed] == ["1", "2", "3", "4"] * 2
+    assert names["session"].global_step == 24
+
+
 def test_jax(page, caplog):
     names, printed = page("jax.md")
     assert [float(line) < 0.5 for line in printed] == [True] * 5
