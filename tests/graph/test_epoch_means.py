@@ -1,313 +1,339 @@
-"""``epoch_mean`` and ``epoch_metrics``: what the steps of an epoch add up to, on resume too."""
+"""``epoch_mean`` and ``epoch_metrics``: what the steps of an epoch add up to, in the step."""
 
-from contextlib import suppress
+import logging
+import math
+import sys
+from fractions import Fraction
 
 import numpy as np
 import pytest
-import torch
-from flax import nnx
-from torch import nn
 
 import runhooks as rh
 
-#: Batches of unlike sizes, three an epoch.
-BATCHES = [np.float32([0.1, 0.7, 3.3]), np.float32([5.9]), np.float32([2.2, 1e3])]
+#: Batches of several sizes, of numbers that no float has exactly.
+BATCHES = [np.float32([0.1, 0.2, 0.7]), np.float32([0.3]), np.float32([0.9, 1.1])]
 
 
-class KilledError(Exception):
-    pass
+def train_step(total, batch):
+    return total + batch.sum(), {"loss": batch.mean(), "count": batch[:1] * 0 + batch.shape[0]}
 
 
-def graph_of(engine, epochs=2):
-    """A step whose loss is that of the batch, and grows with each step."""
+class Seen:
+    """Asks for ``tensors`` at a cadence, and keeps what it gets."""
 
-    def train_step(total, batch):
-        loss = batch.mean() + total
-        return total + 1, {"loss": loss, "count": 2 * loss}
+    def __init__(self, tensors, **cadence):
+        self.kept = []
+        self.hook = rh.CallHook(self.keep, tensors, trigger=rh.Trigger(**cadence))
 
-    total = torch.zeros(()) if engine == "torch" else np.float32(0)
-    data = [torch.from_numpy(it) for it in BATCHES] if engine == "torch" else BATCHES
-    return rh.graph(train_step, total=total, data=data, epochs=epochs, engine=engine)
-
-
-def train(engine="python", weight=None, fails_at=None, every=1, **arguments):
-    """Train; return (step, mean) at the ends of epochs, and (loss, weight) of each run."""
-    found, runs = [], []
-    with suppress(KilledError), graph_of(engine).as_default() as graph:
-        if weight == "tensor":
-            weight = graph["count"]
-        mean = rh.epoch_mean("loss", weight=weight)
-        hook = rh.CallHook(
-            lambda step, value: found.append((int(step) + 1, float(value))),
-            ["global_step", mean],
-            trigger=rh.Trigger(every_epochs=every),
-        )
-        arguments = {"save_summaries_steps": None, "log_step_count_steps": None, **arguments}
-        with rh.MonitoredTrainingSession(hooks=[hook], **arguments) as session:
-            while not session.should_stop():
-                size = len(BATCHES[session.global_step % 3])
-                _, loss, count = session.run(["train_op", "loss", "count"])
-                weights = {None: size, 1: 1, "loss": float(loss)}
-                runs.append((float(loss), weights.get(weight, float(count))))
-                if session.global_step == fails_at:
-                    raise KilledError
-    return found, runs
+    def keep(self, *values):
+        self.kept.append([np.asarray(it).item() for it in values])
 
 
-def plain_mean(runs):
-    total = count = 0.0
-    for loss, weight in runs:
-        total += loss * weight
-        count += weight
-    return total / count
-
-
-@pytest.mark.every_engine
-@pytest.mark.parametrize("weight", [None, "tensor", "count", "loss", 1])
-def test_it_is_the_mean_of_a_plain_loop(weight, engine):
-    found, runs = train(engine, weight)
-    expected = [plain_mean(runs[:3]), plain_mean(runs[3:])]
-    assert [step for step, _ in found] == [3, 6]
-    near = pytest.approx(expected, rel=1e-6 if engine == "jax" else 1e-15)
-    assert [mean for _, mean in found] == near
-
-
-@pytest.mark.every_engine
-def test_asked_for_in_mid_epoch_it_is_the_mean_so_far(engine):
-    found, runs = train(engine, every=1 / 3)
-    expected = [plain_mean(runs[3 * (n // 3) : n + 1]) for n in range(6)]
-    near = pytest.approx(expected, rel=1e-6 if engine == "jax" else 1e-15)
-    assert [mean for _, mean in found] == near
-
-
-@pytest.mark.every_engine
-@pytest.mark.parametrize("fails_at", [1, 2, 3, 4, 5])
-def test_a_resumed_run_has_the_same_means_to_the_last_digit(fails_at, engine, tmp_path):
-    undisturbed, _ = train(engine)
-    arguments = {"checkpoint_dir": tmp_path, "save_checkpoint_steps": 1}
-    found, _ = train(engine, fails_at=fails_at, **arguments)
-    assert found + train(engine, **arguments)[0] == undisturbed
-
-
-def test_many_values_are_added_up_without_loss_on_jax():
-    values = np.random.default_rng(0).uniform(0.1, 5, 20_000).astype(np.float32)
-    means = []
-    graph = rh.jax.graph(lambda total, x: (total, {"loss": x}), total=np.float32(0), data=values)
+def train(make, engine="python", epochs=2, last=10**9, folder=None, scaffold=None, **cadence):
+    """Train; return the values of the tensors that ``make()`` returns, at the cadence."""
+    start = np.float32(0)
+    graph = rh.graph(train_step, total=start, data=BATCHES, epochs=epochs, engine=engine)
     with graph.as_default():
-        hook = rh.CallHook(means.append, [rh.epoch_mean("loss", weight=1)], every_n_epochs=1)
-        with rh.MonitoredSession(hooks=[hook]) as session:
+        seen = Seen(make(), **(cadence or {"every_epochs": 1}))
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=folder,
+            scaffold=scaffold,
+            hooks=[seen.hook, rh.StopAtStepHook(last_step=last)],
+            save_summaries_steps=None,
+            log_step_count_steps=None,
+        ) as session:
             while not session.should_stop():
                 session.run("train_op")
-    assert float(means[0]) == pytest.approx(values.astype(np.float64).mean(), rel=1e-7)
+    return seen.kept
 
 
-def test_what_is_fed_by_hand_counts_its_examples():
-    graph = rh.graph(lambda total, x: (total, {"loss": x.mean()}), total=0.0, steps_per_epoch=3)
-    means = []
+def mean(values, weights):
+    """The weighted mean, rounded once."""
+    total = sum(Fraction(v) * Fraction(w) for v, w in zip(values, weights, strict=True))
+    return float(total / sum(Fraction(w) for w in weights))
+
+
+def losses(engine):
+    """The losses of the steps of an epoch, as the step computes them."""
+    made = train(lambda: ["loss"], engine, epochs=1, every_steps=1)
+    return [loss for (loss,) in made]
+
+
+WEIGHTS = {
+    "examples": (lambda: None, [3, 1, 2]),
+    "one": (lambda: 1, [1, 1, 1]),
+    "another number": (lambda: 2.5, [1, 1, 1]),
+    "a name": (lambda: "count", [3, 1, 2]),
+    "a tensor": (lambda: rh.get_default_graph()["count"], [3, 1, 2]),
+}
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_it_is_the_weighted_mean_of_the_epoch(weight, engine):
+    make, weights = WEIGHTS[weight]
+    (first,), (second,) = train(lambda: [rh.epoch_mean("loss", make())], engine)
+    expected = mean(losses(engine), weights)
+    assert first == second
+    assert first == pytest.approx(expected, rel=1e-6 if engine == "jax" else 1e-15)
+
+
+@pytest.mark.every_engine
+def test_two_means_are_kept_apart(engine):
+    def make():
+        return [rh.epoch_mean("loss"), rh.epoch_mean("loss", weight=1, name="plain")]
+
+    (one, other), _ = train(make, engine)
+    assert one == pytest.approx(mean(losses(engine), [3, 1, 2]), rel=1e-6)
+    assert other == pytest.approx(mean(losses(engine), [1, 1, 1]), rel=1e-6)
+
+
+@pytest.mark.every_engine
+def test_it_is_the_mean_so_far_with_the_step_of_the_run(engine):
+    kept = train(lambda: [rh.epoch_mean("loss")], engine, every_steps=1)
+    so_far = [mean(losses(engine)[:n], [3, 1, 2][:n]) for n in (1, 2, 3)]
+    assert [it for (it,) in kept] == pytest.approx(so_far * 2, rel=1e-6)
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("last", [1, 2, 3, 4])
+def test_after_a_stop_in_mid_epoch_it_is_the_same_to_the_last_digit(last, engine, tmp_path):
+    def make():
+        return [rh.epoch_mean("loss")]
+
+    undisturbed = train(make, engine)
+    parts = train(make, engine, last=last, folder=tmp_path) + train(make, engine, folder=tmp_path)
+    assert parts == undisturbed
+
+
+@pytest.mark.every_engine
+def test_weights_of_another_run_bring_no_sums_with_them(engine, tmp_path):
+    def make():
+        return [rh.epoch_mean("loss")]
+
+    train(make, engine, last=2, folder=tmp_path)
+    scaffold = rh.Scaffold(init_from=rh.InitFrom(tmp_path))
+    assert train(make, engine, scaffold=scaffold) == train(make, engine)
+
+
+@pytest.mark.parametrize("engine", ["python", "jax", "torch"])
+def test_a_million_values_add_up_without_drift(engine):
+    engine = rh.Graph(engine).engine
+    sums, value = engine.new_sums(), np.float32(0.1)
+    if engine.name == "jax":
+        import jax
+
+        def add(sums, _):
+            return engine.add_to_sums("loss", sums, value, 1), None
+
+        sums, _ = jax.jit(lambda it: jax.lax.scan(add, it, length=10**6))(sums)
+    else:
+        for _ in range(10**5):
+            sums = engine.add_to_sums("loss", sums, value, 1)
+    found = float(engine.mean_of_sums(sums))
+    assert math.isclose(found, float(value), rel_tol=1e-7)
+
+
+def calls_of(run):
+    calls = []
+
+    def profile(frame, event, _):
+        if event == "call":
+            calls.append((frame.f_code.co_filename, frame.f_code.co_name))
+
+    sys.setprofile(profile)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.every_engine
+def test_an_off_step_fetches_nothing_for_it_and_calls_no_hook(engine):
+    def calls(has_mean):
+        graph = rh.graph(train_step, total=np.float32(0), steps_per_epoch=100, engine=engine)
+        with graph.as_default():
+            hooks = []
+            if has_mean:
+                hooks = [rh.CallHook(print, [rh.epoch_mean("loss")], every_n_epochs=1)]
+            with rh.MonitoredSession(hooks=hooks) as session:
+                for _ in range(5):
+                    session.run("train_op", {"batch": BATCHES[0]})
+                return calls_of(lambda: session.run("train_op", {"batch": BATCHES[0]}))
+
+    without, with_mean = calls(has_mean=False), calls(has_mean=True)
+    assert [it for it in with_mean if "hooks" in it[0].split("/")[-2:]] == []
+    reads = ("jax/_src/array.py", "device_get", "block_until_ready")
+    assert [it for it in with_mean if any(word in "/".join(it) for word in reads)] == []
+    if engine == "jax":  # all is done in the compiled step, but for the number of the epoch
+        assert len(with_mean) <= len(without) + 25
+
+
+@pytest.mark.parametrize("engine", ["jax"])
+def test_the_step_is_compiled_once(engine, caplog):
+    batches = [np.ones(2, np.float32)] * 6
+    graph = rh.graph(train_step, total=np.float32(0), data=batches, epochs=3, engine=engine)
+    with graph.as_default(), caplog.at_level(logging.INFO, "runhooks"):
+        hooks = [rh.CallHook(lambda it: None, [rh.epoch_mean("loss")], every_n_epochs=1)]
+        with rh.MonitoredSession(hooks=hooks) as session:
+            while not session.should_stop():
+                session.run("train_op")
+    assert sum("compiled the training step" in it for it in caplog.messages) <= 1
+    assert sum("compiled" in it for it in caplog.messages) <= 3
+
+
+def test_of_two_steps_each_mean_counts_the_runs_of_its_own():
+    import torch
+
+    model = torch.nn.Linear(1, 1)
+    graph = rh.torch.Graph(model=model, steps_per_epoch=3)
     with graph.as_default():
-        hook = rh.CallHook(means.append, [rh.epoch_mean("loss")], every_n_epochs=1)
-        with rh.MonitoredSession(hooks=[hook]) as session:
-            for batch in BATCHES:
-                session.run("train_op", {"x": batch})
-    expected = plain_mean([(float(it.mean()), len(it)) for it in BATCHES])
-    assert means == pytest.approx([expected], rel=1e-15)
+        x = rh.placeholder("x")
+        rh.torch.step(lambda x: {"d_loss": x + 0.0}, ["d_loss"], args=[x], name="judge")
+        rh.torch.step(lambda x: {"g_loss": 10 * x}, ["g_loss"], args=[x], name="make")
+        means = [rh.epoch_mean(it, weight=1) for it in ("d_loss", "g_loss")]
+        seen = [Seen([it], every_steps=1) for it in means]
+        with rh.MonitoredSession() as session:
+            for name, mean_, value in (
+                ("judge", 0, 1.0),
+                ("judge", 0, 2.0),
+                ("make", 1, 3.0),
+                ("judge", 0, 5.0),
+                ("make", 1, 7.0),
+                ("make", 1, 8.0),
+            ):
+                _, found = session.run([name, means[mean_]], {x: torch.tensor(value)})
+                seen[mean_].keep(found)
+    assert [it for (it,) in seen[0].kept] == [1.0, 1.5, 5.0]
+    assert [it for (it,) in seen[1].kept] == [30.0, 70.0, 75.0]
 
 
-def gan(last=None, **arguments):
-    """Two discriminator runs and one generator run in each iteration; the means of both."""
-    torch.manual_seed(0)
-    model = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    losses = {"d": [], "g": []}
+def nnx_graph():
+    from flax import nnx
 
-    def stepped(name, batch):
-        loss = (model(batch[:, None]) ** 2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses[name].append(float(loss.detach()))
-        return {f"{name}_loss": loss}
+    def step(metrics, batch):
+        metrics.update(loss=batch)
+        return metrics
 
-    found = []
-    with rh.torch.Graph(model=model, optimizer=optimizer, steps_per_epoch=6).as_default():
-        rh.torch.step(lambda batch: stepped("d", batch), name="d", outputs=["d_loss"])
-        rh.torch.step(lambda batch: stepped("g", batch), name="g", outputs=["g_loss"])
-        d_mean, g_mean = rh.epoch_mean("d_loss"), rh.epoch_mean("g_loss")
-        with rh.MonitoredTrainingSession(**arguments) as session:
-            while session.global_step < (last or 6):
-                batch = torch.full((2,), float(session.global_step))
-                name = "g" if session.global_step % 3 == 2 else "d"
-                asked = g_mean if name == "g" else d_mean
-                found.append((name, float(session.run([name, asked], {"batch": batch})[1])))
-    return found, losses
+    metrics = nnx.MultiMetric(loss=nnx.metrics.Average("loss"))
+    return rh.jax.graph(step, data=BATCHES, epochs=3, metrics=metrics)
 
 
-def test_each_mean_counts_only_runs_of_its_own_step():
-    found, losses = gan()
-    seen = {"d": 0, "g": 0}
-    for name, mean in found:
-        seen[name] += 1
-        expected = np.mean(losses[name][: seen[name]])
-        assert mean == pytest.approx(expected, rel=1e-6)
-    assert seen == {"d": 4, "g": 2}
+def torch_graph():
+    import torch
+    import torchmetrics
+
+    metrics = torchmetrics.MeanMetric()
+
+    def step(batch):
+        metrics.update(torch.as_tensor(batch))
+        return {"loss": torch.as_tensor(batch).mean()}
+
+    return rh.torch.graph(step, ["loss"], data=BATCHES, epochs=3, metrics=metrics)
 
 
-def test_means_of_two_steps_are_resumed(tmp_path):
-    undisturbed, _ = gan()
-    found, _ = gan(last=4, checkpoint_dir=tmp_path)
-    assert found + gan(checkpoint_dir=tmp_path)[0] == undisturbed
+def mapped_graph():
+    from dataclasses import dataclass, replace
 
-
-# epoch_metrics
-
-
-@pytest.fixture
-def compiled():
-    """The names of the functions that XLA has compiled since."""
     import jax
 
-    names = []
+    @jax.tree_util.register_dataclass
+    @dataclass
+    class Average:
+        """A metric after clu: it is never changed, and has an empty one."""
 
-    def listen(event, duration, fun_name="", **kwargs):
-        if event.endswith("backend_compile_duration") and fun_name in ("jit(step)", "jit(fetches)"):
-            names.append(fun_name)
+        total: object
+        count: object
 
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    return names
+        @classmethod
+        def empty(cls):
+            return cls(np.float32(0), np.float32(0))
+
+        def compute(self):
+            return {"loss": self.total / self.count}
+
+    def step(metrics, batch):
+        total, count = metrics.total + batch.sum(), metrics.count + batch.shape[0]
+        return replace(metrics, total=total, count=count)
+
+    return rh.jax.graph(step, data=BATCHES, epochs=3, metrics=Average.empty())
 
 
-def test_a_mean_is_computed_in_the_step_which_is_compiled_once(compiled):
-    data = np.arange(6, dtype=np.float32)
-    graph = rh.jax.graph(
-        lambda total, x: (total + x, {"loss": x}), total=np.float32(0), data=data, epochs=3
-    )
-    means = []
-    with graph.as_default():
-        mean = rh.epoch_mean("loss")
-        hook = rh.CallHook(lambda it: means.append(float(it)), [mean], every_n_epochs=1)
-        with rh.MonitoredSession(hooks=[hook]) as session:
+GRAPHS = {"flax nnx": nnx_graph, "torchmetrics": torch_graph, "clu": mapped_graph}
+
+
+def metrics_of(kind, last=10**9, folder=None, **cadence):
+    kept = []
+
+    def keep(value):
+        value = value["loss"] if isinstance(value, dict) else value
+        kept.append(np.asarray(value).item())
+
+    with GRAPHS[kind]().as_default():
+        trigger = rh.Trigger(**(cadence or {"every_epochs": 1}))
+        hooks = [
+            rh.CallHook(keep, [rh.epoch_metrics("metrics")], trigger=trigger),
+            rh.StopAtStepHook(last_step=last),
+        ]
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=folder, hooks=hooks, log_step_count_steps=None
+        ) as session:
             while not session.should_stop():
                 session.run("train_op")
-    assert means == [2.5] * 3
-    # One more sets the sums to zero, and one divides them for the hook.
-    assert sorted(compiled) == ["jit(fetches)", "jit(step)", "jit(step)"]
+    return kept
 
 
-def train_nnx(fails_at=None, **arguments):
-    def train_step(model, metrics, batch):
-        loss = (model(batch[:, None]) ** 2).mean()
-        metrics.update(loss=loss, values=batch)
-        return {"loss": loss}
-
-    graph = rh.jax.graph(
-        train_step,
-        model=nnx.Linear(1, 1, rngs=nnx.Rngs(0)),
-        metrics=nnx.MultiMetric(loss=nnx.metrics.Average("loss"), x=nnx.metrics.Average("values")),
-        data=[np.float32([it, it + 1]) for it in range(4)],
-        epochs=3,
-    )
-    found = []
-    with suppress(KilledError), graph.as_default():
-        asked = [rh.epoch_metrics("metrics"), rh.epoch_mean("loss")]
-        hook = rh.CallHook(lambda *values: found.append(values), asked, every_n_epochs=1)
-        arguments = {"save_summaries_steps": None, "log_step_count_steps": None, **arguments}
-        with rh.MonitoredTrainingSession(hooks=[hook], **arguments) as session:
-            while not session.should_stop():
-                session.run("train_op")
-                if session.global_step == fails_at:
-                    raise KilledError
-    return [(float(it["loss"]), float(it["x"]), float(mean)) for it, mean in found]
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_metric_objects_are_computed_and_start_anew_in_each_epoch(kind):
+    everything = np.concatenate(BATCHES).astype(float)
+    kept = metrics_of(kind)
+    assert len(set(kept)) == 1
+    assert kept == pytest.approx([everything.mean()] * 3, rel=1e-6)
+    first = float(BATCHES[0].mean())
+    assert metrics_of(kind, every_steps=1)[0::3] == pytest.approx([first] * 3, rel=1e-6)
 
 
-def test_metrics_of_nnx_are_computed_and_reset_and_the_step_is_compiled_once(compiled):
-    found = train_nnx()
-    assert [x for _, x, _ in found] == [2.0] * 3
-    assert [loss for loss, _, _ in found] == pytest.approx([it for _, _, it in found], rel=1e-6)
-    # Two resets are small runs of their own, which begin each epoch; and the value for the hook.
-    assert compiled == ["jit(step)", "jit(fetches)", "jit(step)", "jit(step)"]
+@pytest.mark.parametrize("kind", GRAPHS)
+@pytest.mark.parametrize("last", [1, 2, 3, 4, 8])
+def test_metric_objects_go_on_in_mid_epoch(kind, last, tmp_path):
+    parts = metrics_of(kind, last, tmp_path) + metrics_of(kind, folder=tmp_path)
+    assert parts == metrics_of(kind)
 
 
-@pytest.mark.parametrize("fails_at", [2, 4, 7])
-def test_metrics_of_nnx_are_resumed(fails_at, tmp_path):
-    undisturbed = train_nnx()
-    arguments = {"checkpoint_dir": tmp_path, "save_checkpoint_steps": 1}
-    assert train_nnx(fails_at, **arguments) + train_nnx(**arguments) == undisturbed
-
-
-class Mean:
-    """A metric as torchmetrics has them, in a few lines."""
-
-    def __init__(self):
-        self.reset()
-
-    def reset(self):
-        self.total, self.count = 0.0, 0
-
-    def update(self, value):
-        self.total, self.count = self.total + value, self.count + 1
-
-    def compute(self):
-        return self.total / self.count
-
-    def state_dict(self):
-        return {"total": self.total, "count": self.count}
-
-    def load_state_dict(self, state):
-        self.total, self.count = state["total"], state["count"]
-
-
-def train_torch(fails_at=None, **arguments):
-    metrics, found = Mean(), []
-
-    def train_step(x):
-        metrics.update(float(x))
-        return {"x": x}
-
-    data = [torch.tensor(float(it)) for it in range(4)]
-    graph = rh.torch.graph(train_step, ["x"], data=data, epochs=3, metrics=metrics)
-    with suppress(KilledError), graph.as_default():
-        hook = rh.CallHook(found.append, [rh.epoch_metrics("metrics")], every_n_epochs=1)
-        arguments = {"save_summaries_steps": None, "log_step_count_steps": None, **arguments}
-        with rh.MonitoredTrainingSession(hooks=[hook], **arguments) as session:
-            while not session.should_stop():
-                session.run("train_op")
-                if session.global_step == fails_at:
-                    raise KilledError
-    return found
-
-
-@pytest.mark.parametrize("fails_at", [2, 4, 7])
-def test_metrics_of_torch_are_computed_reset_and_resumed(fails_at, tmp_path):
-    assert train_torch() == [1.5] * 3
-    arguments = {"checkpoint_dir": tmp_path, "save_checkpoint_steps": 1}
-    assert train_torch(fails_at, **arguments) + train_torch(**arguments) == [1.5] * 3
-
-
-# mistakes
-
-
-def test_what_needs_epochs_says_so():
-    graph = rh.graph(lambda total: (total, {"loss": total}), total=0.0)
-    with graph.as_default():
-        with pytest.raises(ValueError, match=r"epoch_mean goes by epochs.*steps_per_epoch"):
-            rh.epoch_mean("loss")
-        with pytest.raises(ValueError, match=r"epoch_metrics goes by epochs"):
-            rh.epoch_metrics("total")
-
-
-def test_unknown_names_and_wrong_states_are_refused():
-    graph = rh.jax.graph(lambda total, x: (total, {"loss": x}), total=0.0, data=[1.0, 2.0])
-    with graph.as_default():
-        with pytest.raises(ValueError, match="'nothing'"):
-            rh.epoch_mean("nothing")
-        with pytest.raises(ValueError, match="must be a state of the step"):
+def test_what_has_no_epochs_or_no_name_is_refused():
+    with rh.graph(train_step, total=0.0).as_default():
+        for make in (lambda: rh.epoch_mean("loss"), lambda: rh.epoch_metrics("total")):
+            with pytest.raises(ValueError, match=r"epoch_m\w+ goes by epochs.*steps_per_epoch"):
+                make()
+    with rh.graph(train_step, total=0.0, data=BATCHES).as_default():
+        with pytest.raises(ValueError, match="state must be a state of the step, got 'loss'"):
             rh.epoch_metrics("loss")
 
 
 @pytest.mark.every_engine
-def test_a_value_that_is_no_single_number_is_refused(engine):
-    with graph_of(engine).as_default() as graph:
-        rh.epoch_mean(graph["batch"], name="of_batches")
-        with pytest.raises(ValueError, match="must be a single number"):
-            with rh.MonitoredSession() as session:
+def test_a_name_that_nothing_has_is_told(engine):
+    graph = rh.graph(train_step, total=np.float32(0), data=BATCHES, engine=engine)
+    with graph.as_default(), pytest.raises(ValueError, match="losss"):
+        rh.epoch_mean("losss")
+        with rh.Session() as session:
+            session.run("train_op")
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("given", [("batch", 1), ("loss", "batch")], ids=["value", "weight"])
+def test_several_numbers_are_refused_in_the_run(given, engine):
+    graph = rh.graph(train_step, total=np.float32(0), data=BATCHES, engine=engine)
+    with graph.as_default():
+        rh.epoch_mean(*given)
+        with pytest.raises(ValueError, match="single number|one number"):
+            with rh.Session() as session:
                 session.run("train_op")
+
+
+def test_a_state_without_compute_is_refused_in_the_run():
+    with rh.graph(train_step, total=np.float32(0), data=BATCHES).as_default():
+        value = rh.epoch_metrics("total")
+        with pytest.raises(TypeError, match=r"'total' must have compute\(\)"):
+            with rh.Session() as session:
+                session.run(["train_op", value])
