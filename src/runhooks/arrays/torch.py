@@ -255,7 +255,8 @@ def from_numpy(
     order = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
     copy = copy or not array.flags.writeable
     native = (np.array if copy else np.asarray)(array, order, order="C")
-    if native.dtype.kind != "V" and native.dtype.isbuiltin == 1:
+    # 2: NumPy lacks the dtype. One of its own has 0 if it was pickled, as by a loader's worker.
+    if native.dtype.kind != "V" and native.dtype.isbuiltin != 2:
         return torch.from_numpy(native)
     _, bits = _BITS[native.itemsize]
     return torch.from_numpy(native.reshape(-1).view(bits)).view(dtype).reshape(array.shape)
@@ -317,7 +318,7 @@ def _exact(tensor: torch.Tensor) -> Array:
     """Return ``tensor``, on the CPU, as an array of its dtype; shares its memory if it can."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     dtype = numpy_dtype(plain.dtype)
-    if dtype.kind != "V" and dtype.isbuiltin == 1:
+    if dtype.kind != "V" and dtype.isbuiltin != 2:
         return plain.numpy()
     bits, _ = _BITS[plain.element_size()]
     return plain.contiguous().view(bits).numpy().view(dtype)

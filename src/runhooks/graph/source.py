@@ -87,6 +87,9 @@ class Passes:
         self.length = _length(elements)
         #: The name to warn with if there is no element at all.
         self.empty: str | None = None
+        #: The name to warn with if there are more or fewer than ``length``; None: not any more.
+        self.named: str | None = None
+        self._is_whole = True  # whether all elements of this epoch were counted here
         self._generators = generators
         self._random = random or {}
         if generators is not None and self._random:
@@ -137,6 +140,7 @@ class Passes:
     def note_drawn(self, elements: int) -> None:
         """Note that so many ``elements`` of this epoch were drawn before a stateful one is here."""
         self._count.elements = elements
+        self._is_whole = not elements
 
     def look_ahead(self, elements: int) -> None:
         """Draw the next ``elements`` of this epoch, which are kept for runs, or find its end."""
@@ -184,7 +188,9 @@ class Passes:
             if self.empty is not None:
                 _log.warning("the input %r has no elements", self.empty)
                 raise
-            self._count.elements = 0
+            if self.length is not None and self._count.elements < self.length:
+                self._warn_of_length("no more than")
+            self._count.elements, self._is_whole = 0, True
             if self._done == self._epochs:
                 raise
             self._iterator = self._begin_epoch()
@@ -201,6 +207,17 @@ class Passes:
     def _count_one(self) -> None:
         self.empty = None
         self._count.elements += 1
+        if self.length is not None and self._count.elements > self.length:
+            self._warn_of_length("at least")
+
+    def _warn_of_length(self, bound: str) -> None:
+        if self.named is not None and self._is_whole:
+            _log.warning(
+                "the input %r has %s %d elements in an epoch, and its len() is %d: hooks that go "
+                "by epochs, and should_stop(), go by len(). Correct its __len__, or leave that out",
+                *(self.named, bound, self._count.elements, self.length),
+            )
+            self.named = None
 
     def _begin_elements(self) -> None:
         self._is_fresh = False
@@ -356,6 +373,7 @@ class Source:
             if keeper is None and (keeper := passes.keeper) and place is not None:
                 keeper.load(place["state"])
             by_step = keeper is None and callable(source)
+            passes.named = name
             if keeper is None and position is None:
                 passes.empty = name
             if keeper is None and not by_step:

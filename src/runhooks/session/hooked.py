@@ -151,6 +151,14 @@ class HookedSession:
         """Whether the loop is in the middle of a step of several runs, or of an iteration."""
         return self.within_step or self._iteration.is_open
 
+    def check_stop(self, method: str) -> None:
+        """Raise RuntimeError if a hook has asked to stop before ``method`` was called."""
+        if self.stop_reason is not None:
+            raise RuntimeError(
+                f"{method} was called after {self.stop_reason} asked to stop: check should_stop() "
+                "before each run or iteration, or run without hooks with hooks=False"
+            )
+
     def end_iteration(self) -> None:
         """Call the hooks that have waited for the end of the iteration."""
         step = self._raw.global_step or 0
@@ -219,11 +227,8 @@ class HookedSession:
         if not isinstance(caller.feed_dict, Mapping | None) or (hooks is not None and not chosen):
             return self._raw.run(*caller, run_metadata)  # it says what is wrong
         with self._one_at_a_time:
-            if hooks is None and self.stop_reason is not None and not self._iteration.is_open:
-                raise RuntimeError(
-                    f"run was called after {self.stop_reason} asked to stop: check should_stop() "
-                    "before each run, or run without hooks with hooks=False"
-                )
+            if hooks is None and not self._iteration.is_open:
+                self.check_stop("run")
             asked = self.ask(caller, chosen)
             try:
                 return self.complete(asked, None, run_metadata)

@@ -1,7 +1,7 @@
 """``MonitoredSession``: a session with hooks that watches threads and survives its loss.
 
 ``run`` -> ``RecoverableSession.call`` -> ``HookedSession.run_with_hooks`` -> ``PreparedRun.again``;
-where the last turn is made again, the last two at once.
+where the last turn is made again, ``HookedSession.again`` -> ``PreparedRun.again`` at once.
 """
 
 from __future__ import annotations
@@ -284,11 +284,12 @@ class MonitoredSession(CallableRuns):
                         session.run(train_op, feed_dict=batch)
 
         Raises:
-            RuntimeError: Inside another iteration, or after ``close``.
+            RuntimeError: Inside another iteration, after ``close``, or after a hook asked to stop.
         """
         self._check_open("iteration")
         if self._iteration.is_open:
             raise RuntimeError("iteration() was called inside another iteration: leave it first")
+        self._begin_iteration()
         self._iteration.is_open = True
         try:
             yield
@@ -438,10 +439,24 @@ class MonitoredSession(CallableRuns):
         ):
             return  # a run beside those of the loop, as of an evaluation, is none of them
         if not self._runs_left:
-            raise OutOfRangeError(
-                f"Stopped by {self.stop_reason}. Check should_stop() in the loop to exit cleanly"
-            )
+            raise self._stopped()
         self._runs_left -= 1
+
+    def _begin_iteration(self) -> None:
+        """End a loop that does not ask ``should_stop()``: no run in an iteration does."""
+        if self._agreement is not None:
+            if self._agreement.should_stop(self._live()):
+                raise self._stopped()
+            return
+        if self._asks_first:
+            self._take_run(None)
+        if (live := self._session.session) is not None:
+            live.hooked.check_stop("iteration")
+
+    def _stopped(self) -> OutOfRangeError:
+        return OutOfRangeError(
+            f"Stopped by {self.stop_reason}. Check should_stop() in the loop to exit cleanly"
+        )
 
     def _is_good_end(self, error: BaseException) -> bool:
         """Return whether a loop that ``error`` has ended was at its end, and is to be saved.

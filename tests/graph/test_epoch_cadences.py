@@ -1,0 +1,313 @@
+"""Hooks that go by epochs: at which steps they act, on every kind of source, after a kill, too."""
+
+import itertools
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import runhooks as rh
+from tests.graph import epoch_program
+from tests.graph.epoch_program import LENGTH, SOURCES, UNDIVIDED, WithoutLength
+
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+
+PROGRAM = Path(epoch_program.__file__)
+
+WHOLE = [{"every_epochs": 1}, {"every_epochs": 2}, {"every_epochs": 1, "every_steps": 3}]
+PARTS = [{"every_epochs": 0.5}, {"every_epochs": 1.5, "every_steps": 5}]
+
+
+def triggers_of(source):
+    return WHOLE if source in UNDIVIDED else WHOLE + PARTS
+
+
+@pytest.fixture(scope="module")
+def processes(launcher_with):
+    return launcher_with(
+        *("runhooks.plain", "runhooks.training", "runhooks.hooks.others", "jax.numpy", "grain"),
+        *("torchdata.stateful_dataloader", "torch.utils.data"),
+        OMP_NUM_THREADS="1",
+    )
+
+
+@pytest.fixture
+def killed(processes, tmp_path):
+    """Trains in processes, each killed at one of ``kills``, and a last one; returns all notes."""
+    counter = itertools.count()
+
+    def train(kills, **arguments):
+        folder = tmp_path / f"killed-{next(counter)}"
+        folder.mkdir()
+        noted = []
+        for kill_at in [*kills, None]:
+            notes, case, log = (folder / f"{kill_at}.{it}" for it in ("notes", "case", "log"))
+            paths = {"notes": str(notes), "folder": str(folder / "run")}
+            case.write_text(json.dumps({**arguments, **paths, "kill_at": kill_at}))
+            status = processes.wait(processes.start(log, PROGRAM, case))
+            assert status == (0 if kill_at is None else -signal.SIGKILL), log.read_text()
+            found = epoch_program.read(notes)
+            # Steps after the last checkpoint are made again, and are the same.
+            again = noted[found[0][0] - 1 :] if found else []
+            assert again == found[: len(again)]
+            noted += found[len(again) :]
+        return noted
+
+    return train
+
+
+def steps_of(noted, hook):
+    return [step for step, _, _, calls in noted if hook in [number for number, _ in calls]]
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("source", [it for it in SOURCES if it != "workers"])
+def test_hooks_act_at_the_ends_of_epochs_with_values_of_that_very_run(source, engine, tmp_path):
+    epoch_program.train(source, triggers_of(source), tmp_path / "notes", engine=engine)
+    noted = epoch_program.read(tmp_path / "notes")
+    assert [step for step, *_ in noted] == list(range(1, 3 * LENGTH + 1))
+    assert [epoch for _, epoch, *_ in noted] == [1] * LENGTH + [2] * LENGTH + [3] * LENGTH
+    assert steps_of(noted, 0) == [4, 8, 12]
+    assert steps_of(noted, 1) == [8]
+    assert steps_of(noted, 2) == [3, 4, 6, 8, 9, 12]
+    if source not in UNDIVIDED:
+        assert steps_of(noted, 3) == [2, 4, 6, 8, 10, 12]
+        assert steps_of(noted, 4) == [5, 6, 10, 12]
+    for _, epoch, loss, calls in noted:
+        assert {(told["epoch"], told["loss"]) for _, told in calls} <= {(epoch, loss)}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("save", [1, 3])
+def test_killed_at_every_step_hooks_are_called_as_if_undisturbed(source, save, killed):
+    case = {"source": source, "triggers": triggers_of(source)}
+    noted = killed(range(1, 3 * LENGTH + 1), save=save, **case)
+    assert noted == killed([], **case)
+
+
+@pytest.mark.parametrize("engine", ["python", "jax", "torch"])
+def test_killed_in_mid_epoch_on_every_engine(engine, killed):
+    case = {"source": "loader", "triggers": WHOLE, "engine": engine}
+    assert killed([2, 7], **case) == killed([], **case)
+
+
+cadences = st.sampled_from([*WHOLE, *PARTS, {"every_steps": 2}, {"every_epochs": 0.25}])
+
+
+@given(
+    source=st.sampled_from(sorted(SOURCES)),
+    triggers=st.lists(cadences, min_size=1, max_size=3),
+    save=st.sampled_from([1, 2, 3, 5, 100]),
+    kills=st.sets(st.integers(1, 3 * LENGTH), min_size=1, max_size=3),
+)
+@settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_killed_anywhere_at_any_cadence(source, triggers, save, kills, killed):
+    if source in UNDIVIDED:
+        triggers = [it for it in triggers if it.get("every_epochs", 1) in (1, 2)]
+    case = {"source": source, "triggers": triggers}
+    assert killed(sorted(kills), save=save, **case) == killed([], **case)
+
+
+class Epochs(rh.SessionRunHook):
+    """Notes the steps at which a number of epochs is done."""
+
+    def __init__(self, every=1):
+        self.timer, self.steps = rh.Timer(rh.Trigger(every_epochs=every)), []
+
+    def after_create_session(self, session, coord):
+        self.timer.start(session.global_step, session.epochs)
+
+    def next_due(self):
+        return self.timer.due()
+
+    def after_run(self, run_context, run_values):
+        step = run_context.session.global_step
+        if self.timer.should_trigger_for_step(step):
+            self.timer.update_last_triggered_step(step)
+            self.steps.append(step)
+
+
+def count_step(total, batch):
+    return total + 1
+
+
+def opened(hooks, data, epochs=None, folder=None, **arguments):
+    """A session that trains on ``data``."""
+    graph = rh.graph(count_step, total=0, data=data, epochs=epochs, **arguments)
+    with graph.as_default():
+        return rh.MonitoredTrainingSession(
+            checkpoint_dir=folder, hooks=hooks, save_summaries_steps=None, log_step_count_steps=None
+        )
+
+
+@pytest.mark.parametrize("data", [[1, 2, 3], WithoutLength()], ids=["length", "no length"])
+def test_the_loop_ends_at_the_last_element_without_another_run(data):
+    hook = Epochs()
+    session = opened([hook], data, epochs=2)
+    runs = 0
+    with session:
+        while not session.should_stop():
+            session.run("train_op")
+            runs += 1
+    assert runs == 2 * len(list(data)) == session.global_step
+    assert hook.steps == [runs // 2, runs]
+    assert "at its end" in session.stop_reason or "no more elements" in session.stop_reason
+
+
+@pytest.mark.parametrize("data", [[1, 2, 3], WithoutLength()], ids=["length", "no length"])
+def test_a_loop_that_asks_nothing_ends_well(data):
+    hook = Epochs()
+    session = opened([hook], data, epochs=2)
+    with session:
+        while True:
+            session.run("train_op")
+    assert session.global_step == 2 * len(list(data))
+    assert hook.steps == [len(list(data)), 2 * len(list(data))]
+
+
+@pytest.mark.parametrize("make", [lambda: [5], lambda: Iterable([5])], ids=["list", "iterable"])
+def test_an_epoch_of_one_element(make):
+    one, two = Epochs(), Epochs(2)
+    session = opened([one, two], make(), epochs=4)
+    with session:
+        while not session.should_stop():
+            session.run("train_op")
+    assert (one.steps, two.steps) == ([1, 2, 3, 4], [2, 4])
+    assert session.epoch is None  # it is closed
+
+
+class Iterable:
+    """An iterable without a length."""
+
+    def __init__(self, elements):
+        self.elements = elements
+
+    def __iter__(self):
+        return iter(self.elements)
+
+
+@pytest.mark.parametrize("source", ["list", "no length", "loader"])
+def test_runs_that_draw_and_make_no_step_move_the_end_of_the_epoch(source):
+    """Where the data tell the epochs, elements count, whoever draws them."""
+    hook = Epochs()
+    session = opened([hook], **SOURCES[source](), epochs=2)
+    epochs = []
+    with session:
+        session.run("train_op")
+        session.run("batch", hooks=False)
+        for _ in range(LENGTH):
+            session.run("train_op")
+            epochs.append(session.epoch)
+    assert hook.steps == [3]
+    assert epochs == [1, 1, 2, 2]
+
+
+def test_steps_per_epoch_counts_steps_alone():
+    hook = Epochs()
+    session = opened([hook], [1, 2, 3, 4, 5], steps_per_epoch=2)
+    with session:
+        session.run("train_op")
+        session.run("batch", hooks=False)
+        session.run("train_op")
+        assert (session.epoch, hook.steps) == (1, [2])
+        session.run("train_op")
+        assert session.epoch == 2
+
+
+class Liar(WithoutLength):
+    """Says that it has another number of elements than it has."""
+
+    def __init__(self, says):
+        self.says = says
+
+    def __len__(self):
+        return self.says
+
+
+@pytest.mark.parametrize(("says", "bound"), [(LENGTH - 1, "at least 4"), (LENGTH + 1, "no more")])
+def test_a_wrong_length_is_told_once_and_the_loop_draws_all_elements(says, bound, caplog):
+    session = opened([Epochs()], Liar(says), epochs=3)
+    with session:
+        while True:
+            session.run("train_op")
+    assert session.global_step == 3 * LENGTH
+    (told,) = [it for it in caplog.messages if "len()" in it]
+    assert f"'data' has {bound}" in told
+    assert f"its len() is {says}" in told
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_right_length_is_not_doubted(source, processes, tmp_path):
+    case, log = tmp_path / "case", tmp_path / "log"
+    arguments = {"source": source, "triggers": [], "folder": str(tmp_path / "run")}
+    for last in (1, 6, 100):
+        case.write_text(json.dumps({**arguments, "notes": str(tmp_path / "notes"), "last": last}))
+        assert processes.wait(processes.start(log, PROGRAM, case)) == 0, log.read_text()
+        assert "len()" not in log.read_text()
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_another_batch_size_after_a_resume(size, tmp_path):
+    """What is left of the interrupted epoch is by number of elements; its end is one end."""
+    examples, hook = list(range(6)), Epochs()
+    batches = [examples[i : i + 2] for i in range(0, 6, 2)]
+    session = opened([hook], batches, epochs=3, folder=tmp_path)
+    with session:
+        for _ in range(4):  # one epoch, and a third of the next
+            session.run("train_op")
+    assert hook.steps == [3]
+    batches = [examples[i : i + size] for i in range(0, 6, size)]
+    hook = Epochs()
+    session = opened([hook], batches, epochs=3, folder=tmp_path)
+    with session:
+        assert session.epoch == 2
+        while not session.should_stop():
+            session.run("train_op")
+    length = 6 // size
+    assert hook.steps == [4 + length - 1, 4 + length - 1 + length]
+
+
+@pytest.mark.parametrize("data", [None, lambda step: iter([1]), iter([1])])
+def test_without_epochs_the_error_names_the_hook_and_what_to_give(data):
+    hook = rh.CallHook(print, trigger=rh.Trigger(every_epochs=1), hook_name="my_call")
+    with pytest.raises(ValueError, match="steps_per_epoch") as caught:
+        opened([hook], data, epochs=1)
+    assert "CallHook" in str(caught.value) or "my_call" in str(caught.value.__notes__)
+
+
+def test_a_part_of_an_epoch_of_unknown_length_names_the_hook():
+    hook = rh.CallHook(print, trigger=rh.Trigger(every_epochs=0.5), hook_name="my_call")
+    with pytest.raises(ValueError, match="0.5 epochs.*no known length.*steps_per_epoch") as caught:
+        opened([hook], WithoutLength())
+    assert any("my_call" in note for note in caught.value.__notes__)
+
+
+def test_nothing_is_drawn_ahead_where_no_hook_goes_by_epochs():
+    drawn = []
+
+    class Draws(WithoutLength):
+        def __iter__(self):
+            for batch in super().__iter__():
+                drawn.append(batch)
+                yield batch
+
+    session = opened([], Draws(), epochs=2)
+    with session:
+        for runs in range(1, LENGTH + 1):
+            session.run("train_op")
+            assert len(drawn) == runs
+
+
+def test_epoch_can_be_fetched_by_name_in_any_run():
+    session = opened([], [1, 2], epochs=2)
+    with session:
+        assert session.epoch == 0
+        found = [int(session.run(["train_op", "epoch"])[1]) for _ in range(4)]
+    assert found == [1, 1, 2, 2]

@@ -1,0 +1,254 @@
+"""``session.iteration()``: several runs are a whole, or not at all: saved, resumed and stopped."""
+
+import itertools
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+import runhooks as rh
+from tests.session import iteration_program
+from tests.session.iteration_program import ITERATIONS, PASSES, PLAYED
+
+PROGRAM = Path(iteration_program.__file__)
+RUNS = PLAYED + PASSES
+
+
+@pytest.fixture(scope="module")
+def processes(launcher_with):
+    return launcher_with("runhooks.plain", "runhooks.training", "runhooks.hooks.stopping")
+
+
+@pytest.fixture
+def run(processes, tmp_path):
+    """Runs the program in a process of its own; returns its status and what it has printed."""
+    counter = itertools.count()
+
+    def run(folder="run", **arguments):
+        number = next(counter)
+        case, log = tmp_path / f"{number}.json", tmp_path / f"{number}.log"
+        case.write_text(json.dumps({"folder": str(tmp_path / folder), **arguments}))
+        status = processes.wait(processes.start(log, PROGRAM, case))
+        lines = log.read_text().splitlines()
+        printed = [line for line in lines if line.startswith("[")]
+        assert status in (0, -signal.SIGKILL), log.read_text()
+        return status, json.loads(printed[-1]) if printed else None
+
+    return run
+
+
+@pytest.mark.parametrize("save", [1, 2, 3, PASSES, 7])
+def test_killed_in_mid_iteration_it_ends_in_the_bits_of_an_undisturbed_one(save, run):
+    _, (_, weights) = run("undisturbed", save=save)
+    for kill_at in (1, PLAYED + 2, RUNS, RUNS + 1, 2 * RUNS + PLAYED + 3):
+        assert run(save=save, kill_at=kill_at)[0] == -signal.SIGKILL
+    assert run(save=save)[1][1] == weights
+
+
+@pytest.mark.parametrize("kill_at", range(1, 2 * RUNS + 1))
+def test_killed_in_any_run(kill_at, run):
+    _, (_, weights) = run("undisturbed", save=1)
+    assert run(save=1, kill_at=kill_at)[0] == -signal.SIGKILL
+    made = ITERATIONS - (kill_at - 1) // RUNS
+    # A checkpoint is saved in the last run of an iteration's block, or when it is left.
+    status, (resumed, found) = run(save=1)
+    assert (status, found) == (0, weights)
+    assert resumed == made
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+@pytest.mark.parametrize("sent", [1, PLAYED, PLAYED + 1, RUNS - 1])
+def test_a_signal_waits_for_the_end_of_the_iteration(sent, is_asked, run):
+    _, (_, weights) = run("undisturbed", save=3)
+    status, (made, _) = run(save=3, sent=sent, is_asked=is_asked)
+    # A loop that does not ask may have decided on one more.
+    assert (status, made) == (0, 1 if is_asked else 2)
+    assert run(save=3)[1] == [ITERATIONS - made, weights]
+
+
+def count_step(total, element):
+    return total + 1, {"seen": total + element}
+
+
+def steps_in(folder):
+    return sorted(int(path.name.rpartition("-")[2]) for path in Path(folder).glob("model.ckpt-*"))
+
+
+@pytest.fixture
+def iterate(engine, tmp_path):
+    """Trains in iterations of three steps each, with hooks; returns the session."""
+
+    def iterate(hooks=(), save=2, iterations=4, inside=lambda session: None, is_asked=True):
+        graph = rh.graph(count_step, total=0, engine=engine, steps_per_epoch=3)
+        saver = rh.Saver(keep=[rh.KeepLast(100)])
+        with graph.as_default():
+            with rh.MonitoredTrainingSession(
+                checkpoint_dir=tmp_path,
+                hooks=hooks,
+                save_checkpoint_steps=save,
+                saver=saver,
+                save_summaries_steps=None,
+                log_step_count_steps=None,
+            ) as session:
+                for _ in range(iterations):
+                    if is_asked and session.should_stop():
+                        break
+                    with session.iteration():
+                        for element in range(3):
+                            session.run("train_op", {"element": element})
+                            inside(session)
+        return session
+
+    return iterate
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize(
+    ("save", "steps"), [(1, [0, 3, 6, 9, 12]), (2, [0, 3, 6, 9, 12]), (5, [0, 6, 12])]
+)
+def test_checkpoints_are_saved_between_iterations(save, steps, iterate, tmp_path):
+    iterate(save=save)
+    assert steps_in(tmp_path) == steps
+
+
+class AfterRun(rh.SessionRunHook):
+    """Asks for nothing, and notes the step at the multiples of 2, or later."""
+
+    def __init__(self, called):
+        self.called, self.timer = called, rh.Timer(rh.Trigger(every_steps=2))
+
+    def next_due(self):
+        return self.timer.due()
+
+    def after_run(self, run_context, run_values):
+        step = run_context.session.global_step
+        if self.timer.should_trigger_for_step(step):
+            self.timer.update_last_triggered_step(step)
+            self.called.append(step)
+
+
+@pytest.mark.every_engine
+def test_hooks_that_ask_for_values_get_them_in_the_runs_and_others_at_the_end(iterate):
+    called = []
+    hooks = [
+        rh.CallHook(lambda *it: called.append(tuple(map(int, it))), ["seen"], every_n_steps=2),
+        AfterRun(called),
+        rh.CallHook(lambda it: called.append(("epoch", int(it))), ["epoch"], every_n_epochs=1),
+    ]
+    iterate(hooks, iterations=2)
+    assert called == [(2,), ("epoch", 1), 3, (3,), (7,), ("epoch", 2), 6]
+
+
+def test_an_evaluation_waits_for_the_end(iterate):
+    at = []
+
+    def evaluate(total, element):
+        at.append(int(total))
+        return {"score": float(total)}
+
+    hook = rh.EvaluationHook(evaluate, data=[0], every_n_steps=2)
+    iterate([hook])
+    assert at == [3, 6, 9, 12]
+    assert hook.metrics_by_step() == {it: {"score": float(it)} for it in at}
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("last", [1, 2, 3, 4])
+def test_a_hook_that_stops_stops_after_the_iteration(last, iterate, tmp_path):
+    asked = []
+    session = iterate(
+        [rh.StopAtStepHook(last_step=last)], inside=lambda it: asked.append(it.should_stop())
+    )
+    assert session.global_step == (3 if last <= 3 else 6)
+    assert set(asked) == {False}
+    assert steps_in(tmp_path)[-1] == session.global_step
+
+
+def test_request_stop_waits_for_the_end(iterate):
+    session = iterate(inside=lambda it: it.request_stop("enough"))
+    assert (session.global_step, session.stop_reason) == (3, "enough")
+
+
+def test_a_loop_that_does_not_ask_is_refused_another_iteration_as_another_run_is(iterate):
+    with pytest.raises(RuntimeError, match="iteration was called after StopAtStepHook asked"):
+        iterate([rh.StopAtStepHook(last_step=2)], is_asked=False)
+
+
+def test_it_is_not_nested_and_not_entered_after_close(iterate):
+    def nest(session):
+        with session.iteration():
+            pass
+
+    with pytest.raises(RuntimeError, match="inside another iteration"):
+        iterate(inside=nest)
+    session = iterate()
+    with pytest.raises(RuntimeError, match="iteration was called on a closed session"):
+        nest(session)
+
+
+def test_after_an_error_inside_the_next_iteration_can_begin():
+    graph = rh.graph(count_step, total=0)
+    with graph.as_default(), rh.MonitoredTrainingSession() as session:
+        with pytest.raises(ZeroDivisionError), session.iteration():
+            session.run("train_op", {"element": 1})
+            raise ZeroDivisionError
+        with session.iteration():
+            session.run("train_op", {"element": 1})
+    assert session.global_step == 2
+
+
+def test_an_error_that_ends_the_loop_saves_nothing_of_the_iteration(iterate, tmp_path):
+    def fail(session):
+        if session.global_step == 5:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        iterate(inside=fail, save=1)
+    assert steps_in(tmp_path) == [0, 3]
+
+
+def test_two_steps_of_an_iteration_are_saved_together(tmp_path):
+    import torch
+    from torch import nn
+
+    def train(last):
+        torch.manual_seed(1)
+        critic, maker = nn.Linear(1, 1), nn.Linear(1, 1)
+        one, two = (torch.optim.Adam(it.parameters(), lr=0.1) for it in (critic, maker))
+
+        def step(optimizer, loss):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return {"loss": loss.detach()}
+
+        def judge(real):
+            return step(one, critic(maker(torch.rand(2, 1))).mean() - critic(real).mean())
+
+        def make():
+            return step(two, -critic(maker(torch.rand(2, 1))).mean())
+
+        graph = rh.torch.Graph(critic=critic, maker=maker, one=one, two=two)
+        with graph.as_default():
+            real = rh.inputs([torch.full((2, 1), float(i)) for i in range(3)], 1, epochs=None)
+            rh.torch.step(judge, args=[real], name="judge")
+            rh.torch.step(make, name="make")
+            hooks = [rh.StopAtStepHook(last_step=last)]
+            with rh.MonitoredTrainingSession(
+                checkpoint_dir=tmp_path / ("whole" if last == 40 else "parts"),
+                hooks=hooks,
+                save_checkpoint_steps=3,
+            ) as session:
+                while not session.should_stop():
+                    with session.iteration():
+                        for _ in range(3):
+                            session.run("judge")
+                        session.run("make")
+        assert session.global_step == -(-last // 4) * 4
+        return [it.tolist() for it in (*critic.parameters(), *maker.parameters())]
+
+    whole = train(40)
+    for last in (5, 14, 39):
+        parts = train(last)
+    assert parts == whole
