@@ -38,6 +38,18 @@ def compile_module(training, backend):
     return rh.torch.graph(step, ["loss"], model=compiled, optimizer=training.optimizer)
 
 
+def compile_module_by_name(training, backend):
+    def step(model, optimizer, images, labels):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss}
+
+    model = torch.compile(training.model, backend=backend, fullgraph=True)
+    return rh.torch.graph(step, ["loss"], model=model, optimizer=training.optimizer)
+
+
 class Net(nn.Sequential):
     def forward(self, x):  # torch's own is not compiled in place
         for part in self:
@@ -65,7 +77,8 @@ def compile_step(training, backend):
     return rh.torch.graph(torch.compile(step, backend=backend), ["loss"], **objects)
 
 
-KINDS = {it.__name__: it for it in (compile_module, compile_module_in_place, compile_step)}
+COMPILERS = [compile_module, compile_module_by_name, compile_module_in_place, compile_step]
+KINDS = {it.__name__: it for it in COMPILERS}
 
 
 @pytest.mark.parametrize("kind", KINDS)

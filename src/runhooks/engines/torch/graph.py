@@ -133,7 +133,7 @@ class Graph(ValueGraph):
         return self._values
 
     def object_named(self, name: str) -> Any:
-        return self._objects.find(name) if name in self._objects.names else None
+        return self._objects.given.get(name)
 
     def for_evaluation(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         def called(*args: Any) -> Any:

@@ -127,6 +127,8 @@ class TorchObjects:
                     f"an object must be named with letters, digits and '_', and not "
                     f"{', '.join(sorted({*_RESERVED, RANDOM_STATES}))}, got {name!r}"
                 )
+        #: As they were given, maybe wrapped: what steps are called with.
+        self.given = dict(objects)
         self._objects = {name: unwrapped(it) for name, it in objects.items()}
         given = {name: _stateful(name, it) for name, it in self._objects.items()}
         kinds = torch.Generator | np.random.RandomState
