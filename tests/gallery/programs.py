@@ -1,11 +1,13 @@
 """The programs of the gallery, run as a user runs them, and what they leave."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
 
 import runhooks as rh
 from tests.gallery.lines import PROGRAMS, counts
@@ -65,10 +67,24 @@ def flat(tree, path=""):
             yield f"{path}{name}", it
 
 
-def check_resumed(runs):
+def pictures(points):
+    """Return the pictures of one tag, by the step."""
+    return {step: pixels_of(io.BytesIO(images[0].encoded)) for step, _, images in points}
+
+
+def pixels_of(file):
+    return np.asarray(Image.open(file))
+
+
+def check_same_end(runs):
     """What was killed has ended with the bits of the undisturbed run, and has printed its lines."""
     assert as_bytes(rh.load(runs.resumed)) == as_bytes(rh.load(runs.hooked))
     assert list(dict.fromkeys(runs.printed_again)) == runs.printed
+
+
+def check_resumed(runs):
+    """As ``check_same_end``, with the same evaluations; return these."""
+    check_same_end(runs)
     tested = rh.read_eval_metrics(runs.hooked / "test")
     assert rh.read_eval_metrics(runs.resumed / "test") == tested
     return tested
