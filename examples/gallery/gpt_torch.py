@@ -130,7 +130,7 @@ def test_step(model: nn.Module, texts: Tensor, targets: Tensor) -> Any:
     """The loss, and a text that the model writes."""
     generator = torch.Generator().manual_seed(0)
     written = torch.tensor([list(b"The ")])
-    for _ in range(100):
+    for _ in range(60):
         chances = model(written[:, -LENGTH:])[:, -1].softmax(-1)
         written = torch.cat([written, chances.multinomial(1, generator=generator)], 1)
     return {"loss": loss_of(model, texts, targets), "sample": bytes(written[0].tolist()).decode()}

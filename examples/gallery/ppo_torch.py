@@ -210,4 +210,5 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save-steps", type=int, default=50, help="save every so many steps")
     args = parser.parse_args()
+    torch.set_num_threads(1)  # the networks are too small for more
     plain(args) if args.plain else hooked(args)

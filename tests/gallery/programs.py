@@ -13,6 +13,7 @@ import runhooks as rh
 from tests.gallery.lines import PROGRAMS, counts
 
 KILLED = Path(__file__).with_name("killed.py")
+RANK = Path(__file__).parents[1] / "torch" / "example_rank.py"
 
 
 class Runs(NamedTuple):
@@ -52,6 +53,52 @@ def all_runs(name, folder, kill, *arguments):
     by_hand, rest = start(name, plain, "--plain", *arguments), start(name, resumed, *arguments)
     output_of(by_hand)
     return Runs(plain, hooked, resumed, printed, [*first, *output_of(rest)])
+
+
+class Forked:
+    """Programs of the gallery in processes of a launcher, which find modules loaded.
+
+    Args:
+        launcher: A ``Launcher`` with the modules.
+        folder: Where their logs go.
+    """
+
+    def __init__(self, launcher, folder):
+        self.launcher, self.folder = launcher, folder
+        self.started = 0
+
+    def start(self, name, directory, *arguments, kill=(), ranks=1):
+        """Start the program, on so many ranks as ``torchrun`` does; return its processes.
+
+        Args:
+            name: The program.
+            directory: Of its run.
+            arguments: For the program.
+            kill: A function of it, and which call of that is the one where the last rank is killed.
+            ranks: How many.
+        """
+        self.started += 1
+        words = [PROGRAMS / f"{name}.py", "--dir", directory, *arguments]
+        folder = self.folder / f"ranks-{self.started}"
+        folder.mkdir()
+        found = []
+        for rank in range(ranks):
+            command = [KILLED, *kill, *words] if kill and rank == ranks - 1 else words
+            if ranks > 1:
+                command = [RANK, str(rank), str(ranks), folder, *command]
+            log = folder / f"{rank}.log"
+            found.append((log, self.launcher.start(log, *command)))
+        return found
+
+    def ends(self, started):
+        """Wait for the end of what was started; return each one's status, and what it printed."""
+        return [(self.launcher.wait(process), log.read_text()) for log, process in started]
+
+    def printed(self, started):
+        """Return what the first has printed, after the good ends of all."""
+        ends = self.ends(started)
+        assert {status for status, _ in ends} == {0}, ends
+        return ends[0][1].splitlines()
 
 
 def as_bytes(tree):

@@ -164,6 +164,8 @@ def train(folder, case, rank, size, events):
             run_sharded(events["asks_for"], hooks, found, on_chief=events.get("on_chief"))
         elif "parts" in events:
             run_in_parts(events["parts"], hooks, found)
+        elif "iterations" in events:
+            run_in_iterations(folder / case, hooks, found, **events["iterations"])
         elif rank not in events.get("absent", ()):
             run(folder, case, rank, events, hooks, batches, found)
     except Exception as error:  # noqa: BLE001 - the test looks at it
@@ -249,6 +251,32 @@ def run_in_parts(parts, hooks, found):
                 runs += 1
                 session.run("accumulate" if runs % parts else "train_op")
         found["step"], found["reason"] = session.global_step, session.stop_reason
+
+
+def run_in_iterations(folder, hooks, found, runs, is_asked=True):
+    """Train in iterations of so many runs each, each of which needs all ranks."""
+
+    def step(total):
+        data = torch.tensor([total])
+        dist.all_reduce(data)
+        return int(data) % 2**31 + 1
+
+    found["iterations"] = 0
+    graph = rh.graph(step, total=1)
+    with graph.as_default():
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=folder,
+            hooks=hooks,
+            saver=rh.Saver(keep=[rh.KeepLast(1000)]),
+            save_checkpoint_steps=1,
+            log_step_count_steps=None,
+        ) as session:
+            while not (is_asked and session.should_stop()):
+                with session.iteration():
+                    for _ in range(runs):
+                        session.run("train_op")
+                found["iterations"] += 1
+    found["step"], found["reason"] = session.global_step, session.stop_reason
 
 
 def run(folder, case, rank, events, hooks, batches, found):

@@ -76,6 +76,30 @@ def test_ranks_stop_after_a_whole_step_of_several_runs(ranks):
         assert "(rank 1)" in found[0]["reason"]
 
 
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_ranks_stop_after_a_whole_iteration(is_asked, ranks):
+    iterations = {"runs": 4, "is_asked": is_asked}
+    cases = [
+        ranks.train(iterations=iterations, **events)
+        for events in (
+            {"at": {"1": {"6": "SIGTERM"}}},
+            {"at": {"0": {"6": "SIGTERM"}, "1": {"7": "SIGTERM"}}},
+            {"at": {"1": {"6": "stop"}}},
+            {"last_step": 6},
+        )
+    ]
+    for training in cases:
+        found = ended(training)
+        assert errors(found) == [None, None]
+        first, second = ({it: one[it] for it in ("iterations", "step", "runs")} for one in found)
+        assert first == second
+        assert first["step"] == first["runs"] == 4 * first["iterations"] >= 8
+        folder = ranks.folder / training.case
+        saved = {int(path.name.rpartition("-")[2]) for path in folder.glob("model.ckpt-*")}
+        assert saved == set(range(0, first["step"] + 1, 4))
+    assert first["iterations"] == 2  # all ranks have come to the last step
+
+
 def test_signals_to_all_ranks_stop_them_once(ranks):
     found = ended(ranks.train(at={"0": {"5": "SIGTERM"}, "1": {"4": "SIGTERM"}}))
     assert errors(found) == [None, None]
