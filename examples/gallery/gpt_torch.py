@@ -43,9 +43,10 @@ class Block(nn.Module):
             nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH), nn.Dropout(0.1)
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        heads = self.mixing(self.norms[0](x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
-        found = scaled_dot_product_attention(*heads, is_causal=True)
+    def forward(self, x: Tensor) -> Any:
+        heads = self.mixing(self.norms[0](x)).unflatten(-1, (3, HEADS, -1))
+        query, key, value = heads.permute(2, 0, 3, 1, 4)
+        found = scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.mixed(found.transpose(1, 2).flatten(-2))
         return x + self.dense(self.norms[1](x))
 
@@ -59,7 +60,7 @@ class GPT(nn.Module):
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
         self.norm, self.scores = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 128)
 
-    def forward(self, texts: Tensor) -> Tensor:
+    def forward(self, texts: Tensor) -> Any:
         x = self.characters(texts) + self.places.weight[: texts.shape[1]]
         return self.scores(self.norm(self.blocks(x)))
 
@@ -109,14 +110,13 @@ def loss_of(model: nn.Module, texts: Tensor, targets: Tensor) -> Tensor:
     return cross_entropy(model(texts).flatten(0, -2), targets.flatten())
 
 
-def train_step(
-    model: nn.Module, optimizer: Any, scheduler: Any, texts: Tensor, targets: Tensor
-) -> Any:
+def train_step(model: Any, optimizer: Any, scheduler: Any, texts: Tensor, targets: Tensor) -> Any:
     optimizer.zero_grad()
     total = torch.zeros(())
     for i in range(MICRO_BATCHES):
-        adds_up = i + 1 == MICRO_BATCHES or not isinstance(model, DistributedDataParallel)
-        with nullcontext() if adds_up else model.no_sync():  # with the gradients of other ranks
+        # Ranks add up their gradients in the last micro-batch.
+        is_alone = i + 1 < MICRO_BATCHES and isinstance(model, DistributedDataParallel)
+        with model.no_sync() if is_alone else nullcontext():
             loss = loss_of(model, texts[i], targets[i]) / MICRO_BATCHES
             loss.backward()
         total += loss.detach()

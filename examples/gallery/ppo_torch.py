@@ -21,8 +21,9 @@ import runhooks as rh
 # --- The environment, the agent and the step
 
 ENVS = 8
-LENGTH = 64  # of a rollout
-PASSES, PARTS = 4, 4  # over each rollout, in minibatches of a part of it
+LENGTH = 32  # of a rollout
+PASSES, PARTS = 10, 2  # over each rollout, in minibatches of a part of it
+GAMMA, LAMBDA = 0.98, 0.9
 STEPS = PASSES * PARTS  # of the optimizer in an iteration
 
 
@@ -107,8 +108,8 @@ def rollout(agent: Agent, envs: CartPoles) -> dict[str, Tensor]:
     )
     advantages, advantage = torch.zeros_like(values), torch.zeros(ENVS)
     for t in reversed(range(LENGTH)):
-        surprise = rewards[t] + 0.99 * lives[t] * next_value - values[t]
-        advantage = surprise + 0.99 * 0.95 * lives[t] * advantage
+        surprise = rewards[t] + GAMMA * lives[t] * next_value - values[t]
+        advantage = surprise + GAMMA * LAMBDA * lives[t] * advantage
         advantages[t], next_value = advantage, values[t]
     seen = {"observed": observed, "actions": actions, "old_scores": old_scores}
     seen |= {"advantages": advantages, "targets": advantages + values}
@@ -205,8 +206,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Learn to balance poles on carts.")
     parser.add_argument("--plain", action="store_true", help="the loop by hand")
     parser.add_argument("--dir", type=Path, default=Path("runs/ppo_torch"))
-    parser.add_argument("--iterations", type=int, default=60)
-    parser.add_argument("--lr", type=float, default=2.5e-3)
+    parser.add_argument("--iterations", type=int, default=100)
+    parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save-steps", type=int, default=50, help="save every so many steps")
     args = parser.parse_args()

@@ -7,8 +7,8 @@ import runhooks as rh
 from tests.gallery.programs import Forked, Runs, as_bytes, check_same_end, check_shorter
 
 NAME = "ppo_torch"
-ITERATIONS, STEPS, LENGTH = 6, 16, 64
-ARGUMENTS = f"--iterations={ITERATIONS}", "--save-steps=20"  # at the ends of 2, 4 and 6
+ITERATIONS, STEPS, LENGTH = 6, 20, 32
+ARGUMENTS = f"--iterations={ITERATIONS}", "--save-steps=25"  # at the ends of 2, 4 and 6
 
 
 @pytest.fixture(scope="module")
