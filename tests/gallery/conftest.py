@@ -11,7 +11,9 @@ SHARED = ["sklearn.datasets", "PIL.Image", "runhooks.training", "runhooks.hooks.
 
 
 def runs_with(folders, *modules):
-    launcher = Launcher(*modules, *SHARED, OMP_NUM_THREADS="1")
+    # To compile a network well takes longer than to train it.
+    environment = {"OMP_NUM_THREADS": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    launcher = Launcher(*modules, *SHARED, **environment)
     yield partial(all_runs, launcher, folders)
     launcher.close()
 
