@@ -120,8 +120,9 @@ def hooked(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     train_loader, test_loader = load(args.batch_size)
     objects = create(args)
-    data: Any = {"data": train_loader, "epochs": args.epochs, "device": args.device}
-    graph = rh.torch.graph(train_step, ["loss"], **data, **objects)
+    graph = rh.torch.graph(
+        train_step, ["loss"], data=train_loader, epochs=args.epochs, device=args.device, **objects
+    )
     with graph.as_default():
         rh.summary.scalar("loss")
         rh.summary.scalar("learning_rate")
@@ -136,8 +137,14 @@ def hooked(args: argparse.Namespace) -> None:
             rh.CallHook(objects["scheduler"].step, every_n_epochs=1),
         ]
         best = rh.Saver(keep=[rh.KeepLast(2), rh.KeepBest(test.metric("accuracy"))])
-        steps: Any = {"save_checkpoint_steps": args.save_steps, "save_summaries_steps": 10}
-        rh.train.train("train_op", args.dir, hooks, saver=best, **steps)
+        rh.train.train(
+            "train_op",
+            args.dir,
+            hooks,
+            saver=best,
+            save_checkpoint_steps=args.save_steps,
+            save_summaries_steps=10,
+        )
 
 
 if __name__ == "__main__":

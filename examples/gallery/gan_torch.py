@@ -125,8 +125,9 @@ def hooked(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     (loader, noise), objects = load(), create(args)
     with rh.torch.Graph(**objects).as_default():
-        data: Any = {"data": loader, "epochs": args.epochs}
-        rh.torch.step(discriminator_step, ["d_loss"], "d_op", counts=False, **data)
+        rh.torch.step(
+            discriminator_step, ["d_loss"], "d_op", counts=False, data=loader, epochs=args.epochs
+        )
         rh.torch.step(generator_step, ["g_loss"], "g_op")  # the global step counts these
         rh.summary.scalar("d_loss")
         rh.summary.scalar("g_loss")
@@ -144,8 +145,12 @@ def hooked(args: argparse.Namespace) -> None:
             rh.LoggingTensorHook(["epoch", "d_loss", "g_loss"], trigger=every_steps),
             rh.CallHook(report, ["epoch", *means], every_n_epochs=1),
         ]
-        steps: Any = {"save_checkpoint_steps": args.save_steps, "save_summaries_steps": 10}
-        with rh.MonitoredTrainingSession(checkpoint_dir=args.dir, hooks=hooks, **steps) as session:
+        with rh.MonitoredTrainingSession(
+            checkpoint_dir=args.dir,
+            hooks=hooks,
+            save_checkpoint_steps=args.save_steps,
+            save_summaries_steps=10,
+        ) as session:
             while not session.should_stop():
                 with session.iteration():
                     session.run("d_op")

@@ -154,8 +154,14 @@ def hooked(args: argparse.Namespace) -> None:
         )
         hooks = [test, rh.CallHook(report, ["epoch", rh.epoch_mean("loss")], every_n_epochs=1)]
         best = rh.Saver(keep=[rh.KeepLast(2), rh.KeepBest(test.metric("loss"), mode="min")])
-        steps: Any = {"save_checkpoint_steps": args.save_steps, "save_summaries_steps": 10}
-        rh.train.train("train_op", args.dir, hooks, saver=best, **steps)
+        rh.train.train(
+            "train_op",
+            args.dir,
+            hooks,
+            saver=best,
+            save_checkpoint_steps=args.save_steps,
+            save_summaries_steps=10,
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """The programs of the gallery, run as a user runs them, and what they leave."""
 
 import io
-import subprocess
-import sys
+import itertools
+import re
+import signal
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from tests.gallery.lines import PROGRAMS, counts
 
 KILLED = Path(__file__).with_name("killed.py")
 RANK = Path(__file__).parents[1] / "torch" / "example_rank.py"
+PRINTED = re.compile(r"(epoch|iteration) \d+: ")  # the rest is logged
 
 
 class Runs(NamedTuple):
@@ -26,79 +28,48 @@ class Runs(NamedTuple):
     printed_again: list[str]  # by the one that was killed, and after that by the resumed one
 
 
-def start(name, directory, *arguments, kill=()):
-    command = [str(PROGRAMS / f"{name}.py"), "--dir", str(directory), *arguments]
-    if kill:
-        command = [str(KILLED), *map(str, kill), *command]
-    return subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
-
-
-def output_of(process, code=0):
-    printed, _ = process.communicate()
-    assert process.returncode == code
-    return printed.splitlines()
-
-
-def all_runs(name, folder, kill, *arguments):
-    """Run the program ``name`` in ``folder`` three times.
+def all_runs(launcher, folders, name, kill, *arguments, ranks=1):
+    """Run a program three times: by hand, hooked, and hooked, killed and resumed.
 
     Args:
-        kill: A function of the program, and which call of it is the one where it is killed.
+        launcher: Starts processes that find its framework loaded.
+        folders: Makes temporary folders.
+        name: The name of the program.
+        kill: A function of the program, and which call of it is the one where it is killed. Behind
+            these, others: where it is killed once it has been started again.
         arguments: For the program.
+        ranks: On how many it runs. Of several, the last is killed.
     """
-    plain, hooked, resumed = (folder / it for it in ("plain", "hooked", "resumed"))
-    undisturbed = start(name, hooked, *arguments)
-    killed = start(name, resumed, *arguments, kill=kill)
-    printed, first = output_of(undisturbed), output_of(killed, -9)
-    by_hand, rest = start(name, plain, "--plain", *arguments), start(name, resumed, *arguments)
-    output_of(by_hand)
-    return Runs(plain, hooked, resumed, printed, [*first, *output_of(rest)])
+    program, folder = PROGRAMS / f"{name}.py", folders.mktemp(name)
 
-
-class Forked:
-    """Programs of the gallery in processes of a launcher, which find modules loaded.
-
-    Args:
-        launcher: A ``Launcher`` with the modules.
-        folder: Where their logs go.
-    """
-
-    def __init__(self, launcher, folder):
-        self.launcher, self.folder = launcher, folder
-        self.started = 0
-
-    def start(self, name, directory, *arguments, kill=(), ranks=1):
-        """Start the program, on so many ranks as ``torchrun`` does; return its processes.
-
-        Args:
-            name: The program.
-            directory: Of its run.
-            arguments: For the program.
-            kill: A function of it, and which call of that is the one where the last rank is killed.
-            ranks: How many.
-        """
-        self.started += 1
-        words = [PROGRAMS / f"{name}.py", "--dir", directory, *arguments]
-        folder = self.folder / f"ranks-{self.started}"
-        folder.mkdir()
-        found = []
+    def start(directory, *words, kill=()):
+        place = folder / f"{next(numbers)}"
+        place.mkdir()
+        words = [*words, "--dir", directory, *arguments]
         for rank in range(ranks):
             command = [KILLED, *kill, *words] if kill and rank == ranks - 1 else words
             if ranks > 1:
-                command = [RANK, str(rank), str(ranks), folder, *command]
-            log = folder / f"{rank}.log"
-            found.append((log, self.launcher.start(log, *command)))
-        return found
+                command = [RANK, f"{rank}", f"{ranks}", place, *command]
+            yield launcher.start(place / f"{rank}.log", *command), place / f"{rank}.log"
 
-    def ends(self, started):
-        """Wait for the end of what was started; return each one's status, and what it printed."""
-        return [(self.launcher.wait(process), log.read_text()) for log, process in started]
+    def printed_by(*processes, is_killed=False):
+        for process, log in processes:
+            status = launcher.wait(process)
+            assert (status != 0) is is_killed, log.read_text()
+        assert status == (-signal.SIGKILL if is_killed else 0)
+        lines = processes[0][1].read_text().splitlines()
+        return [line for line in lines if PRINTED.match(line)]
 
-    def printed(self, started):
-        """Return what the first has printed, after the good ends of all."""
-        ends = self.ends(started)
-        assert {status for status, _ in ends} == {0}, ends
-        return ends[0][1].splitlines()
+    numbers = itertools.count()
+    plain, hooked, resumed = (folder / it for it in ("plain", "hooked", "resumed"))
+    printed = printed_by(*start(hooked, program))  # what JAX compiles, others find
+    by_hand = [*start(plain, program, "--plain")]
+    again = []
+    for strike in zip(kill[::2], kill[1::2], strict=True):
+        again += printed_by(*start(resumed, program, kill=strike), is_killed=True)
+    again += printed_by(*start(resumed, program))
+    printed_by(*by_hand)
+    return Runs(plain, hooked, resumed, printed, again)
 
 
 def as_bytes(tree):

@@ -4,16 +4,16 @@ import pytest
 import torch
 
 import runhooks as rh
-from tests.gallery.programs import all_runs, as_bytes, check_same_end, check_shorter
+from tests.gallery.programs import as_bytes, check_same_end, check_shorter
 
 NAME = "fine_tuning_torch"
 TRAININGS = ["pretrained", "head", "tuned"]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(torch_runs):
     kill = "train_step", 3 * 19 + 10  # in the second epoch of the training of the head
-    return all_runs(NAME, tmp_path_factory.mktemp(NAME), kill, "--epochs=3", "--save-steps=5")
+    return torch_runs(NAME, kill, "--epochs=3", "--save-steps=5")
 
 
 def of(runs, training):

@@ -4,22 +4,15 @@ import pytest
 import torch
 
 import runhooks as rh
-from tests.gallery.programs import (
-    all_runs,
-    as_bytes,
-    check_resumed,
-    check_shorter,
-    pictures,
-    pixels_of,
-)
+from tests.gallery.programs import as_bytes, check_resumed, check_shorter, pictures, pixels_of
 
 NAME = "gan_torch"
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(torch_runs):
     kill = "discriminator_step", 46  # of 84, 2 in each iteration, 28 in each epoch: in the second
-    return all_runs(NAME, tmp_path_factory.mktemp(NAME), kill, "--epochs=3", "--save-steps=5")
+    return torch_runs(NAME, kill, "--epochs=3", "--save-steps=5")
 
 
 def test_its_bits_are_those_of_the_plain_loop(runs):

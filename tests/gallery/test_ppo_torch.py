@@ -4,38 +4,18 @@ import pytest
 import torch
 
 import runhooks as rh
-from tests.gallery.programs import Forked, Runs, as_bytes, check_same_end, check_shorter
+from tests.gallery.programs import as_bytes, check_same_end, check_shorter
 
 NAME = "ppo_torch"
 ITERATIONS, STEPS, LENGTH = 6, 20, 32
-ARGUMENTS = f"--iterations={ITERATIONS}", "--save-steps=25"  # at the ends of 2, 4 and 6
 
 
 @pytest.fixture(scope="module")
-def runs(launcher_with, tmp_path_factory):
-    modules = "torch._dynamo", "runhooks.training", "runhooks.engines.torch.graph"
-    launcher = launcher_with(*modules, "runhooks.hooks.others", OMP_NUM_THREADS="1")
-    folder = tmp_path_factory.mktemp(NAME)
-    programs = Forked(launcher, folder)
-    plain, hooked, resumed = (folder / it for it in ("plain", "hooked", "resumed"))
-    undisturbed = programs.start(NAME, hooked, *ARGUMENTS)
-    by_hand = programs.start(NAME, plain, "--plain", *ARGUMENTS)
-    again = []
-    for kill in (
-        ("CartPoles.push", 3 * LENGTH + 30),  # in the rollout of the fourth iteration
-        ("train_step", 3 * STEPS + 10),  # in the passes over that of the sixth
-    ):
-        ((status, text),) = programs.ends(programs.start(NAME, resumed, *ARGUMENTS, kill=kill))
-        assert status == -9, text
-        again += text.splitlines()
-    again += programs.printed(programs.start(NAME, resumed, *ARGUMENTS))
-    programs.printed(by_hand)
-    printed = programs.printed(undisturbed)
-    return Runs(plain, hooked, resumed, of_iterations(printed), of_iterations(again))
-
-
-def of_iterations(lines):
-    return [line for line in lines if line.startswith("iteration ")]
+def runs(torch_runs):
+    rollout = "CartPoles.push", 3 * LENGTH + 10  # in that of the fourth iteration
+    passes = "train_step", 3 * STEPS + 10  # in those over that of the sixth: it began at the third
+    save = "--save-steps=25"  # when the second, the fourth and the sixth end
+    return torch_runs(NAME, (*rollout, *passes), f"--iterations={ITERATIONS}", save)
 
 
 def test_its_bits_are_those_of_the_plain_loop(runs):

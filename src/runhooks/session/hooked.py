@@ -261,7 +261,7 @@ class HookedSession:
         step = (self._raw.global_step or 0) + (self.stride if part is StepPart.WHOLE else 0)
         due: Hooks = ()
         with self._lock:
-            left = self._draws_left() if turns.draws else self._draws_lacking()
+            left = self._draws_left()  # 0: a step that draws, and does not count, has ended it
             if is_named or self.due.is_reached(step, self.runs + 1, part, turns.draws, left):
                 due = self._due(hooks, step, part, turns.draws)
         try:
@@ -342,16 +342,6 @@ class HookedSession:
     def _draws_left(self) -> float:
         """Return how many runs may draw until an epoch ends for which a hook waits, or the data."""
         return math.inf if self._epochs is None else self._epochs.draws_until(self.due.epoch)
-
-    def _draws_lacking(self) -> float:
-        """Return 0 if a run before has ended an epoch for which a hook waits, as of another step.
-
-        Otherwise a run that draws nothing ends none.
-        """
-        if self._epochs is None or self._epochs.input is None or self.due.epoch == math.inf:
-            return math.inf
-        is_done = self._epochs.done_at(self._raw.global_step or 0) >= self.due.epoch
-        return 0 if is_done else math.inf
 
     def _due(
         self, hooks: Sequence[ScheduledHook], step: int, part: StepPart, draws: int
