@@ -356,6 +356,14 @@ def test_a_test_step_gets_states_by_name_and_means_go_by_examples(trained, tmp_p
 
 
 @pytest.mark.every_engine
+def test_its_outputs_cannot_be_fetched_in_a_step(trained):
+    test = rh.EvaluationHook(lambda w, x, y: {"w": w}, BATCHES, every_n_epochs=1)
+    shown = rh.CallHook(print, [test["w"]], every_n_epochs=1)
+    with pytest.raises(ValueError, match="must not draw from '.*data', the data of an Eval"):
+        train(test, shown)
+
+
+@pytest.mark.every_engine
 def test_its_step_and_keys(trained, engine):
     def test_step(step, key, x, y):
         return {"step": step, "drawn": uniform(engine, key)[0]}

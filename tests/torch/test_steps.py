@@ -346,3 +346,39 @@ def test_error_in_a_later_run_names_the_output_or_the_step(training):
             sess.run(["train_op", "loss"], {"x": 1})
         assert any("'loss'" in note for note in caught.value.__notes__)
         assert any("a step had begun" in note for note in caught.value.__notes__)
+
+
+def modes_told(caplog):
+    return [it for it in caplog.messages if "is in evaluation mode after a step" in it]
+
+
+def evaluate_by_hand(training):
+    training.model.eval()
+
+
+def evaluate_and_go_on(training):
+    training.model.eval()
+    training.model.train()
+
+
+@pytest.mark.parametrize(
+    ("between", "told"), [(evaluate_by_hand, 1), (evaluate_and_go_on, 0)], ids=["eval", "train"]
+)
+def test_training_on_in_evaluation_mode_is_told_once(between, told, training, caplog):
+    hook = rh.CallHook(lambda: between(training), every_n_steps=1)
+    with training.graph().as_default(), rh.MonitoredSession(hooks=[hook]) as sess:
+        sess.run("train_op", training.batch)
+        assert modes_told(caplog) == []  # the first step was made in training mode
+        for _ in range(3):
+            sess.run("train_op", training.batch)
+    assert len(modes_told(caplog)) == told
+
+
+def test_evaluation_mode_of_what_no_optimizer_updates_is_not_told(training, caplog):
+    teacher = nn.Linear(4, 3).eval()
+    with rh.Session(training.graph(teacher=teacher)) as sess:
+        sess.run("train_op", training.batch)
+        assert modes_told(caplog) == []
+        training.model.eval()
+        sess.run("train_op", training.batch)
+    assert modes_told(caplog)[0].startswith("'model'")

@@ -37,6 +37,8 @@ class GraphKeys:
     STEPS_PER_EPOCH = "steps_per_epoch"
     #: The input whose elements are the epochs.
     EPOCH_INPUT = "epoch_input"
+    #: The inputs of evaluations, from which no run that makes a step may draw.
+    EVALUATION_INPUTS = "evaluation_inputs"
     #: Operations that belong to every run that makes a step and all that they need.
     STEP_UPDATES = "step_updates"
     #: What the first run of an epoch does first: operations, and functions without arguments.

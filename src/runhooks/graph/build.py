@@ -193,14 +193,16 @@ def add_inputs(
 ) -> Operation:
     """Add an operation to the default graph that draws from ``source``.
 
-    The first one of a training says when its epochs end.
+    The first one of a training says when its epochs end. Any other is for evaluations alone.
     """
     graph = get_default_graph()
     op: Operation = graph.add(
         "Inputs", None, (source,), name=name, num_outputs=num_outputs, placement=Placement.HOST
     )
     is_first = not graph.get_collection(GraphKeys.EPOCH_INPUT)
-    if is_of_training and is_first and not source.is_generator:
+    if not is_of_training:
+        graph.add_to_collection(GraphKeys.EVALUATION_INPUTS, op)
+    elif is_first and not source.is_generator:
         graph.add_to_collection(GraphKeys.EPOCH_INPUT, op)
     return op
 

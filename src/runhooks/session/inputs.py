@@ -82,7 +82,13 @@ class SessionInputs:
         self.open(op for op in self._operations() if op.name in self._positions)
 
     def check_draws(self, operations: Iterable[Operation], *, makes_step: bool) -> None:
-        """Warn, once, of an input that goes by the global step in runs that make no step."""
+        """Warn, once, of an input that goes by the global step in runs that make no step.
+
+        Raises:
+            ValueError: If a run that makes a step draws from the data of an evaluation.
+        """
+        if makes_step:
+            self._check_not_of_evaluation(operations)
         for op in operations:
             by_steps = self._drawn_by_steps.setdefault(op, makes_step)
             if by_steps != makes_step and self.opened[op].by_step and not self._warned_of_draws:
@@ -92,6 +98,16 @@ class SessionInputs:
                     "it too: a resumed run would get other elements. Feed these runs, or give them "
                     "an input of their own, as an EvaluationHook has",
                     op.name,
+                )
+
+    def _check_not_of_evaluation(self, operations: Iterable[Operation]) -> None:
+        theirs = self._graph.get_collection(GraphKeys.EVALUATION_INPUTS)
+        for op in operations:
+            if op in theirs:
+                raise ValueError(
+                    f"a run that makes a step must not draw from {op.name!r}, the data of an "
+                    "EvaluationHook, which would end the training with these data: fetch what its "
+                    "test step returns in an evaluation, with summary_op or one of its hooks"
                 )
 
     def time(self, add_secs: Callable[[float], None]) -> None:

@@ -317,7 +317,7 @@ class OwnOpener(SessionOpener):
         if master:
             raise ValueError(
                 f"master must be left out, got {master!r}: this engine computes in this process, "
-                "and has no session server to connect to"
+                "and has no session server to connect to; a directory is checkpoint_dir="
             )
         if config is not None:
             raise ValueError(

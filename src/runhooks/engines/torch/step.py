@@ -158,6 +158,7 @@ def step_function(
         while unseen:
             unseen[-1](returned[-1] if carries else returned)
             unseen.pop()
+        objects.check_modes()
         return returned
 
     return begun
