@@ -273,9 +273,9 @@ class MonitoredSession(CallableRuns):
     def iteration(self) -> Iterator[None]:
         """Return a context for the runs of one iteration of the loop: a whole, or not at all.
 
-        Checkpoints, evaluations and other hooks that act on the state, and stops, wait for the end
-        of the ``with`` block; hooks that ask for values get these in its runs. A training that is
-        resumed begins with a whole iteration, so its result is that of an uninterrupted one.
+        Checkpoints, evaluations (all hooks with ``first`` or ``last``) and stops wait for the end of
+        the ``with`` block; other hooks act in its runs, as elsewhere. A training that is resumed
+        begins with a whole iteration, so its result is that of an uninterrupted one.
 
             while not session.should_stop():
                 with session.iteration():
@@ -291,6 +291,7 @@ class MonitoredSession(CallableRuns):
             raise RuntimeError("iteration() was called inside another iteration: leave it first")
         self._begin_iteration()
         self._iteration.is_open = True
+        self._session.call(lambda live: live.hooked.begin_iteration())
         try:
             yield
         finally:
