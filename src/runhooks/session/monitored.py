@@ -301,7 +301,8 @@ class MonitoredSession(CallableRuns):
     def request_stop(self, reason: str = "request_stop was called") -> None:
         """Make ``should_stop()`` true. Any thread or signal handler may call it.
 
-        If several ranks train together, all of them stop before the same run.
+        It refuses neither runs nor iterations: a loop that never calls ``should_stop()`` goes on,
+        unlike after a signal. If several ranks train together, all of them stop before the same run.
         """
         (self._agreement or self._stop).ask(reason)
 
