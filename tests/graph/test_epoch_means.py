@@ -301,6 +301,93 @@ def test_metric_objects_go_on_in_mid_epoch(kind, last, tmp_path):
     assert parts == metrics_of(kind)
 
 
+# --- without a step
+
+
+SOURCES = {"data": {"data": BATCHES, "epochs": 2}, "steps": {"steps_per_epoch": len(BATCHES)}}
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("source", SOURCES)
+def test_to_read_it_between_steps_draws_and_changes_nothing(source, engine):
+    def train(reads):
+        found, read = [], []
+        graph = rh.graph(train_step, total=np.float32(0), engine=engine, **SOURCES[source])
+        with graph.as_default():
+            tensors = ["epoch", rh.epoch_mean("loss"), "total"]
+            with rh.MonitoredSession() as session:
+                for batch in BATCHES * 2:
+                    feeds = None if source == "data" else {"batch": batch}
+                    values = session.run(["train_op", *tensors[:2]], feeds)[1:]
+                    found.append([np.asarray(it).item() for it in values])
+                    for _ in range(reads):
+                        epoch, mean, total = session.run(tensors, hooks=False)
+                        read.append([epoch, np.asarray(mean).item()])
+                assert float(session.run("total", hooks=False)) == pytest.approx(6.6)
+        return found, read
+
+    found, none = train(reads=0)
+    assert (none, [epoch for epoch, _ in found]) == ([], [1, 1, 1, 2, 2, 2])
+    assert train(reads=2) == (found, [it for it in found for _ in range(2)])
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("last", [3, 5, 6])
+def test_at_the_end_of_the_loop_it_is_the_mean_so_far(source, last, engine):
+    def train(**cadence):
+        graph = rh.graph(train_step, total=np.float32(0), engine=engine, **SOURCES[source])
+        with graph.as_default():
+            seen = Seen(["epoch", rh.epoch_mean("loss")], **cadence)
+            hooks = [seen.hook, rh.StopAtStepHook(last_step=last)]
+            with rh.MonitoredSession(hooks=hooks) as session:
+                for batch in (BATCHES * 2)[:last]:
+                    session.run("train_op", None if source == "data" else {"batch": batch})
+        return seen.kept
+
+    assert train(at_end=True) == train(every_steps=1)[-1:]
+
+
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_metric_objects_are_computed_between_steps_and_at_the_end(kind):
+    with GRAPHS[kind]().as_default():
+        values = [rh.epoch_metrics("metrics"), rh.epoch_metrics("metrics", name="again")]
+        at_end = rh.FinalOpsHook(values)
+        with rh.MonitoredSession(hooks=[at_end]) as session:
+            while not session.should_stop():
+                step = session.run(["train_op", *values])[1:]
+                assert str(session.run(values, hooks=False)) == str(step)
+                assert str(step[0]) == str(step[1])
+    assert str(at_end.final_ops_values) == str(step)
+
+
+def test_of_two_steps_metric_objects_are_computed_after_either():
+    import torch
+    import torchmetrics
+
+    metrics = torchmetrics.MeanMetric()
+    graph = rh.torch.Graph(metrics=metrics, steps_per_epoch=4)
+    with graph.as_default():
+        for name in ("judge", "make"):
+            rh.torch.step(lambda: {"loss": metrics(torch.ones(()))}, ["loss"], name=name)
+        value, kept = rh.epoch_metrics("metrics"), []
+        hook = rh.CallHook(lambda it: kept.append(float(it)), [value], every_n_steps=1)
+        with rh.MonitoredSession(hooks=[hook]) as session:
+            for name in ("judge", "make", "make", "judge"):
+                session.run(name)
+    assert kept == [1.0] * 4
+
+
+def test_before_the_first_step_it_is_not_a_number():
+    with rh.graph(train_step, total=np.float32(0), data=BATCHES).as_default():
+        mean = rh.epoch_mean("loss")
+        with rh.MonitoredSession() as session:
+            assert math.isnan(session.run(mean))
+
+
+# --- mistakes
+
+
 def test_what_has_no_epochs_or_no_name_is_refused():
     with rh.graph(train_step, total=0.0).as_default():
         for make in (lambda: rh.epoch_mean("loss"), lambda: rh.epoch_metrics("total")):

@@ -39,15 +39,20 @@ def has_epochs(graph: BaseGraph) -> bool:
 def epoch_operation(graph: BaseGraph) -> Operation | None:
     """Return an operation whose value is the number of the epoch, from 1; None: it has no epochs.
 
-    It is drawn in each run that needs it, after the data. It is not added to the graph, so that a
-    finalized one has it too.
+    It is drawn in each run that needs it, after the data: in one that makes a step, it begins the
+    epoch of that step; in others, its argument, of type ``"EpochNow"``, is drawn in its place. It
+    is not added to the graph, so that a finalized one has it too.
     """
     if not has_epochs(graph):
         return None
     data = epoch_input(graph)
     # Behind what it needs, and before all that can be made of it.
     number = -0.5 if data is None else data.number + 0.5
-    return Operation(graph, "Epoch", EPOCH, number, fn=None, placement=Placement.HOST)
+    host = {"fn": None, "placement": Placement.HOST}
+    now = Operation(graph, "EpochNow", f"{EPOCH}/now", number, **host)
+    epoch = Operation(graph, "Epoch", EPOCH, number, args=(now,), **host)
+    now.outputs = epoch.outputs
+    return epoch
 
 
 class Epochs:

@@ -195,6 +195,9 @@ class SessionInputs:
             self._epoch = self._positions.pop(op.name, {}).get("number")
             self.opened[op] = OpenInput(self._draw_epoch, self._epoch_position)
             return
+        if op.type == "EpochNow":
+            self.opened[op] = OpenInput(lambda: self.epochs.number, lambda: None)
+            return
         source: Source = op.args[0]
         step = self._values.global_step or 0
         opened = source.open(op.name, step, self._positions.get(op.name))

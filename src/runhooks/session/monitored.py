@@ -273,8 +273,8 @@ class MonitoredSession(CallableRuns):
     def iteration(self) -> Iterator[None]:
         """Return a context for the runs of one iteration of the loop: a whole, or not at all.
 
-        Checkpoints, evaluations (all hooks with ``first`` or ``last``) and stops wait for the end of
-        the ``with`` block; other hooks act in its runs, as elsewhere. A training that is resumed
+        Checkpoints, evaluations and stops wait for the end of the ``with`` block, as do all hooks
+        with ``first`` or ``last``; others act in its runs, as elsewhere. A training that is resumed
         begins with a whole iteration, so its result is that of an uninterrupted one.
 
             while not session.should_stop():
@@ -302,7 +302,9 @@ class MonitoredSession(CallableRuns):
         """Make ``should_stop()`` true. Any thread or signal handler may call it.
 
         It refuses neither runs nor iterations: a loop that never calls ``should_stop()`` goes on,
-        unlike after a signal. If several ranks train together, all of them stop before the same run.
+        unlike after a signal.
+
+        If several ranks train together, all of them stop before the same run.
         """
         (self._agreement or self._stop).ask(reason)
 
