@@ -321,7 +321,7 @@ def test_to_read_it_between_steps_draws_and_changes_nothing(source, engine):
                     values = session.run(["train_op", *tensors[:2]], feeds)[1:]
                     found.append([np.asarray(it).item() for it in values])
                     for _ in range(reads):
-                        epoch, mean, total = session.run(tensors, hooks=False)
+                        epoch, mean, _ = session.run(tensors, hooks=False)
                         read.append([epoch, np.asarray(mean).item()])
                 assert float(session.run("total", hooks=False)) == pytest.approx(6.6)
         return found, read

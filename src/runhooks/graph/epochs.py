@@ -48,9 +48,8 @@ def epoch_operation(graph: BaseGraph) -> Operation | None:
     data = epoch_input(graph)
     # Behind what it needs, and before all that can be made of it.
     number = -0.5 if data is None else data.number + 0.5
-    host = {"fn": None, "placement": Placement.HOST}
-    now = Operation(graph, "EpochNow", f"{EPOCH}/now", number, **host)
-    epoch = Operation(graph, "Epoch", EPOCH, number, args=(now,), **host)
+    now = Operation(graph, "EpochNow", f"{EPOCH}/now", number, fn=None, placement=Placement.HOST)
+    epoch = Operation(graph, "Epoch", EPOCH, number, fn=None, args=(now,), placement=Placement.HOST)
     now.outputs = epoch.outputs
     return epoch
 
@@ -145,6 +144,14 @@ class Epochs:
             done, drawn = done + 1, 0
         part: Fraction = min(Fraction(target) - done, Fraction(1))
         return max(0, math.ceil(part * length) - drawn)
+
+    @property
+    def draws_left(self) -> int | None:
+        """How many elements of the data are left in all epochs; None: that is unknown."""
+        progress = None if self._most is None else self._progress()
+        if self._most is None or progress is None or progress.length is None:
+            return None
+        return max(0, (self._most - progress.done) * progress.length - progress.drawn)
 
     @property
     def is_over(self) -> bool:
