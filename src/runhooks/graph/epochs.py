@@ -61,6 +61,7 @@ class Epochs:
         graph: The graph.
         global_step: Returns the global step of the session.
         position: Returns the open input of an operation, or else where a checkpoint has left it.
+        opened: Returns the input of an operation, which it opens.
     """
 
     def __init__(
@@ -68,12 +69,14 @@ class Epochs:
         graph: BaseGraph,
         global_step: Callable[[], int | None],
         position: Callable[[Operation], OpenInput | Mapping[str, Any]] | None = None,
+        opened: Callable[[Operation], OpenInput] | None = None,
     ) -> None:
         self._steps = steps_per_epoch(graph)
         self._global_step = global_step
         #: The operation that draws from the data; None: they tell nothing of epochs.
         self.input = epoch_input(graph) if position is not None else None
         self._position = position
+        self._opened = opened
         self._most = None if self.input is None else self._source.epochs
         self._looks_ahead = False
 
@@ -187,11 +190,23 @@ class Epochs:
         if progress.is_at_end:  # to look into the next epoch would begin it
             done, drawn = done + 1, 0
         if length is None:
-            is_last = False
-            if draws and drawn and self._looks_ahead and passes is not None:
-                is_last = passes.next_is_last
-            return Fraction(done + is_last)
+            return Fraction(done + (draws > 0 and self._next_is_last(is_first=not drawn)))
         return done + Fraction(min(drawn + draws, length), length or 1)
+
+    def _next_is_last(self, *, is_first: bool) -> bool:
+        """Return whether the next element, the first of an epoch or not, is the last one of it.
+
+        A run that draws it is about to be made, so the input may be opened, and the epoch begun.
+        """
+        if not self._looks_ahead or self._opened is None:
+            return False
+        assert self.input is not None
+        passes = self._opened(self.input).passes
+        if passes is None:
+            return False
+        if is_first:
+            passes.begin_next()
+        return passes.next_is_last
 
     def _found(self) -> OpenInput | Mapping[str, Any]:
         assert self.input is not None
