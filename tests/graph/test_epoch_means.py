@@ -116,6 +116,80 @@ def test_weights_of_another_run_bring_no_sums_with_them(engine, tmp_path):
     assert train(make, engine, scaffold=scaffold) == train(make, engine)
 
 
+def mean_of(values, engine, **arguments):
+    """The mean of an epoch of these losses, each of a batch of its own."""
+    start = np.float32(0)
+    graph = rh.graph(
+        lambda total, batch: (total, {"loss": batch[0], "size": batch[1]}),
+        total=start,
+        data=[np.array([value, size]) for value, size in values],
+        engine=engine,
+    )
+    with graph.as_default():
+        seen = Seen([rh.epoch_mean("loss", **arguments)], every_epochs=1)
+        rh.train.train("train_op", hooks=[seen.hook])
+    ((found,),) = seen.kept
+    return found
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ([1, math.inf, 2], math.inf),
+        ([-math.inf, 1], -math.inf),
+        ([math.inf, -math.inf], math.nan),
+        ([1, math.nan, math.inf], math.nan),
+    ],
+    ids=str,
+)
+def test_what_is_not_finite_is_as_in_a_plain_mean(losses, expected, engine):
+    found = mean_of([(loss, 1) for loss in losses], engine)
+    assert str(found) == str(expected)
+
+
+@pytest.mark.every_engine
+def test_a_step_without_examples_does_not_count(engine):
+    values = [(2.0, 1), (math.nan, 0), (5.0, 2)]
+    assert mean_of(values, engine, weight="size") == 4.0
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize(
+    "kind", ["float16", "bfloat16", "float32", "int8", "int64", "uint8", "bool"]
+)
+def test_values_of_any_kind_are_added_up_in_a_wide_one(kind, engine):
+    import ml_dtypes
+
+    dtype = np.dtype(getattr(ml_dtypes, kind, kind))
+    top = {"float16": 60_000, "bfloat16": 3e38 / 128, "int8": 127, "uint8": 255, "bool": 1}
+    values = [np.array([it], dtype) for it in [top.get(kind, 2**20)] * 5]
+    graph = rh.graph(
+        lambda total, batch: (total, {"loss": batch[0]}),
+        total=np.float32(0),
+        data=values,
+        engine=engine,
+    )
+    with graph.as_default():
+        seen = Seen([rh.epoch_mean("loss")], every_epochs=1)
+        rh.train.train("train_op", hooks=[seen.hook])
+    assert seen.kept == [[float(values[0][0])]]
+
+
+@pytest.mark.every_engine
+def test_a_complex_value_is_refused(engine):
+    graph = rh.graph(
+        lambda total, batch: (total, {"loss": batch[0]}),
+        total=np.float32(0),
+        data=[np.array([1 + 2j], np.complex64)],
+        engine=engine,
+    )
+    with graph.as_default():
+        rh.epoch_mean("loss")
+        with pytest.raises(TypeError, match="real number"):
+            rh.train.train("train_op")
+
+
 @pytest.mark.parametrize("engine", ["python", "jax", "torch"])
 def test_a_million_values_add_up_without_drift(engine):
     engine = rh.Graph(engine).engine
