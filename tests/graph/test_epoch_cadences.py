@@ -183,6 +183,25 @@ def test_an_epoch_of_one_element(make):
     assert session.epoch is None  # it is closed
 
 
+@pytest.mark.parametrize("elements", [[5], [5, 6]])
+@pytest.mark.parametrize("stop_at", [None, 1, 2, 3])
+def test_an_iterable_of_few_elements_gives_hooks_the_values_of_its_last(
+    elements, stop_at, tmp_path
+):
+    called = []
+    for last in (stop_at, None):
+        hooks = [rh.StopAtStepHook(last_step=last)] if last else []
+        note = rh.CallHook(
+            lambda *values: called.append(tuple(map(int, values))),
+            ["epoch", "batch"],
+            every_n_epochs=1,
+        )
+        with opened([note, *hooks], Iterable(elements), epochs=3, folder=tmp_path) as session:
+            while not session.should_stop():
+                session.run("train_op")
+    assert called == [(epoch, elements[-1]) for epoch in (1, 2, 3)]
+
+
 class Iterable:
     """An iterable without a length."""
 

@@ -116,6 +116,80 @@ def test_weights_of_another_run_bring_no_sums_with_them(engine, tmp_path):
     assert train(make, engine, scaffold=scaffold) == train(make, engine)
 
 
+def mean_of(values, engine, **arguments):
+    """The mean of an epoch of these losses, each of a batch of its own."""
+    start = np.float32(0)
+    graph = rh.graph(
+        lambda total, batch: (total, {"loss": batch[0], "size": batch[1]}),
+        total=start,
+        data=[np.array([value, size]) for value, size in values],
+        engine=engine,
+    )
+    with graph.as_default():
+        seen = Seen([rh.epoch_mean("loss", **arguments)], every_epochs=1)
+        rh.train.train("train_op", hooks=[seen.hook])
+    ((found,),) = seen.kept
+    return found
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ([1, math.inf, 2], math.inf),
+        ([-math.inf, 1], -math.inf),
+        ([math.inf, -math.inf], math.nan),
+        ([1, math.nan, math.inf], math.nan),
+    ],
+    ids=str,
+)
+def test_what_is_not_finite_is_as_in_a_plain_mean(losses, expected, engine):
+    found = mean_of([(loss, 1) for loss in losses], engine)
+    assert str(found) == str(expected)
+
+
+@pytest.mark.every_engine
+def test_a_step_without_examples_does_not_count(engine):
+    values = [(2.0, 1), (math.nan, 0), (5.0, 2)]
+    assert mean_of(values, engine, weight="size") == 4.0
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize(
+    "kind", ["float16", "bfloat16", "float32", "int8", "int64", "uint8", "bool"]
+)
+def test_values_of_any_kind_are_added_up_in_a_wide_one(kind, engine):
+    import ml_dtypes
+
+    dtype = np.dtype(getattr(ml_dtypes, kind, kind))
+    top = {"float16": 60_000, "bfloat16": 3e38 / 128, "int8": 127, "uint8": 255, "bool": 1}
+    values = [np.array([it], dtype) for it in [top.get(kind, 2**20)] * 5]
+    graph = rh.graph(
+        lambda total, batch: (total, {"loss": batch[0]}),
+        total=np.float32(0),
+        data=values,
+        engine=engine,
+    )
+    with graph.as_default():
+        seen = Seen([rh.epoch_mean("loss")], every_epochs=1)
+        rh.train.train("train_op", hooks=[seen.hook])
+    assert seen.kept == [[float(values[0][0])]]
+
+
+@pytest.mark.every_engine
+def test_a_complex_value_is_refused(engine):
+    graph = rh.graph(
+        lambda total, batch: (total, {"loss": batch[0]}),
+        total=np.float32(0),
+        data=[np.array([1 + 2j], np.complex64)],
+        engine=engine,
+    )
+    with graph.as_default():
+        rh.epoch_mean("loss")
+        with pytest.raises(TypeError, match="real number"):
+            rh.train.train("train_op")
+
+
 @pytest.mark.parametrize("engine", ["python", "jax", "torch"])
 def test_a_million_values_add_up_without_drift(engine):
     engine = rh.Graph(engine).engine
@@ -299,6 +373,93 @@ def test_metric_objects_are_computed_and_start_anew_in_each_epoch(kind):
 def test_metric_objects_go_on_in_mid_epoch(kind, last, tmp_path):
     parts = metrics_of(kind, last, tmp_path) + metrics_of(kind, folder=tmp_path)
     assert parts == metrics_of(kind)
+
+
+# --- without a step
+
+
+SOURCES = {"data": {"data": BATCHES, "epochs": 2}, "steps": {"steps_per_epoch": len(BATCHES)}}
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("source", SOURCES)
+def test_to_read_it_between_steps_draws_and_changes_nothing(source, engine):
+    def train(reads):
+        found, read = [], []
+        graph = rh.graph(train_step, total=np.float32(0), engine=engine, **SOURCES[source])
+        with graph.as_default():
+            tensors = ["epoch", rh.epoch_mean("loss"), "total"]
+            with rh.MonitoredSession() as session:
+                for batch in BATCHES * 2:
+                    feeds = None if source == "data" else {"batch": batch}
+                    values = session.run(["train_op", *tensors[:2]], feeds)[1:]
+                    found.append([np.asarray(it).item() for it in values])
+                    for _ in range(reads):
+                        epoch, mean, _ = session.run(tensors, hooks=False)
+                        read.append([epoch, np.asarray(mean).item()])
+                assert float(session.run("total", hooks=False)) == pytest.approx(6.6)
+        return found, read
+
+    found, none = train(reads=0)
+    assert (none, [epoch for epoch, _ in found]) == ([], [1, 1, 1, 2, 2, 2])
+    assert train(reads=2) == (found, [it for it in found for _ in range(2)])
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("last", [3, 5, 6])
+def test_at_the_end_of_the_loop_it_is_the_mean_so_far(source, last, engine):
+    def train(**cadence):
+        graph = rh.graph(train_step, total=np.float32(0), engine=engine, **SOURCES[source])
+        with graph.as_default():
+            seen = Seen(["epoch", rh.epoch_mean("loss")], **cadence)
+            hooks = [seen.hook, rh.StopAtStepHook(last_step=last)]
+            with rh.MonitoredSession(hooks=hooks) as session:
+                for batch in (BATCHES * 2)[:last]:
+                    session.run("train_op", None if source == "data" else {"batch": batch})
+        return seen.kept
+
+    assert train(at_end=True) == train(every_steps=1)[-1:]
+
+
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_metric_objects_are_computed_between_steps_and_at_the_end(kind):
+    with GRAPHS[kind]().as_default():
+        values = [rh.epoch_metrics("metrics"), rh.epoch_metrics("metrics", name="again")]
+        at_end = rh.FinalOpsHook(values)
+        with rh.MonitoredSession(hooks=[at_end]) as session:
+            while not session.should_stop():
+                step = session.run(["train_op", *values])[1:]
+                assert str(session.run(values, hooks=False)) == str(step)
+                assert str(step[0]) == str(step[1])
+    assert str(at_end.final_ops_values) == str(step)
+
+
+def test_of_two_steps_metric_objects_are_computed_after_either():
+    import torch
+    import torchmetrics
+
+    metrics = torchmetrics.MeanMetric()
+    graph = rh.torch.Graph(metrics=metrics, steps_per_epoch=4)
+    with graph.as_default():
+        for name in ("judge", "make"):
+            rh.torch.step(lambda: {"loss": metrics(torch.ones(()))}, ["loss"], name=name)
+        value, kept = rh.epoch_metrics("metrics"), []
+        hook = rh.CallHook(lambda it: kept.append(float(it)), [value], every_n_steps=1)
+        with rh.MonitoredSession(hooks=[hook]) as session:
+            for name in ("judge", "make", "make", "judge"):
+                session.run(name)
+    assert kept == [1.0] * 4
+
+
+def test_before_the_first_step_it_is_not_a_number():
+    with rh.graph(train_step, total=np.float32(0), data=BATCHES).as_default():
+        mean = rh.epoch_mean("loss")
+        with rh.MonitoredSession() as session:
+            assert math.isnan(session.run(mean))
+
+
+# --- mistakes
 
 
 def test_what_has_no_epochs_or_no_name_is_refused():

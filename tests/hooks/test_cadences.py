@@ -56,14 +56,12 @@ def early_stopping_hook(act, here, tmp_path, run_every_secs=None, **cadence):
     return rh.make_early_stopping_hook(None, lambda: act(here.step), run_every_secs, **cadence)
 
 
-def evaluation_hook(act, here, tmp_path, every_secs=None, **cadence):
-    if every_secs is not None:
-        cadence = {"trigger": rh.Trigger(every_secs=every_secs)}
+def evaluation_hook(act, here, tmp_path, **cadence):
     return rh.EvaluationHook({"loss": "loss:0"}, summary_writer=Writer(act), **cadence)
 
 
-#: How each is made, the names of its cadences, and the steps at which it acts: every 3 steps, every
-#: 3 seconds, of 8 steps that take a second each.
+#: How each is made, the names of its cadences (None: a trigger's), and the steps at which it acts:
+#: every 3 steps, every 3 seconds, of 8 steps that take a second each.
 FIRST, ROUND = [1, 4, 7], [3, 6]
 HOOKS = {
     "logging": (logging_hook, "every_n_iter", "every_n_secs", FIRST, FIRST),
@@ -78,25 +76,25 @@ HOOKS = {
         lambda act, here, tmp_path, **cadence: rh.ThroughputHook(
             summary_writer=Writer(act), **{"every_n_steps": None, **cadence}
         ),
-        *("every_n_steps", "every_n_secs", ROUND, [4, 7]),
+        *("every_n_steps", None, ROUND, [4, 7]),
     ),
     "hook_times": (
         lambda act, here, tmp_path, **cadence: rh.HookTimesHook(
             summary_writer=Writer(act), **{"every_n_steps": None, **cadence}
         ),
-        *("every_n_steps", "every_n_secs", ROUND, [4, 7]),
+        *("every_n_steps", None, ROUND, [4, 7]),
     ),
-    "evaluation": (evaluation_hook, "every_n_steps", "every_secs", ROUND, ROUND),
+    "evaluation": (evaluation_hook, "every_n_steps", None, ROUND, ROUND),
     "early_stopping": (early_stopping_hook, "run_every_steps", "run_every_secs", ROUND, FIRST),
     "tracking": (
         lambda act, here, tmp_path, **cadence: TrackingHook(
             lambda numbers, step: act(step), ["loss:0"], **cadence
         ),
-        *("every_n_steps", None, ROUND, None),
+        *("every_n_steps", None, ROUND, ROUND),
     ),
     "call": (
         lambda act, here, tmp_path, **cadence: rh.CallHook(lambda: act(here.step), **cadence),
-        *("every_n_steps", None, ROUND, None),
+        *("every_n_steps", None, ROUND, ROUND),
     ),
     "checkpoint": (
         lambda act, here, tmp_path, **cadence: rh.CheckpointSaverHook(
@@ -148,8 +146,8 @@ def test_every_so_many_steps(acts, kind):
 
 def test_every_so_many_seconds(acts, kind):
     _, _, secs, _, expected = kind
-    if secs is not None:
-        assert acts(**{secs: 3}) == expected
+    cadence = {"trigger": Trigger(every_secs=3)} if secs is None else {secs: 3}
+    assert acts(**cadence) == expected
 
 
 def test_at_the_steps_of_a_trigger_and_at_the_end(acts, kind):

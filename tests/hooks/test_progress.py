@@ -85,6 +85,62 @@ def test_elsewhere_a_line_every_few_seconds_and_at_the_end(timed_train):
     ]
 
 
+class Batches:
+    """Ten numbers in batches of ``size``."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return -(-10 // self.size)
+
+    def __iter__(self):
+        return iter(range(0, 10, self.size))
+
+
+def epoch_lines(data, folder, fake_clock, stop_at=10**9, last_step=None, **source):
+    """Trains, and returns what is shown, a line after each run."""
+    stream = io.StringIO()
+    hooks = [
+        rh.ProgressHook(last_step, stream=stream, every_n_steps=1),
+        rh.StopAtStepHook(last_step=stop_at),
+    ]
+    graph = rh.graph(lambda total, number: total + number, total=0, data=data, **source)
+    with graph.as_default():
+        with rh.MonitoredTrainingSession(checkpoint_dir=folder, hooks=hooks) as session:
+            while not session.should_stop():
+                fake_clock.advance(6)
+                session.run("train_op")
+    return [line.partition("  ")[0] for line in stream.getvalue().splitlines()]
+
+
+def test_without_a_number_it_goes_to_the_end_of_the_epochs(tmp_path, fake_clock):
+    lines = epoch_lines(Batches(4), tmp_path, fake_clock, stop_at=4, epochs=2)
+    assert lines == [f" {p}% step {i}/6" for p, i in ((17, 1), (33, 2), (50, 3), (67, 4), (67, 4))]
+    # The rest with batches of another size: 2 of 5 are left of the second epoch.
+    lines = epoch_lines(Batches(5), tmp_path, fake_clock, epochs=2)
+    assert lines == ["100% step 5/5"] * 2
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"data": Batches(5), "epochs": None},
+        {"data": lambda step: Batches(5)},
+        {"data": map(int, Batches(5))},
+        {"data": lambda step: Batches(5), "steps_per_epoch": 2},
+    ],
+    ids=["no end", "a function", "an iterator", "steps per epoch"],
+)
+def test_without_a_number_and_an_end_there_is_none(source, fake_clock):
+    assert epoch_lines(folder=None, fake_clock=fake_clock, stop_at=1, **source) == ["step 1"] * 2
+
+
+def test_a_number_comes_before_the_epochs(fake_clock):
+    lines = epoch_lines(Batches(5), None, fake_clock, stop_at=1, last_step=4, epochs=5)
+    assert lines == [" 25% step 1/4"] * 2
+
+
 def test_on_a_terminal_a_bar_that_is_written_over(timed_train):
     stream = Terminal()
     timed_train(rh.ProgressHook(4, stream=stream), steps=4, secs=0.5)

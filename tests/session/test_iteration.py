@@ -5,6 +5,7 @@ import json
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import runhooks as rh
@@ -112,32 +113,73 @@ def test_checkpoints_are_saved_between_iterations(save, steps, iterate, tmp_path
     assert steps_in(tmp_path) == steps
 
 
-class AfterRun(rh.SessionRunHook):
-    """Asks for nothing, and notes the step at the multiples of 2, or later."""
+class EachRun(rh.SessionRunHook):
+    """Notes the step after each run that it is called in; it says nothing of when it is due."""
 
-    def __init__(self, called):
-        self.called, self.timer = called, rh.Timer(rh.Trigger(every_steps=2))
-
-    def next_due(self):
-        return self.timer.due()
+    def __init__(self):
+        self.called = []
 
     def after_run(self, run_context, run_values):
-        step = run_context.session.global_step
-        if self.timer.should_trigger_for_step(step):
-            self.timer.update_last_triggered_step(step)
-            self.called.append(step)
+        self.called.append(run_context.session.global_step)
+
+
+class Last(EachRun):
+    last = True
 
 
 @pytest.mark.every_engine
-def test_hooks_that_ask_for_values_get_them_in_the_runs_and_others_at_the_end(iterate):
-    called = []
+def test_hooks_act_in_the_runs(iterate):
+    each, steps, called = EachRun(), [], []
     hooks = [
+        each,
+        rh.CallHook(lambda: steps.append(each.called[-1]), every_n_steps=2),
         rh.CallHook(lambda *it: called.append(tuple(map(int, it))), ["seen"], every_n_steps=2),
-        AfterRun(called),
         rh.CallHook(lambda it: called.append(("epoch", int(it))), ["epoch"], every_n_epochs=1),
     ]
     iterate(hooks, iterations=2)
-    assert called == [(2,), ("epoch", 1), 3, (3,), (7,), ("epoch", 2), 6]
+    assert each.called == [1, 2, 3, 4, 5, 6]
+    assert steps == [2, 4, 6]
+    assert called == [(2,), ("epoch", 1), (3,), (7,), ("epoch", 2)]
+
+
+@pytest.mark.every_engine
+def test_averages_are_updated_after_each_step(engine, tmp_path):
+    def averages(folder, runs):
+        graph = rh.graph(count_step, total=np.float32(0), engine=engine)
+        with graph.as_default():
+            hooks = [rh.EmaHook("total", 0.5, debias=False)]
+            with rh.MonitoredTrainingSession(checkpoint_dir=folder, hooks=hooks) as session:
+                for _ in range(12 // runs):
+                    with session.iteration():
+                        for _ in range(runs):
+                            session.run("train_op", {"element": np.float32(1)})
+        return str(rh.load(folder, "ema"))
+
+    assert averages(tmp_path / "three", 3) == averages(tmp_path / "one", 1)
+
+
+def test_a_hook_that_is_last_and_wants_every_run_is_called_once_at_the_end_of_each(iterate):
+    hook = Last()
+    iterate([hook], iterations=3)
+    assert hook.called == [3, 6, 9]
+
+
+def test_a_hook_that_is_last_is_called_in_each_run_between_iterations():
+    hook = Last()
+    with rh.graph(count_step, total=0).as_default():
+        with rh.MonitoredSession(hooks=[hook]) as session:
+            for _ in range(2):
+                for _ in range(3):
+                    session.run("train_op", {"element": 1})
+                with session.iteration():
+                    for _ in range(3):
+                        session.run("train_op", {"element": 1})
+                with pytest.raises(ZeroDivisionError), session.iteration():
+                    session.run("train_op", {"element": 1})
+                    raise ZeroDivisionError
+                with session.iteration():  # makes no run
+                    pass
+    assert hook.called == [1, 2, 3, 6, 8, 9, 10, 13]
 
 
 def test_an_evaluation_waits_for_the_end(iterate):

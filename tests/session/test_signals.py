@@ -228,13 +228,15 @@ def test_several_runs_between_two_tests_are_all_made(train_op):
     assert made == [1, 2, 3, 4, 5, 6]
 
 
-def test_request_stop_refuses_no_run(train_op):
+def test_request_stop_refuses_no_run_and_no_iteration(train_op):
     op, _ = train_op
     with contextlib.closing(rh.MonitoredSession()) as sess:
         sess.request_stop("enough")
         for _ in range(3):
             sess.run(op)
-        assert sess.global_step == 3
+            with sess.iteration():
+                sess.run(op)
+        assert sess.global_step == 6
 
 
 # the end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -163,6 +164,8 @@ def single_number(name: str, value: Any) -> float:
 def compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
     """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier."""
     new = total + added
+    if not math.isfinite(new):  # infinity lacks nothing
+        return new, 0.0
     if abs(total) >= abs(added):
         return new, lost + ((total - new) + added)
     return new, lost + ((added - new) + total)

@@ -209,8 +209,9 @@ class EagerEngine(Engine):
         total, lost, count, _ = self.arrays.to_numpy(sums).tolist()
         is_number = isinstance(weight, int | float)
         added = weight if is_number else self._number(f"the weight of {name}", weight)
-        number = value if isinstance(value, float) else self._number(name, value)
-        total, lost = compensated(total, lost, number * added)
+        number = float(value) if isinstance(value, float) else self._number(name, value)
+        if added:  # without examples, the value may be NaN
+            total, lost = compensated(total, lost, number * added)
         return np.array([total, lost, count + added, 0.0])
 
     def _number(self, name: str, value: Any) -> float:

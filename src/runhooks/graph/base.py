@@ -43,8 +43,6 @@ class GraphKeys:
     STEP_UPDATES = "step_updates"
     #: What the first run of an epoch does first: operations, and functions without arguments.
     EPOCH_RESETS = "epoch_resets"
-    #: Pairs of a mean over the epoch with the step of the run, and that without it.
-    EPOCH_MEANS = "epoch_means"
 
 
 class Log(Protocol):

@@ -24,10 +24,10 @@ def epoch_mean(
     """Return a tensor: the mean of ``tensor`` over the epoch so far, with the step of the run.
 
     Each run that makes the step behind ``tensor`` adds its value, where it is computed: nothing is
-    fetched, and no hook is called. In a run of another step, a hook gets the mean so far. Asked for
-    in the last run of an epoch, it is the mean of the epoch, also after a resume in the middle.
-    Sums are float64, or on JAX float32 with a compensation: the mean of a million values is right
-    to 1e-7.
+    fetched, and no hook is called. Asked for in the last run of an epoch, it is the mean of the
+    epoch, also after a resume in the middle. A run that makes no such step finds the mean that the
+    last one has left. Sums are float64, or on JAX float32 with a compensation: the mean of a
+    million values is right to 1e-7.
 
         hooks = [rh.LoggingTensorHook([rh.epoch_mean("loss")], trigger=rh.Trigger(every_epochs=1))]
 
@@ -56,10 +56,7 @@ def epoch_mean(
     graph.add_to_collection(GraphKeys.STEP_UPDATES, total.op)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
     graph.add_to_collection(GraphKeys.EPOCH_RESETS, fresh.op)
-    mean: Tensor = call(engine.mean_of_sums, total, name=name)
-    if graph.objects is not None:  # what a hook gets in a run of another step
-        before = call(engine.mean_of_sums, sums, name=f"{name}/before")
-        graph.add_to_collection(GraphKeys.EPOCH_MEANS, (mean, before))
+    mean: Tensor = call(engine.mean_of_sums, _so_far(graph, sums), name=name)
     return mean
 
 
@@ -68,7 +65,8 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
 
     ``state`` is a state of the step that its function updates: metrics of flax nnx or torchmetrics,
     with ``compute`` and ``reset``, or of clu, with ``compute`` and ``empty``. The value is that of
-    ``compute()`` after the step of the run. The first run of the next epoch resets them.
+    ``compute()`` after the step of the run, or, in a run that makes none, after the last one. The
+    first step of the next epoch resets them.
 
         graph = rh.jax.graph(train_step, data=loader, model=model, metrics=nnx.MultiMetric(...))
         with graph.as_default():
@@ -92,18 +90,32 @@ def epoch_metrics(state: str, name: str | None = None) -> Tensor:
         _check_metrics(state, found)
         if callable(keep := getattr(found, "persistent", None)):
             keep(True)  # or the state_dict of torchmetrics is empty
-        after: Any = [op.outputs[0] for op in graph.get_operations() if op.type == "Step"]
-        value: Tensor = call(lambda *_: found.compute(), *after, name=name)
+        computed = graph.add("Latest", found.compute, name=f"{name}/compute")
+        value: Tensor = call(_same, computed.outputs[0], name=name)
         graph.add_to_collection(GraphKeys.EPOCH_RESETS, found.reset)
     else:
         variable = graph.as_graph_element(state)
-        updates = [op for op in graph.get_operations() if op.assigns is variable]
-        if not isinstance(variable, Variable) or not updates:
+        is_updated = any(op.assigns is variable for op in graph.get_operations())
+        if not isinstance(variable, Variable) or not is_updated:
             raise ValueError(f"state must be a state of the step, got {state!r}")
-        value = call(partial(_computed, state), updates[-1].outputs[0], name=name)
+        value = call(partial(_computed, state), _so_far(graph, variable), name=name)
         fresh = call(partial(_reset, state), variable, name=f"{name}/reset")
         graph.add_to_collection(GraphKeys.EPOCH_RESETS, variable.assign(fresh).op)
     graph.add_to_collection(GraphKeys.STEP_UPDATES, epoch.op)
+    return value
+
+
+def _so_far(graph: Graph, variable: Variable) -> Tensor:
+    """Return what ``variable`` is after the updates of this run, if it makes any.
+
+    A run that makes no step finds what the last one has left, and draws nothing for that.
+    """
+    op = graph.add("Latest", _same, name=f"{variable.op.name}/latest", assigns=variable)
+    graph.add_to_collection(GraphKeys.STEP_UPDATES, op)
+    return op.outputs[0]
+
+
+def _same(value: Any) -> Any:
     return value
 
 

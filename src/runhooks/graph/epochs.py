@@ -39,15 +39,19 @@ def has_epochs(graph: BaseGraph) -> bool:
 def epoch_operation(graph: BaseGraph) -> Operation | None:
     """Return an operation whose value is the number of the epoch, from 1; None: it has no epochs.
 
-    It is drawn in each run that needs it, after the data. It is not added to the graph, so that a
-    finalized one has it too.
+    It is drawn in each run that needs it, after the data: in one that makes a step, it begins the
+    epoch of that step; in others, its argument, of type ``"EpochNow"``, is drawn in its place. It
+    is not added to the graph, so that a finalized one has it too.
     """
     if not has_epochs(graph):
         return None
     data = epoch_input(graph)
     # Behind what it needs, and before all that can be made of it.
     number = -0.5 if data is None else data.number + 0.5
-    return Operation(graph, "Epoch", EPOCH, number, fn=None, placement=Placement.HOST)
+    now = Operation(graph, "EpochNow", f"{EPOCH}/now", number, fn=None, placement=Placement.HOST)
+    epoch = Operation(graph, "Epoch", EPOCH, number, fn=None, args=(now,), placement=Placement.HOST)
+    now.outputs = epoch.outputs
+    return epoch
 
 
 class Epochs:
@@ -57,6 +61,7 @@ class Epochs:
         graph: The graph.
         global_step: Returns the global step of the session.
         position: Returns the open input of an operation, or else where a checkpoint has left it.
+        opened: Returns the input of an operation, which it opens.
     """
 
     def __init__(
@@ -64,12 +69,14 @@ class Epochs:
         graph: BaseGraph,
         global_step: Callable[[], int | None],
         position: Callable[[Operation], OpenInput | Mapping[str, Any]] | None = None,
+        opened: Callable[[Operation], OpenInput] | None = None,
     ) -> None:
         self._steps = steps_per_epoch(graph)
         self._global_step = global_step
         #: The operation that draws from the data; None: they tell nothing of epochs.
         self.input = epoch_input(graph) if position is not None else None
         self._position = position
+        self._opened = opened
         self._most = None if self.input is None else self._source.epochs
         self._looks_ahead = False
 
@@ -144,6 +151,14 @@ class Epochs:
         return max(0, math.ceil(part * length) - drawn)
 
     @property
+    def draws_left(self) -> int | None:
+        """How many elements of the data are left in all epochs; None: that is unknown."""
+        progress = None if self._most is None else self._progress()
+        if self._most is None or progress is None or progress.length is None:
+            return None
+        return max(0, (self._most - progress.done) * progress.length - progress.drawn)
+
+    @property
     def is_over(self) -> bool:
         """Whether all elements of all epochs were drawn, as far as that is known."""
         if self._most is None:
@@ -177,11 +192,23 @@ class Epochs:
         if progress.is_at_end:  # to look into the next epoch would begin it
             done, drawn = done + 1, 0
         if length is None:
-            is_last = False
-            if draws and drawn and self._looks_ahead and passes is not None:
-                is_last = passes.next_is_last
-            return Fraction(done + is_last)
+            return Fraction(done + (draws > 0 and self._next_is_last(is_first=not drawn)))
         return done + Fraction(min(drawn + draws, length), length or 1)
+
+    def _next_is_last(self, *, is_first: bool) -> bool:
+        """Return whether the next element, the first of an epoch or not, is the last one of it.
+
+        A run that draws it is about to be made, so the input may be opened, and the epoch begun.
+        """
+        if not self._looks_ahead or self._opened is None:
+            return False
+        assert self.input is not None
+        passes = self._opened(self.input).passes
+        if passes is None:
+            return False
+        if is_first:
+            passes.begin_next()
+        return passes.next_is_last
 
     def _found(self) -> OpenInput | Mapping[str, Any]:
         assert self.input is not None

@@ -393,7 +393,9 @@ class Graph(BaseGraph):
         needed = needed_for(self, fetches, feed_keys)
         return RunEffects(
             inputs=tuple(op for op in needed if op.type == "Inputs"),
-            assignments=tuple(op for op in needed if op.assigns is not None),
+            assignments=tuple(
+                op for op in needed if op.assigns is not None and op.type != "Latest"
+            ),
             steps=frozenset(op for op in needed if op.effect is Effect.STEP),
             step_captures=frozenset(op for op in needed if op.effect is Effect.STEP_CAPTURE),
             captures=frozenset(op for op in needed if op.effect in CAPTURES),

@@ -233,7 +233,7 @@ def make_plan(graph: BaseGraph, fetches: Any, feed_keys: Iterable[Any]) -> Plan:
     parts = place([op for op in needed if op.fn is not None], fed)
     return Plan(
         feeds=feeds,
-        inputs=tuple(op for op in needed if op.type in ("Inputs", "Epoch")),
+        inputs=tuple(_drawn(graph, needed)),
         counters=tuple(v for v in _variables(needed) if v.on_host and v not in fed),
         head=parts.head,
         body=_body(parts, needed, fed, fetched, _asked(graph, fetches, wanted, fed)),
@@ -330,6 +330,14 @@ def _needed_in_run(
         return needed
     belongs = _Belonging(graph, needed, fed, updates)
     return _needed([*elements, *filter(belongs, updates)], fed)
+
+
+def _drawn(graph: BaseGraph, needed: Sequence[Operation]) -> list[Operation]:
+    """Return what a run draws from: its inputs, and the number of the epoch."""
+    drawn = [op for op in needed if op.type in ("Inputs", "Epoch")]
+    if any(op.type == "Epoch" for op in drawn) and not _makes_step(graph, needed):
+        return [op.args[0] if op.type == "Epoch" else op for op in drawn]
+    return drawn
 
 
 def _makes_step(graph: BaseGraph, operations: Iterable[Operation]) -> bool:

@@ -184,19 +184,35 @@ class Passes:
         try:
             element = self._ahead.popleft().take() if self._ahead else self._next()
         except StopIteration:
-            self._done += 1
             if self.empty is not None:
+                self._done += 1
                 _log.warning("the input %r has no elements", self.empty)
                 raise
-            if self.length is not None and self._count.elements < self.length:
-                self._warn_of_length("no more than")
-            self._count.elements, self._is_whole = 0, True
-            if self._done == self._epochs:
+            iterator = self._end_epoch()
+            if iterator is None:
                 raise
-            self._iterator = self._begin_epoch()
-            element = next(self._iterator)  # of what is empty this is the end
+            element = next(iterator)  # of what is empty this is the end
         self._count_one()
         return element if self._arrange is None else self._arrange(element)
+
+    def begin_next(self) -> None:
+        """Begin the next epoch, if this one is known to be at its end and there is another."""
+        if self._ahead and self._ahead[0].is_end:
+            self._ahead.clear()
+            self._end_epoch()
+        elif self._iterator is None and self._done != self._epochs:
+            self._begin_elements()
+
+    def _end_epoch(self) -> Iterator[Any] | None:
+        """Return the elements of the epoch that begins, or None at the end of the last one."""
+        self._done += 1
+        if self.length is not None and self._count.elements < self.length:
+            self._warn_of_length("no more than")
+        self._count.elements, self._is_whole = 0, True
+        if self._done == self._epochs:
+            return None
+        self._iterator = self._begin_epoch()
+        return self._iterator
 
     def _next(self) -> Any:
         if self._is_fresh:

@@ -110,6 +110,10 @@ class EvaluationTimer(Timer):
     def due(self) -> Due:
         return self._evaluation.next_due() or Due(runs=1)
 
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._seen = None  # the hook may have made up, by now, an evaluation that a stop had ended
+
 
 def number(label: str, value: Any) -> float:
     """Return ``value`` as a float; raise ValueError or TypeError if it is not a single number."""

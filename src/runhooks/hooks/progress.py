@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TextIO
 from runhooks import arguments, clock
 from runhooks.arrays import to_numpy
 from runhooks.contract import RawSession, SessionRunContext, SessionRunValues, StopSignal
+from runhooks.engines.foreign import session_of
 from runhooks.hooks.base import step_of
 from runhooks.hooks.named_tensors import FetchingHook
 from runhooks.ranks import current_group
@@ -148,9 +149,12 @@ class ProgressHook(FetchingHook):
     because the time before it may include compilation.
 
         hooks = [rh.ProgressHook(2000, ["loss"])]
+        hooks = [rh.ProgressHook(tensors=["loss"])]  # the data have a length, and the graph epochs
 
     Args:
-        last_step: The last global step; None: unknown, so no bar is shown. Beyond it there is none.
+        last_step: The last global step, beyond which no bar is shown. None: the step at which the
+            data have been gone through ``epochs=`` times, if they have a length; else unknown, and
+            no bar is shown.
         tensors: A tensor or its name to show as well, a list of these, or a dict of them by label.
         every_n_steps: Fetch the tensors at step 1 and at the multiples of this number.
         stream: The text file to write to; None: ``sys.stderr``.
@@ -191,10 +195,10 @@ class ProgressHook(FetchingHook):
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         super().after_run(run_context, run_values)
         if clock.monotonic() >= self._next_show:
-            self._show(step_of(run_context.session))
+            self._show(run_context.session)
 
     def end(self, session: RawSession) -> None:
-        self._show(step_of(session))
+        self._show(session)
         self._display.finish()
 
     def on_exception(self, session: RawSession | None, exception: BaseException) -> None:
@@ -203,11 +207,20 @@ class ProgressHook(FetchingHook):
     def _take(self, session: RawSession, step: int, values: Any) -> None:
         self._values = values
 
-    def _show(self, step: int) -> None:
+    def _show(self, session: RawSession) -> None:
         values = [] if self._values is None else self._tensors.labelled(self._values)
+        step = step_of(session)
         rate = self._rate.mark(step)
         if self._is_shown:
+            last_step = self._last_step or _end_of_data(session, step)
             self._display.show(
-                progress_line(step, self._last_step, rate, values, self._display.bar_width)
+                progress_line(step, last_step, rate, values, self._display.bar_width)
             )
         self._next_show = clock.monotonic() + self._display.interval_secs
+
+
+def _end_of_data(session: RawSession, step: int) -> int | None:
+    """Return the step at which a session, now at ``step``, will have drawn all data, if known."""
+    epochs = session_of(session).epochs
+    left = None if epochs is None else epochs.draws_left
+    return None if left is None else step + left

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -103,32 +103,12 @@ class WindowHook(MeasuringHook):
     The first window opens after the first run, in which things are compiled.
 
     Args:
-        every_n_steps: Steps per window.
-        every_n_secs: Seconds per window.
+        timer: Says when a window ends.
         output_dir: The directory to write to if ``summary_writer`` is None.
         summary_writer: The writer to write with.
-        trigger: Says when a window ends.
-
-    Raises:
-        ValueError: Unless exactly one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
-            given.
     """
 
-    #: Makes the timer of the arguments.
-    make_timer: ClassVar[Callable[..., Timer]] = staticmethod(timer_of)
-
-    def __init__(
-        self,
-        every_n_steps: int | None = _EVERY_N_STEPS,
-        every_n_secs: float | None = None,
-        output_dir: str | os.PathLike[str] | None = None,
-        summary_writer: SummaryWriter | None = None,
-        *,
-        trigger: Trigger | None = None,
-    ) -> None:
-        cadence = {"every_n_steps": every_n_steps, "every_n_secs": every_n_secs}
-        super().__init__(self.make_timer(trigger, **cadence), output_dir, summary_writer)
-        self._opened: tuple[int, float, float] | None = None  # step, time, non-training seconds
+    _opened: tuple[int, float, float] | None = None  # step, time, non-training seconds
 
     def after_create_session(self, session: RawSession, coord: StopSignal) -> None:
         self._opened = None
@@ -178,10 +158,21 @@ class StepCounterHook(WindowHook, StepReadingHook, SummaryWritingHook):
             given.
     """
 
-    make_timer = staticmethod(tensorflow_timer_of)
     _last_global_step: int | None = None
 
     _warned = False
+
+    def __init__(
+        self,
+        every_n_steps: int | None = _EVERY_N_STEPS,
+        every_n_secs: float | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+        *,
+        trigger: Trigger | None = None,
+    ) -> None:
+        cadence = {"every_n_steps": every_n_steps, "every_n_secs": every_n_secs}
+        super().__init__(tensorflow_timer_of(trigger, **cadence), output_dir, summary_writer)
 
     def begin(self) -> None:
         super().begin()
@@ -258,14 +249,13 @@ class ThroughputHook(WindowHook):
             plain number, the hook is not called in between.
         tokens: The same for tokens.
         every_n_steps: Measure at the multiples of this number.
-        every_n_secs: Seconds from one measurement to the next.
         output_dir: The directory to write to if ``summary_writer`` is None.
         summary_writer: The writer to write with.
         trigger: Says when to measure.
 
     Raises:
-        ValueError: If more than one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
-            given, or for a number that is not above zero.
+        ValueError: If both ``every_n_steps`` and ``trigger`` are given, or for a number that is not
+            above zero.
     """
 
     def __init__(
@@ -273,13 +263,13 @@ class ThroughputHook(WindowHook):
         examples: Any = None,
         tokens: Any = None,
         every_n_steps: int | None = _EVERY_N_STEPS,
-        every_n_secs: float | None = None,
         output_dir: str | os.PathLike[str] | None = None,
         summary_writer: SummaryWriter | None = None,
         *,
         trigger: Trigger | None = None,
     ) -> None:
-        super().__init__(every_n_steps, every_n_secs, output_dir, summary_writer, trigger=trigger)
+        timer = timer_of(trigger, every_n_steps=every_n_steps)
+        super().__init__(timer, output_dir, summary_writer)
         given = {"examples": examples, "tokens": tokens}
         self._per_step = {k: v for k, v in given.items() if isinstance(v, int | float)}
         arguments.positive(**self._per_step)
@@ -397,7 +387,6 @@ class HookTimesHook(WindowHook):
 
     Args:
         every_n_steps: Log a table at the multiples of this number.
-        every_n_secs: Seconds per table.
         output_dir: The directory to write to if ``summary_writer`` is None.
         summary_writer: The writer to write with.
         trigger: Says when a table is due.
@@ -407,11 +396,21 @@ class HookTimesHook(WindowHook):
             expensive first.
 
     Raises:
-        ValueError: If more than one of ``every_n_steps``, ``every_n_secs`` and ``trigger`` is
-            given.
+        ValueError: If both ``every_n_steps`` and ``trigger`` are given.
     """
 
     times: Mapping[str, HookTime] = MappingProxyType({})
+
+    def __init__(
+        self,
+        every_n_steps: int | None = _EVERY_N_STEPS,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: SummaryWriter | None = None,
+        *,
+        trigger: Trigger | None = None,
+    ) -> None:
+        timer = timer_of(trigger, every_n_steps=every_n_steps)
+        super().__init__(timer, output_dir, summary_writer)
 
     def begin(self) -> None:
         super().begin()

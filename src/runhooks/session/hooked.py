@@ -110,6 +110,7 @@ class HookedSession:
         self._by_id: dict[int, ScheduledHook] = {}
         self._hooks: list[ScheduledHook] = []  # those that are called without being named
         self._watching: list[ScheduledHook] = []
+        self._held_back: set[ScheduledHook] = set()  # until the end of the iteration
         self._merger = RequestMerger(raw)
         self._turns: BoundedCache[Any, CallerTurns] = BoundedCache()
         self._hook_secs: dict[str, float] | None = None
@@ -159,6 +160,11 @@ class HookedSession:
                 "before each run or iteration, or run without hooks with hooks=False"
             )
 
+    def begin_iteration(self) -> None:
+        """Let hooks that evaluate or save wait from now on."""
+        self._held_back.clear()
+        self.repeat = None  # they may take part in it
+
     def end_iteration(self) -> None:
         """Call the hooks that have waited for the end of the iteration."""
         step = self._raw.global_step or 0
@@ -166,7 +172,10 @@ class HookedSession:
         if self._epochs is not None:
             epochs = self._epochs.done_at(step)
         moment = step, self.runs, clock.monotonic(), StepPart.WHOLE, epochs
-        self._wake([it for it in self._hooks if it.sleeps and it.is_due(*moment)])
+        due = (it for it in self._hooks if not it.always and it.is_due(*moment))
+        woken = self._held_back.union(due)
+        self._held_back.clear()
+        self._wake([it for it in self._hooks if it in woken])
 
     def withdraw_stop(self) -> None:
         """Forget that a hook has asked to stop: the ranks stop together, later."""
@@ -337,7 +346,7 @@ class HookedSession:
             ]
             with self._raw.after_own_run():
                 answer(answering, context, None, self._no_records, self._note_stop)
-            self._ask_next_due(hooks)
+            self._ask_next_due([hook for hook in hooks if hook.sleeps])
 
     def _draws_left(self) -> float:
         """Return how many runs may draw until an epoch ends for which a hook waits, or the data."""
@@ -365,6 +374,7 @@ class HookedSession:
             epochs = self._epochs.done_at(step if is_ahead else self._raw.global_step or 0)
         due = [it for it in hooks if it.always or it.is_due(step, run, now, part, epochs)]
         if self._iteration.is_open:
+            self._held_back.update(hook for hook in due if hook.waits)
             due = [hook for hook in due if not hook.waits]
         if not self._is_alone and hooks is self._hooks:
             due = [hook for hook in due if hook.always or not hook.is_taken]
@@ -526,6 +536,8 @@ class HookedSession:
                 return
             if self.stop_reason is not None:
                 return
+            if self._iteration.is_open and self._held_back:
+                return  # the first run after the iteration has other hooks
             if run.steps != self.stride and (run.steps or self.due.step != math.inf):
                 return  # hooks have made steps too, or it makes none
             draws = turn.turns.draws

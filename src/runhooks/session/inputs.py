@@ -38,7 +38,7 @@ class SessionInputs:
         self._reset = reset
         self._epoch: int | None = None  # the one that was drawn last, where it is drawn
         #: The epochs of the training.
-        self.epochs = Epochs(graph, lambda: values.global_step, self._place_of)
+        self.epochs = Epochs(graph, lambda: values.global_step, self._place_of, self.at)
         #: The inputs that are open, by their operation.
         self.opened: dict[Operation, OpenInput] = {}
         # Where inputs that are still to be opened were left, by the name of their operation.
@@ -210,6 +210,9 @@ class SessionInputs:
         if op.type == "Epoch":
             self._epoch = self._positions.pop(op.name, {}).get("number")
             self.opened[op] = OpenInput(self._draw_epoch, self._epoch_position)
+            return
+        if op.type == "EpochNow":
+            self.opened[op] = OpenInput(lambda: self.epochs.number, lambda: None)
             return
         source: Source = op.args[0]
         step = self._values.global_step or 0

@@ -273,9 +273,9 @@ class MonitoredSession(CallableRuns):
     def iteration(self) -> Iterator[None]:
         """Return a context for the runs of one iteration of the loop: a whole, or not at all.
 
-        Checkpoints, evaluations and other hooks that act on the state, and stops, wait for the end
-        of the ``with`` block; hooks that ask for values get these in its runs. A training that is
-        resumed begins with a whole iteration, so its result is that of an uninterrupted one.
+        Checkpoints, evaluations and stops wait for the end of the ``with`` block, as do all hooks
+        with ``first`` or ``last``; others act in its runs, as elsewhere. A training that is resumed
+        begins with a whole iteration, so its result is that of an uninterrupted one.
 
             while not session.should_stop():
                 with session.iteration():
@@ -291,6 +291,7 @@ class MonitoredSession(CallableRuns):
             raise RuntimeError("iteration() was called inside another iteration: leave it first")
         self._begin_iteration()
         self._iteration.is_open = True
+        self._session.call(lambda live: live.hooked.begin_iteration())
         try:
             yield
         finally:
@@ -299,6 +300,9 @@ class MonitoredSession(CallableRuns):
 
     def request_stop(self, reason: str = "request_stop was called") -> None:
         """Make ``should_stop()`` true. Any thread or signal handler may call it.
+
+        It refuses neither runs nor iterations: a loop that never calls ``should_stop()`` goes on,
+        unlike after a signal.
 
         If several ranks train together, all of them stop before the same run.
         """

@@ -117,7 +117,7 @@ class ScheduledHook:
         after_run: The same.
         name: What it is called in messages and checkpoints.
         waits: Whether it waits for the end of an iteration of several runs, as one that evaluates
-            or saves does: it acts on the state, not on a run.
+            or saves.
         sleeps: Whether it says when it is next due; if not, it is called in every run.
         watched: The tensor it watches in runs in which no other hook is due, or None.
         shared_time: The time of the group, by which a hook of all ranks lives; None: it lives by
@@ -159,8 +159,8 @@ class ScheduledHook:
                 call and shared_time.inside(call)
                 for call in (self.before_run, self.after_run, self._next_due)
             )
-        acts_on_all = getattr(hook, "first", False) or getattr(hook, "last", False)
-        self.waits = self.before_run is None or acts_on_all  # a foreign hook may lack both
+        # A foreign hook may lack both.
+        self.waits = getattr(hook, "first", False) or getattr(hook, "last", False)
         self.always, self.is_taken = True, False
         self.step = self.time = self.run = -math.inf
         self.epoch: float | Fraction = -math.inf

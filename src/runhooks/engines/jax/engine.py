@@ -165,8 +165,11 @@ class JaxEngine(Engine):
                 f"the weight of {name!r} must be a single number, got an array of shape "
                 f"{jnp.shape(weight)}"
             )
+        if jnp.iscomplexobj(value):
+            raise TypeError(f"{name!r} must be a real number, got {jnp.result_type(value)}")
         count = jnp.reshape(jnp.asarray(weight, sums.dtype), ())
-        added = jnp.reshape(value, ()).astype(sums.dtype) * count
+        # Without examples, the value may be NaN.
+        added = jnp.where(count == 0, 0, jnp.reshape(value, ()).astype(sums.dtype) * count)
         total, lost, weights, lacking = sums
         total, lost = _compensated(total, lost, added)
         weights, lacking = _compensated(weights, lacking, count)
@@ -322,5 +325,6 @@ def _compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
     new = total + added
     is_larger = jnp.abs(total) >= jnp.abs(added)
     lost += jnp.where(is_larger, (total - new) + added, (added - new) + total)
+    lost = jnp.where(jnp.isfinite(new), lost, 0)  # infinity lacks nothing
     moved = new + lost
-    return moved, lost - (moved - new)
+    return moved, jnp.where(jnp.isfinite(moved), lost - (moved - new), 0)

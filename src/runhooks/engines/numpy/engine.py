@@ -98,6 +98,10 @@ class PythonEngine(EagerEngine):
         like = like or (type(delta) in (int, float) and is_inexact(leaf.dtype))
         return leaf + (leaf.dtype.type(delta) if like else delta)
 
+    def mean_of_sums(self, sums: Any) -> Any:
+        with np.errstate(invalid="ignore"):  # of nothing it is NaN, as in other libraries
+            return super().mean_of_sums(sums)
+
     def integer(self, value: int) -> Any:
         return np.int64(value)
 

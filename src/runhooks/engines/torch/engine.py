@@ -99,12 +99,15 @@ class TorchEngine(EagerEngine):
             raise ValueError(
                 f"{name!r} must be a single number, got a tensor of shape {tuple(added.shape)}"
             )
+        if added.is_complex():
+            raise TypeError(f"{name!r} must be a real number, got {added.dtype}")
         # No value is read, so the device need not be waited for.
         total, _, count, _ = sums.unbind()  # a copy, which may be changed
         added = added.reshape(()).to(total)
         if not isinstance(weight, torch.Tensor):
-            total.add_(added, alpha=weight)
-            count.add_(weight)
+            if weight:  # without examples, the value may be NaN
+                total.add_(added, alpha=weight)
+                count.add_(weight)
             return sums
         if weight.numel() != 1:
             raise ValueError(
@@ -112,7 +115,7 @@ class TorchEngine(EagerEngine):
                 f"{tuple(weight.shape)}"
             )
         weight = weight.reshape(()).to(total)  # float64: a product rounds, too
-        total.add_(added * weight)
+        total.add_(torch.where(weight == 0, 0, added * weight))
         count.add_(weight)
         return sums
 

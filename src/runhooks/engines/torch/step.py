@@ -199,7 +199,7 @@ def _in_order(operations: Sequence[Operation]) -> list[Operation]:
     late_variables: set[Variable] = set()
     for op in operations:
         after = any(tensor.op in late for tensor in op.inputs) or op.assigns in late_variables
-        if op.effect in _STEP_OR_CAPTURE or after:
+        if op.effect in _STEP_OR_CAPTURE or op.type == "Latest" or after:
             late.add(op)
             if op.assigns is not None:  # assignments to one variable keep their order
                 late_variables.add(op.assigns)
