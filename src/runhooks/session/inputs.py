@@ -179,10 +179,9 @@ class SessionInputs:
 
     def _draw_epoch(self) -> int:
         number = self.epochs.begun_by(self._values.global_step or 0)
-        if number != self._epoch:
-            before, self._epoch = self._epoch, number
-            if before is not None:
-                self._reset(self._graph.get_collection(GraphKeys.EPOCH_RESETS))
+        if number != self._epoch:  # also in the first run, which may begin with values of InitFrom
+            self._epoch = number
+            self._reset(self._graph.get_collection(GraphKeys.EPOCH_RESETS))
         return number
 
     def _epoch_position(self) -> dict[str, Any] | None:

@@ -159,7 +159,12 @@ class JaxEngine(Engine):
             raise ValueError(
                 f"{name!r} must be a single number, got an array of shape {jnp.shape(value)}"
             )
-        count = jnp.asarray(weight, sums.dtype)
+        if jnp.size(weight) != 1:
+            raise ValueError(
+                f"the weight of {name!r} must be a single number, got an array of shape "
+                f"{jnp.shape(weight)}"
+            )
+        count = jnp.reshape(jnp.asarray(weight, sums.dtype), ())
         added = jnp.reshape(value, ()).astype(sums.dtype) * count
         total, lost, weights, lacking = sums
         total, lost = _compensated(total, lost, added)
@@ -308,8 +313,13 @@ ENGINE = JaxEngine()
 
 
 def _compensated(total: Any, lost: Any, added: Any) -> tuple[Any, Any]:
-    """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier."""
+    """Return ``total + added``, and ``lost`` with what that lacks by rounding; after Neumaier.
+
+    What is lost is moved to the total as soon as that can take it. It would grow with the total
+    otherwise, and be rounded itself.
+    """
     new = total + added
     is_larger = jnp.abs(total) >= jnp.abs(added)
-    lacking = jnp.where(is_larger, (total - new) + added, (added - new) + total)
-    return new, lost + lacking
+    lost += jnp.where(is_larger, (total - new) + added, (added - new) + total)
+    moved = new + lost
+    return moved, lost - (moved - new)

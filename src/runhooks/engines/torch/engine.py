@@ -101,10 +101,18 @@ class TorchEngine(EagerEngine):
             )
         # No value is read, so the device need not be waited for.
         total, _, count, _ = sums.unbind()  # a copy, which may be changed
-        if isinstance(weight, torch.Tensor):
-            total.add_(added.reshape(()).to(total.device) * weight.to(total.device))
-        else:
-            total.add_(added.reshape(()).to(total.device), alpha=weight)
+        added = added.reshape(()).to(total)
+        if not isinstance(weight, torch.Tensor):
+            total.add_(added, alpha=weight)
+            count.add_(weight)
+            return sums
+        if weight.numel() != 1:
+            raise ValueError(
+                f"the weight of {name!r} must be a single number, got a tensor of shape "
+                f"{tuple(weight.shape)}"
+            )
+        weight = weight.reshape(()).to(total)  # float64: a product rounds, too
+        total.add_(added * weight)
         count.add_(weight)
         return sums
 
